@@ -234,7 +234,24 @@ pub enum QuantityError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amounts(Vec<(Resource, u64)>);
 
+/// In less memory no program starts: whoever writes that has left the unit out.
+const LEAST_MEMORY: u64 = 1 << 20;
+
+/// What is wrong with an amount of memory that nobody means.
+#[must_use]
+pub fn lacks_unit(memory: u64) -> Option<String> {
+    (1..LEAST_MEMORY).contains(&memory).then(|| {
+        format!("memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi")
+    })
+}
+
 impl Amounts {
+    /// What is wrong with its memory, where that is what nobody means.
+    #[must_use]
+    pub fn lacks_unit(&self) -> Option<String> {
+        lacks_unit(self.get(&Resource::Memory))
+    }
+
     /// No resources.
     #[must_use]
     pub const fn new() -> Self {

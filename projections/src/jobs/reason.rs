@@ -125,7 +125,11 @@ fn running(job: &Job, live: &Live, now: Timestamp) -> String {
             format!("; to be resized {} → {target}", job.now)
         }
         (None, _) if job.resizes > 0 => {
-            format!("; resized {} times", job.resizes).replace("1 times", "once")
+            let times = match job.resizes {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            format!("; resized {times}")
         }
         _ => String::new(),
     };

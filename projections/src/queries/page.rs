@@ -150,10 +150,7 @@ pub(super) fn compare(
         SortBy::Share => of(|job, _| job.share),
         SortBy::Lacks => of(|job, _| job.fair_share - job.share),
         SortBy::Waiting => of(|job, now| job.waiting_s(now)),
-        SortBy::Age => of(|job, now| {
-            let until = job.times.ended.unwrap_or(now);
-            until.seconds_since(job.times.submitted)
-        }),
+        SortBy::Age => of(|job, now| now.seconds_since(job.times.submitted)),
         SortBy::Resizes => a.1.resizes.cmp(&b.1.resizes),
         SortBy::State => by_state(a.1, b.1),
     }

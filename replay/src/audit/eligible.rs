@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::needs::{Labels, NODE_LABEL};
 use dormouse_messages::{
     Basis, Beside, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
@@ -20,6 +21,22 @@ pub struct Starts {
     needs: BTreeMap<JobId, (Needs, Beside)>,
     placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Vec<Said>>,
+    /// What was said since then of nodes that were removed: where an agent joins, nothing else holds. A
+    /// node that is restored had not been removed, since containers stood on it.
+    removed: BTreeMap<NodeId, (Labels, BTreeSet<String>)>,
+}
+
+/// What the operator says now counts.
+fn label(event: &NodeLabelled, labels: &mut Labels, taints: &mut BTreeSet<String>) {
+    for (label, value) in &event.labels {
+        match value {
+            Some(value) => drop(labels.insert(label.clone(), value.clone())),
+            None => drop(labels.remove(label)),
+        }
+    }
+    let set = event.taints.iter().filter(|it| *it.1);
+    taints.extend(set.map(|it| it.0.clone()));
+    taints.retain(|taint| event.taints.get(taint) != Some(&false));
 }
 
 impl Starts {
@@ -33,6 +50,8 @@ impl Starts {
                 let said = self.nodes.entry(event.node.clone()).or_default();
                 // What the operator said before goes on to hold.
                 let (_, before, taints) = said.last().cloned().unwrap_or_default();
+                let anew = self.removed.remove(&event.node);
+                let (before, taints) = anew.unwrap_or((before, taints));
                 labels.extend(before);
                 let taints = taints.union(&event.taints).cloned().collect();
                 said.push((at, labels, taints));
@@ -40,21 +59,18 @@ impl Starts {
             Some(Event::NodeLabelled(event)) => {
                 let said = self.nodes.entry(event.node.clone()).or_default();
                 let (_, mut labels, mut taints) = said.last().cloned().unwrap_or_default();
-                for (label, value) in &event.labels {
-                    match value {
-                        Some(value) => drop(labels.insert(label.clone(), value.clone())),
-                        None => drop(labels.remove(label)),
-                    }
+                label(event, &mut labels, &mut taints);
+                if let Some((labels, taints)) = self.removed.get_mut(&event.node) {
+                    label(event, labels, taints);
                 }
-                taints.extend(
-                    event
-                        .taints
-                        .iter()
-                        .filter(|it| *it.1)
-                        .map(|it| it.0.clone()),
-                );
-                taints.retain(|taint| event.taints.get(taint) != Some(&false));
                 said.push((at, labels, taints));
+            }
+            Some(Event::NodeRemoved(event)) => {
+                let nothing = Default::default();
+                self.removed.insert(event.node.clone(), nothing);
+            }
+            Some(Event::NodeRestored(event)) => {
+                self.removed.remove(&event.node);
             }
             Some(Event::JobAdmitted(event)) => {
                 let needs = (event.spec.needs(), Beside::of(&event.spec));
@@ -120,5 +136,44 @@ impl Starts {
             ))
         });
         broken.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::events::{NodeDrained, NodeRemoved};
+    use dormouse_state::history::History;
+
+    use super::*;
+
+    /// What is wrong where a job starts on a node that had a taint, and was perhaps removed since.
+    fn found(removed: bool) -> Vec<String> {
+        let name: NodeId = "n0".parse().expect("a node");
+        let mut history = History::default();
+        history.join("n0", 1);
+        history.push(NodeLabelled {
+            node: name.clone(),
+            labels: BTreeMap::new(),
+            taints: [("owner=vision".to_owned(), true)].into(),
+        });
+        history.push(NodeDrained {
+            node: name.clone(),
+            reason: None,
+            deadline_s: None,
+        });
+        if removed {
+            history.push(NodeRemoved { node: name });
+        }
+        history.join("n0", 2);
+        history.run("ads/a", 1);
+        let mut starts = Starts::default();
+        let found = history.log.iter().flat_map(|it| starts.read(it));
+        found.collect()
+    }
+
+    #[test]
+    fn a_node_that_was_removed_comes_back_without_what_was_said_of_it() {
+        assert_eq!(found(true), Vec::<String>::new());
+        assert!(found(false)[0].contains("owner=vision"));
     }
 }

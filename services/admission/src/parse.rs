@@ -8,14 +8,11 @@ use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::quantity::Written;
 use dormouse_messages::subject::MEASURED;
-use dormouse_messages::{Amounts, JobId, Resource, TenantId, near, plain};
+use dormouse_messages::{Amounts, JobId, TenantId, near, plain};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{gpu, intake, python, roles, service, tasks, workdir};
-
-/// In less than this no program starts; whoever asks for it has left the unit out.
-const LEAST_MEMORY: u64 = 1 << 20;
 
 /// The most containers a job may ask for: the largest cluster that is planned for.
 pub const MAX_CONTAINERS: u32 = 10_000;
@@ -353,12 +350,8 @@ pub(crate) fn amounts(
         .map(|(name, written)| (name.as_str(), written));
     let demand = Amounts::parse(entries)
         .map_err(|error| Refusal::new("bad_demand", format!("{field}: {error}")))?;
-    let memory = demand.get(&Resource::Memory);
-    if (1..LEAST_MEMORY).contains(&memory) {
-        let reason = format!(
-            "{field}: memory {memory} is {memory} bytes, in which nothing starts; with a unit it is {memory}Gi or {memory}Mi"
-        );
-        return Err(Refusal::new("bad_demand", reason));
+    if let Some(why) = demand.lacks_unit() {
+        return Err(Refusal::new("bad_demand", format!("{field}: {why}")));
     }
     if demand.is_empty() {
         return Err(Refusal::new(

@@ -183,7 +183,8 @@ impl ProblemJob {
 /// How a job that is resized in place runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlace {
-    /// The node of its chief, which stays there as long as the job runs; a service has none.
+    /// The node of its chief, or of a notebook's server, which stays there as long as the job runs; a
+    /// service has none.
     pub chief: Option<NodeId>,
 }
 

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::Gpu;
-use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::job::{CheckpointMode, Urgency};
 use dormouse_messages::needs::GPU_PARTS;
 use dormouse_messages::policy::{self, FairnessBound};
 use dormouse_messages::{Amounts, JobId, NodeId, Rank, Timestamp};
@@ -170,7 +170,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         stall_s: measured.or(state.stalls.mean_s()).unwrap_or(0.0),
         may_be_overtaken: state.policy.queue != policy::Queue::Fifo && !is_overdue(state, job, now),
         in_place: job.in_place.then(|| InPlace {
-            chief: chief(job).filter(|_| !job.is_served()).cloned(),
+            chief: chief(job).cloned(),
         }),
         urgency: job.urgency,
         has_checkpoint: job.checkpoint.is_some() || job.mode != CheckpointMode::None,
@@ -212,10 +212,16 @@ fn stands(
     Some(counts)
 }
 
-/// The node of rank 0.
+/// The node of what stays as long as the job runs: rank 0, or a notebook's server with its kernels. One
+/// replica of a service is as good as another.
 fn chief(job: &Job) -> Option<&NodeId> {
-    let place = job.assignment.as_ref()?.places.get(&Rank(0))?;
-    Some(&place.node)
+    let places = &job.assignment.as_ref()?.places;
+    let place = match job.urgency {
+        Urgency::Training => places.get(&Rank(0)),
+        Urgency::Notebook => places.values().next(),
+        Urgency::Service => None,
+    };
+    Some(&place?.node)
 }
 
 /// Whether a job of which a node was lost or drained goes on with what is left of it.

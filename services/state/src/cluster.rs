@@ -95,7 +95,7 @@ pub struct ClusterState {
     pub decided_asof: Sequence,
     /// The time that the newest allocation was given.
     pub decided_at: Timestamp,
-    /// Whether jobs were in transit when the newest allocation was decided or kept.
+    /// Whether jobs were in transit when the newest allocation was decided or kept, or had to leave.
     pub decided_in_transit: bool,
     /// The newest event with which a job came to run, or gave room back.
     pub transit_sequence: Sequence,
@@ -116,7 +116,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 16;
+    const VERSION: u32 = 17;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -601,8 +601,8 @@ impl ClusterState {
         of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
     }
 
-    /// An allocation that was decided while jobs were in transit took their old and their new
-    /// room as taken; once the last of them has arrived it is worth deciding again.
+    /// An allocation that was decided while jobs were in transit, or that sent some on their way, took
+    /// their old and their new room as taken; once the last of them has arrived it is worth deciding again.
     fn transit_ended(&mut self, sequence: Sequence) {
         self.transit_sequence = sequence;
         if self.decided_in_transit && !self.jobs.values().any(Job::is_moving) {

@@ -569,10 +569,18 @@ impl Job {
         self.in_place || self.mode != CheckpointMode::None
     }
 
-    /// Whether its containers are on the way to its assignment: in transit, or members change.
+    /// Whether its containers are on the way: in transit, members change, or it has to leave where it
+    /// is. Then it holds, for a while, room that is free afterwards.
     #[must_use]
     pub fn is_moving(&self) -> bool {
-        self.in_transit() || self.differs()
+        self.in_transit() || self.differs() || self.has_to_leave()
+    }
+
+    /// Whether it lost a node, or is to leave one, and its others still run.
+    fn has_to_leave(&self) -> bool {
+        let assignment = self.assignment.as_ref();
+        let displaced = assignment.is_some_and(|assignment| assignment.displaced);
+        displaced && self.life.is_some() && !self.in_place
     }
 
     /// Whether the members of its life are not those of its assignment.

@@ -19,9 +19,12 @@ use crate::commands::node::{gpu, label, taint};
 /// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
     let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
-    match capacity.is_empty() {
-        true => Err("a node offers something, such as cpu=8,memory=16Gi".to_owned()),
-        false => Ok(capacity),
+    match capacity.lacks_unit() {
+        Some(why) => Err(why),
+        None if capacity.is_empty() => {
+            Err("a node offers something, such as cpu=8,memory=16Gi".to_owned())
+        }
+        None => Ok(capacity),
     }
 }
 

@@ -7,7 +7,8 @@ use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, Node
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
 use dormouse_messages::{Event, Sequence, Writer, near};
-use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodesAnswer};
+use dormouse_projections::nodes::NodeState;
+use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodeRow, NodesAnswer};
 use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -225,13 +226,13 @@ fn in_words(policy: &Policy) -> String {
     lines.concat()
 }
 
-/// Whether the node is drained.
-async fn is_drained(context: &Context, args: &NodeArg) -> anyhow::Result<bool> {
+/// The node as it is.
+async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
     let log = context.connect().await?;
     caught_up(&log).await?;
     let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
     if let Some(node) = nodes.nodes.iter().find(|node| node.node == args.name) {
-        return Ok(node.drained_at.is_some());
+        return Ok(node.clone());
     }
     let names = nodes.nodes.iter().map(|row| row.node.as_str());
     let near = near::hint(near::nearest(args.name.as_str(), names));
@@ -277,7 +278,8 @@ fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
 pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
     let node = args.node.name.clone();
     let changes = args.reason.is_some() || args.deadline.is_some();
-    if is_drained(context, &args.node).await? && !changes {
+    let is_drained = row(context, &args.node).await?.drained_at.is_some();
+    if is_drained && !changes {
         return unchanged(context, &format!("{node} is drained already"));
     }
     let deadline_s = args.deadline.map(|deadline| deadline.0);
@@ -301,8 +303,12 @@ pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
 /// When there is no such node or the event cannot be appended.
 pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
     let node = args.name.clone();
-    if !is_drained(context, args).await? {
-        return unchanged(context, &format!("{node} is not drained"));
+    let row = row(context, args).await?;
+    if row.drained_at.is_none() && row.state != NodeState::Quarantined {
+        return unchanged(
+            context,
+            &format!("{node} is neither drained nor quarantined"),
+        );
     }
     let said = format!("{node} takes containers again");
     append(context, Event::from(NodeRestored { node }), &said).await

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use dormouse_messages::Resource;
 use dormouse_messages::classes::is_class;
 use dormouse_messages::grants::{Exec, Grants, MountGrant, Network, RunAs, folder};
+use dormouse_messages::quantity::lacks_unit;
 
 use crate::cli::GrantArgs;
 
@@ -96,7 +97,12 @@ fn bounds(args: &GrantArgs, grants: &mut Grants) -> anyhow::Result<()> {
     let size = |text: &str| -> anyhow::Result<u64> {
         match Resource::Memory.parse(text)? {
             0 => bail!("it must be a size above 0, such as 64Mi, or none"),
-            bytes => Ok(bytes),
+            bytes => match lacks_unit(bytes) {
+                Some(_) => {
+                    bail!("{bytes} is {bytes} bytes; with a unit it is {bytes}Gi or {bytes}Mi")
+                }
+                None => Ok(bytes),
+            },
         }
     };
     let most = args.max_queued.as_deref();

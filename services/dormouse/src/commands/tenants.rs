@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::bail;
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
+use dormouse_messages::quantity::lacks_unit;
 use dormouse_messages::{Event, Quota, Resource};
 use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
@@ -183,6 +184,10 @@ fn bounded(before: Quota, text: &str) -> anyhow::Result<Quota> {
         .map(|part| Resource::from_name(part.trim_end_matches("=none")))
         .collect::<Result<_, _>>()?;
     let named: Quota = set.join(",").parse()?;
+    let memory = named.iter().find(|it| *it.0 == Resource::Memory);
+    if let Some(why) = memory.and_then(|it| lacks_unit(it.1)) {
+        bail!("--quota {text}: {why}");
+    }
     let distinct: BTreeSet<&Resource> = lifted.iter().chain(named.iter().map(|it| it.0)).collect();
     if distinct.is_empty() || distinct.len() != lifted.len() + set.len() {
         bail!(

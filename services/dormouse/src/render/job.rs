@@ -383,7 +383,8 @@ fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
 
 fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
     let text = match life.stop_reason {
-        Some(StopReason::Adjusted) => "resized",
+        // Or moved, or put on hold.
+        Some(StopReason::Adjusted) => "adjusted",
         Some(StopReason::Cancelled) => "cancelled",
         Some(StopReason::Failed) => "a container failed; started again",
         Some(StopReason::GaveUp) => "a container failed; no retries left",

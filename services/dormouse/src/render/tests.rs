@@ -195,7 +195,7 @@ fn the_page_of_a_job_tells_its_lives() {
         "Spread      on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5",
         "Checkpoint  step 100, 1.5 MiB in 0.9s, 1m12s ago: file:///ckpt/1",
         "Cost        0.16 container-hours; 1 resize took 5s",
-        "1m01s  resized",
+        "1m01s  adjusted",
         "2m00s  running",
     ] {
         assert!(page.contains(text), "{text:?} in\n{page}");

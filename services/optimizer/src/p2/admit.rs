@@ -150,10 +150,32 @@ impl<'a> Queue<'a> {
         self.running.contains(&job)
     }
 
-    /// Room for a service, a notebook or jobs of a class that preempts.
-    pub(super) fn make_room(&self, whom: &Whom) -> Option<Draft> {
-        let made = urgent::make_room(self, whom)?;
-        Some(self.made(whom, made))
+    /// Room for a service or a notebook; where nobody had to give any, waiting jobs start beside it.
+    fn serve(&self, short: usize) -> Option<Draft> {
+        let whom = Whom::service(short);
+        let made = urgent::make_room(self, &whom)?;
+        if !self.candidates.is_empty() && self.takes_nothing(&made) {
+            let mut passed = Passed::default();
+            let admitted = self.admitted(&mut passed);
+            if admitted.as_ref().is_some_and(|it| !it.members.is_empty()) {
+                return Some(self.usual(admitted, &passed));
+            }
+        }
+        Some(self.made(&whom, made))
+    }
+
+    /// Whether nobody who runs has less than before.
+    fn takes_nothing(&self, made: &MadeRoom) -> bool {
+        let Admitted {
+            instance, found, ..
+        } = &made.admitted;
+        let mut counts = instance.jobs.iter().zip(&found.plan.counts);
+        let all = counts.all(|(job, count)| {
+            let previous = self.problem.jobs[job.index].previous.iter().flatten();
+            let had: u32 = previous.map(|(_, count)| count).sum();
+            job.base() + count >= had
+        });
+        all && !made.forced && made.evicted.is_empty()
     }
 
     /// Writes down what room was made.
@@ -189,7 +211,7 @@ impl<'a> Queue<'a> {
 
     fn decide(&self) -> Draft {
         if let Some(short) = urgent::short(self) {
-            if let Some(draft) = self.make_room(&Whom::service(short)) {
+            if let Some(draft) = self.serve(short) {
                 return draft;
             }
             let cut = urgent::cut_targets(self);
@@ -197,6 +219,11 @@ impl<'a> Queue<'a> {
                 return self.decide_with(&cut);
             }
         }
+        self.decide_rest()
+    }
+
+    /// What is left to decide where services and notebooks have what they are to have.
+    fn decide_rest(&self) -> Draft {
         let mut passed = Passed::default();
         let admitted = self.admitted(&mut passed);
         let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
@@ -249,9 +276,10 @@ impl<'a> Queue<'a> {
             let why = (WaitCode::Resources, reason.to_owned());
             queue.hopeless.insert(*index, why);
         }
-        let short = urgent::short(&queue).map(Whom::service);
-        let draft = short.and_then(|short| queue.make_room(&short));
-        draft.unwrap_or_else(|| queue.keep())
+        match urgent::short(&queue) {
+            Some(short) => queue.serve(short).unwrap_or_else(|| queue.keep()),
+            None => queue.decide_rest(),
+        }
     }
 
     /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.

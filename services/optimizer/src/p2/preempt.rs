@@ -65,8 +65,8 @@ impl Queue<'_> {
             if !self.running.iter().any(gives) {
                 continue;
             }
-            if let Some(draft) = self.make_room(&whom) {
-                return Preempted::Room(Box::new(draft));
+            if let Some(made) = urgent::make_room(self, &whom) {
+                return Preempted::Room(Box::new(self.made(&whom, made)));
             }
             if count == 1 {
                 return self.protected(&whom);

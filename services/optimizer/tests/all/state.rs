@@ -28,3 +28,19 @@ fn a_cancelled_job_keeps_its_places_until_it_has_ended() {
     assert_eq!(reserved.to_string(), "cpu=8,memory=4Gi");
     assert!(node("n2").expect("n2").reserved.is_empty());
 }
+
+/// A node was lost with a service's replica and a part of a gang. Once the gang has stopped there is room
+/// for both, and nothing would ask for another decision if one of them were left out.
+#[test]
+fn a_service_that_lacks_a_replica_and_a_job_start_together() {
+    let log = include_str!("../data/service-and-training-after-a-loss.jsonl");
+    let state = folded(log);
+    let problem = problem_of(&state, state.now, Budget::default());
+    let solution = dormouse_optimizer::solve(&problem);
+    let containers = |name: &str| {
+        let share = solution.jobs.iter().find(|it| it.job.name() == name);
+        share.map(|it| it.containers)
+    };
+    assert_eq!((containers("sv2"), containers("ck8")), (Some(1), Some(7)));
+    assert_eq!(solution.waiting, []);
+}
