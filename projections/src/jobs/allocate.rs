@@ -109,6 +109,16 @@ impl Live {
         self.gangs.retain(|gang| !gang.nodes.is_empty());
     }
 
+    /// Of what is resized in place a container has ended: its number is never given again.
+    pub(super) fn gone(&mut self, incarnation: Incarnation, rank: Rank) {
+        let in_place = self.in_place;
+        let gangs = self.gangs.iter_mut().filter(|_| in_place);
+        for gang in gangs.filter(|gang| gang.incarnation == incarnation) {
+            gang.leave(rank);
+            gang.taken_back.remove(&rank);
+        }
+    }
+
     /// The members of a life are others now.
     pub(super) fn resized(&mut self, event: &PartitionResized) {
         let gangs = self.gangs.iter_mut();

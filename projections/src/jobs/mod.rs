@@ -206,6 +206,9 @@ pub struct Live {
     pub on_hold: bool,
     /// Its tasks, where it is a task set.
     pub tasks: Option<TaskSet>,
+    /// Why its last replica was not ready, or not any more; none since one has been.
+    #[serde(default)]
+    pub unready: Option<String>,
 }
 
 /// The containers of one life by node.

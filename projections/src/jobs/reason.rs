@@ -84,6 +84,10 @@ fn live_reason(
             let starting = format!("starting {} of {}", live.seen.min(all), containers(all));
             match (&live.transit, &live.exit) {
                 (None, Some(exit)) => format!("{}; {starting} again", exit_text(exit)),
+                _ if live.unready.is_some() => {
+                    let why = live.unready.as_deref().unwrap_or_default();
+                    format!("{starting}; the one before: {why}")
+                }
                 _ => format!("{}{starting}", doing(job, live)),
             }
         }

@@ -167,6 +167,7 @@ impl JobTable {
                 cancel_requested: false,
                 on_hold: false,
                 tasks,
+                unready: None,
             })),
         };
         self.ended.remove(&event.job);
@@ -268,7 +269,7 @@ impl JobTable {
 
 impl Fold for JobTable {
     const NAME: &'static str = "jobs";
-    const VERSION: u32 = 16;
+    const VERSION: u32 = 17;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
@@ -284,7 +285,14 @@ impl Fold for JobTable {
                 live.seen += u32::from(e.incarnation == job.incarnation);
                 job.ran_on(e.incarnation, &e.node);
             }),
-            Event::ContainerExited(e) => self.update(&e.job, |job, live| job.exited(live, e)),
+            Event::ContainerExited(e) => self.update(&e.job, |job, live| {
+                job.exited(live, e);
+                live.gone(e.incarnation, e.rank);
+            }),
+            Event::ContainerReady(e) => self.update(&e.job, |_, live| live.unready = None),
+            Event::ContainerUnready(e) => self.update(&e.job, |_, live| {
+                live.unready = Some(e.reason.clone());
+            }),
             Event::CheckpointSaved(e) => self.update(&e.job, |job, live| job.saved(live, e, at)),
             Event::CheckpointFailed(e) => self.update(&e.job, |job, live| {
                 if let Some(transit) = &mut live.transit

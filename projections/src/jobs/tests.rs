@@ -1,8 +1,8 @@
 //! Given a history, what the job table says.
 
 use dormouse_messages::events::{
-    AllocationKept, ContainerExited, JobCancelRequested, JobCancelled, JobFailed, JobRefused,
-    JobRevised, Outcome, PartitionKept, PartitionLeaveRequested, PartitionResized,
+    AllocationKept, ContainerExited, ContainerUnready, JobCancelRequested, JobCancelled, JobFailed,
+    JobRefused, JobRevised, Outcome, PartitionKept, PartitionLeaveRequested, PartitionResized,
     PartitionStopRequested, ResizeCause, StopReason, Waiting,
 };
 use dormouse_messages::ids::ContainerId;
@@ -14,7 +14,7 @@ use super::room::Room;
 use super::*;
 use crate::ReadModel;
 use dormouse_state::ClusterState;
-use dormouse_state::history::{History, at, job};
+use dormouse_state::history::{History, at, job, node};
 
 #[track_caller]
 fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
@@ -122,6 +122,34 @@ fn nodes_of_a_partition_that_is_resized_in_place() {
     assert_eq!(on(&history), "n0: 2, n1: 1", "one of n0 is still to come");
     history.resized(3, "ads/lr", 1, &[0, 3, 4]);
     assert_eq!(on(&history), "n0: 2, n1: 1");
+    // One that never was a member.
+    history.place_more(4, "ads/lr", 1, &[(5, "n1")], &[]);
+    assert_eq!(on(&history), "n0: 2, n1: 2");
+    history.container_exited("ads/lr", 1, 5, "n1", Some(1));
+    assert_eq!(on(&history), "n0: 2, n1: 1");
+}
+
+#[test]
+fn a_service_whose_replicas_do_not_get_ready_says_why() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/s")
+        .release("ads/s")
+        .allocate(1, &[("ads/s", 0, 1)], &[])
+        .place(1, "ads/s", 1, &[("n0", 1)])
+        .request_start(1, "ads/s", 1, 1)
+        .container_started("ads/s", 1, 0, "n0");
+    history.push(ContainerUnready {
+        container: "ads/s/1/0".parse().expect("a container"),
+        job: job("ads/s"),
+        incarnation: Incarnation(1),
+        rank: Rank(0),
+        node: node("n0"),
+        reason: "not ready within 3 s: connection refused".to_owned(),
+    });
+    let why = "starting 1 of 1 container; the one before: not ready within 3 s: connection refused";
+    then(&history, "ads/s", Phase::Starting, why);
 }
 
 /// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.

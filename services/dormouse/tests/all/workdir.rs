@@ -117,6 +117,8 @@ fn pruned(cluster: &Cluster, document: &str) {
         _ => None,
     });
     assert_eq!(stored(&prune(&["--yes"])), 1);
+    let logs = cluster.run(&["job", "logs", "ads/one"]).ok();
+    assert!(logs.err.contains("is not kept any more"), "{logs:?}");
     let said = cluster.run(&["submit", document, "--name", "gone"]);
     assert_eq!(said.code, 0, "{said:?}");
     let why = cluster.wait_event("the failure of ads/gone", |event| match event {

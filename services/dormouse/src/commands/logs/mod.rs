@@ -14,7 +14,7 @@ use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{JobId, NodeId, TenantId, plain};
 use dormouse_node_agent::logs::{LogsQuery, Stream};
-use dormouse_projections::queries::JobDetail;
+use dormouse_projections::queries::{JobDetail, LifeRow};
 use serde::Serialize;
 
 use super::holder;
@@ -190,11 +190,18 @@ async fn whole(
             "what the tasks of {id} printed: `dormouse job logs {id} --task 0`, and so on"
         ));
     } else if !any && !silent && wanted.since.is_none() && wanted.tail != Some(0) {
+        // Who has printed nothing has a folder all the same.
+        let has_run =
+            |life: &LifeRow| lives.contains(&life.incarnation) && life.started_at.is_some();
+        let is_gone = ranks.is_empty() && detail.lives.iter().any(has_run);
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
-        print::aside(nothing(
-            detail,
-            &format!("incarnation {}", lives.join(", ")),
-        ));
+        let which = format!("incarnation {}", lives.join(", "));
+        match is_gone {
+            true => print::aside(format!(
+                "what {which} of {id} printed is not kept any more: its nodes were told to remove it (`dormouse cluster prune`, --keep-logs), or are gone"
+            )),
+            false => print::aside(nothing(detail, &which)),
+        }
     }
     Ok(())
 }
