@@ -2,6 +2,7 @@
 
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
+use dormouse_messages::needs::NODE_LABEL;
 use dormouse_messages::plain::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
@@ -129,6 +130,11 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
         !values.any(|value| rule.allows(value.map(String::as_str)))
     });
     if let Some((label, rule)) = no_node {
+        if label.as_str() == NODE_LABEL {
+            return format!(
+                "its constraint {label}: {rule} names no node that can be used (drained and lost ones cannot); restore that node (`dormouse node restore NAME`) or change the job's constraints"
+            );
+        }
         return format!(
             "its constraint {label}: {rule} holds on no node that can be used (drained and lost ones cannot); restore or label one (`dormouse node label NAME {label}=…`) or change the job's constraints"
         );
