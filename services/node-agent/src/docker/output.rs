@@ -226,7 +226,8 @@ impl Copy {
 }
 
 /// Copies what a container prints until it ends: all of it, or, of one that an agent has found, what
-/// the one before has not copied.
+/// the one before has not copied. An engine that follows a short life may end before it has told
+/// anything: then it is asked once more for what there is.
 pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
     let noted = is_found.then(|| of.marks.copied(&of.container, of.request));
     let mut copy = match Copy::open(&of, noted.flatten()) {
@@ -237,14 +238,21 @@ pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
             return;
         }
     };
+    if read(&docker, &name, &of, &mut copy, true).await && copy.copied.pieces == 0 {
+        read(&docker, &name, &of, &mut copy, false).await;
+    }
+}
+
+/// Copies what the engine tells, what is still to come too if it `follow`s; whether it told all.
+async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> bool {
     let options = LogsOptions {
-        follow: true,
+        follow,
         stdout: true,
         stderr: true,
         timestamps: true,
         ..LogsOptions::default()
     };
-    let mut output = docker.logs(&name, Some(options));
+    let mut output = docker.logs(name, Some(options));
     let mut noted_at: Option<Instant> = None;
     loop {
         let is_due = noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY);
@@ -256,12 +264,12 @@ pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
             Ok(Some(Ok(output))) => {
                 if let Err(error) = copy.take(&output) {
                     tracing::warn!(name, %error, "its output is no longer copied");
-                    return;
+                    return false;
                 }
             }
             // It prints no more for now.
             Err(_) => {}
-            Ok(_) => return,
+            Ok(_) => return true,
         }
         if !copy.is_noted && noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
             noted_at = Some(Instant::now());

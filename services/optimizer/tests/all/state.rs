@@ -1,9 +1,11 @@
 //! The problem that a folded log poses.
 
-use dormouse_messages::{Fold, Recorded, Timestamp};
+use dormouse_messages::job::Kind;
+use dormouse_messages::{Body, Event, Fold, Recorded, Timestamp};
 use dormouse_optimizer::problem::Budget;
 use dormouse_optimizer::problem_of;
 use dormouse_state::ClusterState;
+use dormouse_state::history::{History, node};
 
 fn folded(log: &str) -> ClusterState {
     let mut state = ClusterState::default();
@@ -43,4 +45,30 @@ fn a_service_that_lacks_a_replica_and_a_job_start_together() {
     };
     assert_eq!((containers("sv2"), containers("ck8")), (Some(1), Some(7)));
     assert_eq!(solution.waiting, []);
+}
+
+/// A notebook's kernels are in its server's memory; one replica of a service is as good as another.
+#[test]
+fn a_notebooks_server_stays_where_it_is() {
+    let stays = |kind: Kind| {
+        let mut history = History::default();
+        history.join("n0", 1).admit_in_place("ads/a");
+        let admitted = history.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::JobAdmitted(event)) = &mut admitted.envelope.body {
+            event.spec.kind = kind;
+        }
+        history.release("ads/a");
+        history.allocate(1, &[("ads/a", 0, 1)], &[]);
+        history.place(1, "ads/a", 1, &[("n0", 1)]);
+        history.request_start(1, "ads/a", 1, 1);
+        history.container_started("ads/a", 1, 0, "n0");
+        history.started(1, "ads/a", 1, 1);
+        let state = history.fold::<ClusterState>();
+        let problem = problem_of(&state, history.now(), Budget::default());
+        let in_place = problem.jobs[0].in_place.clone();
+        in_place.expect("it is resized in place").chief
+    };
+    assert_eq!(stays(Kind::Notebook), Some(node("n0")));
+    assert_eq!(stays(Kind::Training), Some(node("n0")));
+    assert_eq!(stays(Kind::Inference), None);
 }

@@ -1,5 +1,6 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
+mod again;
 mod elastic;
 mod faults;
 mod given;

@@ -28,7 +28,7 @@ fn released(given: &mut Given, id: &str, constraints: &Constraints) {
 }
 
 /// An allocation: jobs with their containers, and slots by node of each job's type.
-fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)]) {
+pub fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)]) {
     let epoch = Epoch(given.state.allocation.epoch.0 + 1);
     let shape_of = |id: &str| {
         jobs.iter()
@@ -68,7 +68,7 @@ fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)
     });
 }
 
-fn placed(given: &Given) -> Vec<(String, String)> {
+pub fn placed(given: &Given) -> Vec<(String, String)> {
     let (events, _) = given.decided();
     let Some(Event::PlacementDecided(event)) = events.first() else {
         panic!("{events:?}");

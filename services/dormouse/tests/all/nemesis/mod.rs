@@ -5,7 +5,7 @@
 //!
 //! 1. `make cluster-test MINUTES=60 SEED=7` does a fixed list of faults, of a minute, and then a plan
 //!    that it makes from the seed. The seed is printed; it repeats the plan, as far as the machine's
-//!    timing lets it.
+//!    timing lets it. With `DORMOUSE_NEMESIS_ONLY=KillAgent` only its steps with such a fault are done.
 //! 2. Without it, `cargo test` tries the parts only: that a cut cuts, that the judge finds something.
 //! 3. Then nothing is wrong any more, every job ends, and `judge` says what did not hold.
 

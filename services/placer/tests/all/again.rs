@@ -1,0 +1,158 @@
+//! What the placer places near each other, again, and not again; and of which nodes it says that they are
+//! back.
+
+use dormouse_messages::events::*;
+use dormouse_messages::{Decider, Epoch, Event, Incarnation, Sequence};
+use dormouse_placer::Placer;
+
+use crate::given::{Given, at, job, node, spec};
+use crate::places::{allocated, placed};
+
+/// Four nodes, by rack and zone.
+fn racks() -> Given {
+    let mut given = Given::nodes();
+    for (name, rack, zone) in [
+        ("n0", "r0", "a"),
+        ("n1", "r1", "a"),
+        ("n2", "r2", "b"),
+        ("n3", "r2", "b"),
+    ] {
+        given.joins(name, 2, &[("rack", rack), ("zone", zone)]);
+    }
+    given
+}
+
+fn nodes_of(given: &Given) -> Vec<String> {
+    let places = placed(given).into_iter();
+    places.map(|(_, on)| on).collect()
+}
+
+#[test]
+fn a_gang_on_several_nodes_is_where_most_is_free_nearby() {
+    let mut given = racks();
+    given.released(spec(&job("t/x")));
+    let slots = [("t/x", "n0", 1), ("t/x", "n2", 1), ("t/x", "n3", 1)];
+    allocated(&mut given, &[("t/x", 2)], &slots);
+    assert_eq!(nodes_of(&given), ["n2", "n3"]);
+    // A zone with more room, where no rack has all of it.
+    let mut given = racks();
+    given.released(spec(&job("t/x")));
+    let slots = [("t/x", "n0", 1), ("t/x", "n1", 1), ("t/x", "n2", 1)];
+    allocated(&mut given, &[("t/x", 2)], &slots);
+    assert_eq!(nodes_of(&given), ["n0", "n1"]);
+}
+
+#[test]
+fn a_placement_is_caused_by_the_allocation_and_the_releases_that_it_answers() {
+    let mut given = Given::nodes();
+    given.placed("t/old", "n1");
+    given.released(spec(&job("t/new")));
+    let released = given.state.jobs[&job("t/new")].released.expect("released");
+    let slots = [("t/new", "n0", 1), ("t/old", "n1", 1)];
+    allocated(&mut given, &[("t/new", 1), ("t/old", 1)], &slots);
+    let allocation = Sequence(given.events);
+    let decision = Placer.decide(&given.state, at(given.seconds));
+    assert_eq!(decision.proposals[0].causes, [allocation, released]);
+}
+
+#[test]
+fn the_room_of_a_job_that_gets_nothing_is_given_away() {
+    let mut given = Given::nodes();
+    given.placed("t/old", "n0");
+    given.released(spec(&job("t/new")));
+    let slots = [("t/new", "n0", 2)];
+    allocated(&mut given, &[("t/old", 0), ("t/new", 2)], &slots);
+    assert_eq!(nodes_of(&given), ["n0", "n0"]);
+}
+
+#[test]
+fn so_is_the_room_of_one_that_was_known_to_end() {
+    let mut given = Given::nodes();
+    given.placed("t/old", "n0");
+    given.push(JobCancelRequested {
+        job: job("t/old"),
+        ingress_sequence: 2,
+        by: None,
+        basis: None,
+    });
+    given.released(spec(&job("t/new")));
+    allocated(&mut given, &[("t/new", 2)], &[("t/new", "n0", 2)]);
+    assert_eq!(nodes_of(&given), ["n0", "n0"]);
+    // One that is cancelled after the allocation still counts in its slots.
+    let mut given = Given::nodes();
+    given.placed("t/old", "n0");
+    given.released(spec(&job("t/new")));
+    allocated(&mut given, &[("t/new", 1)], &[("t/new", "n0", 2)]);
+    given.push(JobCancelRequested {
+        job: job("t/old"),
+        ingress_sequence: 2,
+        by: None,
+        basis: None,
+    });
+    assert_eq!(nodes_of(&given), ["n0"]);
+}
+
+#[test]
+fn a_node_that_is_back_is_said_to_be() {
+    let mut given = Given::nodes();
+    given.push(NodeLost {
+        node: node("n0"),
+        incarnation: 1,
+        last_seen: at(1),
+    });
+    given.joins("n0", 2, &[]);
+    let joined = Sequence(given.events);
+    let decision = Placer.decide(&given.state, at(given.seconds));
+    let said = decision.proposals.iter().find_map(|it| match &it.event {
+        Event::NodeRecovered(event) => Some((event.node.clone(), it.causes.clone())),
+        _ => None,
+    });
+    assert_eq!(said, Some((node("n0"), vec![joined])));
+}
+
+/// Whether a gang that has stopped for this is placed once more.
+fn is_placed_again(reason: StopReason) -> bool {
+    let mut given = Given::nodes();
+    given.placed("t/x", "n0");
+    given.push(PartitionStartRequested {
+        job: job("t/x"),
+        epoch: Epoch(0),
+        incarnation: Incarnation(1),
+        containers: 1,
+        resumed_from: None,
+        basis: None,
+    });
+    assert_eq!(given.decided().0, [], "it has a life");
+    given.push(PartitionStopped {
+        job: job("t/x"),
+        epoch: Epoch(0),
+        incarnation: Incarnation(1),
+        containers: 1,
+        reason,
+        attempts: 1,
+        basis: None,
+    });
+    match given.decided().0.as_slice() {
+        [] => false,
+        [Event::PlacementDecided(again)] => {
+            assert_eq!(again.create[0].incarnation, Incarnation(2));
+            true
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_failed_is_placed_again_and_what_is_over_is_not() {
+    for again in [StopReason::Failed, StopReason::NodeLost] {
+        assert!(is_placed_again(again), "{again:?}");
+    }
+    for over in [
+        StopReason::Completed,
+        StopReason::GaveUp,
+        StopReason::Cancelled,
+        StopReason::TimeLimit,
+    ] {
+        assert!(!is_placed_again(over), "{over:?}");
+    }
+}
