@@ -129,7 +129,7 @@ release: ## Make the archive that runs anywhere (static binary, broker, examples
 	PATH="$(PATH):$(HOME)/.cargo/bin" scripts/release.sh $(ARGS)
 
 gpu-shares: ## Judge the shares of a modelled GPU on the real clock: needs a machine that does nothing else
-	$(CARGO) test --workspace --test all -- --ignored shares::
+	$(CARGO) test --workspace --test all -- --ignored --test-threads 1 shares::
 
 gpu-cost: ## Measure what the library adds to a launch on the stand-in, optimised
 	$(CARGO) test --release -p dormouse-gpu-trial --test all -- --ignored cost --nocapture
