@@ -234,7 +234,7 @@ pub enum QuantityError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amounts(Vec<(Resource, u64)>);
 
-/// In less memory no program starts: whoever writes that has left the unit out.
+/// No program starts in less memory. A smaller amount is one whose unit was left out.
 const LEAST_MEMORY: u64 = 1 << 20;
 
 /// What is wrong with an amount of memory that nobody means.

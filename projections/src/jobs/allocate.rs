@@ -111,8 +111,10 @@ impl Live {
 
     /// Of what is resized in place a container has ended: its number is never given again.
     pub(super) fn gone(&mut self, incarnation: Incarnation, rank: Rank) {
-        let in_place = self.in_place;
-        let gangs = self.gangs.iter_mut().filter(|_| in_place);
+        if !self.in_place {
+            return;
+        }
+        let gangs = self.gangs.iter_mut();
         for gang in gangs.filter(|gang| gang.incarnation == incarnation) {
             gang.leave(rank);
             gang.taken_back.remove(&rank);

@@ -82,12 +82,9 @@ fn live_reason(
             let life = job.lives.last().map(|life| life.containers);
             let all = life.filter(|all| *all > 0).unwrap_or(job.target);
             let starting = format!("starting {} of {}", live.seen.min(all), containers(all));
-            match (&live.transit, &live.exit) {
-                (None, Some(exit)) => format!("{}; {starting} again", exit_text(exit)),
-                _ if live.unready.is_some() => {
-                    let why = live.unready.as_deref().unwrap_or_default();
-                    format!("{starting}; the one before: {why}")
-                }
+            match (&live.transit, &live.exit, &live.unready) {
+                (None, Some(exit), _) => format!("{}; {starting} again", exit_text(exit)),
+                (_, _, Some(why)) => format!("{starting}; the one before: {why}"),
                 _ => format!("{}{starting}", doing(job, live)),
             }
         }

@@ -50,8 +50,8 @@ impl Starts {
                 let said = self.nodes.entry(event.node.clone()).or_default();
                 // What the operator said before goes on to hold.
                 let (_, before, taints) = said.last().cloned().unwrap_or_default();
-                let anew = self.removed.remove(&event.node);
-                let (before, taints) = anew.unwrap_or((before, taints));
+                let since_removal = self.removed.remove(&event.node);
+                let (before, taints) = since_removal.unwrap_or((before, taints));
                 labels.extend(before);
                 let taints = taints.union(&event.taints).cloned().collect();
                 said.push((at, labels, taints));

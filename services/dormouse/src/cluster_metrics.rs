@@ -187,7 +187,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
             }
         }
         Some(Event::ContainerGpuUsed(it)) => gpu_used(it),
-        // Its gauges would say for ever what was last said of it.
+        // A gauge keeps its last value, also when its node is gone.
         Some(Event::NodeRemoved(it)) => show_doubts(it.node.as_str(), 0, 0),
         _ => {}
     }

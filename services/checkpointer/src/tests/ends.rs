@@ -1,7 +1,5 @@
 //! How jobs end and are tried again: what is said, and when.
 
-use dormouse_messages::events::{CheckpointFailed, CheckpointSaved, JobCancelRequested};
-
 use dormouse_state::history::History;
 
 use super::*;
@@ -21,51 +19,6 @@ impl Given {
             Event::JobCancelled(it) => it.reason,
             other => panic!("{other:?}"),
         }
-    }
-
-    fn saved(&mut self) {
-        self.fold(CheckpointSaved {
-            job: job(),
-            incarnation: Incarnation(1),
-            node: node("n0"),
-            uri: "file:///c".to_owned(),
-            step: 1,
-            bytes: 1,
-            duration_ms: 1,
-        });
-    }
-
-    fn not_saved(&mut self) {
-        self.fold(CheckpointFailed {
-            job: job(),
-            incarnation: Incarnation(1),
-            node: node("n0"),
-            reason: "the disk is full".to_owned(),
-        });
-    }
-
-    fn cancel(&mut self) {
-        self.fold(JobCancelRequested {
-            job: job(),
-            ingress_sequence: 2,
-            by: None,
-            basis: None,
-        });
-    }
-
-    fn evict(&mut self, rank: u32) {
-        self.fold(ContainerExited {
-            container: container(rank),
-            job: job(),
-            incarnation: Incarnation(1),
-            rank: Rank(rank),
-            node: node("n0"),
-            exit_code: None,
-            signal: None,
-            out_of_memory: false,
-            reason: None,
-            evicted: true,
-        });
     }
 
     /// Both ended on their own with this, and the stop is said.

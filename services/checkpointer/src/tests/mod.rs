@@ -9,8 +9,9 @@ mod room;
 mod table;
 
 use dormouse_messages::events::{
-    ContainerExited, ContainerStarted, JobAdmitted, JobReleased, NodeDrained, NodeJoined,
-    NodeLabelled, NodeLost, PlacedContainer, PlacementDecided, Progress, StopReason,
+    CheckpointFailed, CheckpointSaved, ContainerExited, ContainerStarted, JobAdmitted,
+    JobCancelRequested, JobReleased, NodeDrained, NodeJoined, NodeLabelled, NodeLost,
+    PlacedContainer, PlacementDecided, Progress, StopReason,
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::{
@@ -169,6 +170,51 @@ impl Given {
             out_of_memory: false,
             reason: None,
             evicted: false,
+        });
+    }
+
+    fn saved(&mut self) {
+        self.fold(CheckpointSaved {
+            job: job(),
+            incarnation: Incarnation(1),
+            node: node("n0"),
+            uri: "file:///c".to_owned(),
+            step: 1,
+            bytes: 1,
+            duration_ms: 1,
+        });
+    }
+
+    fn not_saved(&mut self) {
+        self.fold(CheckpointFailed {
+            job: job(),
+            incarnation: Incarnation(1),
+            node: node("n0"),
+            reason: "the disk is full".to_owned(),
+        });
+    }
+
+    fn cancel(&mut self) {
+        self.fold(JobCancelRequested {
+            job: job(),
+            ingress_sequence: 2,
+            by: None,
+            basis: None,
+        });
+    }
+
+    fn evict(&mut self, rank: u32) {
+        self.fold(ContainerExited {
+            container: container(rank),
+            job: job(),
+            incarnation: Incarnation(1),
+            rank: Rank(rank),
+            node: node("n0"),
+            exit_code: None,
+            signal: None,
+            out_of_memory: false,
+            reason: Some("taken away".to_owned()),
+            evicted: true,
         });
     }
 

@@ -3,9 +3,7 @@
 
 use std::fmt::Write as _;
 
-use dormouse_messages::events::{
-    CheckpointFailed, CheckpointSaved, JobCancelRequested, NodeFault, NodeFaulted,
-};
+use dormouse_messages::events::{NodeFault, NodeFaulted};
 
 use super::*;
 
@@ -64,7 +62,7 @@ const PHASES: [Phase; 8] = [
     ("saving", saving),
     ("saved, to move", || {
         let mut given = saving();
-        save(&mut given);
+        given.saved();
         given
     }),
     ("stopping, to move", stopping),
@@ -90,7 +88,7 @@ const MET: [Met; 18] = [
     ("both exit with 143", |it| {
         [0, 1].map(|rank| it.exit(rank, 143)).into_iter().collect()
     }),
-    ("container 1 is evicted", |it| evicted(it, 1)),
+    ("container 1 is evicted", |it| it.evict(1)),
     ("the node cannot start container 1", |it| {
         it.fold(NodeFaulted {
             node: node("n0"),
@@ -100,7 +98,7 @@ const MET: [Met; 18] = [
             fault: NodeFault::Disk,
             reason: "its disk is full".to_owned(),
         });
-        evicted(it, 1);
+        it.evict(1);
     }),
     ("its node is lost", |it| lose(it, "n0")),
     ("another node is lost", |it| lose(it, "n1")),
@@ -112,53 +110,12 @@ const MET: [Met; 18] = [
         });
     }),
     ("it is placed elsewhere", |it| it.place(3, "n1")),
-    ("a cancellation is asked", |it| {
-        it.fold(JobCancelRequested {
-            job: job(),
-            ingress_sequence: 2,
-            by: None,
-            basis: None,
-        });
-    }),
-    ("a checkpoint is saved", save),
-    ("a checkpoint fails", |it| {
-        it.fold(CheckpointFailed {
-            job: job(),
-            incarnation: Incarnation(1),
-            node: node("n0"),
-            reason: "the disk is full".to_owned(),
-        });
-    }),
+    ("a cancellation is asked", Given::cancel),
+    ("a checkpoint is saved", Given::saved),
+    ("a checkpoint fails", Given::not_saved),
     ("progress is reported", Given::progress),
     ("much time passes", |it| it.pass(LONG_S)),
 ];
-
-fn save(given: &mut Given) {
-    given.fold(CheckpointSaved {
-        job: job(),
-        incarnation: Incarnation(1),
-        node: node("n0"),
-        uri: "file:///c".to_owned(),
-        step: 1,
-        bytes: 1,
-        duration_ms: 1,
-    });
-}
-
-fn evicted(given: &mut Given, rank: u32) {
-    given.fold(ContainerExited {
-        container: container(rank),
-        job: job(),
-        incarnation: Incarnation(1),
-        rank: Rank(rank),
-        node: node("n0"),
-        exit_code: None,
-        signal: None,
-        out_of_memory: false,
-        reason: Some("taken away".to_owned()),
-        evicted: true,
-    });
-}
 
 fn lose(given: &mut Given, name: &str) {
     given.fold(NodeLost {
