@@ -36,6 +36,7 @@ use bollard::query_parameters::{
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::Signal;
+use tokio::sync::oneshot;
 
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::job::Mount as JobMount;
@@ -73,8 +74,9 @@ const CLEARING: Duration = Duration::from_secs(2);
 /// process has no number any more.
 const PID_WAIT: Duration = Duration::from_millis(2);
 
-/// How long after the exit the last output may take to arrive.
-const LAST_OUTPUT: Duration = Duration::from_secs(2);
+/// How long after the exit the last output may take to arrive: what fails to by then is copied
+/// later than the exit is told.
+const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
 /// Where the init process says why it cannot run the program.
 const LAST_WORDS_BYTES: u64 = 4096;
@@ -317,8 +319,11 @@ impl Inner {
                 request,
             };
             let docker = inner.docker.clone();
-            let output = tokio::spawn(output::copy(docker, name.clone(), copying, is_found));
+            let (told, ended) = oneshot::channel();
+            let output = output::copy(docker, name.clone(), copying, is_found, ended);
+            let output = tokio::spawn(output);
             let exit = inner.ended(&name).await;
+            let _ = told.send(());
             let _ = tokio::time::timeout(LAST_OUTPUT, output).await;
             let exit = inner.explained(exit, &container);
             let _ = inner.exits.send((container, exit));

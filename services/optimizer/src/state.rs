@@ -288,10 +288,13 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             let places = assignment.places.iter();
             places.for_each(|(rank, place)| gpus.take((job, *rank), place));
         }
-        // What runs and is not assigned (any more) holds its room until it has ended.
+        // What runs and is not assigned (any more) holds its room until it has ended. A job that is to
+        // leave a node is stopped, wherever it goes: its room elsewhere is given like that of any job
+        // that is resized.
+        let leaves = job.assignment.as_ref().filter(|it| it.displaced && !stops);
+        let stands = assignment.or(leaves);
         let is_assigned = |incarnation, rank: &Rank| {
-            assignment
-                .is_some_and(|it| it.incarnation == incarnation && it.places.contains_key(rank))
+            stands.is_some_and(|it| it.incarnation == incarnation && it.places.contains_key(rank))
         };
         if let Some(life) = &job.life {
             for (rank, container) in &life.containers {

@@ -8,6 +8,12 @@
 //! An engine that begins another file of its own may tell the last lines of the one before again
 //! (20.10 does). So a piece that is older than the last one was copied already, unless the host's clock
 //! has gone back: then it is behind that last one's time, too.
+//!
+//! An engine that is followed may end with the container before it has told the last lines: 20.10
+//! chooses by chance between a line that is written and a writer that is gone (`waitRead` in its
+//! `daemon/logger/loggerutils/follow.go`), and gives up where it meets half a line. So it is followed
+//! again while the container runs, and asked once more for all that it has when the container has
+//! ended.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,10 +25,12 @@ use bollard::container::LogOutput;
 use bollard::models::HostConfigLogConfig;
 use bollard::query_parameters::LogsOptions;
 use futures::StreamExt;
+use tokio::sync::oneshot;
 
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_runtime::{Clock, SystemClock};
 
+use super::{RETRY, status_code};
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 use crate::marks::{Copied, Marks};
@@ -30,6 +38,9 @@ use crate::rotate::{LogBounds, Piece, forget, pieces};
 
 /// Between two notes of how far it has come.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// So often an engine that fails is asked for the rest of what has ended.
+const LAST_TRIES: u32 = 10;
 
 /// The engine keeps so many files, of which it drops the oldest: with one alone it would forget at
 /// each turn what was not read yet.
@@ -184,6 +195,15 @@ impl Copy {
         })
     }
 
+    /// The engine tells from the beginning: what was copied is passed over.
+    fn begin_again(&mut self) {
+        self.last.clear();
+        self.known = Known {
+            noted: (self.copied.pieces > 0).then(|| self.copied.clone()),
+            ..Known::default()
+        };
+    }
+
     fn take(&mut self, output: &LogOutput) -> io::Result<()> {
         let is_error = matches!(output, LogOutput::StdErr { .. });
         let message = match output {
@@ -225,10 +245,15 @@ impl Copy {
     }
 }
 
-/// Copies what a container prints until it ends: all of it, or, of one that an agent has found, what
-/// the one before has not copied. An engine that follows a short life may end before it has told
-/// anything: then it is asked once more for what there is.
-pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
+/// Copies what a container prints: all of it, or, of one that an agent has found, what the one before
+/// has not copied. `ended` comes when the container has ended; then the engine is asked for the rest.
+pub async fn copy(
+    docker: Docker,
+    name: String,
+    of: Copying,
+    is_found: bool,
+    mut ended: oneshot::Receiver<()>,
+) {
     let noted = is_found.then(|| of.marks.copied(&of.container, of.request));
     let mut copy = match Copy::open(&of, noted.flatten()) {
         Ok(copy) => copy,
@@ -238,13 +263,40 @@ pub async fn copy(docker: Docker, name: String, of: Copying, is_found: bool) {
             return;
         }
     };
-    if read(&docker, &name, &of, &mut copy, true).await && copy.copied.pieces == 0 {
-        read(&docker, &name, &of, &mut copy, false).await;
+    let mut tries = 0;
+    let mut is_over = false;
+    while tries < LAST_TRIES {
+        match read(&docker, &name, &of, &mut copy, !is_over).await {
+            Told::All if is_over => return,
+            Told::All => {}
+            Told::Nothing(error) => tracing::warn!(name, %error, "the engine told no more of it"),
+            Told::TooMuch(error) => {
+                tracing::warn!(name, %error, "its output is no longer copied");
+                return;
+            }
+        }
+        if is_over {
+            tries += 1;
+            tokio::time::sleep(RETRY).await;
+        } else {
+            is_over = tokio::time::timeout(RETRY, &mut ended).await.is_ok();
+        }
+        copy.begin_again();
     }
 }
 
-/// Copies what the engine tells, what is still to come too if it `follow`s; whether it told all.
-async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> bool {
+/// How reading what the engine tells has ended.
+enum Told {
+    /// The engine had no more to tell.
+    All,
+    /// It failed.
+    Nothing(bollard::errors::Error),
+    /// The copy failed.
+    TooMuch(io::Error),
+}
+
+/// Copies what the engine tells, what is still to come too if it `follow`s.
+async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> Told {
     let options = LogsOptions {
         follow,
         stdout: true,
@@ -260,22 +312,24 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
             true => Ok(output.next().await),
             false => tokio::time::timeout(NOTE_EVERY, output.next()).await,
         };
-        match next {
-            Ok(Some(Ok(output))) => {
-                if let Err(error) = copy.take(&output) {
-                    tracing::warn!(name, %error, "its output is no longer copied");
-                    return false;
-                }
-            }
+        let end = match next {
+            Ok(Some(Ok(output))) => copy.take(&output).err().map(Told::TooMuch),
+            // The engine has removed it: nothing is left to tell.
+            Ok(Some(Err(error))) if status_code(&error) == Some(404) => Some(Told::All),
+            Ok(Some(Err(error))) => Some(Told::Nothing(error)),
+            Ok(None) => Some(Told::All),
             // It prints no more for now.
-            Err(_) => {}
-            Ok(_) => return true,
-        }
-        if !copy.is_noted && noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
+            Err(_) => None,
+        };
+        if !copy.is_noted && (end.is_some() || noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY))
+        {
             noted_at = Some(Instant::now());
             copy.is_noted = true;
             of.marks
                 .note_copied(&of.container, of.request, &copy.copied);
+        }
+        if let Some(end) = end {
+            return end;
         }
     }
 }

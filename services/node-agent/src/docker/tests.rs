@@ -1,5 +1,6 @@
 //! An engine that is slow, or fails: a stand-in behind a Unix socket, that knows one container.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ struct Seen {
     removals: u32,
     /// Whether its container was killed before its start was answered.
     killed_as_it_started: bool,
+    /// What it tells of the output, one request after the other: "FAILS" is an error. `true`: it
+    /// was followed.
+    tells: VecDeque<(bool, String)>,
 }
 
 /// How its start is answered, when the container runs.
@@ -120,6 +124,14 @@ impl Engine {
                 seen.runs = false;
                 (204, String::new())
             }),
+            ("GET", "logs") => self.seen(|seen| {
+                let (is_followed, text) = seen.tells.pop_front().expect("a question less");
+                assert_eq!(line.contains("follow=true"), is_followed, "{text:?}");
+                match text.as_str() {
+                    "FAILS" => (500, r#"{"message":"unexpected EOF"}"#.to_owned()),
+                    _ => (200, text),
+                }
+            }),
             _ => (404, none()),
         }
     }
@@ -206,6 +218,55 @@ async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
         panic!("{started:?}")
     };
     assert_eq!(refused.fault, Some(NodeFault::Engine));
+}
+
+/// An engine's copy of lines that were printed on the standard output, a second each.
+fn lines(lines: &[&str]) -> String {
+    let line = |(second, line): (usize, &&str)| {
+        let text = format!("2026-01-01T00:00:{second:02}.000000000Z {line}\n");
+        let length = u8::try_from(text.len()).expect("a short line");
+        // The stream's number and the length, in four bytes.
+        format!("\u{1}\0\0\0\0\0\0{}{text}", char::from(length))
+    };
+    lines.iter().enumerate().map(line).collect()
+}
+
+/// The engine leaves off while the container runs, fails, and does not tell the last lines before it
+/// says that this was all.
+#[tokio::test]
+async fn what_an_engine_does_not_tell_at_once_is_asked_for_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(&folder.path().join("engine"), Answers::Never, 0);
+    engine.seen(|seen| {
+        seen.tells = [
+            (true, lines(&["a"])),
+            (true, "FAILS".to_owned()),
+            (true, lines(&["a", "b", "c"])),
+            (false, "FAILS".to_owned()),
+            (false, lines(&["a", "b", "c", "d"])),
+        ]
+        .into();
+    });
+    let (config, marks, runtime) = node(folder.path(), 60);
+    let plan = plan(&config);
+    std::fs::create_dir_all(&plan.directory).expect("made");
+    let copying = Copying {
+        directory: config.layout().container_below(&plan.container),
+        marks,
+        container: plan.container.clone(),
+        request: plan.request,
+    };
+    let (told, ended) = oneshot::channel();
+    let docker = runtime.inner.docker.clone();
+    let copied = tokio::spawn(output::copy(docker, "x".to_owned(), copying, false, ended));
+    while engine.seen(|seen| seen.tells.len() > 2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    told.send(()).expect("it is being copied");
+    copied.await.expect("it ends");
+    let text = std::fs::read_to_string(plan.directory.join(layout::STDOUT)).expect("copied");
+    assert_eq!(text, "a\nb\nc\nd\n");
+    assert!(engine.seen(|seen| seen.tells.is_empty()));
 }
 
 /// What a container's actor tells.

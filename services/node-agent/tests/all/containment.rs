@@ -251,7 +251,7 @@ impl Node {
         21_000 + 8 * turn
     }
 
-    /// What an attempt printed; nothing where it was killed.
+    /// What an attempt printed, and how it ended where it did not come to its last word.
     async fn run(&mut self, number: usize, attempt: &Attempt) -> String {
         let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
         let script = format!("{}\necho TRIED", attempt.script);
@@ -261,10 +261,13 @@ impl Node {
         started.unwrap_or_else(|error| panic!("{}: {error}", attempt.name));
         let exit = tokio::time::timeout(Duration::from_secs(30), self.exited.recv()).await;
         let exit = exit.unwrap_or_else(|_| panic!("{} does not end", attempt.name));
-        let (ended, _) = exit.expect("open");
+        let (ended, exit) = exit.expect("open");
         assert_eq!(ended, id, "{}: another one has ended", attempt.name);
         let said = fs::read(directory.join("stdout.log")).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said).into_owned();
+        let mut said = String::from_utf8_lossy(&said).into_owned();
+        if !said.contains("TRIED") {
+            said.push_str(&format!("; {exit:?}"));
+        }
         self.runtime.forget(&id, Sequence(1)).await;
         said
     }

@@ -1,6 +1,7 @@
 //! The problem that a folded log poses.
 
-use dormouse_messages::job::Kind;
+use dormouse_messages::events::NodeDrained;
+use dormouse_messages::job::{CheckpointMode, Kind};
 use dormouse_messages::{Body, Event, Fold, Recorded, Timestamp};
 use dormouse_optimizer::problem::Budget;
 use dormouse_optimizer::problem_of;
@@ -71,4 +72,35 @@ fn a_notebooks_server_stays_where_it_is() {
     assert_eq!(stays(Kind::Notebook), Some(node("n0")));
     assert_eq!(stays(Kind::Training), Some(node("n0")));
     assert_eq!(stays(Kind::Inference), None);
+}
+
+/// A job that is moved off a drained node is stopped anyway: were its own room elsewhere kept from it,
+/// it would start with what is left, and be restarted once more when that is there.
+#[test]
+fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1).submit("ads/a");
+    let admitted = history.log.last_mut().expect("just pushed");
+    if let Body::Event(Event::JobAdmitted(event)) = &mut admitted.envelope.body {
+        event.spec.checkpoint.mode = CheckpointMode::Exit;
+    }
+    history.release("ads/a");
+    history.allocate(1, &[("ads/a", 0, 7)], &[]);
+    history.place(1, "ads/a", 1, &[("n0", 4), ("n1", 3)]);
+    history.request_start(1, "ads/a", 1, 7);
+    for rank in 0..7 {
+        let name = if rank < 4 { "n0" } else { "n1" };
+        history.container_started("ads/a", 1, rank, name);
+    }
+    history.started(1, "ads/a", 1, 7);
+    history.push(NodeDrained {
+        node: node("n0"),
+        reason: None,
+        deadline_s: None,
+    });
+    let state = history.fold::<ClusterState>();
+    let problem = problem_of(&state, history.now(), Budget::default());
+    assert!(problem.jobs[0].displaced);
+    let solution = dormouse_optimizer::solve(&problem);
+    assert_eq!(solution.jobs[0].containers, 4);
 }
