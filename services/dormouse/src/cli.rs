@@ -7,6 +7,7 @@ mod history;
 mod jobs;
 mod list;
 mod notebooks;
+pub mod others;
 mod questions;
 mod serve;
 mod since;

@@ -291,6 +291,19 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     parse_document(&text).with_context(|| shown(path))
 }
 
+/// Reads a document that is a map, as those of jobs and of the cluster are.
+///
+/// # Errors
+/// When it cannot be read or is no map. What it is instead is not shown: it may be anything, and of
+/// any length.
+pub fn read_map(path: &Path) -> anyhow::Result<serde_json::Value> {
+    let document: serde_json::Value = read_document(path)?;
+    match document.is_object() {
+        true => Ok(document),
+        false => bail!("{}: no map of fields (`key: value`)", shown(path)),
+    }
+}
+
 fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     let form = match text.trim_start().starts_with(['{', '[']) {
         true => "JSON",

@@ -64,7 +64,11 @@ fn main() -> ExitCode {
 
 /// The command line; of `up` with what was said and what is only a default.
 fn parsed() -> Result<Cli, clap::Error> {
-    let mut matches = Cli::command().try_get_matches()?;
+    let matches = Cli::command().try_get_matches();
+    let mut matches = matches.map_err(|error| {
+        let words: Vec<String> = std::env::args().collect();
+        cli::others::with_tip(error, &words)
+    })?;
     let given = up::former::given(&matches);
     let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
     if let Some(Command::Up(args)) = &mut cli.command {

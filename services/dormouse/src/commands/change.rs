@@ -66,7 +66,10 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         return Ok(DONE);
     };
     match command {
-        JobCommand::Release(_) => release(context, &log, jobs, &change).await,
+        // A filter has matched jobs on hold only.
+        JobCommand::Release(which) if !which.filter.ids.is_empty() => {
+            release(context, &log, jobs, &change).await
+        }
         JobCommand::Requeue { .. } => {
             let go = Change {
                 said: Some("is requeued: it starts again when it has room"),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{caught_up, query};
 use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
-use crate::context::{Context, read_document, shown};
+use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -67,7 +67,7 @@ pub async fn append_to(
 
 /// The policy that a document says.
 fn read_policy(file: &Path) -> anyhow::Result<Policy> {
-    let document: Value = read_document(file)?;
+    let document = read_map(file)?;
     if document.is_array() || document.get("policy").is_some_and(Value::is_array) {
         bail!(
             "{}: a list where a map is meant; write policy: {{allocation: dorm, theta1: 0.1}}",

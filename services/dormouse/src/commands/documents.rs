@@ -198,9 +198,16 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
             // A mapping refuses a key that is there twice; whoever keeps the last one would not
             // be told.
             let value = serde_norway::Value::deserialize(document).with_context(bad)?;
-            if !value.is_null() {
-                documents.push(serde_norway::from_value(value).with_context(bad)?);
+            match value {
+                serde_norway::Value::Null => continue,
+                serde_norway::Value::Mapping(_) => {}
+                // Not shown: it may be anything, and of any length.
+                _ => bail!(
+                    "{}: no job document: one is a map that begins with such a line as `name: train`; `dormouse schema` prints what it may have",
+                    shown(path)
+                ),
             }
+            documents.push(serde_norway::from_value(value).with_context(bad)?);
         }
     }
     let beside = path.parent().unwrap_or(Path::new(""));
@@ -276,6 +283,37 @@ fn in_words<'a>(row: impl Iterator<Item = &'a (String, Value)>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// The documents of these files, each with its place. Every file that is wrong is named.
+fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
+    let mut read = Vec::new();
+    let mut wrong = Vec::new();
+    for file in files {
+        let documents = match in_file(file) {
+            Ok(documents) => documents,
+            Err(error) => {
+                wrong.push(format!("{error:#}"));
+                continue;
+            }
+        };
+        let (file, several) = (shown(file), documents.len() > 1);
+        let place = |number: usize| match several {
+            true => format!("{file}, document {number}"),
+            false => file.clone(),
+        };
+        let documents = documents.into_iter().zip(1..);
+        read.extend(documents.map(|(document, number)| (document, place(number))));
+    }
+    if wrong.is_empty() {
+        return Ok(read);
+    }
+    let more = wrong.len().saturating_sub(NAMED);
+    wrong.truncate(NAMED);
+    if more > 0 {
+        wrong.push(format!("and {more} files more"));
+    }
+    bail!(wrong.join("\n"))
+}
+
 /// What is to be submitted, in order, and what is to be said of it before.
 ///
 /// # Errors
@@ -290,17 +328,7 @@ pub fn documents(
     let rows = sweep.map(table).transpose()?;
     let rows = rows.unwrap_or_else(|| vec![Vec::new()]);
     let changes = combinations(sets)?;
-    let mut read = Vec::new();
-    for file in files(named, &mut notes)? {
-        let documents = in_file(&file)?;
-        let (file, several) = (shown(&file), documents.len() > 1);
-        let place = |number: usize| match several {
-            true => format!("{file}, document {number}"),
-            false => file.clone(),
-        };
-        let documents = documents.into_iter().zip(1..);
-        read.extend(documents.map(|(document, number)| (document, place(number))));
-    }
+    let read = read_all(&files(named, &mut notes)?)?;
     let each = rows.len() * changes.len();
     if read.len().saturating_mul(each) > MOST {
         bail!("that is more than {MOST} jobs; a task set runs many tasks as one job");
@@ -416,7 +444,14 @@ mod tests {
                 documents(named, &sets, sweep, None).expect_err("wrong")
             )
         };
-        assert!(said(&[twice], &[], None).contains("duplicate"));
+        // Every file that is wrong is named, and nothing of what is no document is shown.
+        let text = file(&folder, "passwd.yaml", "root:x:0:0\ndaemon:x:1:1\n");
+        let wrong = said(&[twice, text, good.clone()], &[], None);
+        assert!(
+            wrong.contains("duplicate") && wrong.contains("no job document"),
+            "{wrong}"
+        );
+        assert!(!wrong.contains("daemon"), "{wrong}");
         let named = std::slice::from_ref(&good);
         assert!(said(named, &["name.x=1"], None).contains("neither a map nor a list"));
         assert!(said(named, &[], Some(&rows)).contains("row 1 has 1 cells"));

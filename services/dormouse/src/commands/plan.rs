@@ -11,7 +11,7 @@ use super::history::bounds;
 use super::whatif::{asked, forkable};
 use super::workdir;
 use crate::cli::{DEFAULT_TENANT, LogFileArg, PlanArgs};
-use crate::context::{Context, read_document};
+use crate::context::{Context, read_map, shown};
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 use crate::render::{Style, date, span};
@@ -23,7 +23,8 @@ use crate::render::{Style, date, span};
 pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     let mut subject = subject(args)?;
     if let Subject::Job(_, document) = &mut subject {
-        workdir::packed(std::iter::once(document)).await?;
+        let place = args.job.as_deref().map(shown).unwrap_or_default();
+        workdir::packed(std::iter::once((place.as_str(), document))).await?;
     }
     let at = match bounds(context, args.at, &args.log).await? {
         (Some(sequence), _) => ForkAt::Sequence(Sequence(sequence)),
@@ -88,7 +89,7 @@ fn subject(args: &PlanArgs) -> anyhow::Result<Subject> {
         (None, true) => Err(usage("name a job's file, --drain NAME or another change").into()),
         (None, false) => Ok(Subject::Changes(Box::new(changes))),
         (Some(file), true) => {
-            let mut document: Value = read_document(file)?;
+            let mut document = read_map(file)?;
             if let (Some(name), Some(fields)) = (&args.name, document.as_object_mut()) {
                 fields.insert("name".to_owned(), name.clone().into());
             }

@@ -27,20 +27,20 @@ pub fn resolve(document: &mut Value, beside: &Path) {
 ///
 /// # Errors
 /// When a file cannot be read, or names what is no package.
-pub fn read<'a>(documents: impl Iterator<Item = &'a mut Value>) -> anyhow::Result<()> {
+pub fn read<'a>(documents: impl Iterator<Item = (&'a str, &'a mut Value)>) -> anyhow::Result<()> {
     let mut unpinned = BTreeSet::new();
-    for document in documents {
+    for (place, document) in documents {
         let Some(file) = file(document) else {
             continue;
         };
         let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("python.requirements {}", file.display()))?;
+            .with_context(|| format!("{place}: python.requirements {}", file.display()))?;
         let python = Python {
             requirements: Python::lines(&text),
             version: None,
         };
         if let Err(error) = python.check() {
-            bail!("{}: {error}", file.display());
+            bail!("{place}: {}: {error}", file.display());
         }
         unpinned.extend(python.unpinned().map(str::to_owned));
         document["python"]["requirements"] = json!(python.requirements);
@@ -73,7 +73,7 @@ mod tests {
         let read = || {
             let mut document = json!({"python": {"requirements": "all.txt", "version": "3.11"}});
             resolve(&mut document, folder.path());
-            read(std::iter::once(&mut document)).map(|()| document)
+            read(std::iter::once(("a.yaml", &mut document))).map(|()| document)
         };
         write("# ours\nsix==1.16.0\n\nnumpy\n");
         let lines = json!({"requirements": ["six==1.16.0", "numpy"], "version": "3.11"});
@@ -91,7 +91,7 @@ mod tests {
         // Lines, and documents without packages, stay as they are.
         let mut others = [json!({"python": {"requirements": ["six"]}}), json!({})];
         let before = others.clone();
-        super::read(others.iter_mut()).expect("nothing to read");
+        super::read(others.iter_mut().map(|it| ("a.yaml", it))).expect("nothing to read");
         assert_eq!(others, before);
     }
 }

@@ -65,7 +65,7 @@ impl End {
 /// When it is refused, or the cluster cannot be followed.
 pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let mut document = document(args)?;
-    let packs = workdir::packed(std::iter::once(&mut document)).await?;
+    let packs = workdir::packed(std::iter::once(("the job", &mut document))).await?;
     let log = context.connect_to_submit().await?;
     let tenant = holder::tenant(log.tenant(), args.tenant.as_deref())?;
     let mut events = log.events_from_now().await?;

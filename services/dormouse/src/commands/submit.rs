@@ -55,7 +55,9 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     for note in notes {
         print::aside(format!("note: {note}"));
     }
-    let packs = workdir::packed(written.iter_mut().map(|it| &mut it.document)).await?;
+    let documents = written.iter_mut();
+    let documents = documents.map(|it| (it.place.as_str(), &mut it.document));
+    let packs = workdir::packed(documents).await?;
     if args.dry_run {
         let of_tenants = of_tenants(args, &written, None)?;
         return dry::run(context, &written, &of_tenants).await;

@@ -27,16 +27,19 @@ pub fn resolve(document: &mut Value, beside: &Path) {
 }
 
 /// Packs the folders of documents, each once, and puts their digests, and the lines of files, in
-/// their places. Nothing is stored yet.
+/// their places. Nothing is stored yet. A document comes with where it stands, for whoever reads an
+/// error.
 ///
 /// # Errors
 /// When a folder cannot be packed, or a file cannot be read.
-pub async fn packed<'a>(documents: impl Iterator<Item = &'a mut Value>) -> anyhow::Result<Packs> {
+pub async fn packed<'a>(
+    documents: impl Iterator<Item = (&'a str, &'a mut Value)>,
+) -> anyhow::Result<Packs> {
     let mut documents: Vec<_> = documents.collect();
-    requirements::read(documents.iter_mut().map(|it| &mut **it))?;
+    requirements::read(documents.iter_mut().map(|(place, it)| (*place, &mut **it)))?;
     let mut packs = Packs::default();
     let mut known: BTreeMap<PathBuf, Value> = BTreeMap::new();
-    for document in documents {
+    for (place, document) in documents {
         let Some(folder) = document.get("workdir").and_then(Value::as_str) else {
             continue;
         };
@@ -45,7 +48,8 @@ pub async fn packed<'a>(documents: impl Iterator<Item = &'a mut Value>) -> anyho
             Some(named) => named.clone(),
             None => {
                 let at = folder.clone();
-                let pack = tokio::task::spawn_blocking(move || pack(&at)).await??;
+                let pack = tokio::task::spawn_blocking(move || pack(&at)).await?;
+                let pack = pack.with_context(|| place.to_owned())?;
                 let named = json!(pack.packed);
                 tracing::debug!(
                     entries = pack.entries,
