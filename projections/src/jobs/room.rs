@@ -47,8 +47,10 @@ pub struct Short {
 pub struct Holder<'a> {
     /// The job.
     pub job: &'a JobId,
-    /// What it cannot be made to give back.
+    /// What it cannot be made to give back; of one that waits, its least.
     pub keeps: u64,
+    /// It has nothing yet, and was released as well.
+    pub waits: bool,
     /// When its time limit ends it, where it has one and runs.
     pub ends_at: Option<Timestamp>,
     /// The value of its class, where a class above that takes all of it.
@@ -151,13 +153,14 @@ impl<'a> Room<'a> {
                 held.entry(resource.clone()).or_default().push(Holder {
                     job: id,
                     keeps,
+                    waits: known.is_some_and(|known| known.now == 0 && known.target == 0),
                     ends_at: job.ends_at(),
                     gives_above: gives.then_some(job.class),
                 });
             }
         }
         for holders in held.values_mut() {
-            holders.sort_by_key(|it| (Reverse(it.keeps), it.job));
+            holders.sort_by_key(|it| (it.waits, Reverse(it.keeps), it.job));
         }
         held
     }
@@ -169,9 +172,22 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
         return String::new();
     };
     let (others, rest) = others.split_at(others.len().min(NAMED - 1));
-    let mut parts = vec![format!("{} keeps {}", first.job, amount(first.keeps))];
+    let has = |holder: &Holder<'_>| match holder.waits {
+        // Released, too.
+        true => "is to have",
+        false => "keeps",
+    };
+    let mut parts = vec![format!(
+        "{} {} {}",
+        first.job,
+        has(first),
+        amount(first.keeps)
+    )];
     let others = others.iter();
-    parts.extend(others.map(|it| format!("{} {}", it.job, amount(it.keeps))));
+    parts.extend(others.map(|it| match it.waits == first.waits {
+        true => format!("{} {}", it.job, amount(it.keeps)),
+        false => format!("{} {} {}", it.job, has(it), amount(it.keeps)),
+    }));
     let more: u64 = rest.iter().map(|it| it.keeps).sum();
     match rest.len() {
         0 => {}
@@ -181,7 +197,7 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
     let last = parts.pop().filter(|_| !parts.is_empty());
     let mut text = match last {
         Some(last) => format!("; {} and {last}", parts.join(", ")),
-        None => format!("; {} keeps {}", first.job, amount(first.keeps)),
+        None => format!("; {} {} {}", first.job, has(first), amount(first.keeps)),
     };
     let ends = holders.iter().filter_map(|it| Some((it.ends_at?, it.job)));
     if let Some((at, job)) = ends.min() {

@@ -26,6 +26,7 @@ use dormouse_optimizer::Optimizer;
 pub use answer::{Class, DecisionDiff, DiffAnswer, Side};
 
 use super::changes::{ChangeError, Changes};
+use super::explain::restarts;
 use super::fork::Fork;
 use super::whatif::Differs;
 
@@ -291,9 +292,8 @@ fn explained(left: &Side, right: &Side, jobs: &[Differs], class: Class) -> Vec<S
         .collect();
     for (name, side) in [("the first", left), ("the second", right)] {
         said.push(format!(
-            "{name} restarts {} of at most {} jobs; fairness loss {:.3} of at most {:.3}; utilization {:.3}; objective {:.4}, gap {:.4}",
-            side.adjusted_jobs,
-            side.adjustment_bound,
+            "{name} restarts {}; fairness loss {:.3} of at most {:.3}; utilization {:.3}; objective {:.4}, gap {:.4}",
+            restarts(side.adjusted_jobs, side.adjustment_bound),
             side.fairness_loss,
             side.fairness_loss_bound,
             side.utilization,

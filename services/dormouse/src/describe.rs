@@ -343,14 +343,17 @@ pub fn name(word: &impl serde::Serialize) -> String {
 
 fn figures(outcome: &Outcome) -> String {
     format!(
-        "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {} ≤ {}, waiting {}",
+        "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {}{}, waiting {}",
         outcome.utilization.total,
         // The sum over the resources: with two of them 2 is full.
         outcome.utilization.resources.len(),
         outcome.fairness_loss,
         outcome.fairness_loss_bound,
         outcome.adjusted_jobs,
-        outcome.adjustment_bound,
+        match outcome.adjustment_bound {
+            u32::MAX => String::new(),
+            bound => format!(" ≤ {bound}"),
+        },
         outcome.waiting.len()
     )
 }

@@ -48,6 +48,22 @@ fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
     })
 }
 
+/// Why what could be had is not, by what the decision weighs.
+fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
+    let (had, solver) = (containers(least), &solution.solver);
+    let chosen = solver.objective;
+    let words = match objective > chosen + solver.gap * chosen.abs() + 1e-9 {
+        // More than the objective is weighed: who starts, and in which order.
+        true => {
+            format!("{had} could be had, but what goes first, by class and release, has the room")
+        }
+        false => format!(
+            "{had} could be had, but the objective would be {objective:.4} instead of {chosen:.4}: it is not worth what it costs others"
+        ),
+    };
+    reason("price", words)
+}
+
 /// What stands against one container more, or its least. P2 is asked, so only where P2 decides.
 /// The kinds of changes that cannot help.
 pub fn against(
@@ -92,12 +108,7 @@ pub fn against(
     if let Some(objective) = found.feasible {
         // A waiting job that alone could start waits for the jobs before it.
         if has > 0 {
-            let words = format!(
-                "{} could be had, but the objective would be {objective:.4} instead of {:.4}: it is not worth what it costs others",
-                containers(least),
-                solution.solver.objective
-            );
-            answer.all.push(reason("price", words));
+            answer.all.push(weighed(objective, least, solution));
         }
         return idle;
     }

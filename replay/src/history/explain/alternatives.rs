@@ -93,6 +93,14 @@ fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
         job.in_place = None;
     }
     let solution = solve(&problem);
+    let gives = solution.jobs.iter().find(|it| Some(&it.job) == kept);
+    let has = gives.map_or(0, |it| it.containers);
+    if to.is_some_and(|was| was > 0 && has != was) {
+        // A service or a class that preempts takes room of what may not be resized, too.
+        "preempted".clone_into(&mut answer.code);
+        answer.words = format!("it could not: room was made for what goes first, and it had {has}");
+        return answer;
+    }
     judge(explainer, (made, &problem, &solution), &mut answer);
     answer
 }

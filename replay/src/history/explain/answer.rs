@@ -176,6 +176,9 @@ pub struct PastResize {
     pub from: u32,
     /// Containers from then on; 0: it had to wait.
     pub to: u32,
+    /// The service or the job of a higher class that it made room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<String>,
     /// Why the decision was made.
     pub causes: Vec<Cause>,
     /// Who got containers in the same decision, and how many more.

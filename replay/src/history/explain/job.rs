@@ -75,6 +75,9 @@ pub fn explain(
     if known_then && released {
         idle = Some(decision(explainer, id, decided, &made, &mut answer));
     }
+    if answer.all.is_empty() {
+        answer.all.extend(idle_service(known));
+    }
     answer.rank();
     if let Some(dominant) = answer.dominant.clone() {
         answer.words.push(dominant.words);
@@ -95,6 +98,13 @@ pub fn explain(
     );
     past(&mut answer);
     Ok(answer)
+}
+
+/// A service that is to have no replica.
+fn idle_service(known: &Job) -> Option<Reason> {
+    let is_idle = known.kind.is_served() && known.now == 0 && known.target == 0;
+    let words = "it is idle: it is to have no replica until somebody asks for it";
+    is_idle.then(|| reason("idle", words.to_owned()))
 }
 
 /// Whether no decision is why the job is as it is: it has ended, or is on hold.

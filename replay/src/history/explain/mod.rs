@@ -34,6 +34,7 @@ use dormouse_projections::ReadModel;
 
 pub use answer::*;
 pub use changes::{Candidate, Change};
+pub(crate) use others::restarts;
 
 use super::fork::Fork;
 use super::seen::{self, SeenError, seen_by};

@@ -177,21 +177,34 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
         .iter()
         .filter(|(_, job)| stays(job) && job.held().any(|(node, _)| node == name));
     if state == "drained" {
+        let told = explainer.model.nodes.get(name);
+        let leave_by = told.and_then(|it| it.drain.leave_by);
+        let latest = leave_by.map_or_else(String::new, |by| {
+            format!(", at the latest by {}, when it is stopped", by.to_words())
+        });
         for (id, _) in stay {
             let id = explainer.name(id);
             answer.words.push(format!(
-                "{id} stays there until it ends: it has no checkpoint"
+                "{id} stays there until it ends{latest}: it has no checkpoint"
             ));
         }
     }
     Ok(answer)
 }
 
+/// `2 of at most 3 jobs`; where room is made for services and classes that preempt there is no bound.
+pub(crate) fn restarts(adjusted: u32, bound: u32) -> String {
+    match bound {
+        u32::MAX => format!("{adjusted} jobs, without a bound"),
+        bound => format!("{adjusted} of at most {bound} jobs"),
+    }
+}
+
 /// How good a decision is, and by which bounds.
 fn quality(figures: &Figures, answer: &mut Explanation) {
     let solver = &figures.solver;
     answer.words.push(format!(
-        "its objective is {:.4}, and no allocation has more than {:.4} ({}, found by {}); it restarts {} of at most {} jobs, with a fairness loss of {:.3} of at most {:.3}",
+        "its objective is {:.4}, and no allocation has more than {:.4} ({}, found by {}); it restarts {}, with a fairness loss of {:.3} of at most {:.3}",
         solver.objective,
         solver.bound.max(solver.objective),
         match solver.stopped_by {
@@ -199,8 +212,7 @@ fn quality(figures: &Figures, answer: &mut Explanation) {
             other => other.as_str(),
         },
         solver.stage,
-        figures.adjusted_jobs,
-        figures.adjustment_bound,
+        restarts(figures.adjusted_jobs, figures.adjustment_bound),
         figures.fairness_loss,
         figures.fairness_loss_bound
     ));

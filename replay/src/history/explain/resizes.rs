@@ -12,6 +12,7 @@ use super::{Explainer, in_words};
 pub struct Resizes {
     all: Vec<PastResize>,
     gained: Vec<Vec<(JobId, u32, u32)>>,
+    made_for: Vec<Option<JobId>>,
     asked: Option<Timestamp>,
 }
 
@@ -33,12 +34,14 @@ impl Resizes {
                 let gained = others.filter(|it| it.job != *job && it.containers > it.previous);
                 let gained = gained.map(|it| (it.job.clone(), it.previous, it.containers));
                 self.gained.push(gained.collect());
+                self.made_for.push(own.made_for.clone());
                 self.all.push(PastResize {
                     sequence: recorded.sequence,
                     at: recorded.stored_at,
                     epoch: event.epoch.0,
                     from: own.previous,
                     to: own.containers,
+                    made_for: None,
                     causes: causes(event.basis.as_ref().map_or(&[], |basis| &basis.causes)),
                     gained: Vec::new(),
                     cost_s: None,
@@ -88,6 +91,9 @@ impl Resizes {
     /// As the one who asks may know them.
     pub fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
         let mut all = self.all.clone();
+        for (resize, job) in all.iter_mut().zip(&self.made_for) {
+            resize.made_for = job.as_ref().map(|job| explainer.name(job));
+        }
         for (resize, gained) in all.iter_mut().zip(&self.gained) {
             let gained = gained.iter().map(|(job, from, to)| Gives {
                 job: explainer.name(job),
@@ -116,14 +122,19 @@ pub fn past(answer: &mut Explanation) {
             .iter()
             .map(|gain| format!("{} {}→{}", gain.job, gain.from, gain.to))
             .collect();
+        let causes = in_words(&resize.causes);
+        // What made a decision due is not what the room was taken for.
+        let why = match &resize.made_for {
+            Some(job) => format!("to make room for {job}; it was decided upon {causes}"),
+            None => format!("because of {causes}"),
+        };
         let mut words = format!(
-            "epoch {} (event {}, {}) resized it {}→{}, because of {}",
+            "epoch {} (event {}, {}) resized it {}→{}, {why}",
             resize.epoch,
             resize.sequence,
             resize.at.to_words(),
             resize.from,
             resize.to,
-            in_words(&resize.causes)
         );
         if !gained.is_empty() {
             words.push_str(&format!("; in the same decision: {}", gained.join(", ")));

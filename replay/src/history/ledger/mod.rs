@@ -155,7 +155,8 @@ impl Ledger {
             | Event::NodeDrained(_)
             | Event::NodeRestored(_)
             | Event::NodeQuarantined(_)
-            | Event::NodeReadmitted(_) => self.follow_all(),
+            | Event::NodeReadmitted(_)
+            | Event::NodeRemoved(_) => self.follow_all(),
             Event::TenantConfigured(event) => {
                 self.using.entry(event.tenant.clone()).or_default();
             }

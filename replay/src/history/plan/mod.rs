@@ -7,12 +7,12 @@
 mod answer;
 mod start;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_admission::plan::{Planned, state_digest};
 use dormouse_messages::events::{AllocationDecided, Outcome};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId};
+use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
 use serde_json::Value;
 
 pub use answer::{Moves, OnNode, Plan, Start};
@@ -50,10 +50,12 @@ pub fn plan(
     let ingress = forked.next_ingress();
     let mut noted = Noted {
         of_cluster: matches!(subject, Subject::Changes(_)),
+        leaving: changes.drop_jobs.clone(),
+        until: forked.now,
         ..Noted::default()
     };
     run(forked, &forked.likely(), &changes, |recorded| {
-        if recorded.stored_at > forked.now {
+        if noted.is_over(forked.now, recorded.stored_at) {
             return true;
         }
         noted.read(recorded, ingress);
@@ -106,10 +108,35 @@ struct Noted {
     released: bool,
     /// No job is planned, but changes of the cluster.
     of_cluster: bool,
+    /// Jobs that are left out and have yet to end: what they had is given only then.
+    leaving: BTreeSet<JobId>,
+    /// What is decided until then is the answer.
+    until: Timestamp,
     nodes: BTreeMap<String, u32>,
 }
 
+/// Within so much of the end of a job that is left out what it had is given.
+const GIVEN_MS: u64 = 1_000;
+
+/// A job that is left out ends within its grace; who takes longer is not waited for.
+const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
+
 impl Noted {
+    /// Whether what is decided from `at` on is no answer any more.
+    fn is_over(&self, forked: Timestamp, at: Timestamp) -> bool {
+        match self.leaving.is_empty() {
+            true => at > self.until,
+            false => at > forked.plus_ms(MOST_LEAVING_MS),
+        }
+    }
+
+    /// A job is over.
+    fn left(&mut self, job: &JobId, at: Timestamp) {
+        if self.leaving.remove(job) && self.leaving.is_empty() {
+            self.until = at.plus_ms(GIVEN_MS);
+        }
+    }
+
     fn read(&mut self, recorded: &Recorded, ingress: u64) {
         match recorded.event() {
             Some(Event::JobAdmitted(event)) if event.ingress_sequence == ingress => {
@@ -128,6 +155,9 @@ impl Noted {
             Some(Event::AllocationKept(event)) if self.counts() => {
                 self.outcome = Some(event.outcome.clone());
             }
+            Some(Event::JobCancelled(event)) => self.left(&event.job, recorded.stored_at),
+            Some(Event::JobCompleted(event)) => self.left(&event.job, recorded.stored_at),
+            Some(Event::JobFailed(event)) => self.left(&event.job, recorded.stored_at),
             Some(Event::PlacementRefused(_)) => (self.decided, self.outcome) = (None, None),
             Some(Event::PlacementDecided(event)) => {
                 let own = event.create.iter();
@@ -141,7 +171,8 @@ impl Noted {
 
     /// Whether an allocation is the first that can answer: of a job, the first behind its release.
     fn counts(&self) -> bool {
-        self.decided.is_none() && (self.of_cluster || self.released)
+        let given = self.of_cluster && self.leaving.is_empty();
+        self.decided.is_none() && (given || self.released)
     }
 
     fn plan(&self, forked: &Forked<'_>, subject: &Subject, changes: &Changes) -> Plan {

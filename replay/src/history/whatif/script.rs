@@ -162,8 +162,13 @@ fn at_the_fork(
     Ok(())
 }
 
-/// What a submission was decided to be about.
-fn submitted(after: &[std::sync::Arc<Recorded>]) -> BTreeMap<u64, JobId> {
+/// What submissions were decided to be about.
+struct Submitted {
+    of: BTreeMap<u64, JobId>,
+    admitted: BTreeSet<JobId>,
+}
+
+fn submitted(after: &[std::sync::Arc<Recorded>]) -> Submitted {
     let decided = after.iter().filter_map(|it| match it.event()? {
         Event::JobAdmitted(event) => Some((event.ingress_sequence, event.job.clone())),
         Event::JobRevised(event) => Some((event.ingress_sequence, event.job.clone())),
@@ -172,14 +177,21 @@ fn submitted(after: &[std::sync::Arc<Recorded>]) -> BTreeMap<u64, JobId> {
         Event::JobRefused(event) => Some((event.ingress_sequence, event.job.clone()?)),
         _ => None,
     });
-    decided.collect()
+    let admitted = after.iter().filter_map(|it| match it.event()? {
+        Event::JobAdmitted(event) => Some(event.job.clone()),
+        _ => None,
+    });
+    Submitted {
+        of: decided.collect(),
+        admitted: admitted.collect(),
+    }
 }
 
 /// An event that nobody decides, under the changes.
 fn later(
     recorded: &Recorded,
     changes: &Changes,
-    names: &BTreeMap<u64, JobId>,
+    names: &Submitted,
 ) -> Result<Option<Action>, ChangeError> {
     let Some(event) = recorded.event() else {
         return Ok(None);
@@ -244,22 +256,33 @@ fn node_of(event: &Event) -> Option<&NodeId> {
 fn submission(
     event: &SubmissionReceived,
     changes: &Changes,
-    names: &BTreeMap<u64, JobId>,
+    names: &Submitted,
 ) -> Result<Option<Event>, ChangeError> {
     let same = || Ok(Some(event.clone().into()));
-    let Some(job) = names.get(&event.ingress_sequence) else {
+    let Some(job) = names.of.get(&event.ingress_sequence) else {
         return same();
     };
     if changes.drop_jobs.contains(job) {
         return Ok(None);
     }
-    if event.verb != "submit" || !changes.jobs.contains_key(job) {
+    if event.verb != "submit" {
         return same();
     }
+    let changed = changes.jobs.contains_key(job);
     let document = dormouse_admission::document(event);
+    // What kept to its plan on the log is submitted here, too, whatever another plan would be.
+    let planned = document.as_ref().filter(|it| it.get("if_plan").is_some());
+    if !changed && (planned.is_none() || !names.admitted.contains(job)) {
+        return same();
+    }
     let mut document =
         document.ok_or_else(|| ChangeError::NotThere(format!("a readable document of {job}")))?;
-    changes.document(job, &mut document)?;
+    if let Some(fields) = document.as_object_mut() {
+        fields.remove("if_plan");
+    }
+    if changed {
+        changes.document(job, &mut document)?;
+    }
     let payload = document.to_string();
     let json = Some("application/json");
     let tenant: &str = TenantId::new(event.tenant.as_str())

@@ -67,12 +67,15 @@ pub(super) struct Questions<'a> {
     problem: &'a Problem,
     /// Without any group relaxed; the job has its least in it.
     pub instance: Instance,
-    capacities: Vec<Vec<u64>>,
+    /// What is reserved of each node, by resource.
+    reserved: Vec<Vec<u64>>,
     resources: Vec<Resource>,
     /// The job, by its index in the problem.
     target: usize,
     /// The job runs: its own restart is one of those that are allowed.
     restarts: bool,
+    /// Its place in the instance, and what its restart costs the objective.
+    own: (usize, f64),
     purse: Purse,
     /// Whether some question had no answer within the budget.
     pub limit: bool,
@@ -111,17 +114,27 @@ impl<'a> Questions<'a> {
         let place = instance.jobs.iter().position(|it| it.index == target)?;
         let own = &mut instance.jobs[place];
         let restarts = own.state != State::Free;
+        let price = if restarts { own.restart } else { 0.0 };
         own.state = State::Free;
         let decided = least.saturating_sub(own.base());
         own.min = own.min.max(decided);
         own.max = own.max.max(decided);
+        let counted = instance.counted;
+        let nodes = cluster.capacities.iter().zip(&cluster.rooms);
+        let of_node = |(capacity, room): (&Vec<u64>, &Vec<u64>)| {
+            let resources = capacity[..counted].iter().zip(room);
+            let reserved = resources.map(|(capacity, room)| capacity.saturating_sub(*room));
+            reserved.collect()
+        };
+        let reserved = nodes.map(of_node).collect();
         let questions = Self {
             problem,
             instance,
-            capacities: cluster.capacities,
+            reserved,
             resources: cluster.resources,
             target,
             restarts,
+            own: (place, price),
             purse: Purse::new(problem.budget.seconds),
             limit: false,
         };
@@ -170,9 +183,7 @@ impl<'a> Questions<'a> {
         if self.instance.rooms.len() > 1 {
             groups.push(Group::Packing);
         }
-        let counted = self.instance.counted;
-        let mut rooms = self.instance.rooms.iter().zip(&self.capacities);
-        if rooms.any(|(room, capacity)| room[..counted] != capacity[..counted]) {
+        if self.reserved.iter().flatten().any(|reserved| *reserved > 0) {
             groups.push(Group::Reserved);
         }
         if self
@@ -216,7 +227,12 @@ impl<'a> Questions<'a> {
             return None;
         }
         match search(&instance, &self.problem.budget, &self.purse) {
-            Verdict::Found(found) => Some(found.plan.objective(&instance)),
+            Verdict::Found(found) => {
+                let (place, price) = self.own;
+                let moves = found.plan.counts[place] != instance.jobs[place].count;
+                let price = if moves { price } else { 0.0 };
+                Some(found.plan.objective(&instance) - price)
+            }
             Verdict::Infeasible => None,
             Verdict::Unknown => {
                 self.limit = true;
@@ -247,7 +263,11 @@ impl<'a> Questions<'a> {
             instance.loss_bound = f64::INFINITY;
         }
         if relaxed.contains(&Group::Reserved) {
-            instance.rooms.clone_from(&self.capacities);
+            for (room, reserved) in instance.rooms.iter_mut().zip(&self.reserved) {
+                for (room, reserved) in room.iter_mut().zip(reserved) {
+                    *room += reserved;
+                }
+            }
             instance.classify();
         }
         if relaxed.contains(&Group::Constraints) {
@@ -325,6 +345,7 @@ mod tests {
 
     use super::*;
     use crate::document::read;
+    use crate::problem::InPlace;
 
     fn asked(document: &Value, job: &str, least: u32) -> Conflict {
         let problem = read(&document.to_string()).expect("a problem");
@@ -368,6 +389,47 @@ mod tests {
             found.feasible.is_some() && found.conflict.is_empty(),
             "{found:?}"
         );
+    }
+
+    /// More of a job that gives half is worth less than what was decided, its restart counted in both.
+    #[test]
+    fn its_own_restart_has_its_price() {
+        let jobs = json!([
+            {"job": "a/x", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 16}, "previous": {"n0": 8, "n1": 8}},
+            {"job": "a/new", "demand": {"cpu": 1}, "containers": {"min": 1, "max": 16}},
+        ]);
+        let document = cluster(1.0, 1.0, jobs);
+        let problem = read(&document.to_string()).expect("a problem");
+        let chosen = crate::solve(&problem);
+        let beside = problem.jobs.iter().map(|it| it.job.clone()).collect();
+        let more = chosen.jobs[0].containers + 1;
+        let found = conflict(&problem, &chosen.jobs[0].job, more, &beside).expect("it is there");
+        let objective = found.feasible.expect("it could be had");
+        assert!(
+            objective < chosen.solver.objective,
+            "{objective} of {}",
+            chosen.solver.objective
+        );
+    }
+
+    /// What a job that is resized in place keeps is not reserved, and not free without it.
+    #[test]
+    fn what_stays_in_place_is_not_on_its_way_out() {
+        let job = |name: &str, node: &str| {
+            json!({"job": name, "demand": {"cpu": 1}, "containers": {"min": 1, "max": 16},
+                "previous": {node: 8}})
+        };
+        let document = cluster(1.0, 0.0, json!([job("a/x", "n0"), job("a/y", "n1")]));
+        let mut problem = read(&document.to_string()).expect("a problem");
+        for job in &mut problem.jobs {
+            let mut nodes = job.previous.iter().flat_map(BTreeMap::keys);
+            let chief = nodes.next().cloned();
+            job.in_place = Some(InPlace { chief });
+        }
+        let beside = problem.jobs.iter().map(|it| it.job.clone()).collect();
+        let job = problem.jobs[0].job.clone();
+        let found = conflict(&problem, &job, 16, &beside).expect("it is there");
+        assert_eq!(found.corrections, [[Group::Capacity(Resource::Cpu)]]);
     }
 
     /// One container of 8 CPUs: 8 are free, 4 on each node, and what is there cannot move.
