@@ -10,6 +10,7 @@ use dormouse_messages::policy::Policy;
 use dormouse_messages::service::Scaling;
 use dormouse_messages::{Event, PriorityClass};
 use dormouse_replay::engine::{Action, Engine, ModelJob};
+use dormouse_replay::history::explain::{Explainer, Subject};
 
 use crate::tenants::{assert_refused, at, cluster, refusals, run, send, submit, when};
 
@@ -154,6 +155,35 @@ fn by_class_then_as_they_came_and_a_class_that_does_not_preempt_takes_nothing() 
     let ended = |id: &str| when(&engine, id, "completed").expect("completed");
     let order = ["lab/runs", "ads/second", "lab/third", "lab/first"].map(ended);
     assert!(order.is_sorted(), "{order:?}");
+}
+
+/// Who was preempted is told for whom, and not only upon what that was decided.
+#[test]
+fn a_preempted_job_is_told_whom_it_made_room_for() {
+    let mut engine = with_classes(Preemption::default());
+    submit(&mut engine, 1, "lab/long", (16, 16), "");
+    submit(&mut engine, 60, "ads/one", (16, 16), URGENT);
+    run(&mut engine, 62);
+    let subject = Subject::Job("lab/long".parse().expect("a job"));
+    let mut explainer = Explainer::new(subject, None, 0);
+    engine.log().iter().for_each(|it| explainer.read(it));
+    let answer = explainer.explain().expect("it is there");
+    let resize = answer.resizes.last().expect("a resize");
+    assert_eq!((resize.from, resize.to), (16, 0));
+    assert_eq!(resize.made_for.as_deref(), Some("ads/one"));
+    let words = answer.words.join("\n");
+    let said = "resized it 16→0, to make room for ads/one; it was decided upon";
+    assert!(words.contains(said), "{words}");
+    // Held where it was it would still have been stopped: that is no alternative.
+    let subject = Subject::Epoch(dormouse_messages::Epoch(resize.epoch));
+    let mut explainer = Explainer::new(subject, None, 600);
+    engine.log().iter().for_each(|it| explainer.read(it));
+    let answer = explainer.explain().expect("it is there");
+    let kept = answer
+        .alternatives
+        .iter()
+        .find(|it| it.what == "lab/long keeps 16");
+    assert_eq!(kept.map(|it| it.code.as_str()), Some("preempted"));
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::small_cluster;
-use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::events::{ClusterConfigured, NodeLost, NodeRemoved};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Recorded, Timestamp};
 use dormouse_replay::engine::{Action, Engine, ModelJob, Rates};
 use dormouse_replay::history::ledger::{Ledger, LedgerTable, PartsRow, UnitMs};
 use dormouse_replay::simulate::{START, seconds_after_start};
+use dormouse_state::history::{History, node};
 
 fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>) -> LedgerTable {
     let mut ledger = Ledger::new(from, to);
@@ -136,6 +137,27 @@ fn a_tenant_sees_others_as_amounts() {
     assert_eq!(cpu_s(seen.tenants[1].lent), 156);
     let gave: Vec<_> = seen.jobs.iter().flat_map(|row| &row.gave).collect();
     assert_eq!(gave, [(&"others".to_owned(), &4)]);
+}
+
+/// A node that was lost is down, and none any more when it is removed.
+#[test]
+fn a_node_that_is_removed_offers_nothing_from_then_on() {
+    let mut history = History::default();
+    history.join("n0", 1).join("n1", 1);
+    history.push(NodeLost {
+        node: node("n1"),
+        incarnation: 1,
+        last_seen: history.now(),
+    });
+    history.push(NodeRemoved { node: node("n1") });
+    let removed = history.now();
+    history.join("n2", 1);
+    let log: Vec<Arc<Recorded>> = history.log.iter().cloned().map(Arc::new).collect();
+    let table = ledger(&log, Some(removed), Some(history.now()));
+    let cpu = table.cluster.iter().find(|it| it.resource == "cpu");
+    let cpu = cpu.expect("there is some");
+    // A second of n0's 8 CPUs.
+    assert_eq!((cpu.capacity, cpu.down), (UnitMs(8_000_000), UnitMs(0)));
 }
 
 #[test]

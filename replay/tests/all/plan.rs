@@ -290,3 +290,25 @@ fn a_drain_and_a_node_say_who_moves() {
     // Planning moves nothing.
     assert_eq!(digest, self::digest(engine.log()));
 }
+
+/// What a job has that is left out is given when it has ended, not at the instant of the plan.
+#[test]
+fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
+    let mut engine = cluster();
+    submit(&mut engine, 0.0, "ads", &document("x", 16, 16));
+    submit(&mut engine, 1.0, "lab", &document("y", 8, 8));
+    engine
+        .run_until(seconds_after_start(50.0))
+        .expect("a healthy run");
+    let asked = Asked {
+        drop_jobs: vec![job("ads/x")],
+        ..Asked::default()
+    };
+    let mut variants = asked.variants().expect("changes");
+    let subject = Subject::Changes(Box::new(variants.pop().expect("one")));
+    let plan = planned(engine.log(), &subject, 0);
+    let gains = plan.gains.iter();
+    let gains: Vec<_> = gains.map(|it| (it.job.as_str(), it.from, it.to)).collect();
+    assert_eq!(gains, [("lab/y", 0, 8)], "{plan:?}");
+    assert_eq!(plan.code, "changes");
+}

@@ -20,7 +20,7 @@ pub use start::LEAST_BASIS;
 use start::start;
 
 use super::changes::{Asked, ChangeError, Changes};
-use super::whatif::{Forked, History, WhatifError, run};
+use super::whatif::{Forked, GIVEN_MS, History, WhatifError, ended, run};
 use crate::engine::ModelJob;
 use crate::scenario::Submission;
 
@@ -115,9 +115,6 @@ struct Noted {
     nodes: BTreeMap<String, u32>,
 }
 
-/// Within so much of the end of a job that is left out what it had is given.
-const GIVEN_MS: u64 = 1_000;
-
 /// A job that is left out ends within its grace; who takes longer is not waited for.
 const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
 
@@ -138,6 +135,9 @@ impl Noted {
     }
 
     fn read(&mut self, recorded: &Recorded, ingress: u64) {
+        if let Some(job) = recorded.event().and_then(ended) {
+            self.left(job, recorded.stored_at);
+        }
         match recorded.event() {
             Some(Event::JobAdmitted(event)) if event.ingress_sequence == ingress => {
                 self.job = Some(event.job.clone());
@@ -155,9 +155,6 @@ impl Noted {
             Some(Event::AllocationKept(event)) if self.counts() => {
                 self.outcome = Some(event.outcome.clone());
             }
-            Some(Event::JobCancelled(event)) => self.left(&event.job, recorded.stored_at),
-            Some(Event::JobCompleted(event)) => self.left(&event.job, recorded.stored_at),
-            Some(Event::JobFailed(event)) => self.left(&event.job, recorded.stored_at),
             Some(Event::PlacementRefused(_)) => (self.decided, self.outcome) = (None, None),
             Some(Event::PlacementDecided(event)) => {
                 let own = event.create.iter();

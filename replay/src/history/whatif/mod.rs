@@ -36,6 +36,7 @@ pub use fit::{Curve, Form, Point, fit};
 pub use fork::{ForkAt, Forked, History, Unknown};
 pub use models::Models;
 pub use run::{Allocated, Ran, WhatifError, recorded, run};
+pub(crate) use run::{GIVEN_MS, ended};
 
 /// How it is asked.
 #[derive(Debug, Clone, Copy)]

@@ -59,6 +59,19 @@ pub struct Ran {
     pub refused: BTreeSet<JobId>,
 }
 
+/// Within so much of the end of a job that is left out what it had is given.
+pub(crate) const GIVEN_MS: u64 = 1_000;
+
+/// The job that an event ends.
+pub(crate) fn ended(event: &Event) -> Option<&JobId> {
+    match event {
+        Event::JobCompleted(event) => Some(&event.job),
+        Event::JobFailed(event) => Some(&event.job),
+        Event::JobCancelled(event) => Some(&event.job),
+        _ => None,
+    }
+}
+
 /// Notes decisions.
 #[derive(Debug, Default)]
 struct Notes {
@@ -147,7 +160,10 @@ pub fn run(
         engine.model(id, model);
     }
     let last = script.actions.iter().map(|(at, _)| *at).max();
-    let last = last.unwrap_or(forked.now);
+    let mut last = last.unwrap_or(forked.now);
+    // What these had is given when they have ended.
+    let mut leaving: BTreeSet<&JobId> = forked.live();
+    leaving.retain(|id| changes.drop_jobs.contains(*id) && forked.cluster().job(id).is_some());
     for (at, action) in script.actions {
         engine.at(at, action);
     }
@@ -163,17 +179,20 @@ pub fn run(
             measures.read(&recorded);
             notes.read(&recorded);
             enough |= each(&recorded);
-            match recorded.event() {
-                Some(Event::JobCompleted(event)) => open.remove(&event.job),
-                Some(Event::JobFailed(event)) => open.remove(&event.job),
-                Some(Event::JobCancelled(event)) => open.remove(&event.job),
-                Some(Event::JobRefused(event)) => {
-                    event.job.as_ref().is_some_and(|job| open.remove(job))
-                }
-                _ => false,
+            let over = match recorded.event() {
+                Some(Event::JobRefused(event)) => event.job.as_ref(),
+                Some(event) => ended(event),
+                None => None,
             };
+            let Some(over) = over else {
+                continue;
+            };
+            open.remove(over);
+            if leaving.remove(over) {
+                last = last.max(recorded.stored_at.plus_ms(GIVEN_MS));
+            }
         }
-        if open.is_empty() && engine.now() >= last {
+        if open.is_empty() && leaving.is_empty() && engine.now() >= last {
             break;
         }
     }
