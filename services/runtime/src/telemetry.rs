@@ -45,7 +45,7 @@ pub enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The metrics' address.
-    #[error("metrics at {address}: {why}; is the port free?")]
+    #[error("metrics at {address}: {why}; is the port free, or does another dormouse run with it?")]
     Metrics {
         /// Where.
         address: SocketAddr,

@@ -65,7 +65,7 @@ fn gone_after(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
     /// Number of nodes; 0: agents join from elsewhere.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub nodes: u32,
     /// What each node offers. Default: this machine's processors and memory, divided.
     #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]

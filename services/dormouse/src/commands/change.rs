@@ -90,6 +90,15 @@ async fn requeue(
     stop: &Change,
     go: &Change,
 ) -> anyhow::Result<u8> {
+    for job in jobs {
+        let detail: JobDetail = query(log, "job", json!({"job": job})).await?;
+        if detail.row.on_hold {
+            let why = format!(
+                "{job} is on hold: `dormouse job release {job}` lets it go; nothing is requeued"
+            );
+            return Err(Coded::new("on_hold", why).into());
+        }
+    }
     let mut events = log.events_from_now().await?;
     let stopped = stop_each(log, jobs, stop).await?;
     let mut code = DONE;

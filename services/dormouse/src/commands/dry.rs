@@ -2,12 +2,12 @@
 //! nothing is published.
 
 use dormouse_admission::{Admission, AdmissionState, received};
+use dormouse_messages::job::JobSpec;
 use dormouse_messages::plain;
 use dormouse_messages::{
-    Amounts, Decider as _, Envelope, Event, Fold as _, Recorded, Sequence, TenantId, Timestamp,
-    Writer,
+    Decider as _, Envelope, Event, Fold as _, Recorded, Sequence, TenantId, Timestamp, Writer,
 };
-use dormouse_state::NodePhase;
+use dormouse_state::{Node, NodePhase};
 use serde_json::{Value, json};
 
 use super::documents::Written;
@@ -59,16 +59,23 @@ impl Fork {
     }
 }
 
-/// Why all the nodes that there are would not hold the fewest containers that it starts with, were
-/// they empty and not drained: it waits until others join. Labels, taints and what stands beside its
-/// workers are not looked at.
-fn never_fits(nodes: &[&Amounts], demand: &Amounts, least: u32) -> Option<String> {
-    let hold = |most: u64, node: &&Amounts| most.saturating_add(demand.times_in(node));
-    let most = nodes.iter().fold(0, hold);
+/// Why all the nodes that there are and its constraints allow would not hold the fewest containers
+/// that it starts with, were they empty and not drained: it waits until others join. Taints and what
+/// stands beside its workers are not looked at.
+fn never_fits(nodes: &[&Node], spec: &JobSpec) -> Option<String> {
+    let (demand, least) = (&spec.demand, spec.containers.start());
+    let allowed = nodes.iter();
+    let allowed = allowed.filter(|node| spec.constraints.broken_by(&node.labels).is_none());
+    let hold = |most: u64, node: &&Node| most.saturating_add(demand.times_in(&node.capacity));
+    let most = allowed.fold(0, hold);
     (most < u64::from(least)).then(|| {
         let hold = plain::containers(u32::try_from(most).unwrap_or(u32::MAX));
+        let which = match spec.constraints.is_empty() {
+            true => "there are".to_owned(),
+            false => format!("its constraints allow ({})", spec.constraints),
+        };
         format!(
-            "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that there are hold {hold}, were they empty",
+            "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that {which} hold {hold}, were they empty",
             plain::containers(least)
         )
     })
@@ -109,8 +116,8 @@ pub async fn run(
                 };
                 let nodes = fork.state.queues.nodes.iter();
                 let there = nodes.filter(|(_, node)| !matches!(node.phase, NodePhase::Lost { .. }));
-                let there: Vec<&Amounts> = there.map(|(_, node)| &node.capacity).collect();
-                let waits = never_fits(&there, &it.spec.demand, it.spec.containers.start());
+                let there: Vec<&Node> = there.map(|(_, node)| node).collect();
+                let waits = never_fits(&there, &it.spec);
                 let waits = waits.map_or_else(String::new, |why| format!("; {why}"));
                 (format!("{} would be admitted{values}{waits}", it.job), spec)
             }
@@ -143,16 +150,32 @@ pub async fn run(
 
 #[cfg(test)]
 mod tests {
+    use dormouse_state::ClusterState;
+    use dormouse_state::history::{History, job, spec};
+
     use super::*;
 
     #[test]
     fn a_gang_that_no_nodes_hold_is_said_to_wait_for_others() {
-        let amounts = |text: &str| text.parse::<Amounts>().expect("amounts");
-        let (node, demand) = (amounts("cpu=8,memory=32Gi"), amounts("cpu=2,memory=1Gi"));
-        assert_eq!(never_fits(&[&node, &node], &demand, 8), None);
-        let said = never_fits(&[&node, &node], &demand, 9).expect("too large");
-        let expected = "it starts with 9 containers of cpu=2,memory=1Gi, and the nodes that there are hold 8 containers";
+        let mut history = History::default();
+        history.join("n0", 1).join("n1", 1);
+        let state = history.fold::<ClusterState>();
+        let nodes: Vec<&Node> = state.nodes.iter().map(|(_, node)| node).collect();
+        // A container is a quarter of a node.
+        let mut spec = spec(&job("ads/a"));
+        spec.containers.min = 8;
+        assert_eq!(never_fits(&nodes, &spec), None);
+        assert!(never_fits(&[], &spec).is_some(), "no node has joined");
+        spec.containers.min = 9;
+        let said = never_fits(&nodes, &spec).expect("too large");
+        let expected = "it starts with 9 containers of cpu=2,memory=8Gi, and the nodes that there are hold 8 containers";
         assert!(said.contains(expected), "{said}");
-        assert!(never_fits(&[], &demand, 1).is_some(), "no node has joined");
+        spec.containers.min = 1;
+        spec.constraints = serde_json::from_value(json!({"zone": "mars"})).expect("constraints");
+        let said = never_fits(&nodes, &spec).expect("nowhere");
+        assert!(
+            said.contains("that its constraints allow (zone: mars) hold 0"),
+            "{said}"
+        );
     }
 }

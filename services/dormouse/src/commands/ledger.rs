@@ -44,6 +44,15 @@ pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
 async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<LedgerTable> {
     let from = time_of(context, args, args.from).await?;
     let to = time_of(context, args, args.to).await?;
+    if let (Some(from), Some(to)) = (from, to)
+        && to < from
+    {
+        bail!(
+            "--to {} is before --from {}",
+            to.to_words(),
+            from.to_words()
+        );
+    }
     let reading = open_at(context, &args.point).await?;
     let mut ledger = Ledger::new(from, to);
     let mut known = Known::new(args);

@@ -129,7 +129,9 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
             .collect();
         text.push_str(&format!("\n  on {}", nodes.join(", ")));
     }
-    if let Some(start) = &plan.start {
+    // What runs now starts now.
+    let start = plan.start.as_ref();
+    if let Some(start) = start.filter(|start| !(start.unknown && plan.containers > 0)) {
         let shown = |part: Option<f64>| part.map_or_else(|| "not within reach".to_owned(), span);
         text.push_str(&match (start.unknown, start.p50_s) {
             (true, _) => format!(

@@ -96,6 +96,12 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
             .map_err(|error| at(&places[0], error))?,
     };
     if args.wait {
+        if submitted.state != "allocated" {
+            let Submitted {
+                job, state, reason, ..
+            } = &submitted;
+            print::aside(format!("{job} {state}: {reason}"));
+        }
         return wait_for(context, &log, vec![submitted.job], args).await;
     }
     print::value(context.output()?, &submitted, |submitted, _| {

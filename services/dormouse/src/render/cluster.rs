@@ -137,8 +137,11 @@ fn jobs(answer: &ClusterAnswer) -> String {
     let mut parts: Vec<String> = some
         .map(|(phase, count)| format!("{count} {phase}"))
         .collect();
-    if answer.refused > 0 {
-        parts.push(format!("{} refused", answer.refused));
+    // Changes that were refused, too: jobs of these are `dormouse jobs --phase refused`.
+    match answer.refused {
+        0 => {}
+        1 => parts.push("1 refusal".to_owned()),
+        count => parts.push(format!("{count} refusals")),
     }
     if parts.is_empty() {
         "none".to_owned()

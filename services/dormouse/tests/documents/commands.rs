@@ -162,7 +162,7 @@ fn wrong_flags(page: &Page, known: &BTreeSet<String>) -> Vec<String> {
             .split_whitespace()
             .filter(|word| word.starts_with("--"))
         {
-            let flag = word.split('=').next().unwrap_or(word);
+            let flag = word.split(['=', '[']).next().unwrap_or(word);
             if !known.contains(flag) {
                 wrong.push(format!("{}:{line}: there is no flag {flag}", page.path));
             }

@@ -32,6 +32,8 @@ fn written(arg: &Arg) -> String {
         .map(|short| format!("-{short}, "))
         .unwrap_or_default();
     match arg.get_action() {
+        // Else the next word would be taken for the value.
+        ArgAction::Set if arg.is_require_equals_set() => format!("{short}--{long}[={value}]"),
         ArgAction::Set | ArgAction::Append => format!("{short}--{long} {value}"),
         _ => format!("{short}--{long}"),
     }
