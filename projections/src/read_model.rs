@@ -45,7 +45,7 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 22;
+    const VERSION: u32 = 23;
 
     /// Folds an event everywhere; one that must not count is only flagged.
     fn evolve(&mut self, recorded: &Recorded) {

@@ -17,7 +17,8 @@ impl JobTable {
             self.update(&allocation.job, |job, live| {
                 let stops = allocation.containers == 0 || !live.in_place;
                 let less = allocation.containers < allocation.previous;
-                job.preempted += u32::from(stops && less && allocation.made_for.is_some());
+                live.preempted = stops && less && allocation.made_for.is_some();
+                job.preempted += u32::from(live.preempted);
                 job.epoch = event.epoch;
                 job.allocated(allocation, at);
             });

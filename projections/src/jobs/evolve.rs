@@ -11,7 +11,7 @@ use dormouse_messages::{Incarnation, NodeId, Timestamp};
 
 use super::{
     COMMAND_LIMIT, Exit, Job, LIVES_LIMIT, Life, Live, Phase, ProgressPoint, SavedCheckpoint,
-    TaskCounts, Transit,
+    StoppedFor, TaskCounts, Transit,
 };
 
 /// As much of a command as is kept.
@@ -163,6 +163,15 @@ impl Job {
             self.resize_ms += at.ms_since(transit.since);
         }
         self.close_life(Some(event.reason), at);
+        let stopped_for = match (live.preempted, live.on_hold && self.target == 0) {
+            _ if event.reason != StopReason::Adjusted => None,
+            (true, _) => Some(StoppedFor::Preemption),
+            (false, true) => Some(StoppedFor::Hold),
+            (false, false) => None,
+        };
+        if let Some(life) = self.lives.last_mut() {
+            life.stopped_for = stopped_for;
+        }
         if let Some(set) = &mut live.tasks {
             set.life_ended();
             self.tasks = Some(TaskCounts::of(set));
@@ -223,6 +232,7 @@ impl Job {
             started: None,
             stopped: None,
             stop_reason: None,
+            stopped_for: None,
             resumed_step: resumed.and_then(|uri| Some(saved.filter(|s| s.uri == *uri)?.step)),
         });
         self.enter(Phase::Starting, at);

@@ -204,6 +204,9 @@ pub struct Live {
     pub cancel_requested: bool,
     /// Whether its tenant has put it on hold.
     pub on_hold: bool,
+    /// Whether the allocation that it leaves for made room for others.
+    #[serde(default)]
+    pub preempted: bool,
     /// Its tasks, where it is a task set.
     pub tasks: Option<TaskSet>,
     /// Why its last replica was not ready, or not any more; none since one has been.
@@ -290,6 +293,16 @@ pub struct SavedCheckpoint {
     pub duration_ms: u64,
 }
 
+/// For what an adjustment stopped a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoppedFor {
+    /// Its tenant, or an operator, has put the job on hold, or requeued it.
+    Hold,
+    /// To make room for a service, or for a job of a higher class.
+    Preemption,
+}
+
 /// One life of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
@@ -313,6 +326,9 @@ pub struct Life {
     pub stopped: Option<Timestamp>,
     /// Why it ended; absent where the job ended with it.
     pub stop_reason: Option<StopReason>,
+    /// For what it was stopped, if not to be resized or moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_for: Option<StoppedFor>,
     /// The step it resumed from; absent on a first start.
     pub resumed_step: Option<u64>,
 }

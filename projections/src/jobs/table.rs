@@ -166,6 +166,7 @@ impl JobTable {
                 seen: 0,
                 cancel_requested: false,
                 on_hold: false,
+                preempted: false,
                 tasks,
                 unready: None,
             })),

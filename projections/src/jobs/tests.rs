@@ -7,7 +7,7 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::Containers;
-use dormouse_messages::{Epoch, Fold as _, Incarnation, Rank, Writer};
+use dormouse_messages::{Body, Epoch, Event, Fold as _, Incarnation, Rank, Writer};
 
 use super::reason::of_row;
 use super::room::Room;
@@ -150,6 +150,32 @@ fn a_service_whose_replicas_do_not_get_ready_says_why() {
     });
     let why = "starting 1 of 1 container; the one before: not ready within 3 s: connection refused";
     then(&history, "ads/s", Phase::Starting, why);
+}
+
+/// Both are adjustments on the log; whoever reads the history is told which.
+#[test]
+fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
+    let ended = |made_for: Option<&str>, held: bool| {
+        let mut history = History::default();
+        history.join("n0", 1).run("ads/lr", 4);
+        if held {
+            history.push(JobRevised {
+                held: Some(true),
+                ..JobRevised::nothing(job("ads/lr"), 5)
+            });
+        }
+        history.allocate(2, &[("ads/lr", 4, 0)], &[("ads/lr", "held")]);
+        let last = history.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::AllocationDecided(event)) = &mut last.envelope.body {
+            event.jobs[0].made_for = made_for.map(job);
+        }
+        history.stopped(2, "ads/lr", 1, StopReason::Adjusted);
+        let model = history.fold::<ReadModel>();
+        model.jobs.get(&job("ads/lr")).expect("there").lives[0].stopped_for
+    };
+    assert_eq!(ended(Some("web/site"), false), Some(StoppedFor::Preemption));
+    assert_eq!(ended(None, true), Some(StoppedFor::Hold));
+    assert_eq!(ended(None, false), None);
 }
 
 /// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.
@@ -395,7 +421,7 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
         history.release(id);
     }
     history.submit("ads/next");
-    let text = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; t/big keeps 4, ads/a 2 and 1 more job 2";
+    let text = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; t/big is to have 4, ads/a 2 and 1 more job 2";
     then(&history, "ads/next", Phase::Queued, text);
     // A time limit counts what ran, over all lives.
     history
@@ -407,8 +433,9 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
         time_limit_s: Some(660),
         ..JobRevised::nothing(job("ads/c"), 6)
     });
-    let limited = format!("{text}, ads/c ends by its time limit in 10 min");
-    then(&history, "ads/next", Phase::Queued, &limited);
+    // Who runs is named first.
+    let limited = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; ads/c keeps 2, t/big is to have 4 and 1 more job 2, ads/c ends by its time limit in 10 min";
+    then(&history, "ads/next", Phase::Queued, limited);
     // Released, and the optimizer's words are in the explanation.
     history.release("ads/next");
     history.push(AllocationKept {
@@ -433,7 +460,7 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
         .iter()
         .map(|it| (it.job.to_string(), it.keeps))
         .collect();
-    let expected = [("t/big", 4_000), ("ads/a", 2_000), ("ads/c", 2_000)];
+    let expected = [("ads/c", 2_000), ("t/big", 4_000), ("ads/a", 2_000)];
     assert_eq!(
         holders,
         expected.map(|(job, keeps)| (job.to_owned(), keeps))

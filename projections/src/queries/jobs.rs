@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::QueryError;
 use crate::ReadModel;
 use crate::jobs::{
-    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, TaskCounts, reason, room::Room,
+    GpuUsed, Job, Life, Phase, Refused, SavedCheckpoint, StoppedFor, TaskCounts, reason, room::Room,
 };
 use crate::services::health::Health;
 use crate::timelines::{Metric, Timeline, Window};
@@ -260,6 +260,9 @@ pub struct LifeRow {
     pub ran_s: f64,
     /// Why it ended; absent where it runs, or where the job ended with it.
     pub stop_reason: Option<StopReason>,
+    /// For what it was stopped, if not to be resized or moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_for: Option<StoppedFor>,
     /// The step that it resumed from; absent on a first start.
     pub resumed_step: Option<u64>,
 }
@@ -500,6 +503,7 @@ fn life_row(life: &Life, now: Timestamp) -> LifeRow {
             .started
             .map_or(0.0, |started| until.seconds_since(started).max(0.0)),
         stop_reason: life.stop_reason,
+        stopped_for: life.stopped_for,
         resumed_step: life.resumed_step,
     }
 }

@@ -1,7 +1,8 @@
 //! The problem that a folded cluster poses: what runs, what is in transit, what waits.
 //!
 //! A job in transit is pinned at its target, and what its former life still holds is reserved:
-//! its old and its new room count as taken; so do those of a cancelled job until it has ended.
+//! its old and its new room count as taken; so do those of a cancelled job until it has ended. A job
+//! that is to leave a node is stopped, and may have its own room on the others again.
 //! Weights and largest partitions are what the tenants' entitlements make of them
 //! ([`crate::tenants`]).
 

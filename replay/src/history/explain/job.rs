@@ -202,7 +202,7 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
         return;
     };
     if let Stand::Held { unmet } = &job.stand {
-        "held".clone_into(&mut answer.state);
+        "queued".clone_into(&mut answer.state);
         let names: Vec<String> = unmet.iter().map(|job| explainer.name(job)).collect();
         let words = format!("it waits for {} to complete", names.join(", "));
         answer.all.push(reason("dependency", words));

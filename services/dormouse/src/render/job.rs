@@ -6,7 +6,7 @@ use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::plain::listed;
 use dormouse_messages::workdir::Workdir;
-use dormouse_projections::jobs::{GpuUsed, TaskCounts};
+use dormouse_projections::jobs::{GpuUsed, StoppedFor, TaskCounts};
 use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
@@ -383,8 +383,12 @@ fn lives(lives: &[LifeRow], row: &JobRow, style: &Style) -> String {
 
 fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
     let text = match life.stop_reason {
-        // Or moved, or put on hold.
-        Some(StopReason::Adjusted) => "adjusted",
+        Some(StopReason::Adjusted) => match life.stopped_for {
+            Some(StoppedFor::Preemption) => "preempted",
+            Some(StoppedFor::Hold) => "put on hold",
+            // Or moved.
+            None => "adjusted",
+        },
         Some(StopReason::Cancelled) => "cancelled",
         Some(StopReason::Failed) => "a container failed; started again",
         Some(StopReason::GaveUp) => "a container failed; no retries left",
