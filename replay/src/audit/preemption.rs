@@ -27,6 +27,8 @@ struct Known {
     in_place: bool,
     /// Since when its present life runs.
     runs: Option<(Sequence, Timestamp)>,
+    /// When its last life stopped, and since when that had run.
+    ran: Option<(Sequence, Timestamp)>,
     preempted: Vec<Timestamp>,
 }
 
@@ -63,7 +65,7 @@ impl Preemptions {
                 self.jobs.insert(event.job.clone(), known);
             }
             Some(Event::PartitionStarted(event)) => self.runs(&event.job, Some((at, now))),
-            Some(Event::PartitionStopped(event)) => self.runs(&event.job, None),
+            Some(Event::PartitionStopped(event)) => self.stopped(&event.job, at),
             Some(Event::AllocationDecided(event)) => return self.decided(event, now),
             _ => {}
         }
@@ -74,6 +76,13 @@ impl Preemptions {
     #[must_use]
     pub const fn counts(&self) -> [u64; 3] {
         self.counts
+    }
+
+    fn stopped(&mut self, job: &JobId, at: Sequence) {
+        if let Some(known) = self.jobs.get_mut(job) {
+            let since = known.runs.take();
+            known.ran = since.map(|(_, since)| (at, since));
+        }
     }
 
     fn runs(&mut self, job: &JobId, since: Option<(Sequence, Timestamp)>) {
@@ -146,7 +155,10 @@ impl Known {
             return Some(format!("it was {lately} times within the hour"));
         }
         let min_run_s = bound.min_run_s.filter(|min_run_s| *min_run_s > 0)?;
-        match self.runs {
+        // What has stopped since it was decided on ran then.
+        let ran = self.ran.filter(|(stopped, _)| *stopped > asof);
+        let ran = ran.map(|(_, since)| (asof, since));
+        match self.runs.or(ran) {
             // Another life runs than the one that was decided on.
             Some((from, _)) if from > asof => None,
             Some((_, since)) if now.ms_since(since) >= u64::from(min_run_s) * 1000 => None,
