@@ -152,7 +152,7 @@ fn a_service_whose_replicas_do_not_get_ready_says_why() {
     then(&history, "ads/s", Phase::Starting, why);
 }
 
-/// Both are adjustments on the log; whoever reads the history is told which.
+/// Both are adjustments on the log; the history says which it was.
 #[test]
 fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
     let ended = |made_for: Option<&str>, held: bool| {

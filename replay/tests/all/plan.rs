@@ -11,7 +11,7 @@ use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::changes::Asked;
 use dormouse_replay::history::fork::Fork;
 use dormouse_replay::history::plan::{Plan, Subject, plan};
-use dormouse_replay::history::whatif::{ForkAt, History};
+use dormouse_replay::history::whatif::{ForkAt, History, run};
 use dormouse_replay::random::Random;
 use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
@@ -311,4 +311,53 @@ fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
     let gains: Vec<_> = gains.map(|it| (it.job.as_str(), it.from, it.to)).collect();
     assert_eq!(gains, [("lab/y", 0, 8)], "{plan:?}");
     assert_eq!(plan.code, "changes");
+}
+
+/// A token is of the state that it was planned in: on a fork where that is another one, what kept to its
+/// plan on the log is submitted all the same, and what was refused for it is refused again.
+#[test]
+fn what_kept_to_its_plan_is_submitted_on_a_fork_too() {
+    let mut engine = cluster();
+    submit(&mut engine, 0.0, "ads", &document("x", 1, 8));
+    engine
+        .run_until(seconds_after_start(50.0))
+        .expect("a healthy run");
+    let at = Sequence(engine.log().len() as u64);
+    let mut wished = document("new", 2, 8);
+    let plan = planned(engine.log(), &submission("lab", &wished), 0);
+    let token = plan.token.expect("a token");
+    // Of another state: refused, and submitted again under the same name.
+    let other = Planned {
+        state: "0000000000000000".to_owned(),
+        ..token.parse().expect("a token")
+    };
+    for (at_s, token) in [(99.0, other.to_string()), (100.0, token)] {
+        wished["if_plan"] = json!(token);
+        submit(&mut engine, at_s, "lab", &wished);
+    }
+    engine
+        .run_until(seconds_after_start(150.0))
+        .expect("a healthy run");
+    let mut history = History::default();
+    engine.log().iter().for_each(|it| history.read(it));
+    let forked = history.fork(ForkAt::Sequence(at));
+    let asked = Asked {
+        drop_jobs: vec![job("ads/x")],
+        ..Asked::default()
+    };
+    let variants = asked.variants().expect("changes");
+    let mut became = Vec::new();
+    let ran = run(&forked, &forked.likely(), &variants[0], |it| {
+        match it.event() {
+            Some(Event::JobAdmitted(event)) => became.push((event.job.to_string(), "admitted")),
+            Some(Event::JobRefused(event)) if event.code == "plan_stale" => {
+                became.push(("lab/new".to_owned(), "refused"));
+            }
+            _ => {}
+        }
+        false
+    });
+    ran.expect("it runs");
+    let new = |what| ("lab/new".to_owned(), what);
+    assert_eq!(became, [new("refused"), new("admitted")]);
 }

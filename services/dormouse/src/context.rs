@@ -298,7 +298,7 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 /// any length.
 pub fn read_map(path: &Path) -> anyhow::Result<serde_json::Value> {
     let document: serde_json::Value = read_document(path)?;
-    // A list is told what it is by whoever reads the fields.
+    // Of a list the reader of the fields says what is wrong.
     match document.is_object() || document.is_array() {
         true => Ok(document),
         false => bail!("{}: no map of fields (`key: value`)", shown(path)),

@@ -165,7 +165,8 @@ fn at_the_fork(
 /// What submissions were decided to be about.
 struct Submitted {
     of: BTreeMap<u64, JobId>,
-    admitted: BTreeSet<JobId>,
+    /// Those that were admitted: one that was refused may have come again under the same name.
+    admitted: BTreeSet<u64>,
 }
 
 fn submitted(after: &[std::sync::Arc<Recorded>]) -> Submitted {
@@ -178,7 +179,7 @@ fn submitted(after: &[std::sync::Arc<Recorded>]) -> Submitted {
         _ => None,
     });
     let admitted = after.iter().filter_map(|it| match it.event()? {
-        Event::JobAdmitted(event) => Some(event.job.clone()),
+        Event::JobAdmitted(event) => Some(event.ingress_sequence),
         _ => None,
     });
     Submitted {
@@ -272,7 +273,7 @@ fn submission(
     let document = dormouse_admission::document(event);
     // What kept to its plan on the log is submitted here, too, whatever another plan would be.
     let planned = document.as_ref().filter(|it| it.get("if_plan").is_some());
-    if !changed && (planned.is_none() || !names.admitted.contains(job)) {
+    if !changed && (planned.is_none() || !names.admitted.contains(&event.ingress_sequence)) {
         return same();
     }
     let mut document =

@@ -27,8 +27,7 @@ pub fn resolve(document: &mut Value, beside: &Path) {
 }
 
 /// Packs the folders of documents, each once, and puts their digests, and the lines of files, in
-/// their places. Nothing is stored yet. A document comes with where it stands, for whoever reads an
-/// error.
+/// their places. Nothing is stored yet. Each document comes with its file's name, for errors.
 ///
 /// # Errors
 /// When a folder cannot be packed, or a file cannot be read.
