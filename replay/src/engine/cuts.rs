@@ -105,7 +105,7 @@ impl Engine {
     /// What runs on a node that is cut off has ended, before its lease.
     pub(super) fn fence(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if self.agents.ties.is_past(node, of, self.now) {
-            self.agents.fence(node, self.now, &mut self.faults);
+            self.agents.keeper_ends(node, self.now, &mut self.faults);
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Engine {
             return Ok(());
         };
         if self.faults.plant() != Some(Plant::EarlyWord) {
-            self.agents.fence(node, self.now, &mut self.faults);
+            self.agents.keeper_ends(node, self.now, &mut self.faults);
         }
         let said = self.now.plus_ms(late_ms);
         self.at(said, Action::KeeperSays(node.clone(), life));

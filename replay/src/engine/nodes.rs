@@ -246,20 +246,25 @@ impl ModelAgents {
         self.lose_containers(node, now);
     }
 
-    /// A node has to have ended all of its containers by now: its agent sees to it, or its keeper.
+    /// An agent could not renew its lease in time: it ends what runs.
     pub fn fence(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
-        self.with(node, |agents, it| match it.is_up {
-            true => {
-                it.agent.lease(Lease::Fence);
-                agents.act(it, now, faults);
+        self.with(node, |agents, it| {
+            it.agent.lease(Lease::Fence);
+            agents.act(it, now, faults);
+        });
+        self.pump(now, faults);
+    }
+
+    /// The time of a node's keeper is over: it ends what runs, and starts nothing, whatever its agent
+    /// knows of it.
+    pub fn keeper_ends(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
+        self.with(node, |agents, it| {
+            let runs = it.containers.iter();
+            let runs = runs.filter(|(_, (_, it))| matches!(it, Present::Runs));
+            for (id, _) in runs {
+                agents.evict(id, fenced(), now);
             }
-            false => {
-                let runs = it.containers.iter();
-                let runs = runs.filter(|(_, (_, it))| matches!(it, Present::Runs));
-                for (id, _) in runs {
-                    agents.evict(id, fenced(), now);
-                }
-            }
+            agents.start_no_more(node, now);
         });
         self.pump(now, faults);
     }

@@ -143,7 +143,7 @@ impl ModelAgents {
     }
 
     /// A keeper starts nothing once its time is over.
-    fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
+    pub(super) fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
         let mut asked = Vec::new();
         for (life, gang) in &self.gangs {
             let here = gang.containers.iter().filter(|(rank, (at, it))| {

@@ -110,6 +110,7 @@ mod tests {
             numbered: Rank(containers),
             phase: LifePhase::Running,
             ran: true,
+            begun: containers,
             members: None,
         }
     }

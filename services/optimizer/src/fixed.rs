@@ -2,8 +2,9 @@
 //! a fixed number of containers or waits, and with it all behind it; containers are spread; jobs
 //! keep away from nodes with resources that they do not need while they can.
 //!
-//! Without gangs a job that is resized in place starts with the containers that fit, if only one of
-//! them does, and is given the others as they become free: still nobody before them.
+//! A job that is resized in place and runs with less is given the rest as it becomes free, and nobody
+//! behind it before that: it has lost a node, or began, without gangs, with the containers that fitted,
+//! if only one of them did.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut blocked: Option<usize> = None;
     for (index, job) in problem.heads() {
         if runs(&cluster, job) {
-            if blocked.is_none() && completes(problem, job) {
+            if blocked.is_none() && completes(job) {
                 let all = wanted(problem, &cluster, index);
                 let missing = all.saturating_sub(draft.placed[index].values().sum());
                 let more = some(&cluster, job, missing, &mut rooms);
@@ -141,10 +142,10 @@ fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
     u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
-/// Whether a job is given its containers one by one.
-fn completes(problem: &Problem, job: &ProblemJob) -> bool {
-    let training = job.urgency == Urgency::Training && job.in_place.is_some();
-    !problem.policy.gang && training && job.adjustable
+/// Whether a job can be given containers one by one.
+const fn completes(job: &ProblemJob) -> bool {
+    let training = matches!(job.urgency, Urgency::Training);
+    training && job.in_place.is_some() && job.adjustable
 }
 
 /// What fits of a job that may start with less than all.
@@ -154,7 +155,8 @@ fn begun(
     (job, count): (&ProblemJob, u32),
     rooms: &mut [Vec<u64>],
 ) -> Option<BTreeMap<usize, u32>> {
-    let demand = cluster.demand(job).filter(|_| completes(problem, job))?;
+    let begins = !problem.policy.gang && completes(job);
+    let demand = cluster.demand(job).filter(|_| begins)?;
     let placed = some(cluster, job, count, rooms);
     if placed.values().sum::<u32>() >= limits(job).0 {
         return Some(placed);

@@ -116,7 +116,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 17;
+    const VERSION: u32 = 18;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -161,11 +161,14 @@ impl Fold for ClusterState {
             Event::NodeQuarantined(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.ran(&event.container);
-                self.container(&event.container, |container| {
-                    if container.phase == ContainerPhase::Requested {
-                        container.phase = ContainerPhase::Started;
-                    }
-                });
+                let id = &event.container;
+                if let Some(life) = self.life(&id.job, id.incarnation)
+                    && let Some(container) = life.containers.get_mut(&id.rank)
+                    && container.phase == ContainerPhase::Requested
+                {
+                    container.phase = ContainerPhase::Started;
+                    life.begun += 1;
+                }
             }
             Event::ContainerExited(event) => self.exited(event, recorded.sequence),
             Event::CheckpointSaved(event) => self.saved(event, recorded.sequence),
@@ -388,6 +391,8 @@ impl ClusterState {
                 tasks.life_ended();
             }
             let why = ended.as_ref().and_then(Life::first_failure);
+            let is_late = ended.as_ref().is_some_and(Life::began_late);
+            job.start_faults.late += u32::from(is_late && event.attempts == job.attempts);
             job.attempts = event.attempts;
             job.last_stop = Some(Stop {
                 incarnation: event.incarnation,
@@ -645,6 +650,7 @@ impl ClusterState {
             containers,
             phase: LifePhase::Starting,
             ran: false,
+            begun: 0,
             members,
         });
     }

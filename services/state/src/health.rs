@@ -15,6 +15,9 @@ const SUSPECT: usize = 3;
 /// Lives in a row that end so, for a reason that may be the job's, until it is taken for the job's.
 const JOBS_OWN: u32 = 5;
 
+/// Lives in a row that may begin too late until that is the job's own doing.
+const LATE: u32 = 5;
+
 /// A start that failed for a reason of the node's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
@@ -52,7 +55,7 @@ pub struct Health {
     pub quarantine: Option<Quarantine>,
 }
 
-/// What is known of a job whose starts fail for reasons of nodes.
+/// What is known of a job whose starts fail for reasons of nodes, or come too late.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartFaults {
     /// Lives in a row that ended so.
@@ -63,6 +66,8 @@ pub struct StartFaults {
     pub last: Incarnation,
     /// Where.
     pub nodes: BTreeSet<NodeId>,
+    /// Lives that all ran, but were given up before that was known.
+    pub late: u32,
 }
 
 impl Health {
@@ -122,6 +127,13 @@ impl StartFaults {
             self.lives = self.lives.saturating_add(1);
             self.dubious += u32::from(event.fault.may_be_the_jobs());
         }
+    }
+
+    /// Whether another life may begin too late at no cost: brokers or agents were away, or the start
+    /// takes longer than it may.
+    #[must_use]
+    pub const fn may_be_late(&self) -> bool {
+        self.late < LATE
     }
 
     /// Whether it is the job after all.

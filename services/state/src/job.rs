@@ -228,6 +228,8 @@ pub struct Life {
     pub phase: LifePhase,
     /// Whether any of its containers ran, however shortly: only these can have printed anything.
     pub ran: bool,
+    /// How many of its containers were said to run, at the time or later.
+    pub begun: u32,
     /// Its members, where they come and go.
     pub members: Option<Members>,
 }
@@ -239,9 +241,13 @@ impl Life {
         !self.containers.values().any(LifeContainer::holds_room)
     }
 
-    /// The first of its containers that did not succeed, in words.
+    /// The first of its containers that did not succeed, and was not asked to stop before, in words.
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
+        let asked = match self.phase {
+            LifePhase::Stopping { requested, .. } => Some(requested),
+            _ => None,
+        };
         let exits = self.containers.values();
         let failed = exits.filter_map(|container| match &container.phase {
             ContainerPhase::Exited {
@@ -249,7 +255,7 @@ impl Life {
                 why,
                 at,
                 ..
-            } => Some((*at, why.as_str())),
+            } if asked.is_none_or(|asked| *at < asked) => Some((*at, why.as_str())),
             _ => None,
         });
         failed.min().map(|(_, why)| why)
@@ -260,6 +266,13 @@ impl Life {
     pub fn is_whole(&self) -> bool {
         let mut containers = self.containers.values();
         containers.all(|container| container.phase == ContainerPhase::Started)
+    }
+
+    /// Whether every container was said to run at some time, and all of them together never.
+    #[must_use]
+    pub fn began_late(&self) -> bool {
+        let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
+        self.running_since.is_none() && self.begun >= all
     }
 
     /// Whether every container has been seen running (or past it).

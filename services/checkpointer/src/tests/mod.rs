@@ -91,15 +91,26 @@ impl Given {
         given
     }
 
+    /// Of the life that there is now.
     fn starts(&mut self, rank: u32) {
+        let life = self.life();
         self.fold(ContainerStarted {
-            container: container(rank),
+            container: ContainerId {
+                incarnation: life,
+                ..container(rank)
+            },
             job: job(),
-            incarnation: Incarnation(1),
+            incarnation: life,
             rank: Rank(rank),
             node: node("n0"),
             pid: 0,
         });
+    }
+
+    fn life(&self) -> Incarnation {
+        let job = self.state.job(&job()).expect("a job");
+        let life = job.life.as_ref().map(|life| life.incarnation);
+        life.unwrap_or(Incarnation(1))
     }
 
     /// The life has stopped now, and this is said of it.
@@ -159,10 +170,14 @@ impl Given {
     }
 
     fn exit_on(&mut self, rank: u32, code: i32, on: &str) {
+        let life = self.life();
         self.fold(ContainerExited {
-            container: container(rank),
+            container: ContainerId {
+                incarnation: life,
+                ..container(rank)
+            },
             job: job(),
-            incarnation: Incarnation(1),
+            incarnation: life,
             rank: Rank(rank),
             node: node(on),
             exit_code: Some(code),
@@ -412,6 +427,36 @@ fn a_gang_whose_start_was_seen_late_is_started_again() {
     given.exit(0, 143);
     given.exit(1, 143);
     assert_eq!(given.stopped(), (StopReason::Failed, 0));
+}
+
+/// The word of it was on its way while the brokers were away, say.
+#[test]
+fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
+    let mut given = Given::starting(json!({}));
+    for life in 1..=6 {
+        given.starts(0);
+        given.waits(120);
+        given.step(STOP);
+        // Rank 0 is gone before the other says that it runs.
+        given.exit(0, 143);
+        given.starts(1);
+        given.exit(1, 143);
+        if life == 6 {
+            break;
+        }
+        assert_eq!(given.stopped(), (StopReason::Failed, 0));
+        given.step(&["dormouse.partition.stopped.v1"]);
+        given.place(life + 1, "n0");
+        given.step(&["dormouse.partition.start_requested.v1"]);
+    }
+    assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
+    given.step(&["dormouse.partition.stopped.v1"]);
+    let event = given.decide().proposals.remove(0).event;
+    let Event::JobFailed(failed) = event else {
+        panic!("{event:?}");
+    };
+    let why = "the gang did not start in time, after 1 attempt; see `dormouse job logs t/a`";
+    assert_eq!(failed.reason, why);
 }
 
 #[test]

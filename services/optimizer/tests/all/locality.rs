@@ -2,7 +2,7 @@
 //! container by container.
 
 use dormouse_messages::job::Urgency;
-use dormouse_optimizer::problem::{Allocation, InPlace, Objective, Policy, Problem, ProblemJob};
+use dormouse_optimizer::problem::{Allocation, Objective, Policy, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
 use dormouse_optimizer::{check, solve};
 
@@ -134,41 +134,53 @@ fn random_clusters_are_sound_and_nobody_straddles_to_its_loss() {
     }
 }
 
-/// The baseline: a gang of two begins with one, and holds the queue.
-#[test]
-fn without_gangs_a_job_begins_with_what_fits() {
-    let policy = |gang| Policy {
+fn fixed(gang: bool) -> Policy {
+    Policy {
         allocation: Allocation::Static,
         gang,
         ..Policy::default()
-    };
-    let jobs = || {
-        let two = |name| ProblemJob {
-            static_containers: Some(2),
-            ..elastic(name, None, 1, 2)
-        };
-        vec![two("first"), two("second"), two("third")]
-    };
+    }
+}
+
+fn of_two(name: &str, chief: Option<&str>) -> ProblemJob {
+    ProblemJob {
+        static_containers: Some(2),
+        ..elastic(name, chief, 1, 2)
+    }
+}
+
+fn counts(solution: &Solution) -> Vec<u32> {
+    solution.jobs.iter().map(|job| job.containers).collect()
+}
+
+/// The baseline: a gang of two begins with one, and holds the queue.
+#[test]
+fn without_gangs_a_job_begins_with_what_fits() {
+    let jobs = || ["first", "second", "third"].map(|name| of_two(name, None));
     let nodes = [("a", "gpu=2"), ("b", "gpu=1")];
-    let counts = |solution: &Solution| -> Vec<u32> {
-        solution.jobs.iter().map(|job| job.containers).collect()
-    };
-    let whole = solved(&nodes, jobs(), policy(true));
+    let whole = solved(&nodes, jobs().to_vec(), fixed(true));
     assert_eq!(counts(&whole), [2]);
-    let single = solved(&nodes, jobs(), policy(false));
+    let single = solved(&nodes, jobs().to_vec(), fixed(false));
     assert_eq!(counts(&single), [2, 1]);
     assert_eq!(single.waiting[0].code, WaitCode::Behind);
     // What becomes free completes the second before the third begins.
-    let mut later = jobs();
-    later[1] = placed(
-        ProblemJob {
-            in_place: Some(InPlace {
-                chief: Some("b".parse().expect("a node")),
-            }),
-            ..later[1].clone()
-        },
-        &[("b", 1)],
-    );
-    let freed = solved(&nodes, later.split_off(1), policy(false));
+    let second = placed(of_two("second", Some("b")), &[("b", 1)]);
+    let later = vec![second, of_two("third", None)];
+    let freed = solved(&nodes, later, fixed(false));
     assert_eq!(counts(&freed), [2, 1]);
+}
+
+/// Its other node was lost, and is back: seed 53128 of the fault trials.
+#[test]
+fn a_gang_in_place_that_lost_a_node_is_made_whole() {
+    let nodes = [("a", "gpu=2"), ("b", "gpu=1")];
+    let jobs = || {
+        let short = placed(of_two("short", Some("b")), &[("b", 1)]);
+        vec![short, of_two("next", None)]
+    };
+    let whole = solved(&nodes, jobs(), fixed(true));
+    assert_eq!(counts(&whole), [2]);
+    let larger = [("a", "gpu=3"), ("b", "gpu=1")];
+    let both = solved(&larger, jobs(), fixed(true));
+    assert_eq!(counts(&both), [2, 2]);
 }
