@@ -381,7 +381,8 @@ pub enum Command {
         after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
     )]
     Top(TopArgs),
-    /// Holds the containers of a node for its agent, which starts it
+    /// Holds the containers of a node for its agent, which starts it: `keeper FOLDER`, an absolute path,
+    /// is read before this command line
     #[command(hide = true)]
     Keeper(KeeperArgs),
 }
@@ -424,12 +425,9 @@ pub struct TopArgs {
 /// `keeper`.
 #[derive(Debug, Clone, Args)]
 pub struct KeeperArgs {
-    /// The keeper's folder.
-    #[arg(required_unless_present = "engine")]
-    pub folder: Option<PathBuf>,
-    /// Instead, end what an engine runs of a node: the labels of its cluster and its own.
-    #[arg(long, num_args = 2, value_names = ["CLUSTER", "NODE"])]
-    pub engine: Option<Vec<String>>,
+    /// End what an engine runs of a node: the labels of its cluster and its own.
+    #[arg(long, num_args = 2, required = true, value_names = ["CLUSTER", "NODE"])]
+    pub engine: Vec<String>,
 }
 
 /// `cluster`.

@@ -19,12 +19,13 @@ mod serve;
 mod up;
 mod web;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use cli::{
-    Cli, ClusterArgs, ClusterCommand, Command, KeeperArgs, LogCommand, NodeCommand, Output,
-    OutputArg, TenantCommand,
+    Cli, ClusterArgs, ClusterCommand, Command, LogCommand, NodeCommand, Output, OutputArg,
+    TenantCommand,
 };
 use context::Context;
 use dormouse_messages::plain;
@@ -36,6 +37,19 @@ use tokio::runtime::Builder;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Forked from, twice a container: without a runtime and its threads, and before the whole command
+    // line is described, which takes 5 MB that each fork would copy the pages of.
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if let [command, folder] = &words[..]
+        && command == "keeper"
+        && Path::new(folder).is_absolute()
+    {
+        let ended = dormouse_node_agent::keeper::run(Path::new(folder));
+        return ended.map_or_else(
+            |error| ExitCode::from(error::print(&error.into(), Output::Table)),
+            |()| ExitCode::SUCCESS,
+        );
+    }
     let cli = match parsed() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -44,18 +58,6 @@ fn main() -> ExitCode {
         OutputArg::Format(output) => output,
         OutputArg::File(_) => Output::Table,
     };
-    // Forked from, so without a runtime and its threads.
-    if let Some(Command::Keeper(KeeperArgs {
-        folder: Some(folder),
-        ..
-    })) = &cli.command
-    {
-        let ended = dormouse_node_agent::keeper::run(folder);
-        return ended.map_or_else(
-            |error| ExitCode::from(error::print(&error.into(), output)),
-            |()| ExitCode::SUCCESS,
-        );
-    }
     match on_runtime(cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(error::print(&error, output)),
@@ -173,7 +175,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
         Command::Keeper(args) => {
-            if let Some([cluster, node]) = args.engine.as_deref() {
+            if let [cluster, node] = &args.engine[..] {
                 dormouse_node_agent::docker::end_all(cluster, node).await;
             }
             Ok(error::DONE)

@@ -27,6 +27,7 @@ use super::job::{
 };
 use super::members::Members;
 use super::membership::{Membership, Node};
+use super::shared_map::SharedMap;
 use super::tenants::Tenants;
 
 /// The newest allocation.
@@ -80,11 +81,11 @@ pub struct ClusterState {
     pub nodes: Membership,
     /// What the operator said of the tenants.
     pub tenants: Tenants,
-    /// Admitted jobs that are not yet released. There may be tens of thousands: a tree whose nodes are
-    /// half full holds places for them, not the jobs themselves.
-    pub queued: BTreeMap<JobId, Box<Job>>,
+    /// Admitted jobs that are not yet released. There may be tens of thousands: a copy of the state, as
+    /// each slow decision and each snapshot takes one, shares them.
+    pub queued: SharedMap<JobId, Job>,
     /// Released jobs that have not ended.
-    pub jobs: BTreeMap<JobId, Job>,
+    pub jobs: SharedMap<JobId, Job>,
     /// The newest allocation.
     pub allocation: Allocation,
     /// The newest allocation that was placed or refused.
@@ -255,12 +256,12 @@ impl ClusterState {
         match event {
             Event::JobAdmitted(event) => {
                 let job = Job::admitted(&event.spec, recorded.sequence, self.now);
-                self.queued.insert(event.job.clone(), Box::new(job));
+                self.queued.insert(event.job.clone(), job);
             }
             Event::JobReleased(event) => {
                 if let Some(mut job) = self.queued.remove(&event.job) {
                     job.released = Some(recorded.sequence);
-                    self.jobs.insert(event.job.clone(), *job);
+                    self.jobs.insert(event.job.clone(), job);
                     self.last_trigger = recorded.sequence;
                 }
             }
@@ -270,7 +271,7 @@ impl ClusterState {
                         self.last_trigger = recorded.sequence;
                         Some(job)
                     }
-                    None => self.queued.get_mut(&event.job).map(Box::as_mut),
+                    None => self.queued.get_mut(&event.job),
                 };
                 if let Some(job) = job {
                     job.weight = event.weight.unwrap_or(job.weight);
@@ -1074,15 +1075,13 @@ impl ClusterState {
 
     /// Every queued and released job: these in the order of their ids, then those.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
-        let queued = self.queued.iter().map(|(id, job)| (id, job.as_ref()));
-        queued.chain(&self.jobs)
+        self.queued.iter().chain(&self.jobs)
     }
 
     /// A queued or released job.
     #[must_use]
     pub fn job(&self, id: &JobId) -> Option<&Job> {
-        let queued = || self.queued.get(id).map(Box::as_ref);
-        self.jobs.get(id).or_else(queued)
+        self.jobs.get(id).or_else(|| self.queued.get(id))
     }
 }
 

@@ -96,6 +96,12 @@ impl Health {
         });
     }
 
+    /// Whether starts have failed there since the last one that did not.
+    #[must_use]
+    pub const fn is_doubted(&self) -> bool {
+        !self.faults.is_empty() || self.quarantines > 0
+    }
+
     /// A container has started: whatever was wrong is over.
     pub fn started(&mut self) {
         self.faults.clear();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
 use crate::job::Assignment;
+use crate::shared_map::SharedMap;
 
 /// Whether a node is a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,11 +74,11 @@ impl Node {
 /// All nodes that ever joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    nodes: BTreeMap<NodeId, Node>,
+    nodes: SharedMap<NodeId, Node>,
     /// Those that the operator has drained, also before they ever joined.
     drained: BTreeMap<NodeId, Option<Timestamp>>,
     /// What the operator has said of labels and taints, also before they ever joined.
-    said: BTreeMap<NodeId, NodeLabels>,
+    said: SharedMap<NodeId, NodeLabels>,
     /// Drained nodes that were [set aside](Self::set_aside).
     #[serde(default)]
     aside: BTreeMap<NodeId, (Node, NodeLabels)>,
@@ -164,7 +165,7 @@ impl Membership {
                 })
             }
             Some(Event::NodeLabelled(event)) => {
-                let said = self.said.entry(event.node.clone()).or_default();
+                let said = self.said.or_default(event.node.clone());
                 said.labelled(event);
                 let (labels, taints) = said.both();
                 self.change(&event.node, |node| {
@@ -184,7 +185,10 @@ impl Membership {
                 false
             }
             Some(Event::ContainerStarted(event)) => {
-                self.change(&event.node, |node| node.health.started());
+                let node = self.nodes.get(&event.node);
+                if node.is_some_and(|node| node.health.is_doubted()) {
+                    self.change(&event.node, |node| node.health.started());
+                }
                 false
             }
             _ => false,
@@ -213,7 +217,7 @@ impl Membership {
                 }
             }
         };
-        let said = self.said.entry(event.node.clone()).or_default();
+        let said = self.said.or_default(event.node.clone());
         said.joined(event);
         let (labels, taints) = said.both();
         let unchanged = before.is_some_and(|node| {

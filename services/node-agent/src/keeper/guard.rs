@@ -62,7 +62,7 @@ pub fn main(keeper: UnixStream, group: &Group, base: Option<&Base>, folder: &Pat
             1
         }
     };
-    std::process::exit(code)
+    dormouse_spawn::end_now(code)
 }
 
 impl Guard {

@@ -1,12 +1,14 @@
-//! From a guard to a program: a fork, the tenant's user, an exec.
+//! From a guard to a program: a fork, the tenant's user, an exec. Where it stays the guard's user and
+//! nobody is attached to it, the guard is not copied for that ([`dormouse_spawn`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use dormouse_spawn::{Failure, Start};
 use fork::Fork;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
@@ -28,54 +30,49 @@ pub enum Ends {
     Attached(Vec<OwnedFd>),
 }
 
-/// A program's three standard descriptors.
-struct Standard {
-    input: Stdio,
-    output: Stdio,
-    errors: Stdio,
-}
-
 impl Ends {
-    fn open(self, program: &Program) -> Result<Standard, NotStarted> {
+    /// The program's standard input, output and error output.
+    fn open(self, program: &Program) -> Result<[OwnedFd; 3], NotStarted> {
         let descriptors = match self {
             Self::Files => return files(program),
             Self::Attached(descriptors) => descriptors,
         };
         let why = |error: io::Error| format!("nobody can be attached to it: {error}");
-        let [input, output, errors] = match <[OwnedFd; 3]>::try_from(descriptors) {
-            Ok(three) => three,
+        match <[OwnedFd; 3]>::try_from(descriptors) {
+            Ok(three) => Ok(three),
             Err(one) => {
                 let terminal = one.into_iter().next();
                 let terminal = terminal.ok_or("nothing was given to attach to it")?;
                 // The terminal of the session that this process has begun.
                 rustix::process::ioctl_tiocsctty(&terminal).map_err(|error| why(error.into()))?;
                 let copy = || terminal.try_clone().map_err(why);
-                [copy()?, copy()?, terminal]
+                Ok([copy()?, copy()?, terminal])
             }
-        };
-        Ok(Standard {
-            input: input.into(),
-            output: output.into(),
-            errors: errors.into(),
-        })
+        }
     }
 }
 
-fn files(program: &Program) -> Result<Standard, NotStarted> {
+fn files(program: &Program) -> Result<[OwnedFd; 3], NotStarted> {
     let output = Below::new(program.output.clone(), "");
-    let append = |name: &str| -> io::Result<File> { output.open()?.append(name) };
-    match (append(STDOUT), append(STDERR)) {
-        (Ok(output), Ok(errors)) => Ok(Standard {
-            input: Stdio::null(),
-            output: output.into(),
-            errors: errors.into(),
-        }),
-        (Err(error), _) | (_, Err(error)) => Err(crate::runtime::of_disk(
-            "cannot open what it prints to in",
-            &program.output,
-            &error,
-        )),
-    }
+    let open = || -> io::Result<[OwnedFd; 3]> {
+        let folder = output.open()?;
+        let files = [folder.append(STDOUT)?, folder.append(STDERR)?];
+        let [output, errors] = files.map(OwnedFd::from);
+        Ok([File::open("/dev/null")?.into(), output, errors])
+    };
+    let what = "cannot open what it prints to in";
+    open().map_err(|error| crate::runtime::of_disk(what, &program.output, &error))
+}
+
+fn no_process(error: &io::Error) -> NotStarted {
+    let why = format!("no process for it: {error}; the node is out of processes or memory");
+    NotStarted::of_node(NodeFault::Processes, why)
+}
+
+fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
+    let path = program.path.display();
+    let folder = program.working_dir.display();
+    format!("{path} cannot be run in {folder}: {error}; correct its `command`").into()
 }
 
 /// Starts a program; returns when it has become one. `dies_with_guard` where nothing else ends it
@@ -89,10 +86,10 @@ pub fn launch(
     dies_with_guard: bool,
     ends: Ends,
 ) -> Result<Pid, NotStarted> {
-    let of_node = |error: io::Error| {
-        let why = format!("no process for it: {error}; the node is out of processes or memory");
-        NotStarted::of_node(NodeFault::Processes, why)
-    };
+    if let (None, true, Ends::Files) = (walls, dies_with_guard, &ends) {
+        return spawn(program);
+    }
+    let of_node = |error: io::Error| no_process(&error);
     let (mut told, tell) = io::pipe().map_err(of_node)?;
     match fork::fork().map_err(of_node)? {
         Fork::Child => {
@@ -114,9 +111,27 @@ pub fn launch(
     }
 }
 
+/// Without walls: the program is the guard's own, and dies with it.
+fn spawn(program: &Program) -> Result<Pid, NotStarted> {
+    let standard = files(program)?;
+    let start = Start::new(
+        &program.path,
+        &program.arguments,
+        &program.env,
+        &program.working_dir,
+        standard.each_ref().map(AsFd::as_fd),
+    );
+    let start = start.map_err(|error| cannot_run(program, &error))?;
+    match dormouse_spawn::start(&start.dying_with_parent()) {
+        Ok(pid) => Ok(Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX))),
+        Err(Failure::Process(error)) => Err(no_process(&error)),
+        Err(Failure::Program(error)) => Err(cannot_run(program, &error)),
+    }
+}
+
 fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
     let _ = tell.write_all(&serde_json::to_vec(why).unwrap_or_default());
-    std::process::exit(127)
+    dormouse_spawn::end_now(127)
 }
 
 /// Returns only where it fails.
@@ -129,8 +144,8 @@ fn become_program(
     let _ = setsid();
     // The guard hears signals by a descriptor; the program is to hear them as ever.
     let _ = SigSet::empty().thread_set_mask();
-    let standard = match ends.open(program) {
-        Ok(standard) => standard,
+    let [input, output, errors] = match ends.open(program) {
+        Ok(standard) => standard.map(Stdio::from),
         Err(why) => return why,
     };
     // The keeper's is not the program's: where memory is short, the program goes first.
@@ -150,14 +165,9 @@ fn become_program(
         .env_clear()
         .envs(&program.env)
         .current_dir(&program.working_dir)
-        .stdin(standard.input)
-        .stdout(standard.output)
-        .stderr(standard.errors)
+        .stdin(input)
+        .stdout(output)
+        .stderr(errors)
         .exec();
-    let path = program.path.display();
-    format!(
-        "{path} cannot be run in {}: {error}; correct its `command`",
-        program.working_dir.display()
-    )
-    .into()
+    cannot_run(program, &error)
 }

@@ -1,0 +1,183 @@
+//! A map of which copies share the values: a state is copied for each slow decision and each snapshot,
+//! and a value is copied only when one of them changes it meanwhile.
+//!
+//! What can be seen of it is that of a `BTreeMap`: its order, its serialisation.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Index;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedMap<K: Ord, V>(BTreeMap<K, Arc<V>>);
+
+impl<K: Ord, V> Default for SharedMap<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord, V: Clone> SharedMap<K, V> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `key` has a value.
+    #[must_use]
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.0.contains_key(key)
+    }
+
+    /// What `key` has.
+    #[must_use]
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key).map(Arc::as_ref)
+    }
+
+    /// What `key` has, to change it: this map's own from here on.
+    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get_mut(key).map(Arc::make_mut)
+    }
+
+    /// What `key` has, made where it has nothing.
+    pub fn or_default(&mut self, key: K) -> &mut V
+    where
+        V: Default,
+    {
+        Arc::make_mut(self.0.entry(key).or_default())
+    }
+
+    /// Gives `key` a value; the one before.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let before = self.0.insert(key, Arc::new(value));
+        before.map(Arc::unwrap_or_clone)
+    }
+
+    /// Takes `key` out.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.remove(key).map(Arc::unwrap_or_clone)
+    }
+
+    /// The keys, in their order.
+    pub fn keys(&self) -> btree_map::Keys<'_, K, Arc<V>> {
+        self.0.keys()
+    }
+
+    /// The values, in the order of their keys.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + Clone {
+        self.0.values().map(Arc::as_ref)
+    }
+
+    /// All values, to change them: each is this map's own from here on.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.0.values_mut().map(Arc::make_mut)
+    }
+
+    /// Keys and values, in order.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        self.0.iter().map(shown)
+    }
+}
+
+/// Keys and values, in order.
+pub type Iter<'a, K, V> =
+    std::iter::Map<btree_map::Iter<'a, K, Arc<V>>, fn((&'a K, &'a Arc<V>)) -> (&'a K, &'a V)>;
+
+fn shown<'a, K, V>((key, value): (&'a K, &'a Arc<V>)) -> (&'a K, &'a V) {
+    (key, value)
+}
+
+impl<'a, K: Ord, V: Clone> IntoIterator for &'a SharedMap<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = Iter<'a, K, V>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V: Clone> Index<&Q> for SharedMap<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        &self.0[key]
+    }
+}
+
+impl<K: Ord + Serialize, V: Serialize> Serialize for SharedMap<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value.as_ref())))
+    }
+}
+
+impl<'de, K, V> Deserialize<'de> for SharedMap<K, V>
+where
+    K: Ord + Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::<K, V>::deserialize(deserializer)?;
+        let shared = values
+            .into_iter()
+            .map(|(key, value)| (key, Arc::new(value)));
+        Ok(Self(shared.collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_values_until_one_changes_one() {
+        let mut first = SharedMap::default();
+        first.insert("a", vec![1]);
+        first.insert("b", vec![2]);
+        let second = first.clone();
+        first.get_mut("a").expect("a value").push(3);
+        let same = |key| {
+            let values = (first.get(key), second.get(key));
+            matches!(values, (Some(left), Some(right)) if std::ptr::eq(left, right))
+        };
+        assert!(same("b") && !same("a"));
+        assert_eq!(second.get("a"), Some(&vec![1]));
+        assert_eq!(first.remove("b"), Some(vec![2]));
+        assert_eq!(second.get("b"), Some(&vec![2]));
+    }
+
+    #[test]
+    fn it_is_written_as_a_map() {
+        let mut map = SharedMap::default();
+        map.insert(2, "two".to_owned());
+        map.insert(1, "one".to_owned());
+        let text = serde_json::to_string(&map).expect("it is written");
+        assert_eq!(text, r#"{"1":"one","2":"two"}"#);
+        assert_eq!(
+            serde_json::from_str::<SharedMap<i32, String>>(&text).expect("read"),
+            map
+        );
+    }
+}
