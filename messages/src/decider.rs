@@ -105,6 +105,13 @@ pub trait Decider: Send + Sync + 'static {
         true
     }
 
+    /// Until when a decision that is due may be put off, because another service is likely to say
+    /// something in a moment that changes it. What is decided does not depend on it: a decision that
+    /// was not put off is made again as it was.
+    fn put_off_until(&self, _state: &Self::State) -> Option<Timestamp> {
+        None
+    }
+
     /// Decides on the state. Level-triggered: it looks at the state, not at the event that woke
     /// it. `now` is never earlier than the broker's time of the last folded event.
     fn decide(&self, state: &Self::State, now: Timestamp) -> Decision;

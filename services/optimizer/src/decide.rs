@@ -4,7 +4,9 @@
 //!
 //! 1. Something has happened since the last allocation that could change it: a release, an end,
 //!    a node, a revision, the policy, an adjustment given up, the end of a transit; or a job that it
-//!    had to leave as it was, having just started, may be resized now.
+//!    had to leave as it was, having just started, may be resized now. Where jobs are queued, the end
+//!    of one is not answered before admission has had a moment to release the next: the room is not
+//!    given to others, who would have to give it back, and one decision answers both.
 //! 2. The last allocation has been placed or refused: its counts stand on nodes.
 //! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve`]).
 //! 4. What changes is listed; where nothing does, the reason is.
@@ -22,12 +24,16 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::{
     Decider, Decision, Event, JobId, NodeId, Proposal, Sequence, Timestamp, Writer,
 };
-use dormouse_state::{Assignment, ClusterState};
+use dormouse_state::{Assignment, ClusterState, Job};
 
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
 use crate::state::{freed_at, held_by_quota, problem_of};
+
+/// How long the end of a job waits for a release to follow: an append of admission's, with three brokers
+/// that sync every write, too.
+const RELEASE_MS: u64 = 20;
 
 /// The optimizer, with what it may spend on one decision.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +110,14 @@ impl Decider for Optimizer {
 
     fn is_due(&self, state: &ClusterState) -> bool {
         is_placed(state) && (is_triggered(state) || freed_at(state).is_some())
+    }
+
+    fn put_off_until(&self, state: &ClusterState) -> Option<Timestamp> {
+        let (at, since) = state.ended?;
+        let waits = |job: &Job| job.assignment.is_none();
+        let is_next = at == state.last_trigger && !state.jobs.values().any(waits);
+        let may_come = is_next && state.queued.values().any(|job| !job.on_hold);
+        may_come.then(|| since.plus_ms(RELEASE_MS))
     }
 
     fn decide(&self, state: &ClusterState, now: Timestamp) -> Decision {

@@ -439,13 +439,19 @@ impl<D: Decider> Shell<D> {
             let made = make(&*self.decider, &self.core, clock, budget);
             self.append_decision(made, append);
         } else if self.decider.is_due(&self.core.state) {
+            let put_off = self.decider.put_off_until(&self.core.state);
+            let now = self.core.now(clock);
+            if let Some(until) = put_off.filter(|until| *until > now) {
+                self.wake = Some(until);
+                return self.wake_again();
+            }
             self.deciding = true;
             self.effects.push(Effect::Decide(Task {
                 decider: Arc::clone(&self.decider),
                 state: self.core.state.clone(),
                 asof: self.core.folded,
                 own_last: self.core.own_last,
-                now: self.core.now(clock),
+                now,
                 started: clock,
                 budget: budget.map(|budget| hurried(budget, self.discarded)),
                 hash_due: self.core.hash_due(),

@@ -69,7 +69,16 @@ impl<const SLOW: bool> Decider for Toy<SLOW> {
     fn still_valid(&self, state: &ToyState, decision: &Decision) -> bool {
         decision.proposals.len() == state.open.len()
     }
+
+    /// [`PATIENT`] alone is in no hurry.
+    fn put_off_until(&self, state: &ToyState) -> Option<Timestamp> {
+        let mut open = state.open.iter();
+        open.all(|node| node.as_str() == PATIENT).then(|| at(100))
+    }
 }
+
+/// A node that may be answered later.
+const PATIENT: &str = "n77";
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_000_000).plus_ms(seconds * 1_000)
@@ -235,6 +244,21 @@ fn a_slow_decision_that_the_log_overtook_is_made_again() {
     assert_eq!(step(&mut shell), ["ask head"]);
     shell.head(Sequence(2));
     assert_eq!(step(&mut shell), ["discarded 1", "decide"]);
+}
+
+#[test]
+fn a_slow_decision_is_put_off_until_its_time_or_something_else() {
+    let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(77))]);
+    shell.advance(at(0), |_| Vec::new());
+    let effects = shell.take_effects();
+    assert!(matches!(effects[..], [Effect::WakeAt(Some(until))] if until == at(99)));
+    shell.woken();
+    shell.advance(at(99), |_| Vec::new());
+    assert!(matches!(shell.take_effects()[..], [Effect::Decide(_)]));
+    let mut shell = given::<true>(vec![recorded(1, Writer::Operator, drained(77))]);
+    assert!(step(&mut shell).is_empty());
+    then_folds(&mut shell, vec![recorded(2, Writer::Operator, drained(2))]);
+    assert_eq!(step(&mut shell), ["decide"]);
 }
 
 #[test]

@@ -92,6 +92,9 @@ pub struct ClusterState {
     pub placed_epoch: Epoch,
     /// The newest event that asks for another allocation.
     pub last_trigger: Sequence,
+    /// The end of a job, where nothing has asked for an allocation since, and the time of the first one
+    /// since the newest allocation, if nothing else has.
+    pub ended: Option<(Sequence, Timestamp)>,
     /// The prefix that the newest allocation, decided or kept, was made from.
     pub decided_asof: Sequence,
     /// The time that the newest allocation was given.
@@ -875,6 +878,11 @@ impl ClusterState {
     fn end(&mut self, job: &JobId, sequence: Sequence) {
         self.queued.remove(job);
         if self.jobs.remove(job).is_some() {
+            let before = self.ended.filter(|(at, _)| *at == self.last_trigger);
+            self.ended = match self.last_trigger > self.decided_asof {
+                true => before.map(|(_, since)| (sequence, since)),
+                false => Some((sequence, self.now)),
+            };
             self.last_trigger = sequence;
             self.freed();
         }

@@ -2,9 +2,9 @@
 
 use dormouse_messages::events::NodeDrained;
 use dormouse_messages::job::{CheckpointMode, Kind};
-use dormouse_messages::{Body, Event, Fold, Recorded, Timestamp};
+use dormouse_messages::{Body, Decider as _, Event, Fold, Recorded, Timestamp};
 use dormouse_optimizer::problem::Budget;
-use dormouse_optimizer::problem_of;
+use dormouse_optimizer::{Optimizer, problem_of};
 use dormouse_state::ClusterState;
 use dormouse_state::history::{History, node};
 
@@ -103,4 +103,35 @@ fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
     assert!(problem.jobs[0].displaced);
     let solution = dormouse_optimizer::solve(&problem);
     assert_eq!(solution.jobs[0].containers, 4);
+}
+
+/// A job has ended: where others are queued, the next one's release comes in a moment.
+#[test]
+fn an_end_waits_a_moment_for_the_release_that_follows() {
+    let optimizer = Optimizer::default();
+    let mut history = History::default();
+    history.join("n0", 1);
+    for job in ["ads/a", "ads/b"] {
+        history.submit(job).release(job);
+    }
+    history.allocate(1, &[("ads/a", 0, 1), ("ads/b", 0, 1)], &[]);
+    history.place(1, "ads/a", 1, &[("n0", 1)]);
+    history.place(1, "ads/b", 1, &[("n0", 1)]);
+    let put_off = |history: &History| optimizer.put_off_until(&history.fold::<ClusterState>());
+    let mut alone = history.clone();
+    alone.complete("ads/a");
+    assert_eq!(put_off(&alone), None, "nobody is queued");
+    history.submit("ads/c");
+    assert_eq!(put_off(&history), None);
+    history.complete("ads/a");
+    let until = history.now().plus_ms(20);
+    assert_eq!(put_off(&history), Some(until));
+    history.complete("ads/b");
+    assert_eq!(
+        put_off(&history),
+        Some(until),
+        "not put off again and again"
+    );
+    history.release("ads/c");
+    assert_eq!(put_off(&history), None);
 }
