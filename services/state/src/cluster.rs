@@ -99,7 +99,8 @@ pub struct ClusterState {
     pub decided_asof: Sequence,
     /// The time that the newest allocation was given.
     pub decided_at: Timestamp,
-    /// Whether jobs were in transit when the newest allocation was decided or kept, or had to leave.
+    /// Whether jobs were in transit when the newest allocation was decided or kept, or had to leave, and
+    /// it may come out otherwise afterwards.
     pub decided_in_transit: bool,
     /// The newest event with which a job came to run, or gave room back.
     pub transit_sequence: Sequence,
@@ -614,9 +615,19 @@ impl ClusterState {
     /// their old and their new room as taken; once the last of them has arrived it is worth deciding again.
     fn transit_ended(&mut self, sequence: Sequence) {
         self.transit_sequence = sequence;
-        if self.decided_in_transit && !self.jobs.values().any(Job::is_moving) {
+        if self.decided_in_transit && !self.awaits_anybody() {
             self.decided_in_transit = false;
             self.last_trigger = sequence;
+        }
+    }
+
+    /// Whether an allocation may come out otherwise when what is in transit has arrived. Who waits may get
+    /// the room of any of it then.
+    fn awaits_anybody(&self) -> bool {
+        let mut jobs = self.jobs.values();
+        match self.waiting.is_empty() {
+            true => jobs.any(Job::is_awaited),
+            false => jobs.any(Job::is_moving),
         }
     }
 
@@ -726,7 +737,7 @@ impl ClusterState {
     fn decided(&mut self, basis: Option<&Basis>) {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
         self.decided_at = basis.map_or(self.now, |basis| basis.now);
-        self.decided_in_transit = self.jobs.values().any(Job::is_moving);
+        self.decided_in_transit = self.awaits_anybody();
         // A slow decision that was overtaken took room as taken that is free by now.
         if self.transit_sequence > self.decided_asof {
             self.last_trigger = self.last_trigger.max(self.transit_sequence);

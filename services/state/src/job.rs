@@ -589,6 +589,25 @@ impl Job {
         self.in_transit() || self.differs() || self.has_to_leave()
     }
 
+    /// Whether an allocation may come out otherwise once it has arrived, if nobody waits: it is moving, and
+    /// holds room until then that is free afterwards, or may be resized from then on. What starts and
+    /// keeps its size is neither.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        let keeps_its_size = self.containers.min == self.containers.max || !self.is_adjustable();
+        self.is_moving() && !(keeps_its_size && !self.is_served() && self.starts_anew())
+    }
+
+    /// Whether it holds nothing but what it is to have, and has not begun there.
+    fn starts_anew(&self) -> bool {
+        let Some(assignment) = self.assignment.as_ref().filter(|it| !it.displaced) else {
+            return false;
+        };
+        self.life.as_ref().is_none_or(|life| {
+            life.incarnation == assignment.incarnation && life.phase == LifePhase::Starting
+        })
+    }
+
     /// Whether it lost a node, or is to leave one, and its others still run.
     fn has_to_leave(&self) -> bool {
         let assignment = self.assignment.as_ref();

@@ -362,3 +362,35 @@ fn a_decision_whose_number_goes_back_is_a_contradiction() {
     );
     assert!(state.check_invariants().is_err());
 }
+
+/// An allocation that was made while a job started: its arrival asks for another one only if that could
+/// come out otherwise.
+#[test]
+fn what_starts_and_keeps_its_size_asks_for_nothing_when_it_runs() {
+    let asks = |containers: (u32, u32), waiting: &[(&str, &str)]| {
+        let mut history = History::default();
+        history.join("n0", 1).submit("t/a");
+        let admitted = history.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::JobAdmitted(event)) = &mut admitted.envelope.body {
+            (event.spec.containers.min, event.spec.containers.max) = containers;
+            event.spec.resize = Resize::in_place();
+        }
+        history
+            .release("t/a")
+            .allocate(1, &[("t/a", 0, 1)], waiting);
+        history.place(1, "t/a", 1, &[("n0", 1)]);
+        history.request_start(1, "t/a", 1, 1);
+        history.push(AllocationKept {
+            reason: "it is as it is to be".to_owned(),
+            outcome: outcome(waiting),
+            basis: None,
+        });
+        let before = history.fold::<ClusterState>().last_trigger;
+        history.container_started("t/a", 1, 0, "n0");
+        history.started(1, "t/a", 1, 1);
+        history.fold::<ClusterState>().last_trigger > before
+    };
+    assert!(!asks((1, 1), &[]));
+    assert!(asks((1, 2), &[]), "it may grow now");
+    assert!(asks((1, 1), &[("t/b", "there is no room")]));
+}

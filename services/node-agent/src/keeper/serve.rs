@@ -70,6 +70,8 @@ pub struct Keeper {
     is_past: bool,
     absence: gone::Absence,
     fill_at: Option<Instant>,
+    /// Guards are being made until enough wait.
+    is_filling: bool,
     groups_made: u64,
     /// The processors that the next container is likely to have, in thousandths.
     likely_cpu_milli: u64,
@@ -113,6 +115,7 @@ impl Keeper {
             is_past: false,
             absence: gone::Absence::default(),
             fill_at: None,
+            is_filling: false,
             groups_made: 0,
             likely_cpu_milli: 1000,
             own_processes: File::open("/proc/self/ns/pid")?,
@@ -184,11 +187,16 @@ impl Keeper {
         let first = (!self.had_agent).then(|| self.since + FIRST_AGENT);
         let look = self.agent.is_none().then(|| Instant::now() + LOOK);
         let due = due.chain(first).chain(look).chain(self.absence.due()).min();
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let left = left.map_or(PollTimeout::NONE, |left| {
+        let now = Instant::now();
+        let left = due.map(|due| due.saturating_duration_since(now));
+        let left = match self.fill_at.is_some_and(|at| at <= now) {
+            // That is done and over with each turn.
+            true => PollTimeout::ZERO,
             // Rounded up: a wait of nothing would spin.
-            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-        });
+            false => left.map_or(PollTimeout::NONE, |left| {
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+            }),
+        };
         match poll(&mut fds, left) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno.into()),

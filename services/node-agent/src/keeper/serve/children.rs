@@ -23,7 +23,7 @@ use crate::runtime::NotStarted;
 /// How many guards wait: the containers that a node is often given at once.
 const WAITING: usize = 8;
 
-/// With fewer than this others are made, together.
+/// With fewer than this others are made.
 const FEW: usize = 4;
 
 /// Guards are made with the processors of the last container, for containers tend to be alike; but not
@@ -97,25 +97,33 @@ impl Keeper {
         }
     }
 
-    /// Has guards wait again, a little later, where few are left.
+    /// Has guards wait again, a little later, where few are left: one at a time, and one group that is not
+    /// used any more goes at a time, so that nobody who starts or has ended waits for all of it.
     pub(super) fn fill(&mut self) {
         if self.fill_at.is_none_or(|at| at > Instant::now()) {
             return;
         }
         self.fill_at = None;
         // The kernel may have it wait for whoever moves a process at this moment.
-        self.unused.drain(..).for_each(|group| group.remove());
+        if let Some(group) = self.unused.pop() {
+            group.remove();
+            return self.fill_at = Some(Instant::now());
+        }
+        self.is_filling |= self.waiting.len() < FEW;
         let is_of_engine = self.settings.engine.is_some();
-        if self.waiting.len() >= FEW || self.agent.is_none() || is_of_engine {
+        let is_full = self.waiting.len() >= WAITING;
+        if !self.is_filling || is_full || self.agent.is_none() || is_of_engine {
+            self.is_filling = false;
             return;
         }
-        while self.waiting.len() < WAITING {
-            match self.make_guard() {
-                Ok(guard) => self.waiting.insert(0, guard),
-                Err(error) => {
-                    eprintln!("no guard waits in advance: {error}");
-                    return;
-                }
+        match self.make_guard() {
+            Ok(guard) => {
+                self.waiting.insert(0, guard);
+                self.fill_at = Some(Instant::now());
+            }
+            Err(error) => {
+                self.is_filling = false;
+                eprintln!("no guard waits in advance: {error}");
             }
         }
     }
