@@ -154,8 +154,14 @@ impl Below {
     /// # Errors
     /// As for [`Below::open`].
     pub fn make(&self) -> io::Result<Folder> {
-        std::fs::create_dir_all(&self.root)?;
-        Folder::at(&self.root)?.descend(&self.way, true)
+        let root = Folder::at(&self.root).or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            std::fs::create_dir_all(&self.root)?;
+            Folder::at(&self.root)
+        })?;
+        root.descend(&self.way, true)
     }
 }
 
@@ -174,14 +180,19 @@ impl Folder {
             let Component::Normal(name) = step else {
                 return Err(refused("leads out of its folder"));
             };
-            if make {
-                match rustix::fs::mkdirat(&self.0, name, FOLDER) {
-                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
             let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
-            self = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+            let open = || rustix::fs::openat(&self.0, name, flags, Mode::empty());
+            // Mostly it is there, and to make it again costs more than to open it.
+            let opened = match open() {
+                Err(rustix::io::Errno::NOENT) if make => {
+                    match rustix::fs::mkdirat(&self.0, name, FOLDER) {
+                        Ok(()) | Err(rustix::io::Errno::EXIST) => open(),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                opened => opened,
+            };
+            self = match opened {
                 Ok(opened) => Self(opened),
                 Err(error) => return Err(self.explained(Path::new(name), error)),
             };

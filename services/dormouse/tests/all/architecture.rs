@@ -50,11 +50,13 @@ const ALLOWED: [(&str, &[&str]); 21] = [
         &[
             "dormouse-agent-core",
             "dormouse-gpu-share",
+            "dormouse-spawn",
             "dormouse-messages",
             "dormouse-runtime",
         ],
     ),
     ("dormouse-gpu-share", &[]),
+    ("dormouse-spawn", &[]),
     ("dormouse-gpu-preload", &["dormouse-gpu-share"]),
     ("dormouse-gpu-standin", &[]),
     ("dormouse-gpu-trial", &["dormouse-gpu-share"]),

@@ -198,29 +198,35 @@ impl Keeper {
         for (number, exit) in heard.execs {
             self.tell(&Tell::ExecEnded(number, exit));
         }
-        for number in execs {
-            let exit = ExecExit::without("the container has ended");
-            self.tell(&Tell::ExecEnded(number, exit));
-        }
-        for turn in beside {
-            self.tell(&Tell::BesideEnded(
-                turn,
-                Err("the container has ended".to_owned()),
-            ));
-        }
+        self.tell_who_were_there(execs, beside);
         if signal.is_some() {
             self.sweep();
         }
-        if let Some(guard) = guard {
+        if let Some(guard) = guard.as_ref().filter(|_| !well) {
             // Where the guard was killed and has no namespace, its group is what is left to go by.
             guard.group.kill_members();
-            self.unused.push(guard.group);
-            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
         }
         if never_ran {
             self.held.remove(&container);
         } else {
             self.tell(&Tell::Ended(container, request, exit));
+        }
+        if let Some(guard) = guard {
+            // A guard that left in order has left nothing; this is for what could not be killed in time.
+            guard.group.kill_members();
+            self.unused.push(guard.group);
+            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
+        }
+    }
+
+    /// What ran in a container beside its program has ended with it.
+    fn tell_who_were_there(&mut self, execs: Vec<u64>, beside: Vec<u64>) {
+        const WHY: &str = "the container has ended";
+        for number in execs {
+            self.tell(&Tell::ExecEnded(number, ExecExit::without(WHY)));
+        }
+        for turn in beside {
+            self.tell(&Tell::BesideEnded(turn, Err(WHY.to_owned())));
         }
     }
 
