@@ -18,7 +18,6 @@ mod property;
 pub mod queries;
 mod read_model;
 pub mod services;
-pub mod shared;
 pub mod status;
 pub mod steps;
 pub mod timelines;

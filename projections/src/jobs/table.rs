@@ -12,7 +12,7 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
     Times,
 };
-use crate::shared::Shared;
+use dormouse_state::Shared;
 use dormouse_state::{IdMap, TaskSet};
 
 /// A submission that is not decided yet.

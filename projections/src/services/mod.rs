@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 pub use lines::Lines;
 pub use service::{Recent, Service};
 
-use crate::shared::Shared;
 use crate::steps::Steps;
 use crate::timelines::Metric;
+use dormouse_state::Shared;
 
 /// Services that are over and are kept: what they did in all, and their lines.
 const ENDED_SERVICES: usize = 500;

@@ -10,7 +10,8 @@
 //!    dominant shares ([`share`]).
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
 //!
-//! [`id_map`] is the map that the read models find jobs and nodes in, [`shared_map`] that of the live jobs.
+//! [`id_map`] is the map that the read models find jobs and nodes in, [`shared_map`] that
+//! of the live jobs, of which copies share what has not changed ([`shared`]).
 
 pub mod cluster;
 mod folded;
@@ -25,6 +26,7 @@ pub mod membership;
 pub mod precedence;
 pub mod queues;
 pub mod share;
+pub mod shared;
 pub mod shared_map;
 pub mod tasks;
 pub mod tenants;
@@ -44,6 +46,7 @@ pub use membership::{Membership, Node, NodeLabels, NodePhase};
 pub use precedence::{Precedence, Protection};
 pub use queues::{QueueJob, Queues, Stand, TenantQueue, Waits};
 pub use share::Share;
+pub use shared::Shared;
 pub use shared_map::SharedMap;
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Tenant, Tenants};

@@ -1,18 +1,20 @@
-//! A map of which copies share the values: a state is copied for each slow decision and each snapshot,
-//! and a value is copied only when one of them changes it meanwhile.
+//! A map of which copies share the values ([`Shared`]): a state is copied for each slow decision and each
+//! snapshot.
 //!
 //! What can be seen of it is that of a `BTreeMap`: its order, its serialisation.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
-use std::ops::Index;
-use std::sync::Arc;
+use std::ops::{Deref, Index};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+use crate::shared::Shared;
 
 /// The map.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SharedMap<K: Ord, V>(BTreeMap<K, Arc<V>>);
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SharedMap<K: Ord, V>(BTreeMap<K, Shared<V>>);
 
 impl<K: Ord, V> Default for SharedMap<K, V> {
     fn default() -> Self {
@@ -48,7 +50,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get(key).map(Arc::as_ref)
+        self.0.get(key).map(Deref::deref)
     }
 
     /// What `key` has, to change it: this map's own from here on.
@@ -56,7 +58,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.get_mut(key).map(Arc::make_mut)
+        self.0.get_mut(key).map(Shared::to_change)
     }
 
     /// What `key` has, made where it has nothing.
@@ -64,13 +66,13 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         V: Default,
     {
-        Arc::make_mut(self.0.entry(key).or_default())
+        self.0.entry(key).or_default().to_change()
     }
 
     /// Gives `key` a value; the one before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let before = self.0.insert(key, Arc::new(value));
-        before.map(Arc::unwrap_or_clone)
+        let before = self.0.insert(key, Shared::new(value));
+        before.map(Shared::into_value)
     }
 
     /// Takes `key` out.
@@ -78,22 +80,22 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        self.0.remove(key).map(Arc::unwrap_or_clone)
+        self.0.remove(key).map(Shared::into_value)
     }
 
     /// The keys, in their order.
-    pub fn keys(&self) -> btree_map::Keys<'_, K, Arc<V>> {
+    pub fn keys(&self) -> btree_map::Keys<'_, K, Shared<V>> {
         self.0.keys()
     }
 
     /// The values, in the order of their keys.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + Clone {
-        self.0.values().map(Arc::as_ref)
+        self.0.values().map(Deref::deref)
     }
 
     /// All values, to change them: each is this map's own from here on.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.values_mut().map(Arc::make_mut)
+        self.0.values_mut().map(Shared::to_change)
     }
 
     /// Keys and values, in order.
@@ -104,9 +106,9 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
 
 /// Keys and values, in order.
 pub type Iter<'a, K, V> =
-    std::iter::Map<btree_map::Iter<'a, K, Arc<V>>, fn((&'a K, &'a Arc<V>)) -> (&'a K, &'a V)>;
+    std::iter::Map<btree_map::Iter<'a, K, Shared<V>>, fn((&'a K, &'a Shared<V>)) -> (&'a K, &'a V)>;
 
-fn shown<'a, K, V>((key, value): (&'a K, &'a Arc<V>)) -> (&'a K, &'a V) {
+fn shown<'a, K, V>((key, value): (&'a K, &'a Shared<V>)) -> (&'a K, &'a V) {
     (key, value)
 }
 
@@ -124,26 +126,6 @@ impl<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V: Clone> Index<&Q> for SharedMap<K, V
 
     fn index(&self, key: &Q) -> &V {
         &self.0[key]
-    }
-}
-
-impl<K: Ord + Serialize, V: Serialize> Serialize for SharedMap<K, V> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value.as_ref())))
-    }
-}
-
-impl<'de, K, V> Deserialize<'de> for SharedMap<K, V>
-where
-    K: Ord + Deserialize<'de>,
-    V: Deserialize<'de>,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let values = BTreeMap::<K, V>::deserialize(deserializer)?;
-        let shared = values
-            .into_iter()
-            .map(|(key, value)| (key, Arc::new(value)));
-        Ok(Self(shared.collect()))
     }
 }
 

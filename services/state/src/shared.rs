@@ -1,6 +1,7 @@
 //! A value with several owners, copied when one of them changes it.
 //!
-//! Read models of many places of a log differ in few jobs: what is equal is held once.
+//! Read models of many places of a log differ in few jobs, and so does a state from the copy that a slow
+//! decision is made on: what is equal is held once.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The value.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
@@ -22,6 +23,11 @@ impl<T: Clone> Shared<T> {
     /// The value to change: its own from now on, if it had other owners.
     pub fn to_change(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
+    }
+
+    /// The value alone.
+    pub fn into_value(self) -> T {
+        Arc::unwrap_or_clone(self.0)
     }
 }
 
