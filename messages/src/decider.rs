@@ -105,7 +105,7 @@ pub trait Decider: Send + Sync + 'static {
         true
     }
 
-    /// Until when a decision that is due may be put off, because another service is likely to say
+    /// Until when a slow decision that is due may be put off, because another service is likely to say
     /// something in a moment that changes it. What is decided does not depend on it: a decision that
     /// was not put off is made again as it was.
     fn put_off_until(&self, _state: &Self::State) -> Option<Timestamp> {

@@ -37,8 +37,8 @@ use tokio::runtime::Builder;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Forked from, twice a container: without a runtime and its threads, and before the whole command
-    // line is described, which takes 5 MB that each fork would copy the pages of.
+    // Forked from, once a container or twice: without a runtime and its threads, and before the whole
+    // command line is described, which takes memory of which each fork would copy the tables.
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let [command, folder] = &words[..]
         && command == "keeper"

@@ -2,9 +2,9 @@
 //! a fixed number of containers or waits, and with it all behind it; containers are spread; jobs
 //! keep away from nodes with resources that they do not need while they can.
 //!
-//! A job that is resized in place and runs with less is given the rest as it becomes free, and nobody
-//! behind it before that: it has lost a node, or began, without gangs, with the containers that fitted,
-//! if only one of them did.
+//! A job that is resized in place and has lost a node is given the rest before those behind it, as it
+//! becomes free. Without gangs such a job begins with the containers that fit, if only one of them does,
+//! and nobody behind it starts before it has all.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,12 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     for (index, job) in problem.heads() {
         if runs(&cluster, job) {
             if blocked.is_none() && completes(job) {
-                let all = wanted(problem, &cluster, index);
+                let all = wanted(problem, &cluster, index).min(limits(job).1);
                 let missing = all.saturating_sub(draft.placed[index].values().sum());
                 let more = some(&cluster, job, missing, &mut rooms);
                 let is_short = more.values().sum::<u32>() < missing;
-                blocked = is_short.then_some(index);
+                // A gang runs already, and waits for nothing.
+                blocked = (is_short && !problem.policy.gang).then_some(index);
                 for (node, count) in more {
                     *draft.placed[index].entry(node).or_insert(0) += count;
                 }

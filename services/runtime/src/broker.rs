@@ -26,6 +26,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Writing out what is buffered takes well under a second; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Who looks whether a broker runs has the lock for less than this.
+const LOOKED_AT: Duration = Duration::from_secs(1);
+
 /// How to run the broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
@@ -104,7 +107,7 @@ impl LocalBroker {
             .or_else(BrokerConfig::find_binary)
             .ok_or(BrokerError::NotFound)?;
         let files = Files::new(&config.store_dir)?;
-        let lock = files.lock()?;
+        let lock = files.lock().await?;
         files.end_leftover().await;
         let port = files.choose_port(config.port)?;
         let url = format!("nats://127.0.0.1:{port}");
@@ -149,7 +152,8 @@ impl LocalBroker {
     pub fn runs_in(store_dir: &Path) -> bool {
         // Not created: where there is none, nothing runs.
         let lock = File::open(store_dir.join("lock"));
-        lock.is_ok_and(|lock| lock.try_lock().is_err())
+        // Shared: two who look at the same time do not take each other for the supervisor.
+        lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
     /// The process that runs the broker of `store_dir`: who has its lock open. `None` where nothing
@@ -219,13 +223,18 @@ impl Files {
         std::fs::write(&path, text).map_err(|why| BrokerError::File { path, why })
     }
 
-    fn lock(&self) -> Result<File, BrokerError> {
+    /// Who only looks whether a broker runs here has the lock for a moment, too.
+    async fn lock(&self) -> Result<File, BrokerError> {
         let path = self.path("lock");
         let file = File::create(&path).map_err(|why| BrokerError::File { path, why })?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(_) => Err(BrokerError::InUse(self.dir.clone())),
+        let since = Instant::now();
+        while file.try_lock().is_err() {
+            if since.elapsed() > LOOKED_AT {
+                return Err(BrokerError::InUse(self.dir.clone()));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        Ok(file)
     }
 
     /// Ends a broker on these files whose supervisor was killed.
@@ -416,5 +425,30 @@ fn signal(pid: u32, signal: Signal) {
         && pid > 0
     {
         let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a command that is run while a cluster starts.
+    #[tokio::test]
+    async fn a_look_is_waited_for_and_another_supervisor_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = Files::new(folder.path()).expect("usable");
+        let look = File::create(files.path("lock")).expect("a file");
+        look.try_lock_shared().expect("nobody has it");
+        assert!(!LocalBroker::runs_in(folder.path()));
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            drop(look);
+        };
+        let (locked, ()) = tokio::join!(files.lock(), ends);
+        let locked = locked.expect("it waits");
+        assert!(LocalBroker::runs_in(folder.path()));
+        assert!(matches!(files.lock().await, Err(BrokerError::InUse(_))));
+        drop(locked);
+        assert!(!LocalBroker::runs_in(folder.path()));
     }
 }

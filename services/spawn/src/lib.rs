@@ -7,11 +7,13 @@
 //! program or gone), with what that lacks: a session of its own, a life that ends with the parent's, and
 //! a score with which the kernel looks for memory.
 //!
-//! 1. Everything that needs memory is made before ([`Start::new`]); the child only asks the kernel.
+//! 1. Everything that needs memory is made before ([`Start::new`]); the child only asks the kernel. No
+//!    signal reaches it before it has none of the parent's handlers.
 //! 2. Where the child cannot become the program, it leaves the reason in the parent's memory and goes.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
+use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -32,7 +34,6 @@ pub struct Start {
     working_dir: CString,
     /// Its three standard descriptors, none of which is one of the three here.
     standard: [OwnedFd; 3],
-    dies_with_parent: bool,
 }
 
 /// What kept a child from being the program.
@@ -108,24 +109,16 @@ impl Start {
             env: variables,
             working_dir: text(working_dir.as_os_str())?,
             standard: [aside(input)?, aside(output)?, aside(errors)?],
-            dies_with_parent: false,
         })
-    }
-
-    /// It is killed when the thread that starts it ends.
-    #[must_use]
-    pub const fn dying_with_parent(mut self) -> Self {
-        self.dies_with_parent = true;
-        self
     }
 }
 
-/// Starts a program, as the leader of a session of its own, with no signal blocked, and ended by a pipe that
-/// nobody reads; returns when it is one.
+/// Starts a program, as the leader of a session of its own, with no signal blocked, ended by a pipe that
+/// nobody reads, and killed when the thread that starts it ends; returns when it is one.
 ///
 /// # Errors
 /// Why it does not run.
-pub fn start(start: &Start) -> Result<u32, Failure> {
+pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     let arguments = pointers(start.arguments.iter());
     let shell = [SHELL.to_owned(), start.path.clone()];
     let of_shell = pointers(shell.iter().chain(start.arguments.iter().skip(1)));
@@ -144,13 +137,20 @@ pub fn start(start: &Start) -> Result<u32, Failure> {
     let of_child: *mut Told<'_> = &raw mut told;
     // SAFETY: the stack is aligned, grows down from its end, and is there until this returns; the child
     // has left it by then, since the kernel lets this thread go on (`CLONE_VFORK`) only when the child
-    // has become another program or has ended. Until then the child alone uses `told`.
-    let pid = unsafe {
+    // has become another program or has ended. Until then the child alone uses `told`. With all signals
+    // blocked, which it inherits, it runs no handler of this process in this process's memory.
+    let (pid, error) = unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity());
-        libc::clone(child, top.cast(), flags, of_child.cast())
+        let (mut all, mut before) = (zeroed::<libc::sigset_t>(), zeroed::<libc::sigset_t>());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        let pid = libc::clone(child, top.cast(), flags, of_child.cast());
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        (pid, error)
     };
     if pid == -1 {
-        return Err(Failure::Process(io::Error::last_os_error()));
+        return Err(Failure::Process(error));
     }
     if told.errno != 0 {
         // SAFETY: it is a child of this process; nothing is to be written.
@@ -159,7 +159,7 @@ pub fn start(start: &Start) -> Result<u32, Failure> {
         {}
         return Err(Failure::Program(io::Error::from_raw_os_error(told.errno)));
     }
-    u32::try_from(pid).map_err(|_| Failure::Process(io::ErrorKind::InvalidData.into()))
+    Ok(pid)
 }
 
 /// The child's whole life: it calls nothing that takes memory or a lock.
@@ -180,10 +180,6 @@ fn becomes(told: &Told<'_>) -> c_int {
     // signals, its descriptors, its folder.
     unsafe {
         libc::setsid();
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        let mut none = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
         for (from, to) in standard {
             if libc::dup2(from.as_raw_fd(), to) == -1 {
                 return errno();
@@ -201,15 +197,14 @@ fn becomes(told: &Told<'_>) -> c_int {
         if libc::chdir(start.working_dir.as_ptr()) == -1 {
             return errno();
         }
-        if start.dies_with_parent {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
-                return errno();
-            }
-            // It may have died before.
-            if libc::getppid() != told.parent {
-                return libc::ESRCH;
-            }
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
+            return errno();
         }
+        // It may have died before.
+        if libc::getppid() != told.parent {
+            return libc::ESRCH;
+        }
+        hears_signals();
         let env = told.env.as_ptr();
         libc::execve(start.path.as_ptr(), told.arguments.as_ptr(), env);
         let why = errno();
@@ -217,6 +212,28 @@ fn becomes(told: &Told<'_>) -> c_int {
             libc::execve(SHELL.as_ptr(), told.of_shell.as_ptr(), env);
         }
         why
+    }
+}
+
+/// Gives the child the signals as a program expects them: none of the parent's handlers, a closed pipe
+/// that ends it, and only then none blocked.
+///
+/// # Safety
+/// The process is a child that shares nothing of its signals with others.
+unsafe fn hears_signals() {
+    // SAFETY: the structures are this function's; handlers are only taken away.
+    unsafe {
+        let mut found = zeroed::<libc::sigaction>();
+        for signal in 1..=libc::SIGRTMAX() {
+            let known = libc::sigaction(signal, ptr::null(), &raw mut found) == 0;
+            let is_plain = matches!(found.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+            if known && (!is_plain || signal == libc::SIGPIPE) {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+        let mut none = zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
     }
 }
 
@@ -260,7 +277,7 @@ mod tests {
             let pid = super::start(start).expect("it runs");
             let mut status = 0;
             // SAFETY: a child of this process, and a number to write to.
-            unsafe { libc::waitpid(i32::try_from(pid).expect("a number"), &raw mut status, 0) };
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
             let text = fs::read_to_string(self.0.path().join("output")).expect("text");
             (text, status)
         }
@@ -320,9 +337,9 @@ mod tests {
     #[test]
     fn it_is_killed_when_who_started_it_ends() {
         let world = World::new();
-        let start = world.program("/bin/sleep", &["600"]).dying_with_parent();
+        let start = world.program("/bin/sleep", &["600"]);
         let starting = std::thread::spawn(move || super::start(&start).expect("it runs"));
-        let pid = i32::try_from(starting.join().expect("it is started")).expect("a number");
+        let pid = starting.join().expect("it is started");
         let until = Instant::now() + Duration::from_secs(10);
         let mut status = 0;
         // SAFETY: a child of this process, and a number to write to.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::{
     AllocationDecided, Basis, CheckpointFailed, CheckpointSaved, ContainerExited,
     PartitionResizeRequested, PartitionResized, PartitionStartRequested, PartitionStopped,
-    PlacementDecided, ResizeCause, Waiting,
+    PlacementDecided, ResizeCause, StopReason, Waiting,
 };
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::needs::ContainerType;
@@ -397,7 +397,8 @@ impl ClusterState {
             }
             let why = ended.as_ref().and_then(Life::first_failure);
             let is_late = ended.as_ref().is_some_and(Life::began_late);
-            job.start_faults.late += u32::from(is_late && event.attempts == job.attempts);
+            let is_excused = event.reason == StopReason::Failed && event.attempts == job.attempts;
+            job.start_faults.late += u32::from(is_late && is_excused);
             job.attempts = event.attempts;
             job.last_stop = Some(Stop {
                 incarnation: event.incarnation,

@@ -241,11 +241,14 @@ impl Life {
         !self.containers.values().any(LifeContainer::holds_room)
     }
 
-    /// The first of its containers that did not succeed, and was not asked to stop before, in words.
+    /// The first of its containers that did not succeed, in words; of a life that never ran as a whole, of
+    /// those that were not asked to stop before.
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         let asked = match self.phase {
-            LifePhase::Stopping { requested, .. } => Some(requested),
+            LifePhase::Stopping { requested, .. } if self.running_since.is_none() => {
+                Some(requested)
+            }
             _ => None,
         };
         let exits = self.containers.values();
@@ -272,7 +275,7 @@ impl Life {
     #[must_use]
     pub fn began_late(&self) -> bool {
         let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
-        self.running_since.is_none() && self.begun >= all
+        self.running_since.is_none() && all > 0 && self.begun >= all
     }
 
     /// Whether every container has been seen running (or past it).
@@ -590,12 +593,12 @@ impl Job {
     }
 
     /// Whether an allocation may come out otherwise once it has arrived, if nobody waits: it is moving, and
-    /// holds room until then that is free afterwards, or may be resized from then on. What starts and
-    /// keeps its size is neither.
+    /// holds room until then that is free afterwards, or may be changed or put on hold from then on. What
+    /// starts and cannot be changed while it runs is neither.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        let keeps_its_size = self.containers.min == self.containers.max || !self.is_adjustable();
-        self.is_moving() && !(keeps_its_size && !self.is_served() && self.starts_anew())
+        let changes = self.is_adjustable() || self.stands_down() || !self.starts_anew();
+        self.is_moving() && changes
     }
 
     /// Whether it holds nothing but what it is to have, and has not begun there.

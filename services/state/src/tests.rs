@@ -2,8 +2,9 @@
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
-    AllocationKept, Basis, JobAdmitted, NodeDrained, NodeFenced, NodeLost, NodeRecovered,
-    PartitionResizeRequested, PlacedContainer, PlacementDecided, ResizeCause, StopReason,
+    AllocationKept, Basis, JobAdmitted, JobRevised, NodeDrained, NodeFenced, NodeLost,
+    NodeRecovered, PartitionResizeRequested, PlacedContainer, PlacementDecided, ResizeCause,
+    StopReason,
 };
 use dormouse_messages::job::{CheckpointMode, JobSpec};
 use dormouse_messages::service::Resize;
@@ -366,20 +367,25 @@ fn a_decision_whose_number_goes_back_is_a_contradiction() {
 /// An allocation that was made while a job started: its arrival asks for another one only if that could
 /// come out otherwise.
 #[test]
-fn what_starts_and_keeps_its_size_asks_for_nothing_when_it_runs() {
-    let asks = |containers: (u32, u32), waiting: &[(&str, &str)]| {
+fn what_starts_and_cannot_be_changed_asks_for_nothing_when_it_runs() {
+    let asks = |mode: CheckpointMode, waiting: &[(&str, &str)], held: bool| {
         let mut history = History::default();
         history.join("n0", 1).submit("t/a");
         let admitted = history.log.last_mut().expect("just pushed");
         if let Body::Event(Event::JobAdmitted(event)) = &mut admitted.envelope.body {
-            (event.spec.containers.min, event.spec.containers.max) = containers;
-            event.spec.resize = Resize::in_place();
+            event.spec.checkpoint.mode = mode;
         }
         history
             .release("t/a")
             .allocate(1, &[("t/a", 0, 1)], waiting);
         history.place(1, "t/a", 1, &[("n0", 1)]);
         history.request_start(1, "t/a", 1, 1);
+        if held {
+            history.push(JobRevised {
+                held: Some(true),
+                ..JobRevised::nothing(job("t/a"), 2)
+            });
+        }
         history.push(AllocationKept {
             reason: "it is as it is to be".to_owned(),
             outcome: outcome(waiting),
@@ -390,7 +396,12 @@ fn what_starts_and_keeps_its_size_asks_for_nothing_when_it_runs() {
         history.started(1, "t/a", 1, 1);
         history.fold::<ClusterState>().last_trigger > before
     };
-    assert!(!asks((1, 1), &[]));
-    assert!(asks((1, 2), &[]), "it may grow now");
-    assert!(asks((1, 1), &[("t/b", "there is no room")]));
+    assert!(!asks(CheckpointMode::None, &[], false));
+    assert!(
+        asks(CheckpointMode::Exit, &[], false),
+        "it may be resized now"
+    );
+    assert!(asks(CheckpointMode::None, &[], true), "it is to leave");
+    let waiting = [("t/b", "there is no room")];
+    assert!(asks(CheckpointMode::None, &waiting, false));
 }

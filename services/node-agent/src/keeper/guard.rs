@@ -45,13 +45,16 @@ struct Guard {
     beside: Vec<(Pid, u64)>,
     /// Programs that somebody is attached to, with their numbers.
     execs: Vec<(Pid, u64)>,
+    /// Nothing is left of what it guarded, as far as it was to end it.
+    has_swept: bool,
 }
 
 /// A guard's whole life.
 pub fn main(keeper: UnixStream, group: &Group, base: Option<&Base>, folder: &Path) -> ! {
     let code = match Guard::new(keeper, group, base, folder) {
         Ok(mut guard) => match guard.serve() {
-            Ok(()) => 0,
+            // What it could not end in time is the keeper's to end.
+            Ok(()) => i32::from(!guard.has_swept),
             Err(errno) => {
                 eprintln!("a guard: {errno}");
                 1
@@ -106,6 +109,7 @@ impl Guard {
             program: None,
             beside: Vec::new(),
             execs: Vec::new(),
+            has_swept: true,
         })
     }
 
@@ -253,7 +257,7 @@ impl Guard {
     }
 
     /// Kills what the program left behind, until nothing is left. Inside walls the kernel does.
-    fn sweep(&self) {
+    fn sweep(&mut self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         let own = u32::try_from(getpid().as_raw()).unwrap_or(0);
         while !self.is_walled && Instant::now() < until {
@@ -262,7 +266,8 @@ impl Guard {
             while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(it) if it != WaitStatus::StillAlive)
             {
             }
-            if procfs::children(own).is_empty() {
+            self.has_swept = procfs::children(own).is_empty();
+            if self.has_swept {
                 return;
             }
             std::thread::sleep(SWEEP_PAUSE);

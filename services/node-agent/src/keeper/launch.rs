@@ -121,9 +121,12 @@ fn spawn(program: &Program) -> Result<Pid, NotStarted> {
         &program.working_dir,
         standard.each_ref().map(AsFd::as_fd),
     );
-    let start = start.map_err(|error| cannot_run(program, &error))?;
-    match dormouse_spawn::start(&start.dying_with_parent()) {
-        Ok(pid) => Ok(Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX))),
+    let start = start.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => cannot_run(program, &error),
+        _ => no_process(&error),
+    })?;
+    match dormouse_spawn::start(&start) {
+        Ok(pid) => Ok(Pid::from_raw(pid)),
         Err(Failure::Process(error)) => Err(no_process(&error)),
         Err(Failure::Program(error)) => Err(cannot_run(program, &error)),
     }

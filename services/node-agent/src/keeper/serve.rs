@@ -34,7 +34,7 @@ use super::words::{Ask, GuardAsk, Orders, Settings, Tell, Welcome};
 use crate::procfs;
 use crate::runtime::NotStarted;
 
-/// After a start, before the next guard is made: what was started comes first.
+/// After a start or an end, before guards are made again: what was started comes first.
 const FILL_AFTER: Duration = Duration::from_millis(5);
 
 /// How long a keeper without an agent waits for its first one.
@@ -70,8 +70,8 @@ pub struct Keeper {
     is_past: bool,
     absence: gone::Absence,
     fill_at: Option<Instant>,
-    /// Guards are being made until enough wait.
-    is_filling: bool,
+    /// Guards that are still to be made until enough wait.
+    to_make: usize,
     groups_made: u64,
     /// The processors that the next container is likely to have, in thousandths.
     likely_cpu_milli: u64,
@@ -115,7 +115,7 @@ impl Keeper {
             is_past: false,
             absence: gone::Absence::default(),
             fill_at: None,
-            is_filling: false,
+            to_make: 0,
             groups_made: 0,
             likely_cpu_milli: 1000,
             own_processes: File::open("/proc/self/ns/pid")?,

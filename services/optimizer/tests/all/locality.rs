@@ -183,4 +183,11 @@ fn a_gang_in_place_that_lost_a_node_is_made_whole() {
     let larger = [("a", "gpu=3"), ("b", "gpu=1")];
     let both = solved(&larger, jobs(), fixed(true));
     assert_eq!(counts(&both), [2, 2]);
+    // Its tenant may not have more.
+    let capped = ProblemJob {
+        max: 1,
+        ..of_two("short", Some("b"))
+    };
+    let capped = solved(&nodes, vec![placed(capped, &[("b", 1)])], fixed(true));
+    assert_eq!(counts(&capped), [1]);
 }

@@ -109,23 +109,24 @@ impl Keeper {
             group.remove();
             return self.fill_at = Some(Instant::now());
         }
-        self.is_filling |= self.waiting.len() < FEW;
+        if self.to_make == 0 && self.waiting.len() < FEW {
+            // As many as are missing now: where they die at once, others are made with the next start.
+            self.to_make = WAITING - self.waiting.len();
+        }
         let is_of_engine = self.settings.engine.is_some();
-        let is_full = self.waiting.len() >= WAITING;
-        if !self.is_filling || is_full || self.agent.is_none() || is_of_engine {
-            self.is_filling = false;
+        if self.to_make == 0 || self.agent.is_none() || is_of_engine {
+            self.to_make = 0;
             return;
         }
+        self.to_make -= 1;
         match self.make_guard() {
-            Ok(guard) => {
-                self.waiting.insert(0, guard);
-                self.fill_at = Some(Instant::now());
-            }
+            Ok(guard) => self.waiting.insert(0, guard),
             Err(error) => {
-                self.is_filling = false;
+                self.to_make = 0;
                 eprintln!("no guard waits in advance: {error}");
             }
         }
+        self.fill_at = (self.to_make > 0).then(Instant::now);
     }
 
     pub(super) fn end_waiting(&mut self) {
@@ -202,20 +203,18 @@ impl Keeper {
         if signal.is_some() {
             self.sweep();
         }
-        if let Some(guard) = guard.as_ref().filter(|_| !well) {
-            // Where the guard was killed and has no namespace, its group is what is left to go by.
-            guard.group.kill_members();
+        if let Some(guard) = guard {
+            if !well {
+                // Where the guard was killed and has no namespace, its group is what is left to go by.
+                guard.group.kill_members();
+            }
+            self.unused.push(guard.group);
+            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
         }
         if never_ran {
             self.held.remove(&container);
         } else {
             self.tell(&Tell::Ended(container, request, exit));
-        }
-        if let Some(guard) = guard {
-            // A guard that left in order has left nothing; this is for what could not be killed in time.
-            guard.group.kill_members();
-            self.unused.push(guard.group);
-            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
         }
     }
 
