@@ -209,13 +209,16 @@ fn find(
     };
     if name.contains('/') {
         let path = working_dir.join(name);
-        return if executable(&path) && is_seen(&path) {
-            Ok(path)
-        } else {
-            Err(format!(
-                "{} is not an executable file on this node; {NO_PROGRAM}",
-                path.display()
-            ))
+        let shown = path.display();
+        // Whether there is a program that jobs do not see is not told.
+        return match (is_seen(&path), executable(&path)) {
+            (true, true) => Ok(path),
+            (true, false) => Err(format!(
+                "{shown} is not an executable file on this node; {NO_PROGRAM}"
+            )),
+            (false, _) => Err(format!(
+                "{shown} is in no folder of this node that its jobs see; mount its folder, {NO_PROGRAM}"
+            )),
         };
     }
     let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
@@ -223,4 +226,28 @@ fn find(
         .map(|folder| working_dir.join(folder).join(name))
         .find(|candidate| executable(candidate) && is_seen(candidate))
         .ok_or_else(|| format!("{name:?} is not found in PATH on this node ({path}); {NO_PROGRAM}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_jobs_see_nothing_it_is_not_told_what_is_there() {
+        let why = |name: &str, is_seen: bool| {
+            let argv = [name.to_owned()];
+            let found = find(&argv, &BTreeMap::new(), Path::new("/"), |_| is_seen);
+            found.expect_err("it cannot run")
+        };
+        let hint = |name: &str| {
+            format!(
+                "{name} is in no folder of this node that its jobs see; mount its folder, {NO_PROGRAM}"
+            )
+        };
+        for name in ["/bin/sh", "/no/such/program"] {
+            assert_eq!(why(name, false), hint(name));
+        }
+        let missing = why("/no/such/program", true);
+        assert!(missing.contains("is not an executable file"), "{missing}");
+    }
 }
