@@ -109,8 +109,9 @@ impl Health {
     }
 
     /// Whether the node is to be put out of use: several starts in a row have failed, in more than
-    /// one life. What may be a job's doing counts only where two jobs say so: one job with a wrong
-    /// image must not take one node after another from all.
+    /// one life, or so many that one life has tried again and again, as the replicas of a service do.
+    /// What may be a job's doing counts only where two jobs say so: one job with a wrong image must not
+    /// take one node after another from all.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         let lives: BTreeSet<_> = self
@@ -120,7 +121,8 @@ impl Health {
             .collect();
         let jobs: BTreeSet<_> = self.faults.iter().map(|it| &it.job).collect();
         let is_the_nodes = self.faults.iter().any(|it| !it.fault.may_be_the_jobs());
-        self.faults.len() >= SUSPECT && lives.len() >= 2 && (jobs.len() >= 2 || is_the_nodes)
+        let again = lives.len() >= 2 || self.faults.len() >= FAULTS_KEPT;
+        self.faults.len() >= SUSPECT && again && (jobs.len() >= 2 || is_the_nodes)
     }
 }
 
