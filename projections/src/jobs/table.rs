@@ -12,8 +12,7 @@ use super::{
     ENDED_LIMIT, Job, Live, PENDING_LIMIT, Phase, PhaseCounts, REFUSED_LIMIT, Refused, TaskCounts,
     Times,
 };
-use dormouse_state::Shared;
-use dormouse_state::{IdMap, TaskSet};
+use dormouse_state::{IdMap, Shared, TaskSet};
 
 /// A submission that is not decided yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -69,9 +69,9 @@ fn the_fixed_trials_end_well() {
 /// it had in flight for a second agent's word, room that an allocation gave away and the placer
 /// counted as taken, a report that was stored twice because a former leader did not find it, a preemption
 /// judged by what ran later, a partition that lost a node and was not made whole under `static`, and
-/// starts that were told too late because the brokers were away (two). The first is a service's replica
-/// that was tried on a node without an engine for ever, the second was the model's own: an agent took
-/// its keeper's end for its own, and never asked to come back.
+/// starts that were told too late because the brokers were away (two). The first is a node that was not
+/// put out of use, since all starts that failed there were of one life of a service. The second was a
+/// mistake of the model: an agent took its keeper's end for its own, and never asked to come back.
 const FOUND: [u64; 30] = [
     81_413,
     52_183,

@@ -597,12 +597,12 @@ impl Job {
     /// starts and cannot be changed while it runs is neither.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        let changes = self.is_adjustable() || self.stands_down() || !self.starts_anew();
+        let changes = self.is_adjustable() || self.stands_down() || !self.is_only_starting();
         self.is_moving() && changes
     }
 
     /// Whether it holds nothing but what it is to have, and has not begun there.
-    fn starts_anew(&self) -> bool {
+    fn is_only_starting(&self) -> bool {
         let Some(assignment) = self.assignment.as_ref().filter(|it| !it.displaced) else {
             return false;
         };
