@@ -85,17 +85,25 @@ pub struct Supervised {
     pub is_keeper: bool,
 }
 
-/// How far was copied what a container of the engine prints.
+/// How far was copied what a container of the engine prints: each stream by itself, since the engine
+/// takes them so.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
+    /// Its output.
+    pub stdout: CopiedStream,
+    /// Its errors.
+    pub stderr: CopiedStream,
+}
+
+/// How far one stream was copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedStream {
     /// When the engine took the last piece, in its own words, which sort as the times do.
     pub at: String,
     /// How many pieces of that very moment.
     pub pieces: u64,
-    /// Bytes of its output.
-    pub stdout: u64,
-    /// Bytes of its errors.
-    pub stderr: u64,
+    /// Bytes, all in all.
+    pub bytes: u64,
 }
 
 /// The marks of one node.

@@ -6,8 +6,8 @@
 //! was copied after the last note is known by the length of the files.
 //!
 //! An engine that begins another file of its own may tell the last lines of the one before again
-//! (20.10 does). So a piece that is older than the last one was copied already, unless the host's clock
-//! has gone back: then it is behind that last one's time, too.
+//! (20.10 does). So a piece that is older than the last one of its stream was copied already, unless the
+//! host's clock has gone back: then it is behind that last one's time, too.
 //!
 //! An engine that is followed may end with the container before it has told the last lines: 20.10
 //! chooses by chance between a line that is written and a writer that is gone (`waitRead` in its
@@ -33,7 +33,7 @@ use dormouse_runtime::{Clock, SystemClock};
 use super::{RETRY, status_code};
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
-use crate::marks::{Copied, Marks};
+use crate::marks::{Copied, CopiedStream, Marks};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 
 /// Between two notes of how far it has come.
@@ -74,32 +74,37 @@ pub struct Copying {
 
 /// The files, and how far they have come.
 struct Copy {
-    stdout: File,
-    stderr: File,
-    copied: Copied,
+    stdout: Stream,
+    stderr: Stream,
+    /// Whether that is noted.
+    is_noted: bool,
+}
+
+/// One of the two streams. The engine takes each by itself: it may tell what it took later of the one
+/// before what it took earlier of the other.
+struct Stream {
+    file: File,
+    copied: CopiedStream,
     /// What is passed over: it was copied before.
     known: Known,
     /// The last line, with its time.
     last: Vec<u8>,
-    /// Whether that is noted.
-    is_noted: bool,
 }
 
 /// What of the engine's copy was copied before.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
     /// Up to here; none where all is new.
-    noted: Option<Copied>,
+    noted: Option<CopiedStream>,
     /// Pieces of that very moment that have come again.
     again: u64,
-    /// Bytes after it, of each stream.
-    stdout_bytes: u64,
-    stderr_bytes: u64,
+    /// Bytes after it.
+    bytes: u64,
 }
 
 impl Known {
     /// Begins anew to pass over what was copied, if this piece is older than the last one.
-    fn look(&mut self, at: &str, copied: &Copied, now: impl FnOnce() -> String) {
+    fn look(&mut self, at: &str, copied: &CopiedStream, now: impl FnOnce() -> String) {
         if self.noted.is_none() && at < copied.at.as_str() && now().as_str() >= copied.at.as_str() {
             self.noted = Some(copied.clone());
             self.again = 0;
@@ -161,37 +166,30 @@ fn timed(message: &[u8]) -> (String, &[u8]) {
     }
 }
 
-impl Copy {
-    /// Goes on where the last note is, if it was there before; else from the beginning.
-    fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
-        let folder = of.directory.open()?;
-        let Some(noted) = noted else {
-            for name in [STDOUT, STDERR] {
-                forget(&folder, name)?;
-            }
-            return Ok(Self {
-                stdout: folder.create(STDOUT)?,
-                stderr: folder.create(STDERR)?,
-                copied: Copied::default(),
-                known: Known::default(),
-                last: Vec::new(),
-                is_noted: true,
-            });
-        };
-        let end = |folder: &Folder, name| pieces(folder, name).last().map_or(0, Piece::end);
-        let known = Known {
-            stdout_bytes: end(&folder, STDOUT).saturating_sub(noted.stdout),
-            stderr_bytes: end(&folder, STDERR).saturating_sub(noted.stderr),
-            again: 0,
-            noted: Some(noted.clone()),
-        };
+impl Stream {
+    /// From the beginning.
+    fn create(folder: &Folder, name: &str) -> io::Result<Self> {
+        forget(folder, name)?;
         Ok(Self {
-            stdout: folder.append(STDOUT)?,
-            stderr: folder.append(STDERR)?,
-            copied: noted,
-            known,
+            file: folder.create(name)?,
+            copied: CopiedStream::default(),
+            known: Known::default(),
             last: Vec::new(),
-            is_noted: true,
+        })
+    }
+
+    /// Goes on where the last note is.
+    fn append(folder: &Folder, name: &str, noted: CopiedStream) -> io::Result<Self> {
+        let end = pieces(folder, name).last().map_or(0, Piece::end);
+        Ok(Self {
+            file: folder.append(name)?,
+            known: Known {
+                bytes: end.saturating_sub(noted.bytes),
+                again: 0,
+                noted: (noted.pieces > 0).then(|| noted.clone()),
+            },
+            copied: noted,
+            last: Vec::new(),
         })
     }
 
@@ -204,44 +202,71 @@ impl Copy {
         };
     }
 
-    fn take(&mut self, output: &LogOutput) -> io::Result<()> {
-        let is_error = matches!(output, LogOutput::StdErr { .. });
-        let message = match output {
-            LogOutput::StdErr { message }
-            | LogOutput::StdOut { message }
-            | LogOutput::Console { message } => message,
-            LogOutput::StdIn { .. } => return Ok(()),
-        };
+    /// Copies a piece; whether it is new.
+    fn take(&mut self, message: &[u8]) -> io::Result<bool> {
         if is_again(&mut self.last, message) {
-            return Ok(());
+            return Ok(false);
         }
         let (at, text) = timed(message);
         let now = || SystemClock.now().to_string();
         self.known.look(&at, &self.copied, now);
         if !self.known.is_passed(&at) {
-            return Ok(());
+            return Ok(false);
         }
-        let bytes = text.len() as u64;
-        let (mut file, known_bytes, copied_bytes) = match is_error {
-            true => (
-                &self.stderr,
-                &mut self.known.stderr_bytes,
-                &mut self.copied.stderr,
-            ),
-            false => (
-                &self.stdout,
-                &mut self.known.stdout_bytes,
-                &mut self.copied.stdout,
-            ),
-        };
-        file.write_all(unknown(text, known_bytes))?;
-        *copied_bytes += bytes;
-        self.is_noted = false;
+        self.file.write_all(unknown(text, &mut self.known.bytes))?;
+        self.copied.bytes += text.len() as u64;
         match self.copied.at == at {
             true => self.copied.pieces += 1,
             false => (self.copied.at, self.copied.pieces) = (at, 1),
         }
+        Ok(true)
+    }
+}
+
+impl Copy {
+    /// Goes on where the last note is, if it was there before; else from the beginning.
+    fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
+        let folder = of.directory.open()?;
+        let (stdout, stderr) = match noted {
+            Some(noted) => (
+                Stream::append(&folder, STDOUT, noted.stdout)?,
+                Stream::append(&folder, STDERR, noted.stderr)?,
+            ),
+            None => (
+                Stream::create(&folder, STDOUT)?,
+                Stream::create(&folder, STDERR)?,
+            ),
+        };
+        Ok(Self {
+            stdout,
+            stderr,
+            is_noted: true,
+        })
+    }
+
+    fn begin_again(&mut self) {
+        self.stdout.begin_again();
+        self.stderr.begin_again();
+    }
+
+    fn take(&mut self, output: &LogOutput) -> io::Result<()> {
+        let is_new = match output {
+            LogOutput::StdErr { message } => self.stderr.take(message)?,
+            LogOutput::StdOut { message } | LogOutput::Console { message } => {
+                self.stdout.take(message)?
+            }
+            LogOutput::StdIn { .. } => false,
+        };
+        self.is_noted &= !is_new;
         Ok(())
+    }
+
+    /// How far it has come.
+    fn copied(&self) -> Copied {
+        Copied {
+            stdout: self.stdout.copied.clone(),
+            stderr: self.stderr.copied.clone(),
+        }
     }
 }
 
@@ -326,7 +351,7 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
             noted_at = Some(Instant::now());
             copy.is_noted = true;
             of.marks
-                .note_copied(&of.container, of.request, &copy.copied);
+                .note_copied(&of.container, of.request, &copy.copied());
         }
         if let Some(end) = end {
             return end;
@@ -337,12 +362,13 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
 
     fn noted(at: &str, pieces: u64) -> Known {
-        let copied = Copied {
+        let copied = CopiedStream {
             at: at.to_owned(),
             pieces,
-            ..Copied::default()
+            ..CopiedStream::default()
         };
         Known {
             noted: Some(copied),
@@ -364,10 +390,10 @@ mod tests {
 
     #[test]
     fn what_the_engine_tells_again_is_passed_over_unless_the_clock_has_gone_back() {
-        let copied = Copied {
+        let copied = CopiedStream {
             at: "7".to_owned(),
             pieces: 1,
-            ..Copied::default()
+            ..CopiedStream::default()
         };
         let mut known = Known::default();
         let now_passed = |known: &mut Known, at: &str, now: &str| {
@@ -402,5 +428,47 @@ mod tests {
         let rest = texts.map(|text| unknown(text, &mut known_bytes));
         assert_eq!(rest, [&b""[..], b"f", b"ghi"]);
         assert_eq!(timed(b"2026-01-01T00:00:00.000000001Z a b\n").1, b"a b\n");
+    }
+
+    #[test]
+    fn streams_that_the_engine_tells_out_of_order_are_both_copied() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let node = "n0".parse().expect("valid");
+        let layout = Layout::new(folder.path(), &folder.path().join("checkpoints"), &node);
+        std::fs::create_dir(folder.path().join("c")).expect("made");
+        let of = Copying {
+            directory: Below::new(folder.path().to_owned(), "c"),
+            marks: Marks::open(&layout).expect("opened"),
+            container: "ads/lr/1/0".parse().expect("valid"),
+            request: Sequence(1),
+        };
+        let output = |message: &str| message.to_owned().into();
+        let told = [
+            LogOutput::StdErr {
+                message: output("2026-01-01T00:00:02Z denied\n"),
+            },
+            LogOutput::StdOut {
+                message: output("2026-01-01T00:00:01Z tried\n"),
+            },
+            LogOutput::StdOut {
+                message: output("2026-01-01T00:00:03Z end\n"),
+            },
+        ];
+        let mut copy = Copy::open(&of, None).expect("opened");
+        for _ in 0..2 {
+            for output in &told {
+                copy.take(output).expect("written");
+            }
+            copy.begin_again();
+        }
+        // A successor goes on after the note.
+        let noted = copy.copied();
+        let mut copy = Copy::open(&of, Some(noted)).expect("opened");
+        for output in &told {
+            copy.take(output).expect("written");
+        }
+        let text = |name| std::fs::read_to_string(folder.path().join("c").join(name));
+        assert_eq!(text(STDOUT).expect("copied"), "tried\nend\n");
+        assert_eq!(text(STDERR).expect("copied"), "denied\n");
     }
 }

@@ -60,9 +60,13 @@ pub fn http(port: u16, head: &str, body: &str) -> (u16, String, String) {
     (status.expect("a status"), headers, body)
 }
 
-impl Browser {
-    /// Starts one; nothing where there is none.
-    pub fn start() -> Option<Self> {
+/// A driver, and the port that it listens on; nothing where it is not installed.
+///
+/// It takes any free port of IPv6 and then wants the same one of IPv4. Where another program has that
+/// one it ends, and is started again.
+fn driver() -> Option<(Child, u16)> {
+    let mut said = Vec::new();
+    for _ in 0..5 {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -70,10 +74,24 @@ impl Browser {
             .spawn()
             .ok()?;
         let lines = BufReader::new(driver.stdout.take().expect("piped")).lines();
-        let port = lines.map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("successfully on port ")?;
-            port.trim_end_matches('.').parse().ok()
-        })?;
+        for line in lines.map_while(Result::ok) {
+            let port = line.split_once("successfully on port ");
+            let port = port.and_then(|(_, port)| port.trim_end_matches('.').parse().ok());
+            if let Some(port) = port {
+                return Some((driver, port));
+            }
+            said.push(line);
+        }
+        let ended = driver.wait().expect("it ends");
+        said.push(ended.to_string());
+    }
+    panic!("chromedriver does not start:\n{}", said.join("\n"));
+}
+
+impl Browser {
+    /// Starts one; nothing where there is none.
+    pub fn start() -> Option<Self> {
+        let (driver, port) = driver()?;
         let mut browser = Self {
             driver,
             port,
