@@ -40,12 +40,22 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
         None
     }
 
-    /// Says which invariant is broken, if any. Called after every step in tests, simulation and
-    /// verification.
+    /// Says which invariant is broken, if any. Called after every step in tests and simulation; it may
+    /// look at everything.
     ///
     /// # Errors
     /// The broken invariant, in words.
     fn check_invariants(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Those invariants of [`check_invariants`](Self::check_invariants) that an event may break and a
+    /// later one mend, given that `before`, the state of some events earlier, broke none. Verification
+    /// asks after every event: it looks only at what has changed.
+    ///
+    /// # Errors
+    /// The broken invariant, in words.
+    fn check_since(&self, _before: &Self) -> Result<(), String> {
         Ok(())
     }
 }
@@ -122,8 +132,7 @@ pub trait Decider: Send + Sync + 'static {
         true
     }
 
-    /// The decision under the budget that a basis records: what verification asks for. A decider
-    /// without a solver has no budget.
+    /// The decision under the budget that a basis records. A decider without a solver has no budget.
     fn decide_within(
         &self,
         state: &Self::State,
@@ -131,6 +140,17 @@ pub trait Decider: Send + Sync + 'static {
         _budget: Option<Budget>,
     ) -> Decision {
         self.decide(state, now)
+    }
+
+    /// What verification compares with a recorded decision. A decider whose builds differ in what they
+    /// decide *on* gives what it would say if it were asked.
+    fn decide_again(
+        &self,
+        state: &Self::State,
+        now: Timestamp,
+        budget: Option<Budget>,
+    ) -> Decision {
+        self.decide_within(state, now, budget)
     }
 
     /// What the solver may spend, recorded in the basis.

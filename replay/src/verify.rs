@@ -73,7 +73,13 @@ struct Lagging<D: Decider> {
     begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
     current: Option<Current>,
+    /// The state that all of its invariants were checked on last, and what was folded since.
+    checked: (D::State, Vec<Arc<Recorded>>),
 }
+
+/// All invariants are checked after so many events; in between only those that a later event may mend. An
+/// event that broke one of the others is then found among them.
+const CHECK_EVERY: usize = 64;
 
 /// The decision whose events are being compared.
 struct Current {
@@ -92,6 +98,7 @@ impl<D: Decider + Default> Default for Lagging<D> {
             begun: Sequence(0),
             waiting: VecDeque::new(),
             current: None,
+            checked: Default::default(),
         }
     }
 }
@@ -103,6 +110,7 @@ impl<D: Decider> Lagging<D> {
 
     /// Begins with a state from a snapshot.
     fn begin(&mut self, state: D::State, at: Sequence) {
+        self.checked.0 = state.clone();
         self.state = state;
         (self.folded, self.begun) = (at, at);
     }
@@ -146,7 +154,7 @@ impl<D: Decider> Lagging<D> {
             self.advance(basis.asof);
             let decision = self
                 .decider
-                .decide_within(&self.state, basis.now, basis.budget);
+                .decide_again(&self.state, basis.now, basis.budget);
             self.current = Some(Current {
                 asof: basis.asof,
                 now: basis.now,
@@ -179,10 +187,29 @@ impl<D: Decider> Lagging<D> {
             self.waiting.pop_front();
             self.state.evolve(&recorded);
             self.folded = recorded.sequence;
-            if !Self::CHECKS {
-                continue;
+            if Self::CHECKS {
+                self.check_state(recorded);
             }
-            if let Err(what) = self.state.check_invariants() {
+        }
+    }
+
+    fn check_state(&mut self, recorded: Arc<Recorded>) {
+        let (before, since) = &mut self.checked;
+        since.push(recorded);
+        if since.len() == CHECK_EVERY || self.state.check_since(before).is_err() {
+            self.check_whole_state();
+        }
+    }
+
+    /// Checks all invariants, and finds after which event one is broken.
+    fn check_whole_state(&mut self) {
+        let (mut state, since) = std::mem::take(&mut self.checked);
+        if self.state.check_invariants().is_err() {
+            for recorded in since {
+                state.evolve(&recorded);
+                let Err(what) = state.check_invariants() else {
+                    continue;
+                };
                 self.report.findings.push(Finding {
                     sequence: recorded.sequence,
                     type_name: recorded.event().map_or("", Event::type_name).to_owned(),
@@ -191,6 +218,7 @@ impl<D: Decider> Lagging<D> {
                 });
             }
         }
+        self.checked.0 = self.state.clone();
     }
 }
 
@@ -212,6 +240,9 @@ impl<D: Decider + Default> Beside<Lagging<D>> {
     fn report(self) -> Report {
         let mut lagging = self.finish();
         lagging.advance(Sequence(u64::MAX));
+        if Lagging::<D>::CHECKS {
+            lagging.check_whole_state();
+        }
         lagging.report
     }
 }

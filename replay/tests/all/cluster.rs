@@ -1,12 +1,16 @@
 //! The whole pipeline over a log in memory: what a cluster does with jobs, nodes and faults.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_messages::events::{
-    PartitionStartRequested, PlacedContainer, PlacementDecided, StopReason,
+    ContainerExited, PartitionStartRequested, PlacedContainer, PlacementDecided, Progress,
+    StopReason,
 };
 use dormouse_messages::ids::Rank;
-use dormouse_messages::{Envelope, Epoch, Event, Incarnation, JobId, NodeId, Recorded, Timestamp};
+use dormouse_messages::{
+    Envelope, Epoch, Event, Incarnation, JobId, NodeId, Recorded, Sequence, Timestamp,
+};
 
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::{Report, Verifier};
@@ -326,9 +330,8 @@ fn bad_submissions_are_refused_with_a_reason() {
     verify(&engine);
 }
 
-/// A container more than the node has room for, started by the last two events of a log.
-#[test]
-fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
+/// A log in which more containers are started than the node has room for, and then `more` events.
+fn overfilled(more: impl IntoIterator<Item = Event>) -> (Sequence, Report) {
     let mut engine = cluster(1);
     job(&mut engine, 1.0, "a", (1, 4), 400.0, "");
     run(&mut engine, 60.0);
@@ -356,7 +359,8 @@ fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
         basis: None,
     };
     let mut log = engine.log().to_vec();
-    for event in [Event::from(placed), Event::from(started)] {
+    let started_at = Sequence(log.last().expect("events").sequence.0 + 2);
+    for event in [placed.into(), started.into()].into_iter().chain(more) {
         let last = log.last().expect("events");
         let (sequence, stored_at) = (last.sequence.next(), last.stored_at);
         let writer = event.writers()[0];
@@ -369,16 +373,45 @@ fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
     }
     let mut verifier = Verifier::default();
     log.iter().for_each(|recorded| verifier.read(recorded));
-    let findings = verifier.finish().findings;
-    assert!(
-        findings
-            .iter()
-            .all(|finding| finding.what.contains("n0 holds more cpu")),
-        "{findings:?}"
-    );
-    assert_eq!(
-        findings.len(),
-        1,
-        "once, though three services fold the same: {findings:?}"
-    );
+    (started_at, verifier.finish())
+}
+
+/// They are found once, though three services fold the same.
+#[test]
+fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
+    let (started_at, report) = overfilled([]);
+    let [finding] = &report.findings[..] else {
+        panic!("{report:?}");
+    };
+    assert!(finding.what.contains("n0 holds more cpu"), "{finding:?}");
+    assert_eq!(finding.sequence, started_at);
+}
+
+#[test]
+fn what_is_wrong_for_one_event_is_found() {
+    let exited = ContainerExited {
+        container: "t/a/99/0".parse().expect("valid"),
+        job: id("t/a"),
+        incarnation: Incarnation(99),
+        rank: Rank(0),
+        node: node(0),
+        exit_code: Some(0),
+        signal: None,
+        out_of_memory: false,
+        reason: None,
+        evicted: false,
+    };
+    let progress = Progress {
+        job: id("t/a"),
+        incarnation: Incarnation(1),
+        node: node(0),
+        step: 1,
+        steps_total: 0,
+        containers: 1,
+        metrics: BTreeMap::new(),
+    };
+    let more = std::iter::repeat_n(Event::from(progress), 200);
+    let (started_at, report) = overfilled([exited.into()].into_iter().chain(more));
+    let found = report.findings.iter().map(|finding| finding.sequence);
+    assert_eq!(found.collect::<Vec<_>>(), [started_at], "{report:?}");
 }

@@ -89,6 +89,21 @@ impl Optimizer {
         }
     }
 
+    fn propose(&self, state: &ClusterState, now: Timestamp) -> Decision {
+        let made = self.make(state, now);
+        Decision {
+            proposals: vec![Proposal::caused_by(made.event, causes(state))],
+            next_wake: None,
+        }
+    }
+
+    fn within(&self, budget: Option<RecordedBudget>) -> Self {
+        budget.map_or(*self, |budget| Self {
+            gap: budget.gap,
+            seconds: budget.seconds,
+        })
+    }
+
     /// Whether a state has room for a decision at `now`, whatever it is worth there.
     ///
     /// # Errors
@@ -129,11 +144,7 @@ impl Decider for Optimizer {
                 ..Decision::default()
             };
         }
-        let made = self.make(state, now);
-        Decision {
-            proposals: vec![Proposal::caused_by(made.event, causes(state))],
-            next_wake: None,
-        }
+        self.propose(state, now)
     }
 
     fn decide_within(
@@ -142,11 +153,20 @@ impl Decider for Optimizer {
         now: Timestamp,
         budget: Option<RecordedBudget>,
     ) -> Decision {
-        let optimizer = budget.map_or(*self, |budget| Self {
-            gap: budget.gap,
-            seconds: budget.seconds,
-        });
-        optimizer.decide(state, now)
+        self.within(budget).decide(state, now)
+    }
+
+    /// An earlier build may have decided where this one sees no reason to.
+    fn decide_again(
+        &self,
+        state: &ClusterState,
+        now: Timestamp,
+        budget: Option<RecordedBudget>,
+    ) -> Decision {
+        match is_placed(state) {
+            true => self.within(budget).propose(state, now),
+            false => Decision::default(),
+        }
     }
 
     fn still_valid(&self, state: &ClusterState, decision: &Decision) -> bool {

@@ -212,20 +212,31 @@ impl Fold for ClusterState {
         if let Some(what) = self.contradiction() {
             return Err(what.to_owned());
         }
-        let held = self.held();
-        for (name, node) in self.nodes.iter() {
-            let room = self.overfull.get(name).unwrap_or(&node.capacity);
-            if let Some(resource) = held.get(name).and_then(|held| held.first_short(room, 1)) {
-                return Err(format!("{name} holds more {} than it has", resource.name()));
-            }
-        }
-        for (id, job) in &self.jobs {
-            if let Some(tasks) = &job.tasks {
-                tasks.check().map_err(|why| format!("{id}: {why}"))?;
-            }
-        }
-        Ok(())
+        self.check_room(&self.held())?;
+        check_tasks(self.jobs.iter())
     }
+
+    fn check_since(&self, before: &Self) -> Result<(), String> {
+        if let Some(what) = self.contradiction() {
+            return Err(what.to_owned());
+        }
+        let changed = || self.jobs.changed_since(&before.jobs);
+        let holders = changed().flat_map(|(_, job)| job.held());
+        let mut nodes: BTreeSet<&NodeId> = holders.map(|(node, _)| node).collect();
+        nodes.extend(self.nodes.changed_since(&before.nodes));
+        nodes.extend(before.overfull.keys());
+        if !nodes.is_empty() {
+            self.check_room(&self.held_on(|node| nodes.contains(node)))?;
+        }
+        check_tasks(changed())
+    }
+}
+
+fn check_tasks<'a>(mut jobs: impl Iterator<Item = (&'a JobId, &'a Job)>) -> Result<(), String> {
+    jobs.try_for_each(|(id, job)| match &job.tasks {
+        Some(tasks) => tasks.check().map_err(|why| format!("{id}: {why}")),
+        None => Ok(()),
+    })
 }
 
 /// The life, if it is this one.
@@ -1084,13 +1095,34 @@ impl ClusterState {
     /// The room that containers not known to have ended hold on each node.
     #[must_use]
     pub fn held(&self) -> BTreeMap<NodeId, Amounts> {
+        self.held_on(|_| true)
+    }
+
+    /// The same on some nodes.
+    fn held_on(&self, is_meant: impl Fn(&NodeId) -> bool) -> BTreeMap<NodeId, Amounts> {
         let mut held: BTreeMap<NodeId, Amounts> = BTreeMap::new();
-        for job in self.jobs.values() {
-            for (node, demand) in job.held() {
-                held.entry(node.clone()).or_default().add(demand, 1);
+        let holders = self.jobs.values().flat_map(Job::held);
+        for (node, demand) in holders.filter(|(node, _)| is_meant(node)) {
+            match held.get_mut(node) {
+                Some(held) => held.add(demand, 1),
+                None => drop(held.insert(node.clone(), demand.clone())),
             }
         }
         held
+    }
+
+    /// Whether the nodes have the room that is held on them.
+    fn check_room(&self, held: &BTreeMap<NodeId, Amounts>) -> Result<(), String> {
+        for (name, held) in held {
+            let Some(node) = self.nodes.get(name) else {
+                continue;
+            };
+            let room = self.overfull.get(name).unwrap_or(&node.capacity);
+            if let Some(resource) = held.first_short(room, 1) {
+                return Err(format!("{name} holds more {} than it has", resource.name()));
+            }
+        }
+        Ok(())
     }
 
     /// Every queued and released job: these in the order of their ids, then those.

@@ -110,9 +110,14 @@ impl History {
     /// What `F` is after the whole history, its invariants checked after every event.
     pub fn fold<F: Fold>(&self) -> F {
         let mut state = F::default();
-        for recorded in &self.log {
+        let mut before = state.clone();
+        for (index, recorded) in self.log.iter().enumerate() {
             state.evolve(recorded);
             state.check_invariants().expect("invariants hold");
+            state.check_since(&before).expect("invariants hold");
+            if index % 3 == 0 {
+                before = state.clone();
+            }
         }
         state
     }

@@ -263,6 +263,12 @@ impl Membership {
         self.nodes.iter()
     }
 
+    /// Those that an earlier copy does not share.
+    pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NodeId> {
+        let changed = self.nodes.changed_since(&before.nodes);
+        changed.map(|(name, _)| name)
+    }
+
     /// The nodes on which containers may be placed, by name.
     pub fn usable(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter().filter(|(_, node)| node.is_usable())

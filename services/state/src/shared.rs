@@ -17,6 +17,12 @@ impl<T> Shared<T> {
     pub fn new(value: T) -> Self {
         Self(Arc::new(value))
     }
+
+    /// Whether both own the same value, not only an equal one.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl<T: Clone> Shared<T> {

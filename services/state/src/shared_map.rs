@@ -98,6 +98,23 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.values_mut().map(Shared::to_change)
     }
 
+    /// The entries that an earlier copy of this map does not share, in order: what is new, and what has
+    /// been changed since.
+    pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a K, &'a V)> {
+        let mut before = before.0.iter().peekable();
+        let is_changed = move |(key, value): &(&K, &Shared<V>)| {
+            // Most are the same value, which has one key: the keys need not be compared.
+            while before
+                .next_if(|(it, was)| !was.is(value) && it < key)
+                .is_some()
+            {}
+            before
+                .next_if(|(it, was)| was.is(value) || it == key)
+                .is_none_or(|(_, was)| !was.is(value))
+        };
+        self.0.iter().filter(is_changed).map(shown)
+    }
+
     /// Keys and values, in order.
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.0.iter().map(shown)
@@ -148,6 +165,35 @@ mod tests {
         assert_eq!(second.get("a"), Some(&vec![1]));
         assert_eq!(first.remove("b"), Some(vec![2]));
         assert_eq!(second.get("b"), Some(&vec![2]));
+    }
+
+    #[test]
+    fn what_has_changed_since_a_copy_is_told() {
+        let map = |keys: &[u32]| {
+            let mut map = SharedMap::default();
+            for key in keys {
+                map.insert(*key, *key);
+            }
+            map
+        };
+        let before = map(&[1, 3, 5, 7, 9]);
+        let mut after = before.clone();
+        let changed = |after: &SharedMap<u32, u32>| {
+            let changed = after.changed_since(&before);
+            changed
+                .map(|(key, value)| (*key, *value))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(changed(&after), []);
+        after.remove(&1);
+        after.remove(&5);
+        *after.get_mut(&3).expect("a value") = 30;
+        after.insert(6, 6);
+        after.insert(9, 9);
+        after.insert(10, 10);
+        assert_eq!(changed(&after), [(3, 30), (6, 6), (9, 9), (10, 10)]);
+        assert_eq!(map(&[0, 8]).changed_since(&before).count(), 2);
+        assert_eq!(SharedMap::default().changed_since(&before).count(), 0);
     }
 
     #[test]

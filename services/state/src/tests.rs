@@ -291,11 +291,16 @@ fn what_ran_when_its_node_shrank_breaks_no_invariant_and_more_does() {
     history.place(2, "t/b", 1, &[("n0", 1)]);
     history.request_start(2, "t/b", 1, 1);
     let mut state = ClusterState::default();
-    history
-        .log
-        .iter()
-        .for_each(|recorded| state.evolve(recorded));
+    let mut states = Vec::new();
+    for recorded in &history.log {
+        state.evolve(recorded);
+        states.push(state.clone());
+    }
     assert!(state.check_invariants().is_err());
+    let whole = states.iter().filter(|it| it.check_invariants().is_ok());
+    for before in whole {
+        assert!(state.check_since(before).is_err());
+    }
 }
 
 #[test]

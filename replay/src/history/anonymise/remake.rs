@@ -43,7 +43,7 @@ impl<D: Decider> Lagging<D> {
             }
             let decided = self
                 .decider
-                .decide_within(&self.state, basis.now, basis.budget);
+                .decide_again(&self.state, basis.now, basis.budget);
             self.current = Some((basis.asof, basis.now, decided.proposals.into()));
         }
         let (.., proposals) = self.current.as_mut()?;

@@ -105,6 +105,30 @@ fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
     assert_eq!(solution.jobs[0].containers, 4);
 }
 
+/// An earlier build decided anew when a job had started that cannot be changed while it runs: what it
+/// decided is made again, though nothing asks for it.
+#[test]
+fn what_nothing_asks_for_any_more_is_made_again() {
+    let mut history = History::default();
+    history.join("n0", 1).submit("ads/a");
+    let admitted = history.log.last_mut().expect("just pushed");
+    if let Body::Event(Event::JobAdmitted(event)) = &mut admitted.envelope.body {
+        event.spec.checkpoint.mode = CheckpointMode::None;
+    }
+    history.release("ads/a");
+    history.allocate(1, &[("ads/a", 0, 1)], &[]);
+    history.place(1, "ads/a", 1, &[("n0", 1)]);
+    history.request_start(1, "ads/a", 1, 1);
+    history.container_started("ads/a", 1, 0, "n0");
+    history.started(1, "ads/a", 1, 1);
+    let (state, now) = (history.fold::<ClusterState>(), history.now());
+    let optimizer = Optimizer::default();
+    assert_eq!(optimizer.decide(&state, now).proposals, []);
+    let again = optimizer.decide_again(&state, now, optimizer.budget());
+    let again = again.proposals.first().map(|it| it.event.type_name());
+    assert_eq!(again, Some("dormouse.allocation.kept.v1"));
+}
+
 /// A job has ended: where others are queued, the next one's release comes in a moment.
 #[test]
 fn an_end_waits_a_moment_for_the_release_that_follows() {
