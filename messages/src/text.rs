@@ -39,14 +39,26 @@ impl Ord for Text {
             }
         }
         let length = a.len().min(b.len());
-        let lengths = a.len().cmp(&b.len());
-        // What is left, with bytes before it that are equal.
-        match (a[..length].last_chunk(), b[..length].last_chunk()) {
-            (Some(a), Some(b)) => u64::from_be_bytes(*a).cmp(&u64::from_be_bytes(*b)),
-            _ => a[..length].iter().cmp(&b[..length]),
-        }
-        .then(lengths)
+        let ends = last_word(&a[..length]).cmp(&last_word(&b[..length]));
+        ends.then(a.len().cmp(&b.len()))
     }
+}
+
+/// The last eight bytes, in the order of texts of one length that are equal before them. Of a shorter text
+/// the first and the last ones, which overlap: all of it.
+fn last_word(text: &[u8]) -> u64 {
+    if let Some(last) = text.last_chunk() {
+        return u64::from_be_bytes(*last);
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        let [first, last] = [first, last].map(|it| u64::from(u32::from_be_bytes(*it)));
+        return first << 32 | last;
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        let [first, last] = [first, last].map(|it| u64::from(u16::from_be_bytes(*it)));
+        return first << 16 | last;
+    }
+    text.first().copied().map_or(0, u64::from)
 }
 
 impl PartialOrd for Text {
@@ -176,6 +188,13 @@ mod tests {
             "ads/a-nam\0",
             "ads/a-na\0\0",
         ]);
+        // Each length of which not all is looked at eight bytes at a time, different at each place.
+        let others: Vec<String> = (1..12)
+            .flat_map(|length| (0..length).map(move |place| (length, place)))
+            .flat_map(|(length, place)| ["a", "y"].map(|it| (length, place, it)))
+            .map(|(length, place, it)| "x".repeat(place) + it + &"x".repeat(length - place - 1))
+            .collect();
+        texts.extend(others.iter().map(String::as_str));
         for a in &texts {
             for b in &texts {
                 let (left, right) = (Text::from(*a), Text::from(*b));

@@ -221,8 +221,13 @@ impl Fold for ClusterState {
             return Err(what.to_owned());
         }
         let changed = || self.jobs.changed_since(&before.jobs);
-        let holders = changed().flat_map(|(_, job)| job.held());
-        let mut nodes: BTreeSet<&NodeId> = holders.map(|(node, _)| node).collect();
+        let holds_other = |(id, job): &(&JobId, &Job)| {
+            let was = before.jobs.get(*id);
+            was.is_none_or(|was| !was.held().eq(job.held()))
+        };
+        let holders = changed().filter(holds_other);
+        let held = holders.flat_map(|(_, job)| job.held());
+        let mut nodes: BTreeSet<&NodeId> = held.map(|(node, _)| node).collect();
         nodes.extend(self.nodes.changed_since(&before.nodes));
         nodes.extend(before.overfull.keys());
         if !nodes.is_empty() {

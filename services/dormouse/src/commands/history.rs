@@ -179,6 +179,9 @@ impl History {
     }
 }
 
+/// Among so many at the end of a log is an event that this build reads.
+const LAST_EVENTS: u64 = 100;
+
 /// The sequence and the time up to which the log counts.
 ///
 /// # Errors
@@ -212,7 +215,11 @@ pub async fn bounds(
 async fn last(context: &Context, log: &LogFileArg) -> anyhow::Result<Timestamp> {
     let mut last = Timestamp::default();
     let history = History::open_whole(context, log).await?;
-    let read = history.read(1, None, |recorded| {
+    let from = match &history {
+        History::Cluster(log) => log.head().await?.0.saturating_sub(LAST_EVENTS),
+        History::File { .. } => 1,
+    };
+    let read = history.read(from.max(1), None, |recorded| {
         last = recorded.stored_at;
         Ok(())
     });

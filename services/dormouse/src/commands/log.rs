@@ -1,11 +1,12 @@
 //! `log tail|export|import`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
-use dormouse_messages::{Recorded, Sequence, plain};
+use dormouse_messages::{Recorded, Sequence, Timestamp, plain};
 use dormouse_replay::{LogReader, LogWriter};
-use dormouse_runtime::Followed;
+use dormouse_runtime::{Followed, Log};
 
 use super::history::{History, bounds};
 use crate::cli::{At, LogFileArg, Output, OutputArg};
@@ -57,8 +58,7 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     let head = log.head().await?;
     let from = match (sequence, since) {
         (Some(sequence), _) => Sequence(sequence),
-        // The first one since then is looked for from the beginning.
-        (None, Some(_)) => Sequence(1),
+        (None, Some(since)) => first_since(&log, since, head).await?,
         (None, None) => head.next(),
     };
     if from > head.next() {
@@ -71,9 +71,7 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     while let Some(followed) = events.recv().await {
         match followed {
             Followed::Event(recorded) => {
-                // The broker's time does not go back with the sequence.
-                let is_late = since.is_none_or(|since| recorded.stored_at >= since);
-                if is_late && who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
+                if who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
                     event(&recorded, &identity, output)?;
                 }
             }
@@ -84,6 +82,38 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
         }
     }
     bail!("the log can no longer be followed; is the broker's disk an older one?")
+}
+
+/// The first event at `since` or later: the broker's time does not go back with the sequence.
+async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Result<Sequence> {
+    let (mut low, mut high) = (1, head.0 + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        // What is flagged has no time: the next one that has tells.
+        let next = first_event(log, Sequence(middle), Sequence(high - 1)).await?;
+        match next.filter(|next| next.stored_at < since) {
+            Some(earlier) => low = earlier.sequence.0 + 1,
+            None => high = middle,
+        }
+    }
+    Ok(Sequence(low))
+}
+
+/// The first event of a part of the log.
+async fn first_event(
+    log: &Log,
+    from: Sequence,
+    to: Sequence,
+) -> anyhow::Result<Option<Arc<Recorded>>> {
+    let mut events = log.read(from, to).await?;
+    while let Some(followed) = events.recv().await {
+        match followed {
+            Followed::Event(recorded) => return Ok(Some(recorded)),
+            Followed::Flagged { .. } => {}
+            Followed::CaughtUp(_) => return Ok(None),
+        }
+    }
+    bail!("the log can no longer be read")
 }
 
 /// `log export`.

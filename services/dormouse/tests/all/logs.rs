@@ -55,6 +55,41 @@ fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
     );
 }
 
+/// The place is looked for, not read to.
+#[test]
+fn a_tail_begins_at_a_time() {
+    let mut cluster = Cluster::up(1, NODE);
+    for name in ["a", "b"] {
+        cluster.submit(&talking(name, "true", 1)).ok();
+        cluster.wait_completed(&format!("ads/{name}"));
+    }
+    let exported = cluster.run_with(&["log", "export"], &["-o", "-"]).ok().out;
+    let events = exported.lines().map(|line| {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        let text = |name: &str| event[name].as_str().expect("text").to_owned();
+        (text("sequence"), text("storedat"))
+    });
+    let events: Vec<(String, String)> = events.collect();
+    let begins = |cluster: &mut Cluster, name: &str, from: &str| {
+        let data = cluster.dir().to_owned();
+        cluster.start(name, &["log", "tail", "--from", from, "-o", "json"], &data);
+        let file = cluster.dir().join(format!("{name}.log"));
+        poll("the tail", PATIENCE, || {
+            let text = std::fs::read_to_string(&file).ok()?;
+            let (first, _) = text.split_once('\n')?;
+            let first: Value = serde_json::from_str(first).ok()?;
+            first["sequence"].as_str().map(str::to_owned)
+        })
+    };
+    for place in [3, events.len() / 2, events.len() - 1] {
+        let (_, time) = &events[place];
+        let first = events.iter().find(|(_, it)| it >= time).expect("there");
+        let began = begins(&mut cluster, &format!("tail-{place}"), time);
+        assert_eq!(began, first.0, "{time}");
+    }
+    assert_eq!(begins(&mut cluster, "tail-all", "1h"), "1");
+}
+
 #[test]
 fn a_follower_sees_every_line_across_a_restart() {
     let cluster = Cluster::up(1, NODE);
