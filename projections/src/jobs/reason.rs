@@ -161,6 +161,13 @@ fn after_stop(job: &Job, live: &Live) -> Option<String> {
     Some(format!("{}stopped", doing(job, live)))
 }
 
+/// How a container of its present life ended that should not have.
+#[must_use]
+pub fn failed_container(job: &Job) -> Option<String> {
+    let exit = job.live.as_ref()?.exit.as_ref()?;
+    Some(exit_text(exit))
+}
+
 fn exit_text(exit: &Exit) -> String {
     let how = how(
         exit.out_of_memory,

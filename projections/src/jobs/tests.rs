@@ -9,7 +9,7 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::Containers;
 use dormouse_messages::{Body, Epoch, Event, Fold as _, Incarnation, Rank, Writer};
 
-use super::reason::of_row;
+use super::reason::{failed_container, of_row};
 use super::room::Room;
 use super::*;
 use crate::ReadModel;
@@ -357,6 +357,9 @@ fn a_failed_gang_says_who_failed_and_counts_as_a_restart() {
     history.container_exited("ads/lr", 1, 1, "n0", Some(3));
     let text = "running since 10:00:10Z; container 1 on n0: exited with 3";
     then(&history, "ads/lr", Phase::Running, text);
+    let model = history.fold::<ReadModel>();
+    let failed = model.jobs.get(&job("ads/lr")).and_then(failed_container);
+    assert_eq!(failed.as_deref(), Some("container 1 on n0: exited with 3"));
     history.stopped(1, "ads/lr", 1, StopReason::Failed);
     let text = "container 1 on n0: exited with 3: stopped; starts when its room is free";
     then(&history, "ads/lr", Phase::Placed, text);

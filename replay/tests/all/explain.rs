@@ -14,6 +14,7 @@ use dormouse_projections::keys::KeyDone;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::explain::{Correction, Explainer, Explanation, Subject};
 use dormouse_replay::simulate::{START, seconds_after_start};
+use dormouse_state::history::History;
 
 fn explain(log: &[Arc<Recorded>], subject: Subject, tenant: Option<&str>) -> Explanation {
     let viewer = tenant.map(|tenant| tenant.parse().expect("a tenant"));
@@ -73,6 +74,17 @@ fn policy(theta1: f64, theta2: f64) -> Policy {
 
 fn found<'a>(answer: &'a Explanation, kind: &str) -> Option<&'a Correction> {
     answer.corrections.iter().find(|it| it.kind == kind)
+}
+
+#[test]
+fn a_container_that_failed_is_named() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    history.container_exited("ads/lr", 1, 1, "n0", Some(3));
+    let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
+    let answer = explain(&log, Subject::Job(job("ads/lr")), Some("ads"));
+    let failed = "container 1 on n0: exited with 3".to_owned();
+    assert!(answer.words.contains(&failed), "{:?}", answer.words);
 }
 
 /// Two jobs of 8 fill both nodes, and theta2 0 lets nobody be restarted: the third waits. With theta2

@@ -6,6 +6,7 @@ use dormouse_messages::events::Outcome as Figures;
 use dormouse_messages::plain::containers;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
+use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase};
 use dormouse_state::Stand;
 
@@ -38,19 +39,14 @@ pub fn explain(
     let mut answer = Explanation::of(id.to_string(), at, time, known.phase.as_str());
     answer.resizes = explainer.resizes.seen_by(explainer);
     answer.has = Some(known.now);
-    for (by, did) in [
-        (&known.submitted_by, "submitted"),
-        (&known.cancelled_by, "cancelled"),
-    ] {
-        let words = by.as_ref().map(|by| format!("{id} was {did} by {by}"));
-        answer.words.extend(words);
-    }
+    answer.words.extend(people(id, known));
     answer.words.extend(class(known));
     answer.words.extend(seen(explainer, id));
     if alone(explainer, (id, known), &mut answer) {
         past(&mut answer);
         return Ok(answer);
     }
+    answer.words.extend(failed_container(known));
     let released = explainer.head.cluster.jobs.contains_key(id);
     if !released {
         queued(explainer, id, &mut answer);
@@ -98,6 +94,18 @@ pub fn explain(
     );
     past(&mut answer);
     Ok(answer)
+}
+
+/// Who has done what to it.
+fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {
+    let did = [
+        (&known.submitted_by, "submitted"),
+        (&known.cancelled_by, "cancelled"),
+    ];
+    did.into_iter().filter_map(move |(by, did)| {
+        let by = by.as_ref()?;
+        Some(format!("{id} was {did} by {by}"))
+    })
 }
 
 /// A service that is to have no replica.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
-use dormouse_messages::{Event, JobId, TenantId};
+use dormouse_messages::{Event, JobId, Resource, TenantId};
 use dormouse_projections::queries::{JobDetail, JobRow};
 use dormouse_runtime::Log;
 use serde_json::{Map, Value, json};
@@ -33,6 +33,8 @@ struct Change {
     fields: Map<String, Value>,
     /// What is said of a job where the event alone does not tell it.
     said: Option<&'static str>,
+    /// What a revision changes, with what was before.
+    changes: Option<String>,
 }
 
 /// What a job that is released has to be.
@@ -77,8 +79,65 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
             };
             requeue(context, &log, &jobs, &change, &go).await
         }
+        JobCommand::Revise(args) => {
+            let changes = match &jobs[..] {
+                [job] => changes(&log, job, args).await,
+                _ => None,
+            };
+            carry_out(context, &log, &jobs, &Change { changes, ..change }).await
+        }
         _ => carry_out(context, &log, &jobs, &change).await,
     }
+}
+
+/// What a revision changes of a job; `None` where what it had before is not known.
+async fn changes(log: &Log, job: &JobId, args: &ReviseArgs) -> Option<String> {
+    caught_up(log).await.ok()?;
+    let known: anyhow::Result<JobDetail> = query(log, "job", json!({"job": job})).await;
+    let before = known.ok()?.spec?;
+    let limit = |seconds: Option<u32>| match seconds.unwrap_or(0) {
+        0 => "none".to_owned(),
+        seconds => render::span(f64::from(seconds)),
+    };
+    let bounds = |(min, max): (u32, u32)| format!("{min}–{max}");
+    let gpu = before.gpu_limit_milli.map(|it| Resource::Gpu.display(it));
+    let pairs = [
+        (
+            "weight",
+            before.weight.to_string(),
+            args.weight.map(|it| it.to_string()),
+        ),
+        (
+            "containers",
+            bounds((before.containers.min, before.containers.max)),
+            args.containers.map(bounds),
+        ),
+        (
+            "priority",
+            before.priority.to_string(),
+            args.priority.map(|it| it.to_string()),
+        ),
+        (
+            "time limit",
+            limit(before.time_limit_s),
+            args.time_limit.map(|it| limit(Some(it.0))),
+        ),
+        (
+            "queue limit",
+            limit(before.queue_limit_s),
+            args.queue_limit.map(|it| limit(Some(it.0))),
+        ),
+        (
+            "GPU limit",
+            gpu.unwrap_or_else(|| "none".to_owned()),
+            args.gpu_limit.clone(),
+        ),
+    ];
+    let changes = pairs.into_iter().filter_map(|(name, before, after)| {
+        let after = after?;
+        Some(format!("{name} {before} → {after}"))
+    });
+    Some(changes.collect::<Vec<_>>().join(", "))
 }
 
 /// Has jobs stop, and lets each go when it has given its room back: it takes its place in the queue
@@ -197,6 +256,7 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
         message,
         fields,
         said: None,
+        changes: None,
     }
 }
 
@@ -293,8 +353,13 @@ async fn carry_out(
         let (ingress_sequence, became) = decided.remove(0);
         let (job, said) = became?;
         let said = change.said.unwrap_or(said);
-        let answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});
-        print::value(output, &answer, |_, _| format!("{job} {said}"))?;
+        let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});
+        let mut line = format!("{job} {said}");
+        if let Some(changes) = &change.changes {
+            answer["changes"] = changes.as_str().into();
+            line = format!("{line}: {changes}");
+        }
+        print::value(output, &answer, |_, _| line.clone())?;
         return Ok(DONE);
     }
     let mut code = DONE;

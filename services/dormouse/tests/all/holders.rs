@@ -65,9 +65,15 @@ fn a_submitter_works(cluster: &Cluster) {
         said.out.contains("from 0").then_some(said.out)
     });
     assert_eq!(printed, "from 0\n");
-    cluster
-        .run(&["job", "revise", "long", "--priority", "3"])
-        .ok();
+    let revise = ["job", "revise", "long", "--priority", "3"];
+    let revised = cluster.run(&revise).ok().json();
+    assert_eq!(revised["changes"], "priority 0 → 3", "{revised}");
+    let revise = ["job", "revise", "long", "--time-limit", "90m"];
+    let said = cluster.run_with(&revise, &[]).ok().out;
+    assert!(
+        said.contains(" is revised: time limit none → 1h30m"),
+        "{said}"
+    );
     cluster.run(&["job", "cancel", "long"]).ok();
     let waited = cluster.run(&["job", "wait", "ads/long"]);
     assert_eq!(
