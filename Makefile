@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
+.PHONY: help build demo mixed test trainer-test trainers-all jaeger-test torture cluster-test log-test explain-cases whatif-real lint check fmt docs bench bench-gateway bench-hyperqueue bench-checkpoints compose-test gpu-shares gpu-cost gpu-histories gpu-test gpu-bench release tools clean
 
 TOOLS := $(or $(DORMOUSE_TOOLS),$(CURDIR)/.tools)
 # What the tests and the demo find their servers and interpreters by.
@@ -68,6 +68,10 @@ torture: ## Kill every process at random moments, then simulated clusters: make 
 cluster-test: ## Torment a cluster on hosts of its own (network namespaces, as root): make cluster-test MINUTES=60 SEED=7
 	scripts/install.sh build nats docker hosts
 	PATH="$(RUN_PATH)" DORMOUSE_NEMESIS_MINUTES=$(MINUTES) DORMOUSE_NEMESIS_SEED=$(SEED) cargo test -p dormouse --test all nemesis::a_cluster_survives $(ARGS) -- --nocapture
+
+log-test: ## Four writers on three brokers at 200 events a second, at last with leaders killed: make log-test MINUTES=60
+	scripts/install.sh build nats
+	DORMOUSE_LOG_MINUTES=$(MINUTES) $(CARGO) test -p dormouse-runtime --test all writers::a_log_carries -- --ignored --nocapture
 
 explain-cases: ## Try every change that explanations of generated jobs name again: make explain-cases CASES=500
 	DORMOUSE_EXPLAIN_CASES=$(CASES) $(CARGO) test -p dormouse-replay --test all explain::cases::every_named -- --nocapture

@@ -116,6 +116,17 @@ fn a_job_is_tried_again_after_one_second_then_two() {
     given.step(START);
 }
 
+/// Its containers run tasks until they are asked to leave: one that ends before has not done its part,
+/// whatever its exit code.
+#[test]
+fn a_container_of_a_task_set_that_leaves_unasked_has_failed() {
+    let tasks = json!({"tasks": {"count": 9, "concurrency": 2}, "checkpoint": {"mode": "none"}});
+    let mut given = Given::running(tasks);
+    given.exit(0, 0);
+    given.exit(1, 0);
+    given.step(STOPPED);
+}
+
 #[test]
 fn an_eviction_costs_no_attempt_and_a_failure_before_it_does() {
     let mut given = Given::running(json!({"retries": 1}));
@@ -262,6 +273,11 @@ fn who_may_still_save_has_its_grace() {
     let mut dies = saving(json!({"min_run_s": 0}));
     dies.exit(1, 1);
     assert_eq!(grace(&dies), Some(0));
+    // Rank 0, which says that it has saved, has ended; nobody has died.
+    let mut saved = saving(json!({"min_run_s": 0}));
+    saved.progress();
+    saved.exit(0, 0);
+    assert_eq!(grace(&saved), Some(0));
     // It does not save.
     let mut dies = Given::running(json!({}));
     dies.exit(1, 1);

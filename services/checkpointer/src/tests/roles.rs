@@ -59,12 +59,17 @@ fn a_server_that_dies_ends_the_life() {
 /// Asked to save, the worker saves and ends; the server, which is not asked, is stopped after it.
 #[test]
 fn the_servers_are_stopped_after_the_workers_have_saved() {
-    let mut given = Given::running(with_server(&json!({"min_run_s": 0})));
-    given.progress();
-    given.place(2, "n1");
-    given.step(&["dormouse.checkpoint.requested.v1"]);
-    given.exit(0, 0);
-    given.step(STOP);
-    given.exit(1, 143);
-    assert_eq!(given.stopped(), (StopReason::Adjusted, 0));
+    for is_told in [false, true] {
+        let mut given = Given::running(with_server(&json!({"min_run_s": 0})));
+        given.progress();
+        given.place(2, "n1");
+        given.step(&["dormouse.checkpoint.requested.v1"]);
+        if is_told {
+            given.saved();
+        }
+        given.exit(0, 0);
+        given.step(STOP);
+        given.exit(1, 143);
+        assert_eq!(given.stopped(), (StopReason::Adjusted, 0));
+    }
 }

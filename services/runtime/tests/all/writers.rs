@@ -1,17 +1,21 @@
 //! Several writers at once: what they send never stops a log with three replicas, and each writer's
 //! events are stored in its order, without a gap and without a double.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::chatty::{Chatty, TIMES, numbers_of};
 use crate::common::toy::{self, Toy, run, without_lease};
 use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained, everything};
+use dormouse_messages::Sequence;
 use dormouse_messages::events::Writer;
 use dormouse_runtime::{Followed, Log, ServiceOptions};
 
 /// Drained nodes; each of three writers answers each of them with [`TIMES`] events.
 const NODES: u64 = 150;
+
+/// Those that answer.
+const WRITERS: [Writer; 3] = [Writer::Admission, Writer::Placer, Writer::Checkpointer];
 
 async fn drain(log: &Log) {
     let mut operator = log.appender(Writer::Operator, None);
@@ -21,13 +25,12 @@ async fn drain(log: &Log) {
 }
 
 async fn until_answered(log: &Log) {
-    let writers = [Writer::Admission, Writer::Placer, Writer::Checkpointer];
     let answered = async {
         loop {
             let all = everything(log).await;
             let last = NODES * TIMES - 1;
             let done = |writer: &Writer| numbers_of(&all, *writer).contains(&last);
-            if writers.iter().all(done) {
+            if WRITERS.iter().all(done) {
                 return all;
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -37,7 +40,7 @@ async fn until_answered(log: &Log) {
         .await
         .expect("answered in time");
     assert!(all.iter().all(|it| matches!(it, Followed::Event(_))));
-    for writer in writers {
+    for writer in WRITERS {
         let numbers: Vec<u64> = (0..NODES * TIMES).collect();
         assert_eq!(numbers_of(&all, writer), numbers, "{writer}");
     }
@@ -60,6 +63,100 @@ async fn writers_with_two_copies_each_never_stop_the_log() {
     }
     drain(&log).await;
     until_answered(&log).await;
+    for service in services {
+        service.stop().await;
+    }
+    trio.assert_no_write_error();
+}
+
+/// Drained nodes a second: with what three writers answer, 200 events.
+const DRAINS_A_SECOND: u64 = 200 / (1 + 3 * TIMES);
+
+/// How long the leader runs between two kills, and how long it stays dead.
+const BETWEEN_KILLS: Duration = Duration::from_secs(40);
+const DEAD: Duration = Duration::from_secs(8);
+
+/// Reads the log as it grows until each writer has answered all of `drains`: each in its order, without a
+/// gap and without a double. The longest time without an event.
+async fn watch(log: Log, drains: u64) -> Duration {
+    let mut events = log.follow(Sequence(1));
+    let mut next = [0; 3];
+    let mut last = Instant::now();
+    let mut longest = Duration::ZERO;
+    while next.iter().any(|next| *next < drains * TIMES) {
+        let followed = events.recv().await.expect("the log is not another one");
+        assert!(
+            !matches!(followed, Followed::Flagged { .. }),
+            "{followed:?}"
+        );
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        let followed = [followed];
+        for (writer, next) in WRITERS.iter().zip(&mut next) {
+            for number in numbers_of(&followed, *writer) {
+                assert_eq!(number, *next, "{writer}");
+                *next += 1;
+            }
+        }
+    }
+    longest
+}
+
+/// Four writers, three of them with two copies that both decide, at 200 events a second: half of the time
+/// without a fault, and half of it with the log's leader killed again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make log-test MINUTES=60"]
+async fn a_log_carries_its_writers_for_long() {
+    let minutes = std::env::var("DORMOUSE_LOG_MINUTES");
+    let minutes: u64 = minutes.ok().and_then(|it| it.parse().ok()).unwrap_or(2);
+    let drains = minutes * 60 * DRAINS_A_SECOND;
+    let mut trio = Trio::start().await;
+    let log = trio.log(0).await;
+    let mut services = Vec::new();
+    for server in [1, 2] {
+        let log = trio.log(server).await;
+        let options = || ServiceOptions {
+            own_thread: true,
+            ..without_lease()
+        };
+        services.push(run(Chatty::<0>, &log, options()));
+        services.push(run(Chatty::<1>, &log, options()));
+        services.push(run(Chatty::<2>, &log, options()));
+    }
+    let begun = Instant::now();
+    let watched = tokio::spawn(watch(trio.log(1).await, drains));
+    let mut operator = log.appender(Writer::Operator, None);
+    let drained = tokio::spawn(async move {
+        let second = Duration::from_secs(1);
+        let mut pace =
+            tokio::time::interval(second / u32::try_from(DRAINS_A_SECOND).expect("small"));
+        for number in 0..drains {
+            pace.tick().await;
+            operator.append(drained(number), &[]).await.expect("stored");
+            if number % (60 * DRAINS_A_SECOND) == 0 {
+                eprintln!("{:?}: {number} of {drains}", begun.elapsed());
+            }
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(30 * minutes)).await;
+    let mut kills = 0;
+    while !drained.is_finished() {
+        let followers = trio.followers_of_the_log(&log).await;
+        let leader = (0..3).find(|it| !followers.contains(it)).expect("a leader");
+        trio.kill(leader);
+        kills += 1;
+        tokio::time::sleep(DEAD).await;
+        trio.start_again(leader);
+        tokio::time::sleep(BETWEEN_KILLS).await;
+    }
+    drained.await.expect("stored");
+    let longest = tokio::time::timeout(6 * PATIENCE, watched).await;
+    let longest = longest.expect("answered in time").expect("in order");
+    let events = drains * (1 + 3 * TIMES);
+    eprintln!(
+        "{events} events in {:?}, {kills} leaders killed; at most {longest:?} without an event",
+        begun.elapsed()
+    );
     for service in services {
         service.stop().await;
     }
