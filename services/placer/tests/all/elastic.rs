@@ -1,15 +1,13 @@
 //! Partitions that are resized in place: who stays, goes and comes.
 
 use dormouse_messages::events::{
-    AllocationDecided, ContainerStarted, JobAdmitted, JobAllocation, JobReleased, NodeLabelled,
-    Outcome, PartitionStartRequested, PartitionStarted, PlacedContainer, PlacementDecided, Shape,
-    Slot,
+    AllocationDecided, JobAdmitted, JobAllocation, JobReleased, NodeLabelled, Outcome,
+    PlacementDecided, Shape, Slot,
 };
-use dormouse_messages::ids::ContainerId;
 use dormouse_messages::service::Resize;
 
 use dormouse_messages::job::{Containers, JobSpec};
-use dormouse_messages::{Decider, Epoch, Event, Incarnation, Rank};
+use dormouse_messages::{Decider, Epoch, Event};
 use dormouse_placer::Placer;
 
 use crate::given::{Given, at, job, node, spec};
@@ -17,69 +15,12 @@ use crate::given::{Given, at, job, node, spec};
 impl Given {
     /// A job resized in place whose containers run on these nodes, by rank.
     fn runs_in_place(&mut self, id: &str, on: &[&str]) {
-        self.push(JobAdmitted {
-            job: job(id),
-            spec: JobSpec {
-                containers: Containers::between(1, 4),
-                resize: Resize::in_place(),
-                ..spec(&job(id))
-            },
-            ingress_sequence: self.events,
-            by: None,
-            basis: None,
-        });
-        self.push(JobReleased {
-            job: job(id),
-            turn: None,
-            passed_over: Vec::new(),
-            basis: None,
-        });
-        let places = (0..).map(Rank).zip(on);
-        let create = places.clone().map(|(rank, on)| PlacedContainer {
-            job: job(id),
-            incarnation: Incarnation(1),
-            rank,
-            node: node(on),
-            gpus: Vec::new(),
-            port: 0,
-        });
-        self.push(PlacementDecided {
-            epoch: Epoch(0),
-            create: create.collect(),
-            remove: Vec::new(),
-            basis: None,
-        });
-        let containers = u32::try_from(on.len()).expect("few");
-        self.push(PartitionStartRequested {
-            job: job(id),
-            epoch: Epoch(0),
-            incarnation: Incarnation(1),
-            containers,
-            resumed_from: None,
-            basis: None,
-        });
-        for (rank, on) in places {
-            self.push(ContainerStarted {
-                container: ContainerId {
-                    job: job(id),
-                    incarnation: Incarnation(1),
-                    rank,
-                },
-                job: job(id),
-                incarnation: Incarnation(1),
-                rank,
-                node: node(on),
-                pid: 0,
-            });
-        }
-        self.push(PartitionStarted {
-            job: job(id),
-            epoch: Epoch(0),
-            incarnation: Incarnation(1),
-            containers,
-            resumed_from: None,
-            basis: None,
-        });
+        let spec = JobSpec {
+            containers: Containers::between(1, 4),
+            resize: Resize::in_place(),
+            ..spec(&job(id))
+        };
+        self.runs(spec, on);
     }
 
     /// The job is to have containers on these nodes.
@@ -134,14 +75,14 @@ impl Given {
     }
 }
 
-fn created(event: &PlacementDecided) -> Vec<(u32, u32, &str)> {
+pub fn created(event: &PlacementDecided) -> Vec<(u32, u32, &str)> {
     let create = event.create.iter();
     create
         .map(|it| (it.incarnation.0, it.rank.0, it.node.as_str()))
         .collect()
 }
 
-fn removed(event: &PlacementDecided) -> Vec<u32> {
+pub fn removed(event: &PlacementDecided) -> Vec<u32> {
     event.remove.iter().map(|it| it.rank.0).collect()
 }
 

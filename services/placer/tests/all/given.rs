@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::*;
+use dormouse_messages::ids::ContainerId;
 use dormouse_messages::job::{Checkpoint, Command, Containers, Executor, JobSpec, Kind, Success};
 use dormouse_messages::service::Resize;
 use dormouse_messages::{
@@ -120,13 +121,18 @@ impl Given {
     }
 
     pub fn push(&mut self, event: impl Into<Event>) {
+        self.push_stamped(event, 0);
+    }
+
+    /// The broker's clock is ahead by so much.
+    pub fn push_stamped(&mut self, event: impl Into<Event>, ahead_s: i64) {
         let event = event.into();
         self.events += 1;
         self.seconds += 1;
         let (time, writer) = (at(self.seconds), event.writers()[0]);
         self.state.evolve(&Recorded {
             sequence: Sequence(self.events),
-            stored_at: time,
+            stored_at: at(self.seconds + ahead_s),
             writer,
             envelope: Envelope::new(self.events.to_string(), writer, time, None, event),
         });
@@ -151,6 +157,66 @@ impl Given {
                 port: 0,
             }],
             remove: Vec::new(),
+            basis: None,
+        });
+    }
+
+    /// A job that is placed on these nodes, by rank.
+    pub fn stands(&mut self, spec: JobSpec, on: &[&str]) -> JobId {
+        let id: JobId = format!("{}/{}", spec.tenant, spec.name)
+            .parse()
+            .expect("valid");
+        self.released(spec);
+        let places = (0..).map(Rank).zip(on);
+        let create = places.map(|(rank, on)| PlacedContainer {
+            job: id.clone(),
+            incarnation: Incarnation(1),
+            rank,
+            node: node(on),
+            gpus: Vec::new(),
+            port: 0,
+        });
+        self.push(PlacementDecided {
+            epoch: Epoch(0),
+            create: create.collect(),
+            remove: Vec::new(),
+            basis: None,
+        });
+        id
+    }
+
+    /// A job whose containers run on these nodes, by rank.
+    pub fn runs(&mut self, spec: JobSpec, on: &[&str]) {
+        let id = self.stands(spec, on);
+        let containers = u32::try_from(on.len()).expect("few");
+        self.push(PartitionStartRequested {
+            job: id.clone(),
+            epoch: Epoch(0),
+            incarnation: Incarnation(1),
+            containers,
+            resumed_from: None,
+            basis: None,
+        });
+        for (rank, on) in (0..).map(Rank).zip(on) {
+            self.push(ContainerStarted {
+                container: ContainerId {
+                    job: id.clone(),
+                    incarnation: Incarnation(1),
+                    rank,
+                },
+                job: id.clone(),
+                incarnation: Incarnation(1),
+                rank,
+                node: node(on),
+                pid: 0,
+            });
+        }
+        self.push(PartitionStarted {
+            job: id,
+            epoch: Epoch(0),
+            incarnation: Incarnation(1),
+            containers,
+            resumed_from: None,
             basis: None,
         });
     }

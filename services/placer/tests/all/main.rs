@@ -1,6 +1,7 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
 mod again;
+mod division;
 mod elastic;
 mod faults;
 mod given;
