@@ -49,9 +49,10 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
         Ok(())
     }
 
-    /// Those invariants of [`check_invariants`](Self::check_invariants) that an event may break and a
-    /// later one mend, given that `before`, the state of some events earlier, broke none. Verification
-    /// asks after every event: it looks only at what has changed.
+    /// The part of [`check_invariants`](Self::check_invariants) that verification asks for after every
+    /// event; the whole it asks for now and then. It looks only at what has changed since `before`, the
+    /// state of some events earlier, which broke no invariant. For what must not be broken for a moment,
+    /// as the room of a node.
     ///
     /// # Errors
     /// The broken invariant, in words.
@@ -142,8 +143,8 @@ pub trait Decider: Send + Sync + 'static {
         self.decide(state, now)
     }
 
-    /// What verification compares with a recorded decision. A decider whose builds differ in what they
-    /// decide *on* gives what it would say if it were asked.
+    /// What verification compares with a recorded decision. An earlier build may have decided where this
+    /// one sees no reason to: then it is what this one would have decided.
     fn decide_again(
         &self,
         state: &Self::State,

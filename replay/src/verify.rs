@@ -5,14 +5,16 @@
 //! For each service one fold lags behind the log: before a decision is made again it is advanced
 //! to the decision's `asof`, the prefix it was made from. Events with the same `asof` and `now`
 //! are one decision; what a crash cut off it is a prefix, and decided again later. The services are
-//! verified beside each other, a thread each.
+//! verified beside each other, a thread each; slow decisions on all processors, each on a copy of the
+//! state that it was made from.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dormouse_admission::Admission;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
+use dormouse_messages::events::Basis;
 use dormouse_messages::{Decider, Event, Fold, Proposal, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
@@ -63,6 +65,16 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+impl Report {
+    fn absorb(&mut self, other: Self) {
+        self.decisions += other.decisions;
+        self.verified += other.verified;
+        self.checked += other.checked;
+        self.before_slice += other.before_slice;
+        self.findings.extend(other.findings);
+    }
+}
+
 /// One service's decisions.
 struct Lagging<D: Decider> {
     decider: D,
@@ -72,20 +84,75 @@ struct Lagging<D: Decider> {
     /// Where its state began.
     begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
-    current: Option<Current>,
+    /// The newest decision, which was made from the present state.
+    newest: Option<Made>,
+    /// Slow decisions that are still to be made again, with their states.
+    slow: Vec<(D::State, Made)>,
     /// The state that all of its invariants were checked on last, and what was folded since.
     checked: (D::State, Vec<Arc<Recorded>>),
 }
 
-/// All invariants are checked after so many events; in between only those that a later event may mend. An
-/// event that broke one of the others is then found among them.
+/// A whole state is checked after so many events; in between only what [`Fold::check_since`] looks at. Where
+/// the whole is broken, each of these events is looked at for the one that broke it.
 const CHECK_EVERY: usize = 64;
 
-/// The decision whose events are being compared.
-struct Current {
+/// So many slow decisions are made again at once, divided among all processors.
+const SLOW_AT_ONCE: usize = 128;
+
+/// The events of one decision.
+struct Made {
     asof: Sequence,
     now: Timestamp,
-    proposals: VecDeque<Proposal>,
+    events: Vec<Arc<Recorded>>,
+}
+
+impl Made {
+    /// Makes the decision again, and compares each of its events.
+    fn judge<D: Decider>(&self, decider: &D, state: &D::State) -> Report {
+        let mut report = Report::default();
+        let mut again: Option<VecDeque<Proposal>> = None;
+        for recorded in &self.events {
+            let Some((event, basis)) = decided(recorded) else {
+                continue;
+            };
+            if let Some(checked) = decider.check(state, event) {
+                match checked {
+                    Ok(()) => report.checked += 1,
+                    Err(what) => report.findings.push(finding(recorded, what)),
+                }
+                continue;
+            }
+            let again = again.get_or_insert_with(|| {
+                let decision = decider.decide_again(state, basis.now, basis.budget);
+                decision.proposals.into()
+            });
+            let again = again.pop_front();
+            let mut bare = event.clone();
+            bare.set_basis(None);
+            match decider.verify(state, &bare, again.as_ref().map(|it| &it.event)) {
+                Ok(()) => report.verified += 1,
+                Err(what) => report.findings.push(finding(recorded, what)),
+            }
+        }
+        report
+    }
+}
+
+/// An event that was decided, and from what.
+fn decided(recorded: &Recorded) -> Option<(&Event, &Basis)> {
+    let event = recorded.event()?;
+    Some((event, event.basis()?))
+}
+
+fn finding(recorded: &Recorded, what: String) -> Finding {
+    let event = recorded.event();
+    let basis = event.and_then(Event::basis);
+    Finding {
+        sequence: recorded.sequence,
+        type_name: event.map_or("", Event::type_name).to_owned(),
+        build: basis.map_or_else(String::new, |basis| basis.build.clone()),
+        what,
+    }
 }
 
 impl<D: Decider + Default> Default for Lagging<D> {
@@ -97,15 +164,15 @@ impl<D: Decider + Default> Default for Lagging<D> {
             folded: Sequence(0),
             begun: Sequence(0),
             waiting: VecDeque::new(),
-            current: None,
+            newest: None,
+            slow: Vec::new(),
             checked: Default::default(),
         }
     }
 }
 
 impl<D: Decider> Lagging<D> {
-    /// Whether its state's invariants are checked after every event: optimizer, placer and
-    /// checkpointer fold the same one.
+    /// Whether its state's invariants are checked: optimizer, placer and checkpointer fold the same one.
     const CHECKS: bool = !matches!(D::WRITER, Writer::Placer | Writer::Checkpointer);
 
     /// Begins with a state from a snapshot.
@@ -116,65 +183,77 @@ impl<D: Decider> Lagging<D> {
     }
 
     fn check(&mut self, recorded: &Arc<Recorded>) {
-        let Some(event) = recorded.event().filter(|_| recorded.writer == D::WRITER) else {
+        let own = Some(recorded).filter(|it| it.writer == D::WRITER);
+        let Some((_, basis)) = own.and_then(|recorded| decided(recorded)) else {
             return;
-        };
-        let Some(basis) = event.basis() else { return };
-        let finding = |what: String| Finding {
-            sequence: recorded.sequence,
-            type_name: event.type_name().to_owned(),
-            build: basis.build.clone(),
-            what,
         };
         if basis.asof < self.begun {
             self.report.before_slice += 1;
             return;
         }
         self.report.decisions += 1;
-        if basis.asof >= self.folded {
-            self.advance(basis.asof);
-            if let Some(checked) = self.decider.check(&self.state, event) {
-                match checked {
-                    Ok(()) => self.report.checked += 1,
-                    Err(what) => self.report.findings.push(finding(what)),
+        let same = |made: &&mut Made| made.asof == basis.asof && made.now == basis.now;
+        if let Some(made) = self.newest.as_mut().filter(same) {
+            made.events.push(Arc::clone(recorded));
+            return;
+        }
+        if basis.asof < self.folded {
+            let asof = basis.asof;
+            let what = format!("its basis {asof} lies before that of an earlier decision");
+            self.report.findings.push(finding(recorded, what));
+            return;
+        }
+        self.judge_newest();
+        self.advance(basis.asof);
+        self.newest = Some(Made {
+            asof: basis.asof,
+            now: basis.now,
+            events: vec![Arc::clone(recorded)],
+        });
+    }
+
+    /// The newest decision is whole.
+    fn judge_newest(&mut self) {
+        let Some(made) = self.newest.take() else {
+            return;
+        };
+        if !D::SLOW {
+            let judged = made.judge(&self.decider, &self.state);
+            return self.report.absorb(judged);
+        }
+        self.slow.push((self.state.clone(), made));
+        if self.slow.len() == SLOW_AT_ONCE {
+            self.judge_slow();
+        }
+    }
+
+    /// On all processors.
+    fn judge_slow(&mut self) {
+        let decider = &self.decider;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.min(self.slow.len());
+        let slow = Mutex::new(std::mem::take(&mut self.slow));
+        let next = || {
+            let mut slow = slow.lock().unwrap_or_else(PoisonError::into_inner);
+            slow.pop()
+        };
+        let work = || {
+            let mut report = Report::default();
+            while let Some((state, made)) = next() {
+                report.absorb(made.judge(decider, &state));
+            }
+            report
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            self.report.absorb(work());
+            for other in others {
+                match other.join() {
+                    Ok(report) => self.report.absorb(report),
+                    Err(panic) => std::panic::resume_unwind(panic),
                 }
-                return;
             }
-        }
-        let same = |current: &Current| current.asof == basis.asof && current.now == basis.now;
-        if !self.current.as_ref().is_some_and(same) {
-            if basis.asof < self.folded {
-                let what = format!(
-                    "its basis {} lies before that of an earlier decision",
-                    basis.asof
-                );
-                self.report.findings.push(finding(what));
-                return;
-            }
-            self.advance(basis.asof);
-            let decision = self
-                .decider
-                .decide_again(&self.state, basis.now, basis.budget);
-            self.current = Some(Current {
-                asof: basis.asof,
-                now: basis.now,
-                proposals: decision.proposals.into(),
-            });
-        }
-        let again = self
-            .current
-            .as_mut()
-            .and_then(|current| current.proposals.pop_front());
-        let mut bare: Event = event.clone();
-        bare.set_basis(None);
-        match self.decider.verify(
-            &self.state,
-            &bare,
-            again.as_ref().map(|proposal| &proposal.event),
-        ) {
-            Ok(()) => self.report.verified += 1,
-            Err(what) => self.report.findings.push(finding(what)),
-        }
+        });
     }
 
     fn advance(&mut self, to: Sequence) {
@@ -210,12 +289,11 @@ impl<D: Decider> Lagging<D> {
                 let Err(what) = state.check_invariants() else {
                     continue;
                 };
-                self.report.findings.push(Finding {
-                    sequence: recorded.sequence,
-                    type_name: recorded.event().map_or("", Event::type_name).to_owned(),
+                let broken = Finding {
                     build: String::new(),
-                    what: format!("{}: {what}", D::State::NAME),
-                });
+                    ..finding(&recorded, format!("{}: {what}", D::State::NAME))
+                };
+                self.report.findings.push(broken);
             }
         }
         self.checked.0 = self.state.clone();
@@ -239,6 +317,8 @@ impl<D: Decider + Default> Beside<Lagging<D>> {
     /// What was found, once the log has ended: its end is folded as well.
     fn report(self) -> Report {
         let mut lagging = self.finish();
+        lagging.judge_newest();
+        lagging.judge_slow();
         lagging.advance(Sequence(u64::MAX));
         if Lagging::<D>::CHECKS {
             lagging.check_whole_state();
@@ -296,11 +376,7 @@ impl Verifier {
             self.checkpointer.report(),
             self.autoscaler.report(),
         ] {
-            report.decisions += of_service.decisions;
-            report.verified += of_service.verified;
-            report.checked += of_service.checked;
-            report.before_slice += of_service.before_slice;
-            report.findings.extend(of_service.findings);
+            report.absorb(of_service);
         }
         report.findings.sort_by_key(|finding| finding.sequence);
         report

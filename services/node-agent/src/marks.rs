@@ -88,11 +88,52 @@ pub struct Supervised {
 /// How far was copied what a container of the engine prints: each stream by itself, since the engine
 /// takes them so.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Noted")]
 pub struct Copied {
     /// Its output.
     pub stdout: CopiedStream,
     /// Its errors.
     pub stderr: CopiedStream,
+}
+
+/// As it is noted, and as earlier builds did: with one place for both streams.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Noted {
+    Apart {
+        stdout: CopiedStream,
+        stderr: CopiedStream,
+    },
+    Together {
+        at: String,
+        pieces: u64,
+        stdout: u64,
+        stderr: u64,
+    },
+}
+
+impl From<Noted> for Copied {
+    fn from(noted: Noted) -> Self {
+        match noted {
+            Noted::Apart { stdout, stderr } => Self { stdout, stderr },
+            Noted::Together {
+                at,
+                pieces,
+                stdout,
+                stderr,
+            } => {
+                let stream = |bytes| CopiedStream {
+                    at: at.clone(),
+                    pieces,
+                    bytes,
+                };
+                Self {
+                    stdout: stream(stdout),
+                    stderr: stream(stderr),
+                }
+            }
+        }
+    }
 }
 
 /// How far one stream was copied.
@@ -303,6 +344,20 @@ mod tests {
 
     fn container(text: &str) -> ContainerId {
         text.parse().expect("valid")
+    }
+
+    #[test]
+    fn what_an_earlier_build_has_copied_is_not_copied_again() {
+        let noted = r#"{"at": "2026-01-01T00:00:02Z", "pieces": 1, "stdout": 7, "stderr": 3}"#;
+        let copied: Copied = serde_json::from_str(noted).expect("read");
+        let (stdout, stderr) = (&copied.stdout, &copied.stderr);
+        assert_eq!((stdout.bytes, stderr.bytes), (7, 3));
+        assert_eq!((&stdout.at, stderr.pieces), (&stderr.at, 1));
+        let again = serde_json::to_string(&copied).expect("written");
+        assert_eq!(
+            serde_json::from_str::<Copied>(&again).expect("read"),
+            copied
+        );
     }
 
     #[test]

@@ -35,6 +35,9 @@ use crate::state::{freed_at, held_by_quota, problem_of};
 /// that sync every write, too.
 const RELEASE_MS: u64 = 20;
 
+/// What a decision may take that is made again, in seconds: the machine may be slower, or busy.
+const UNHURRIED_S: f64 = 3_600.0;
+
 /// The optimizer, with what it may spend on one decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimizer {
@@ -156,7 +159,7 @@ impl Decider for Optimizer {
         self.within(budget).decide(state, now)
     }
 
-    /// An earlier build may have decided where this one sees no reason to.
+    /// With time enough: what time had stopped is checked, and not made again ([`recheck`]).
     fn decide_again(
         &self,
         state: &ClusterState,
@@ -164,7 +167,11 @@ impl Decider for Optimizer {
         budget: Option<RecordedBudget>,
     ) -> Decision {
         match is_placed(state) {
-            true => self.within(budget).propose(state, now),
+            true => {
+                let own = self.within(budget);
+                let seconds = own.seconds.map(|_| UNHURRIED_S);
+                Self { seconds, ..own }.propose(state, now)
+            }
             false => Decision::default(),
         }
     }

@@ -179,7 +179,7 @@ impl History {
     }
 }
 
-/// Among so many at the end of a log is an event that this build reads.
+/// So many events at the end of a log are read for the last one that this build knows.
 const LAST_EVENTS: u64 = 100;
 
 /// The sequence and the time up to which the log counts.
@@ -213,14 +213,25 @@ pub async fn bounds(
 
 /// The time of the last event.
 async fn last(context: &Context, log: &LogFileArg) -> anyhow::Result<Timestamp> {
-    let mut last = Timestamp::default();
     let history = History::open_whole(context, log).await?;
     let from = match &history {
-        History::Cluster(log) => log.head().await?.0.saturating_sub(LAST_EVENTS),
+        History::Cluster(log) => log.head().await?.0.saturating_sub(LAST_EVENTS).max(1),
         History::File { .. } => 1,
     };
-    let read = history.read(from.max(1), None, |recorded| {
-        last = recorded.stored_at;
+    match last_from(history, from).await? {
+        None if from > 1 => {
+            let history = History::open_whole(context, log).await?;
+            Ok(last_from(history, 1).await?.unwrap_or_default())
+        }
+        last => Ok(last.unwrap_or_default()),
+    }
+}
+
+/// The time of the last event from this one on.
+async fn last_from(history: History, from: u64) -> anyhow::Result<Option<Timestamp>> {
+    let mut last = None;
+    let read = history.read(from, None, |recorded| {
+        last = Some(recorded.stored_at);
         Ok(())
     });
     read.await?;

@@ -71,7 +71,8 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     while let Some(followed) = events.recv().await {
         match followed {
             Followed::Event(recorded) => {
-                if who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
+                let is_late = since.is_none_or(|since| recorded.stored_at >= since);
+                if is_late && who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
                     event(&recorded, &identity, output)?;
                 }
             }
@@ -84,7 +85,7 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     bail!("the log can no longer be followed; is the broker's disk an older one?")
 }
 
-/// The first event at `since` or later: the broker's time does not go back with the sequence.
+/// The first event at `since` or later. Where the brokers' clock has stepped back it may be a later one.
 async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Result<Sequence> {
     let (mut low, mut high) = (1, head.0 + 1);
     while low < high {

@@ -55,7 +55,6 @@ fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
     );
 }
 
-/// The place is looked for, not read to.
 #[test]
 fn a_tail_begins_at_a_time() {
     let mut cluster = Cluster::up(1, NODE);

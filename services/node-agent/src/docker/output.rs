@@ -196,10 +196,9 @@ impl Stream {
     /// The engine tells from the beginning: what was copied is passed over.
     fn begin_again(&mut self) {
         self.last.clear();
-        self.known = Known {
-            noted: (self.copied.pieces > 0).then(|| self.copied.clone()),
-            ..Known::default()
-        };
+        // Bytes behind a predecessor's note that the engine has not told yet are known still.
+        self.known.noted = (self.copied.pieces > 0).then(|| self.copied.clone());
+        self.known.again = 0;
     }
 
     /// Copies a piece; whether it is new.

@@ -251,7 +251,7 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
         wait("it is copied", &|| ends_with(&format!("{number}-014")));
     }
     let marks = config.layout().node().join("marks");
-    wait("it is noted", &|| is_noted(&marks, "\"stdout\":60000"));
+    wait("it is noted", &|| is_noted(&marks, "\"bytes\":60000"));
     agent.stop().expect("left in order");
     burst(4);
     // Far more than the engine keeps is printed by now.

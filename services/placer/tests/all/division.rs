@@ -1,5 +1,6 @@
-//! How slots of one type are divided among the jobs that want them: who chooses first, and what stays.
-//! Workers demand one processor; so do servers, whose slots are the same.
+//! How slots of one type are divided among the jobs that want them: who chooses first, what stays, what
+//! is refused; and what is tried again. Workers demand one processor; so do servers, whose slots are the
+//! same.
 
 use dormouse_messages::events::*;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
@@ -51,6 +52,12 @@ fn with_server(spec: JobSpec) -> JobSpec {
 
 /// The jobs are to have so many containers, on these slots; what the placer says.
 fn divides(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, u32)]) -> Event {
+    allocates(given, jobs, slots);
+    let (events, _) = given.decided();
+    events.into_iter().next().expect("it decides")
+}
+
+fn allocates(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, u32)]) {
     let epoch = Epoch(given.state.allocation.epoch.0 + 1);
     let allocated = |(id, containers): &(&str, u32)| JobAllocation {
         job: job(id),
@@ -78,8 +85,6 @@ fn divides(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, u32)]) -> Ev
         outcome: Outcome::default(),
         basis: None,
     });
-    let (events, _) = given.decided();
-    events.into_iter().next().expect("it decides")
 }
 
 /// What comes of a job: incarnations, ranks and nodes.
@@ -145,7 +150,7 @@ fn a_gang_that_is_placed_anew_keeps_its_chiefs_node() {
 
 /// The allocation knew a larger node.
 #[test]
-fn a_node_that_has_become_smaller_is_refused() {
+fn a_placement_on_a_node_that_has_become_smaller_is_refused() {
     let mut given = nodes(1);
     given.released(gang("t/a"));
     let joined = NodeJoined {
@@ -280,7 +285,7 @@ fn training_grows_where_it_is_before_a_newcomer_chooses() {
     assert_eq!(came(&decided, "t/z").len(), 1);
 }
 
-/// Its servers are where they were: what others' do does not count.
+/// It keeps its life while its own servers stay where they are.
 #[test]
 fn a_job_is_resized_in_place_beside_one_whose_roles_are_new() {
     let mut given = nodes(4);
@@ -293,16 +298,16 @@ fn a_job_is_resized_in_place_beside_one_whose_roles_are_new() {
     );
     assert_eq!(came(&decided, "t/a"), [(1, 2, "n1")]);
     assert_eq!(went(&decided, "t/a"), [0; 0]);
-    // A server that has to go elsewhere is not: the job is placed whole.
+    // Where its server has to go elsewhere, all of it is placed anew.
     let mut given = nodes(2);
     given.runs(with_server(in_place("t/a")), &["n0", "n1"]);
     let decided = divides(&mut given, &[("t/a", 2)], &[("n0", 2), ("n1", 0)]);
     assert_eq!(came(&decided, "t/a"), [(2, 0, "n0"), (2, 1, "n0")]);
 }
 
-/// A slot that somebody else has taken is none: the server stays where it is, and is no other one.
+/// A worker comes to a node whose last slot another job has taken: the server stays where it is.
 #[test]
-fn a_server_whose_worker_goes_where_nothing_is_left_stays() {
+fn a_server_does_not_follow_a_worker_where_no_slot_is_left() {
     let mut given = nodes(3);
     given.runs(with_server(in_place("t/a")), &["n0", "n0"]);
     given.released(gang("t/b"));
@@ -314,6 +319,8 @@ fn a_server_whose_worker_goes_where_nothing_is_left_stays() {
     let [(1, 2, _)] = came(&decided, "t/a")[..] else {
         panic!("{decided:?}");
     };
+    assert_eq!(went(&decided, "t/a"), [0; 0]);
+    assert_eq!(came(&decided, "t/b").len(), 1);
 }
 
 /// The allocation lists the nodes that change.
@@ -340,13 +347,17 @@ fn what_stays_keeps_its_slots() {
 fn slots_of_a_node_that_is_drained_meanwhile_are_none() {
     let mut given = nodes(2);
     given.released(gang("t/a"));
+    allocates(&mut given, &[("t/a", 1)], &[("n1", 1)]);
     given.push(NodeDrained {
         node: node("n1"),
         reason: None,
         deadline_s: None,
     });
-    let decided = divides(&mut given, &[("t/a", 1)], &[("n1", 1)]);
-    assert!(matches!(decided, Event::PlacementRefused(_)), "{decided:?}");
+    let (events, _) = given.decided();
+    assert!(
+        matches!(events[..], [Event::PlacementRefused(_)]),
+        "{events:?}"
+    );
 }
 
 /// A chief's place is held before the other ranks of those that were placed first.

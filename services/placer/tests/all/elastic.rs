@@ -75,14 +75,14 @@ impl Given {
     }
 }
 
-pub fn created(event: &PlacementDecided) -> Vec<(u32, u32, &str)> {
+fn created(event: &PlacementDecided) -> Vec<(u32, u32, &str)> {
     let create = event.create.iter();
     create
         .map(|it| (it.incarnation.0, it.rank.0, it.node.as_str()))
         .collect()
 }
 
-pub fn removed(event: &PlacementDecided) -> Vec<u32> {
+fn removed(event: &PlacementDecided) -> Vec<u32> {
     event.remove.iter().map(|it| it.rank.0).collect()
 }
 

@@ -7,8 +7,8 @@ use crate::common::chatty::{Chatty, TIMES, numbers_of};
 use crate::common::toy::{self, Toy, run, without_lease};
 use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained, everything};
-use dormouse_messages::Sequence;
 use dormouse_messages::events::Writer;
+use dormouse_messages::{Event, Sequence};
 use dormouse_runtime::{Followed, Log, ServiceOptions};
 
 /// Drained nodes; each of three writers answers each of them with [`TIMES`] events.
@@ -77,21 +77,25 @@ const BETWEEN_KILLS: Duration = Duration::from_secs(40);
 const DEAD: Duration = Duration::from_secs(8);
 
 /// Reads the log as it grows until each writer has answered all of `drains`: each in its order, without a
-/// gap and without a double. The longest time without an event.
-async fn watch(log: Log, drains: u64) -> Duration {
+/// gap and without a double, the operator too. The number of events, and the longest time without one.
+async fn watch(log: Log, drains: u64) -> (u64, Duration) {
     let mut events = log.follow(Sequence(1));
-    let mut next = [0; 3];
-    let mut last = Instant::now();
-    let mut longest = Duration::ZERO;
-    while next.iter().any(|next| *next < drains * TIMES) {
-        let followed = events.recv().await.expect("the log is not another one");
-        assert!(
-            !matches!(followed, Followed::Flagged { .. }),
-            "{followed:?}"
-        );
+    let (mut count, mut drained, mut next) = (0, 0, [0; 3]);
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    while drained < drains || next.iter().any(|next| *next < drains * TIMES) {
+        let recorded = match events.recv().await.expect("the log is not another one") {
+            Followed::Event(recorded) => recorded,
+            Followed::CaughtUp(_) => continue,
+            flagged @ Followed::Flagged { .. } => panic!("{flagged:?}"),
+        };
+        count += 1;
         longest = longest.max(last.elapsed());
         last = Instant::now();
-        let followed = [followed];
+        if let Some(Event::NodeDrained(event)) = recorded.event() {
+            assert_eq!(event.node.as_str(), format!("n{drained}"));
+            drained += 1;
+        }
+        let followed = [Followed::Event(recorded)];
         for (writer, next) in WRITERS.iter().zip(&mut next) {
             for number in numbers_of(&followed, *writer) {
                 assert_eq!(number, *next, "{writer}");
@@ -99,7 +103,7 @@ async fn watch(log: Log, drains: u64) -> Duration {
             }
         }
     }
-    longest
+    (count, longest)
 }
 
 /// Four writers, three of them with two copies that both decide, at 200 events a second: half of the time
@@ -141,6 +145,7 @@ async fn a_log_carries_its_writers_for_long() {
     tokio::time::sleep(Duration::from_secs(30 * minutes)).await;
     let mut kills = 0;
     while !drained.is_finished() {
+        assert!(!watched.is_finished(), "the log is not in order");
         let followers = trio.followers_of_the_log(&log).await;
         let leader = (0..3).find(|it| !followers.contains(it)).expect("a leader");
         trio.kill(leader);
@@ -150,11 +155,14 @@ async fn a_log_carries_its_writers_for_long() {
         tokio::time::sleep(BETWEEN_KILLS).await;
     }
     drained.await.expect("stored");
-    let longest = tokio::time::timeout(6 * PATIENCE, watched).await;
-    let longest = longest.expect("answered in time").expect("in order");
-    let events = drains * (1 + 3 * TIMES);
+    let seen = tokio::time::timeout(6 * PATIENCE, watched).await;
+    let (count, longest) = seen.expect("answered in time").expect("in order");
+    // Whoever doubles something does so by now.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(log.head().await.expect("a head"), Sequence(count));
+    assert_eq!(count, drains * (1 + 3 * TIMES));
     eprintln!(
-        "{events} events in {:?}, {kills} leaders killed; at most {longest:?} without an event",
+        "{count} events in {:?}, {kills} leaders killed; at most {longest:?} without an event",
         begun.elapsed()
     );
     for service in services {
