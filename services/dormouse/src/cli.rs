@@ -471,7 +471,7 @@ pub struct FileArg {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Command, CommandFactory as _};
+    use clap::{Command, CommandFactory as _, Parser as _};
 
     use super::Cli;
 
@@ -481,6 +481,20 @@ mod tests {
             let words = format!("{words} {}", below.get_name());
             look(&words, below);
             each(below, &words, look);
+        }
+    }
+
+    #[test]
+    fn a_weight_that_is_none_says_what_one_is() {
+        for words in [
+            "job revise ads/lr --weight -1",
+            "tenant set ads --weight 0",
+            "tenant set ads --max-job-weight many",
+        ] {
+            let words = ["dormouse"].into_iter().chain(words.split(' '));
+            let refused = Cli::try_parse_from(words).expect_err("refused").to_string();
+            let what = "a weight is a whole number from 1 to 1000000";
+            assert!(refused.contains(what), "{refused}");
         }
     }
 

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use dormouse_admission::plan::Planned;
 use dormouse_messages::{JobId, NodeId};
 
+use super::tenants::weight;
 use super::{Limit, LogFileArg, Since, WaitArgs, WatchArg, WhichArgs};
 use crate::commands::documents::Set;
 
@@ -237,7 +238,7 @@ pub struct ReviseArgs {
     #[command(flatten)]
     pub which: WhichArgs,
     /// Weight of its fair share.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = weight)]
     pub weight: Option<u32>,
     /// Fewest and most containers.
     #[arg(long, value_name = "MIN..MAX", value_parser = bounds)]

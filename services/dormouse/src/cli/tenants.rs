@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
+use dormouse_messages::policy::MAX_WEIGHT;
 
 use super::accounts::{TenantCreateArgs, UserCommand};
 use super::list::WatchArg;
@@ -61,19 +62,26 @@ pub struct TenantChangeArgs {
     pub ahead: bool,
 }
 
+/// A weight of a job or a tenant.
+pub(super) fn weight(text: &str) -> Result<u32, String> {
+    let weight = text.parse().ok();
+    let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
+    weight.ok_or_else(|| format!("a weight is a whole number from 1 to {MAX_WEIGHT}"))
+}
+
 /// What is said of a tenant.
 #[derive(Debug, Clone, Args)]
 pub struct TenantSetArgs {
     /// Its name.
     pub name: TenantId,
     /// Its weight beside the other tenants.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = weight)]
     pub weight: Option<u32>,
     /// The most it may have at one time, such as cpu=20,memory=64Gi; what is not named stays, cpu=none lifts one bound, none all.
     #[arg(long, value_name = "AMOUNTS")]
     pub quota: Option<String>,
     /// The largest weight that a job of it may ask for.
-    #[arg(long, value_name = "WEIGHT")]
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, value_parser = weight)]
     pub max_job_weight: Option<u32>,
     /// The priority in its queue of jobs that ask for none.
     #[arg(long, allow_negative_numbers = true)]

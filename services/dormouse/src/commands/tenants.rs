@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::bail;
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
-use dormouse_messages::policy::{MAX_PRIORITY, MAX_WEIGHT};
+use dormouse_messages::policy::MAX_PRIORITY;
 use dormouse_messages::quantity::lacks_unit;
 use dormouse_messages::{Event, Quota, Resource};
 use dormouse_projections::queries::{
@@ -129,14 +129,6 @@ fn configured(
     let max_job_weight = args
         .max_job_weight
         .or(before.and_then(|row| row.max_job_weight));
-    for (flag, value) in [
-        ("--weight", Some(weight)),
-        ("--max-job-weight", max_job_weight),
-    ] {
-        if value.is_some_and(|value| !(1..=MAX_WEIGHT).contains(&value)) {
-            bail!("{flag} must lie between 1 and {MAX_WEIGHT}");
-        }
-    }
     let quota = match args.quota.as_deref() {
         None => before.map(|row| row.quota.clone()).unwrap_or_default(),
         Some("none") => Quota::new(),
@@ -245,8 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_numbers_are_refused() {
-        assert!(configured(&args(None, Some(0)), None).is_err());
+    fn bad_quotas_are_refused() {
         for quota in ["", "cpu=1,cpu=2", "cpu"] {
             assert!(
                 configured(&args(Some(quota), None), None).is_err(),
