@@ -22,7 +22,7 @@ use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep};
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, plain};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
-use dormouse_runtime::{BrokerConfig, LocalBroker, LocalNodes, Log, Settings};
+use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, Settings};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -330,6 +330,10 @@ fn machine(nodes: u32) -> Amounts {
 /// When a part does not start, or ends.
 pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
     let former::Resolved { args, flags, said } = former::resolve(&context.data, args)?;
+    if args.metrics.is_some() && LocalBroker::runs_in(&context.broker_dir()) {
+        // Its metrics have the address, too: that would be said first, and helps nobody.
+        return Err(BrokerError::InUse(context.broker_dir()).into());
+    }
     let _telemetry = serve::telemetry("dormouse", args.metrics)?;
     if let Some(said) = said {
         print::aside(said);

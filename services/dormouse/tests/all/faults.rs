@@ -100,6 +100,14 @@ fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
             .expect("text")
             .contains("is in use")
     );
+    // Of one folder that is what is said, whatever else is taken.
+    let metrics = format!("127.0.0.1:{port}");
+    let again = cluster.run(&["up", "--metrics", &metrics]).error();
+    let message = again["message"].as_str().expect("text");
+    assert!(
+        message.contains("is in use by another dormouse"),
+        "{message}"
+    );
     cluster.submit(&count_job("a", 5, (1, 1), &[])).ok();
     cluster.wait_completed("ads/a");
 }
