@@ -119,7 +119,12 @@ pub async fn run(
                 let there: Vec<&Node> = there.map(|(_, node)| node).collect();
                 let waits = never_fits(&there, &it.spec);
                 let waits = waits.map_or_else(String::new, |why| format!("; {why}"));
-                (format!("{} would be admitted{values}{waits}", it.job), spec)
+                let line = format!("{} would be admitted{values}{waits}", it.job);
+                if !waits.is_empty() && matches!(output, Output::Json | Output::Yaml) {
+                    // What is printed is a document, which can be submitted.
+                    print::aside(&line);
+                }
+                (line, spec)
             }
             Some(Event::JobRefused(it)) => {
                 code = ERROR;

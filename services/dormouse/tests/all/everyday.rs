@@ -187,10 +187,14 @@ fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) 
         "{swept:?}"
     );
     let large = dry("containers={min: 100, max: 100}");
-    assert!(
-        large.out.contains("it would wait until nodes are added"),
-        "{large:?}"
-    );
+    let waits = "it would wait until nodes are added";
+    assert!(large.out.contains(waits), "{large:?}");
+    // Beside a document, which can be submitted as it is.
+    let change = "containers={min: 100, max: 100}";
+    let document = ["submit", again, "--dry-run", "--name", "d", "--set", change];
+    let document = cluster.run(&document).ok();
+    assert_eq!(document.json()["containers"]["min"], 100);
+    assert!(document.err.contains(waits), "{document:?}");
 }
 
 /// Two jobs of one command, of which one fails.
