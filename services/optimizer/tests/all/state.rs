@@ -17,6 +17,15 @@ fn folded(log: &str) -> ClusterState {
     state
 }
 
+/// The released job `ads/a` gets one container, which starts on n0.
+fn begins(history: &mut History) {
+    history.allocate(1, &[("ads/a", 0, 1)], &[]);
+    history.place(1, "ads/a", 1, &[("n0", 1)]);
+    history.request_start(1, "ads/a", 1, 1);
+    history.container_started("ads/a", 1, 0, "n0");
+    history.started(1, "ads/a", 1, 1);
+}
+
 /// A job is cancelled while it is being moved from n0 to n1: the placer keeps its places on n1 for
 /// it until it has ended, so an allocation that used them would be refused, decided again, and
 /// refused again, for ever.
@@ -59,11 +68,7 @@ fn a_notebooks_server_stays_where_it_is() {
             event.spec.kind = kind;
         }
         history.release("ads/a");
-        history.allocate(1, &[("ads/a", 0, 1)], &[]);
-        history.place(1, "ads/a", 1, &[("n0", 1)]);
-        history.request_start(1, "ads/a", 1, 1);
-        history.container_started("ads/a", 1, 0, "n0");
-        history.started(1, "ads/a", 1, 1);
+        begins(&mut history);
         let state = history.fold::<ClusterState>();
         let problem = problem_of(&state, history.now(), Budget::default());
         let in_place = problem.jobs[0].in_place.clone();
@@ -105,8 +110,8 @@ fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
     assert_eq!(solution.jobs[0].containers, 4);
 }
 
-/// An earlier build decided anew when a job had started that cannot be changed while it runs: what it
-/// decided is made again, though nothing asks for it.
+/// An earlier build decided again when a job had started that cannot be changed while it runs. That
+/// decision is made again, though this build would not have decided then.
 #[test]
 fn what_nothing_asks_for_any_more_is_made_again() {
     let mut history = History::default();
@@ -116,11 +121,7 @@ fn what_nothing_asks_for_any_more_is_made_again() {
         event.spec.checkpoint.mode = CheckpointMode::None;
     }
     history.release("ads/a");
-    history.allocate(1, &[("ads/a", 0, 1)], &[]);
-    history.place(1, "ads/a", 1, &[("n0", 1)]);
-    history.request_start(1, "ads/a", 1, 1);
-    history.container_started("ads/a", 1, 0, "n0");
-    history.started(1, "ads/a", 1, 1);
+    begins(&mut history);
     let (state, now) = (history.fold::<ClusterState>(), history.now());
     let optimizer = Optimizer::default();
     assert_eq!(optimizer.decide(&state, now).proposals, []);

@@ -1,13 +1,9 @@
 //! Partitions that are resized in place: who stays, goes and comes.
 
-use dormouse_messages::events::{
-    AllocationDecided, JobAdmitted, JobAllocation, JobReleased, NodeLabelled, Outcome,
-    PlacementDecided, Shape, Slot,
-};
-use dormouse_messages::service::Resize;
-
+use dormouse_messages::events::{NodeLabelled, PlacementDecided};
 use dormouse_messages::job::{Containers, JobSpec};
-use dormouse_messages::{Decider, Epoch, Event};
+use dormouse_messages::service::Resize;
+use dormouse_messages::{Decider, Event};
 use dormouse_placer::Placer;
 
 use crate::given::{Given, at, job, node, spec};
@@ -36,34 +32,7 @@ impl Given {
         jobs: &[(&str, u32)],
         slots: &[(&str, u32)],
     ) -> PlacementDecided {
-        let allocated = |(id, containers): &(&str, u32)| JobAllocation {
-            job: job(id),
-            containers: *containers,
-            previous: 0,
-            new: false,
-            share: 0.0,
-            fair_share: 0.0,
-            made_for: None,
-        };
-        self.push(AllocationDecided {
-            epoch: Epoch(epoch),
-            jobs: jobs.iter().map(allocated).collect(),
-            shapes: vec![Shape {
-                shape: 0,
-                demand: "cpu=2".parse().expect("amounts"),
-                needs: Default::default(),
-            }],
-            slots: slots
-                .iter()
-                .map(|(on, containers)| Slot {
-                    node: node(on),
-                    shape: 0,
-                    containers: *containers,
-                })
-                .collect(),
-            outcome: Outcome::default(),
-            basis: None,
-        });
+        self.allocated(epoch, "cpu=2", jobs, slots);
         let decision = Placer.decide(&self.state, at(self.seconds));
         match decision.proposals.into_iter().next().map(|it| it.event) {
             Some(Event::PlacementDecided(event)) => {
@@ -115,19 +84,7 @@ fn what_stands_where_nobody_else_may_be_stays_there() {
         labels: Default::default(),
         taints: [("old".to_owned(), true)].into(),
     });
-    given.push(JobAdmitted {
-        job: job("t/b"),
-        spec: spec(&job("t/b")),
-        ingress_sequence: given.events,
-        by: None,
-        basis: None,
-    });
-    given.push(JobReleased {
-        job: job("t/b"),
-        turn: None,
-        passed_over: Vec::new(),
-        basis: None,
-    });
+    given.released(spec(&job("t/b")));
     let placed = given.divides(1, &[("t/a", 2), ("t/b", 1)], &[("n0", 2), ("n1", 1)]);
     assert_eq!(created(&placed), [(1, 0, "n0")], "of t/b");
     assert_eq!(removed(&placed), [1]);

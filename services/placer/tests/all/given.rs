@@ -221,6 +221,42 @@ impl Given {
         });
     }
 
+    /// An allocation: so many containers of each of these jobs, all of this demand, on these slots.
+    pub fn allocated(
+        &mut self,
+        epoch: u64,
+        demand: &str,
+        jobs: &[(&str, u32)],
+        slots: &[(&str, u32)],
+    ) {
+        let allocated = |(id, containers): &(&str, u32)| JobAllocation {
+            job: job(id),
+            containers: *containers,
+            previous: 0,
+            new: false,
+            share: 0.0,
+            fair_share: 0.0,
+            made_for: None,
+        };
+        let slot = |(on, containers): &(&str, u32)| Slot {
+            node: node(on),
+            shape: 0,
+            containers: *containers,
+        };
+        self.push(AllocationDecided {
+            epoch: Epoch(epoch),
+            jobs: jobs.iter().map(allocated).collect(),
+            shapes: vec![Shape {
+                shape: 0,
+                demand: demand.parse().expect("amounts"),
+                needs: Default::default(),
+            }],
+            slots: slots.iter().map(slot).collect(),
+            outcome: Outcome::default(),
+            basis: None,
+        });
+    }
+
     /// Its life fails to start, for a reason of the node's.
     pub fn faults(&mut self, id: &str, on: &str, incarnation: u32, fault: NodeFault) {
         let incarnation = Incarnation(incarnation);

@@ -1,14 +1,12 @@
 //! Gangs of one demand that share slots: packed on few nodes, near ones where there must be several; and
 //! the baseline, each container by itself on the node with the most slots.
 
-use dormouse_messages::events::{
-    AllocationDecided, ClusterConfigured, JobAllocation, Outcome, Shape, Slot,
-};
+use dormouse_messages::Event;
+use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::job::{Containers, JobSpec};
 use dormouse_messages::policy::{Placement, Policy};
-use dormouse_messages::{Epoch, Event};
 
-use crate::given::{Given, job, node, spec};
+use crate::given::{Given, job, spec};
 
 /// Nodes with room for two containers each, in racks and zones.
 fn racks(labels: &[(&str, &str, &str)]) -> Given {
@@ -27,32 +25,8 @@ fn nodes_of_gangs(mut given: Given, size: u32, on: &[&str]) -> [Vec<String>; 2] 
             ..spec(&job(id))
         });
     }
-    let listed = |id: &str| JobAllocation {
-        job: job(id),
-        containers: size,
-        previous: 0,
-        new: true,
-        share: 0.0,
-        fair_share: 0.0,
-        made_for: None,
-    };
-    let slot = |on: &&str| Slot {
-        node: node(on),
-        shape: 0,
-        containers: 2,
-    };
-    given.push(AllocationDecided {
-        epoch: Epoch(1),
-        jobs: vec![listed("t/a"), listed("t/b")],
-        shapes: vec![Shape {
-            shape: 0,
-            demand: "cpu=2".parse().expect("amounts"),
-            needs: Default::default(),
-        }],
-        slots: on.iter().map(slot).collect(),
-        outcome: Outcome::default(),
-        basis: None,
-    });
+    let slots: Vec<(&str, u32)> = on.iter().map(|on| (*on, 2)).collect();
+    given.allocated(1, "cpu=2", &[("t/a", size), ("t/b", size)], &slots);
     let (events, _) = given.decided();
     let [Event::PlacementDecided(placed)] = events.as_slice() else {
         panic!("{events:?}");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::chatty::{Chatty, TIMES, numbers_of};
-use crate::common::toy::{self, Toy, run, without_lease};
+use crate::common::toy::{self, Running, Toy, run, without_lease};
 use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained, everything};
 use dormouse_messages::events::Writer;
@@ -22,6 +22,22 @@ async fn drain(log: &Log) {
     for number in 0..NODES {
         operator.append(drained(number), &[]).await.expect("stored");
     }
+}
+
+/// Two copies of each writer that answers, at different brokers; both decide.
+async fn two_copies_each(trio: &Trio) -> Vec<Running> {
+    let mut services = Vec::new();
+    for server in [1, 2] {
+        let log = trio.log(server).await;
+        let options = || ServiceOptions {
+            own_thread: true,
+            ..without_lease()
+        };
+        services.push(run(Chatty::<0>, &log, options()));
+        services.push(run(Chatty::<1>, &log, options()));
+        services.push(run(Chatty::<2>, &log, options()));
+    }
+    services
 }
 
 async fn until_answered(log: &Log) {
@@ -50,17 +66,7 @@ async fn until_answered(log: &Log) {
 async fn writers_with_two_copies_each_never_stop_the_log() {
     let trio = Trio::start().await;
     let log = trio.log(0).await;
-    let mut services = Vec::new();
-    for server in [1, 2] {
-        let log = trio.log(server).await;
-        let options = || ServiceOptions {
-            own_thread: true,
-            ..without_lease()
-        };
-        services.push(run(Chatty::<0>, &log, options()));
-        services.push(run(Chatty::<1>, &log, options()));
-        services.push(run(Chatty::<2>, &log, options()));
-    }
+    let services = two_copies_each(&trio).await;
     drain(&log).await;
     until_answered(&log).await;
     for service in services {
@@ -116,17 +122,7 @@ async fn a_log_carries_its_writers_for_long() {
     let drains = minutes * 60 * DRAINS_A_SECOND;
     let mut trio = Trio::start().await;
     let log = trio.log(0).await;
-    let mut services = Vec::new();
-    for server in [1, 2] {
-        let log = trio.log(server).await;
-        let options = || ServiceOptions {
-            own_thread: true,
-            ..without_lease()
-        };
-        services.push(run(Chatty::<0>, &log, options()));
-        services.push(run(Chatty::<1>, &log, options()));
-        services.push(run(Chatty::<2>, &log, options()));
-    }
+    let services = two_copies_each(&trio).await;
     let begun = Instant::now();
     let watched = tokio::spawn(watch(trio.log(1).await, drains));
     let mut operator = log.appender(Writer::Operator, None);
