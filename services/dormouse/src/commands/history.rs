@@ -330,7 +330,11 @@ pub async fn read_log(
     read_log_while(log, from, to, going_on).await
 }
 
-async fn read_log_while(
+/// The same, for as long as `each` goes on.
+///
+/// # Errors
+/// When the log cannot be read, or `each` fails.
+pub async fn read_log_while(
     log: &Log,
     from: u64,
     to: Option<u64>,

@@ -1,14 +1,14 @@
 //! `log tail|export|import`.
 
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::bail;
 use dormouse_messages::{Recorded, Sequence, Timestamp, plain};
 use dormouse_replay::{LogReader, LogWriter};
 use dormouse_runtime::{Followed, Log};
 
-use super::history::{History, bounds};
+use super::history::{History, bounds, read_log_while};
 use crate::cli::{At, LogFileArg, Output, OutputArg};
 use crate::context::Context;
 use crate::describe::described;
@@ -91,30 +91,18 @@ async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Res
     while low < high {
         let middle = low + (high - low) / 2;
         // What is flagged has no time: the next one that has tells.
-        let next = first_event(log, Sequence(middle), Sequence(high - 1)).await?;
-        match next.filter(|next| next.stored_at < since) {
-            Some(earlier) => low = earlier.sequence.0 + 1,
+        let mut next = None;
+        let read = read_log_while(log, middle, Some(high - 1), |recorded| {
+            next = Some((recorded.sequence.0, recorded.stored_at));
+            Ok(ControlFlow::Break(()))
+        });
+        read.await?;
+        match next.filter(|(_, stored_at)| *stored_at < since) {
+            Some((earlier, _)) => low = earlier + 1,
             None => high = middle,
         }
     }
     Ok(Sequence(low))
-}
-
-/// The first event of a part of the log.
-async fn first_event(
-    log: &Log,
-    from: Sequence,
-    to: Sequence,
-) -> anyhow::Result<Option<Arc<Recorded>>> {
-    let mut events = log.read(from, to).await?;
-    while let Some(followed) = events.recv().await {
-        match followed {
-            Followed::Event(recorded) => return Ok(Some(recorded)),
-            Followed::Flagged { .. } => {}
-            Followed::CaughtUp(_) => return Ok(None),
-        }
-    }
-    bail!("the log can no longer be read")
 }
 
 /// `log export`.
