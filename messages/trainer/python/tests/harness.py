@@ -1,5 +1,6 @@
 """What the tests share: a job's environment in a folder, programs as processes, seeds that are printed."""
 
+import contextlib
 import json
 import os
 import random
@@ -63,10 +64,16 @@ def start(argv, env, **more):
         argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **more
     )
     # Also while a test reads what it prints.
-    process.watchdog = threading.Timer(LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))
+    process.watchdog = threading.Timer(LIMIT_S, end_group, [process])
     process.watchdog.daemon = True
     process.watchdog.start()
     return process
+
+
+def end_group(process):
+    """Kills what is left of a program and of all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def finish(process, code=0):

@@ -1,5 +1,6 @@
 """Signals at every moment of a program's life, one and two at once, with and without workers that load data."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -13,6 +14,17 @@ import pytest
 from dormouse_trainer.checkpoints import read
 
 TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
+
+
+@contextlib.contextmanager
+def signals_kept():
+    """Whatever is done with them in it, they are afterwards as they were."""
+    kept = {number: signal.getsignal(number) for number in (TERM, USR1)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def steps_saved(folder):
@@ -59,18 +71,55 @@ def test_four_workers_survive_a_signal_to_the_whole_group(tmp_path, phase, done,
     assert steps_saved(tmp_path) == done
 
 
-def test_a_forked_worker_can_be_ended_by_its_pool(tmp_path):
-    """Without `ignore_signals` a child has the signals as they were before the run."""
-    run = dormouse.Run(environ=harness.environment(tmp_path))
+def end_a_forked_worker():
+    """How a worker ends that a pool forks and then ends by SIGTERM."""
+    child = multiprocessing.get_context("fork").Process(target=signal.pause)
+    child.start()
     try:
-        child = multiprocessing.get_context("fork").Process(target=signal.pause)
-        child.start()
         child.terminate()
         child.join(harness.LIMIT_S)
-        assert child.exitcode == -TERM
-        assert not run.requests.stop
+        return child.exitcode
     finally:
-        run.requests.restore()
+        # What a worker ignores must not keep the tests from their end.
+        child.kill()
+        child.join()
+
+
+def test_a_forked_worker_can_be_ended_by_its_pool(tmp_path):
+    """Without `ignore_signals` a child has the signals as they were before the run."""
+    with signals_kept():
+        run = dormouse.Run(environ=harness.environment(tmp_path))
+        assert end_a_forked_worker() == -TERM
+        assert not run.requests.stop
+
+
+def test_a_forked_worker_has_the_signals_as_they_were_before_the_first_run(tmp_path):
+    """However many runs have taken them, one over the other."""
+    with signals_kept():
+        runs = [dormouse.Run(environ=harness.environment(tmp_path)) for _ in range(8)]
+        assert end_a_forked_worker() == -TERM
+        assert not any(run.requests.stop for run in runs)
+
+
+def test_a_run_that_has_lost_the_signals_does_not_set_them_in_a_forked_worker(tmp_path):
+    """Of an earlier run in a process that ignored them, and since gave them back by itself."""
+    with signals_kept():
+        with signals_kept():
+            signal.signal(TERM, signal.SIG_IGN)
+            earlier = [dormouse.Run(environ=harness.environment(tmp_path)) for _ in range(8)]
+        run = dormouse.Run(environ=harness.environment(tmp_path))
+        assert end_a_forked_worker() == -TERM
+        assert not any(each.requests.stop for each in [run, *earlier])
+
+
+def test_a_run_that_ends_under_a_later_one_leaves_it_the_signals(tmp_path):
+    with signals_kept():
+        before = signal.getsignal(TERM)
+        earlier, later = (dormouse.Run(environ=harness.environment(tmp_path)) for _ in range(2))
+        earlier.requests.restore()
+        assert signal.getsignal(TERM) == later.requests.handlers[TERM]
+        later.requests.restore()
+        assert signal.getsignal(TERM) == before
 
 
 def test_the_checkpoint_command_waits_for_the_save(tmp_path):

@@ -97,25 +97,43 @@ class Requests:
         """At the end of a job's process. Another member may be signalled later than the agreement was reached,
         and Python resets its handlers as it ends: a late SIGTERM would kill this process while the others wait
         for its good-bye."""
-        self._set(lambda number: signal.SIG_IGN)
+        if self._release():
+            for number in self.handlers:
+                signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:
         """Gives the signals back to whom they belonged."""
-        self._set(lambda number: self._former[number])
+        if self._release():
+            _give_back(self.handlers)
 
-    def _set(self, handler_of) -> None:
+    def _release(self) -> bool:
+        """Counts as installed no more; whether its signals can be set now."""
         if not self.installed or threading.current_thread() is not threading.main_thread():
-            return
-        for number in self.handlers:
-            handler = handler_of(number)
-            # None: it was installed by C code, and cannot be named.
-            if handler is not None:
-                signal.signal(number, handler)
+            return False
         self.installed = False
         _live.discard(self)
+        return True
+
+    def under(self, number):
+        """The handler that a signal had before; None if it was installed by C code, and cannot be named."""
+        return self._former[number]
 
 
 _live: "weakref.WeakSet[Requests]" = weakref.WeakSet()
+
+
+def _give_back(numbers) -> None:
+    """Gives signals to the handlers under those of requests that are over. A handler that was set since, by the
+    program or by a later run, stays: a run that has lost a signal has nothing to give back."""
+    for number in numbers:
+        present = handler = signal.getsignal(number)
+        while True:
+            owner = getattr(handler, "__self__", None)
+            if not isinstance(owner, Requests) or owner.installed:
+                break
+            handler = owner.under(number)
+        if handler is not None and handler is not present:
+            signal.signal(number, handler)
 
 
 # While a process forks, signals wait: one sent to the child before it has the former handlers would be lost.
@@ -123,8 +141,8 @@ _fork = threading.local()
 
 
 def _before_fork() -> None:
-    numbers = {number for requests in list(_live) for number in requests.handlers}
-    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    _fork.numbers = {number for requests in list(_live) for number in requests.handlers}
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _fork.numbers)
 
 
 def _in_parent() -> None:
@@ -133,7 +151,9 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     for requests in list(_live):
-        requests.restore()
+        requests.installed = False
+    _live.clear()
+    _give_back(_fork.numbers)
     signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
 
 
