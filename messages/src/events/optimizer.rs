@@ -181,10 +181,16 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Codes of jobs whose smallest partition the nodes would not hold if they were empty. A lack
-    /// of constraints' nodes that may pass (`constraints`) is not among them: such a job waits for
-    /// room as any other.
-    pub const HOPELESS: [&str; 3] = ["no_such_resource", "never_fits", "no_allowed_nodes"];
+    /// Codes of jobs whose smallest partition the nodes would not hold if they were empty, or that
+    /// is more than their tenant may have. A lack of constraints' nodes that may pass (`constraints`)
+    /// is not among them: such a job waits for room as any other.
+    pub const HOPELESS: [&str; 5] = [
+        "no_such_resource",
+        "never_fits",
+        "no_allowed_nodes",
+        "above_quota",
+        "above_max_containers",
+    ];
 
     /// Whether the job would wait on an empty cluster, too.
     #[must_use]

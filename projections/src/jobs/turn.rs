@@ -55,6 +55,9 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     if needs.first_short(&queues.total, 1).is_some() || !fits {
         return format!("the nodes that are up have no room for {needs} at all");
     }
+    if let Some(above) = queues.above(id) {
+        return above.waits(id.tenant());
+    }
     if let Some(reason) = over_quota(queues, id.tenant(), &needs) {
         return reason;
     }

@@ -293,7 +293,7 @@ fn tenants_with_their_shares_and_what_their_queues_wait_for() {
     assert_eq!(idle.reason, "nothing queued");
     assert_eq!((vision.queued_jobs, vision.weight), (2, 3));
     assert!(
-        vision.reason.contains("quota of cpu 1"),
+        vision.reason.contains("the quota of vision is 1"),
         "{}",
         vision.reason
     );

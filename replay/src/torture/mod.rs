@@ -12,18 +12,19 @@
 //! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
 //!    what really runs; nothing is placed on a node in quarantine; no job fails more often than it was
 //!    given a reason to; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
-//! 4. At the end: every submission is decided, every admitted job has ended and every quarantine is
-//!    over, every decision comes out again from its basis, and every fold cut anywhere goes on as if it
+//! 4. At the end: every submission is decided, every admitted job has ended (or waits for what its
+//!    tenant may have to be raised) and every quarantine is over, every decision comes out again from its basis, and every fold cut anywhere goes on as if it
 //!    was not.
 
 pub mod workload;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_admission::AdmissionState;
-use dormouse_messages::{Fold, Recorded};
+use dormouse_messages::{Fold, JobId, Recorded};
 use dormouse_projections::ReadModel;
-use dormouse_state::ClusterState;
+use dormouse_state::{ClusterState, Queues, Stand};
 use serde_json::json;
 
 use crate::engine::{Action, Engine, Faults, Plant, Rates};
@@ -254,7 +255,8 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     if let Some(ingress_sequence) = engine.audit().undecided().next() {
         return Err(format!("submission {ingress_sequence} was never decided"));
     }
-    if let Some(job) = engine.audit().open_jobs().next() {
+    let stuck = stuck(engine.audit().open_jobs().cloned().collect(), engine.log());
+    if let Some(job) = stuck.first() {
         return Err(format!("{job} never ended"));
     }
     if let Some(node) = engine.audit().quarantined().next() {
@@ -277,6 +279,31 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
         decisions: report.decisions,
         preemptions: engine.audit().preemptions(),
     })
+}
+
+/// The jobs that have not ended and wait for nothing that is stated: for no bound of the operator's
+/// that was set below what they need after they were admitted, and for no job that does.
+fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
+    if open.is_empty() {
+        return open;
+    }
+    let mut queues = Queues::default();
+    log.iter().for_each(|recorded| queues.evolve(recorded));
+    let mut waits: BTreeSet<JobId> = BTreeSet::new();
+    loop {
+        let is_stated = |id: &JobId| match queues.jobs.get(id).map(|job| &job.stand) {
+            Some(Stand::Held { unmet }) => unmet.iter().any(|other| waits.contains(other)),
+            Some(Stand::Released { hopeless, .. }) => *hopeless && queues.above(id).is_some(),
+            Some(Stand::Queued { .. }) => queues.above(id).is_some(),
+            Some(Stand::Doomed { .. }) | None => false,
+        };
+        let (stated, rest): (Vec<JobId>, Vec<JobId>) = open.into_iter().partition(is_stated);
+        if stated.is_empty() {
+            return rest;
+        }
+        waits.extend(stated);
+        open = rest;
+    }
 }
 
 /// A fold that is written down and read back somewhere ends as the fold of the whole log.

@@ -23,6 +23,17 @@ pub fn cluster(policy: Policy) -> Engine {
 }
 
 fn tenant(engine: &mut Engine, name: &str, weight: u32, quota: &str, max_job_weight: Option<u32>) {
+    tenant_at(engine, 0, name, weight, quota, max_job_weight);
+}
+
+fn tenant_at(
+    engine: &mut Engine,
+    second: u64,
+    name: &str,
+    weight: u32,
+    quota: &str,
+    max_job_weight: Option<u32>,
+) {
     let configured = TenantConfigured {
         tenant: name.parse().expect("a tenant"),
         weight,
@@ -30,7 +41,7 @@ fn tenant(engine: &mut Engine, name: &str, weight: u32, quota: &str, max_job_wei
         max_job_weight,
         priority: None,
     };
-    engine.at(at(0), Action::Operator(configured.into()));
+    engine.at(at(second), Action::Operator(configured.into()));
 }
 
 /// A job of one-CPU containers; `more` are further fields.
@@ -236,6 +247,49 @@ fn a_quota_of_nothing_is_no_missing_quota() {
     run(&mut engine, 300);
     assert_refused(&engine, "above_quota", &["needs 1 gpu", "is 0"]);
     assert!(when(&engine, "ads/cpu", "completed").is_some());
+}
+
+/// Admission would have refused both jobs under the quota that is set when they are released and queued.
+#[test]
+fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
+    let mut engine = cluster(Policy::default());
+    let one = |cpu: u32, name: &str| {
+        format!(
+            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
+        )
+    };
+    // Three CPUs are left on each node: `big` is released, and finds no node.
+    for name in ["left", "right"] {
+        send(&mut engine, 1, "lab", "submit", &one(5, name));
+        let job = format!("lab/{name}").parse().expect("a job");
+        engine.model(job, ModelJob::linear(1000.0));
+    }
+    send(&mut engine, 2, "ads", "submit", &one(6, "big"));
+    send(&mut engine, 3, "ads", "submit", &one(7, "queued"));
+    run(&mut engine, 10);
+    assert!(when(&engine, "ads/big", "released").is_some());
+    assert!(when(&engine, "ads/queued", "released").is_none());
+    tenant_at(&mut engine, 20, "ads", 1, "cpu=4", None);
+    send(&mut engine, 30, "ads", "submit", &one(3, "small"));
+    run(&mut engine, 600);
+    assert!(when(&engine, "ads/small", "completed").is_some());
+    let waiting = engine.log().iter().rev().find_map(|it| match it.event()? {
+        Event::AllocationKept(it) => Some(it.outcome.waiting.clone()),
+        Event::AllocationDecided(it) => Some(it.outcome.waiting.clone()),
+        _ => None,
+    });
+    let waiting = waiting.expect("a decision");
+    let big = waiting.iter().find(|it| it.job.as_str() == "ads/big");
+    let big = big.unwrap_or_else(|| panic!("it is not among {waiting:?}"));
+    assert_eq!(big.code, "above_quota");
+    for part in ["needs 6 cpu and the quota of ads is 4", "tenant set ads"] {
+        assert!(big.reason.contains(part), "{}", big.reason);
+    }
+    tenant_at(&mut engine, 700, "ads", 1, "cpu=8", None);
+    run(&mut engine, 4000);
+    for job in ["ads/big", "ads/queued"] {
+        assert!(when(&engine, job, "completed").is_some(), "{job}");
+    }
 }
 
 #[test]

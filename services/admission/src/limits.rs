@@ -7,7 +7,7 @@ use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::kept::bytes_of;
 use dormouse_messages::policy::UnknownTenants;
 use dormouse_messages::{Amounts, Beside, JobClass, JobId, Resource, TenantId, near, plain};
-use dormouse_state::Queues;
+use dormouse_state::{Above, Queues};
 
 use crate::parse::Refusal;
 use crate::state::AdmissionState;
@@ -120,30 +120,21 @@ pub fn check_job(
         );
         return Err(Refusal::new("weight_above_limit", reason));
     }
-    let grants = &queues.config.grants;
-    let start = beside.containers(containers.start());
-    if let Some(most) = grants.max_containers(tenant).filter(|most| start > *most) {
-        let reason = format!(
-            "it needs {start} containers at the least and the jobs of {tenant} may have {most} together; ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {start}`"
-        );
-        return Err(Refusal::new("above_max_containers", reason));
-    }
-    let Some(quota) = queues.config.quota(tenant) else {
+    let start = containers.start();
+    let smallest = beside.partition(demand, start);
+    let start = beside.containers(start);
+    let above = queues.config.above(tenant, &smallest, u64::from(start));
+    let Some(above) = above else {
         return Ok(());
     };
-    let smallest = beside.partition(demand, containers.start());
-    match quota.exceeded_by(&smallest) {
-        None => Ok(()),
-        Some((resource, most)) => Err(Refusal::new(
-            "above_quota",
-            format!(
-                "its smallest partition needs {} {} and the quota of {tenant} is {}; ask for less, or have the quota raised",
-                resource.display(smallest.get(resource)),
-                resource.name(),
-                resource.display(most)
-            ),
-        )),
-    }
+    let advice = match above {
+        Above::Containers { .. } => format!(
+            "ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {start}`"
+        ),
+        Above::Quota { .. } => "ask for less, or have the quota raised".to_owned(),
+    };
+    let reason = format!("{}; {advice}", above.words(tenant));
+    Err(Refusal::new(above.code(), reason))
 }
 
 /// The jobs that `names` means, and that each of them can still complete. `taken` are the jobs

@@ -253,7 +253,12 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
 }
 
 /// Step 4, where something changes.
-fn decided(state: &ClusterState, problem: &Problem, solution: Solution, held: Vec<JobId>) -> Event {
+fn decided(
+    state: &ClusterState,
+    problem: &Problem,
+    solution: Solution,
+    held: Vec<Waiting>,
+) -> Event {
     let mut jobs = Vec::new();
     let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
     let shares: BTreeMap<&JobId, &JobShare> =
@@ -366,7 +371,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
 }
 
 /// Step 4, where nothing changes.
-fn kept(solution: Solution, held: Vec<JobId>) -> Event {
+fn kept(solution: Solution, held: Vec<Waiting>) -> Event {
     let outcome = outcome(&solution, held);
     let reason = match outcome.waiting.first() {
         Some(first) => format!("nothing can change: {} waits: {}", first.job, first.reason),
@@ -380,16 +385,11 @@ fn kept(solution: Solution, held: Vec<JobId>) -> Event {
     })
 }
 
-fn outcome(solution: &Solution, held: Vec<JobId>) -> Outcome {
+fn outcome(solution: &Solution, held: Vec<Waiting>) -> Outcome {
     let waiting = solution.waiting.iter().map(|waiting| Waiting {
         job: waiting.job.clone(),
         code: waiting.code.as_str().to_owned(),
         reason: waiting.reason.clone(),
-    });
-    let held = held.into_iter().map(|job| Waiting {
-        job,
-        code: "quota".to_owned(),
-        reason: "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be".to_owned(),
     });
     let resources = solution.utilization.resources.iter();
     let report = &solution.solver;

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use dormouse_messages::events::Gpu;
+use dormouse_messages::events::{Gpu, Waiting};
 use dormouse_messages::job::{CheckpointMode, Urgency};
 use dormouse_messages::needs::GPU_PARTS;
 use dormouse_messages::policy::{self, FairnessBound};
@@ -38,7 +38,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     // A service that is to have no replica takes no part, nor a job on hold.
     released.retain(|(_, job)| !job.gives_up());
     let over_quota = held_by_quota(state, now);
-    released.retain(|(id, _)| !over_quota.contains(id));
+    released.retain(|(id, _)| !over_quota.iter().any(|over| over.job == **id));
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
     let least = released.iter().map(|(_, job)| job.precedence.value()).min();
@@ -92,8 +92,8 @@ fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
 }
 
 /// The released jobs that take no part in a decision at `now`, because their tenant's quota is used
-/// by jobs that cannot be resized yet.
-pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<JobId> {
+/// by jobs that cannot be resized yet or is less than they need.
+pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
     released.retain(|(_, job)| job.cancel_requested.is_none() && !job.on_hold);

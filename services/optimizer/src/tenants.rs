@@ -8,11 +8,15 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::Waiting;
 use dormouse_messages::job::CheckpointMode;
 use dormouse_messages::policy::Shares;
 use dormouse_messages::{Amounts, Beside, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
+
+/// Why a job of the second kind in [`over_quota`] waits.
+const RESIZED_LATER: &str = "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be";
 
 /// A live job.
 pub type Live<'a> = (&'a JobId, &'a Job);
@@ -74,14 +78,16 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     caps
 }
 
-/// The jobs without containers whose smallest partition does not fit their tenant's quota while
-/// other jobs of the tenant, `kept` as they are for now, have more than their own smallest: they
-/// wait until those may be resized.
+/// The jobs without containers that take no part, and what they wait for.
+///
+/// 1. One whose smallest partition is more than its tenant may have waits until that is raised.
+/// 2. One whose smallest partition does not fit its tenant's quota while other jobs of the tenant,
+///    `kept` as they are for now, have more than their own smallest, waits until those may be resized.
 pub fn over_quota(
     state: &ClusterState,
     jobs: &[Live<'_>],
     kept: impl Fn(&Job) -> bool,
-) -> Vec<JobId> {
+) -> Vec<Waiting> {
     let mut used: BTreeMap<&str, (Amounts, u64)> = BTreeMap::new();
     let placed = jobs.iter().filter(|(_, job)| job.assignment.is_some());
     for (id, job) in placed {
@@ -101,6 +107,18 @@ pub fn over_quota(
         if quota.is_none() && most.is_none() {
             continue;
         }
+        let waits = |code: &str, reason: String| Waiting {
+            job: (*id).clone(),
+            code: code.to_owned(),
+            reason,
+        };
+        let start = job.containers.start();
+        let smallest = job.beside.partition(&job.demand, start);
+        let start = u64::from(job.beside.containers(start));
+        if let Some(above) = state.tenants.above(id.tenant(), &smallest, start) {
+            over.push(waits(above.code(), above.waits(id.tenant())));
+            continue;
+        }
         let used = used.entry(id.tenant()).or_default();
         let mut with = used.clone();
         let containers = u64::from(job.beside.containers(least(job)));
@@ -108,7 +126,7 @@ pub fn over_quota(
         with.1 += containers;
         let exceeds = quota.is_some_and(|quota| quota.exceeded_by(&with.0).is_some());
         match exceeds || most.is_some_and(|most| with.1 > u64::from(most)) {
-            true => over.push((*id).clone()),
+            true => over.push(waits("quota", RESIZED_LATER.to_owned())),
             false => *used = with,
         }
     }

@@ -49,4 +49,4 @@ pub use share::Share;
 pub use shared::Shared;
 pub use shared_map::SharedMap;
 pub use tasks::{Given, TaskSet};
-pub use tenants::{Tenant, Tenants};
+pub use tenants::{Above, Tenant, Tenants};

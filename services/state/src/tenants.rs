@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Event, Quota, Recorded, TenantId};
+use dormouse_messages::{Amounts, Event, Quota, Recorded, Resource, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A configured tenant.
@@ -26,6 +26,74 @@ pub struct Tenants {
     configured: BTreeMap<TenantId, Tenant>,
     /// What was granted to them, and the cluster's rule for what was not.
     pub grants: GrantBook,
+}
+
+/// A bound of a tenant's that one partition exceeds by itself: it cannot start, whatever ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Above<'a> {
+    /// The containers that its jobs may have together.
+    Containers {
+        /// Those of the partition.
+        needs: u64,
+        /// The most.
+        most: u32,
+    },
+    /// Its quota.
+    Quota {
+        /// Of which resource.
+        resource: &'a Resource,
+        /// What the partition needs of it.
+        needs: u64,
+        /// The most.
+        most: u64,
+    },
+}
+
+impl Above<'_> {
+    /// The codes there are.
+    pub const CODES: [&'static str; 2] = ["above_max_containers", "above_quota"];
+
+    /// The code, of a refusal and of a job that waits.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Containers { .. } => Self::CODES[0],
+            Self::Quota { .. } => Self::CODES[1],
+        }
+    }
+
+    /// What a job of `tenant` needs and what may be had, for a person.
+    #[must_use]
+    pub fn words(&self, tenant: &str) -> String {
+        match self {
+            Self::Containers { needs, most } => format!(
+                "it needs {needs} containers at the least and the jobs of {tenant} may have {most} together"
+            ),
+            Self::Quota {
+                resource,
+                needs,
+                most,
+            } => format!(
+                "its smallest partition needs {} {} and the quota of {tenant} is {}",
+                resource.display(*needs),
+                resource.name(),
+                resource.display(*most)
+            ),
+        }
+    }
+
+    /// The same of one that was admitted before the bound was, with what to do.
+    #[must_use]
+    pub fn waits(&self, tenant: &str) -> String {
+        let what = match self {
+            Self::Containers { .. } => "them",
+            Self::Quota { .. } => "the quota",
+        };
+        format!(
+            "{}; it waits until the operator raises {what} (`dormouse tenant set {tenant}`), its minimum is lowered (`dormouse job revise`) or it is cancelled",
+            self.words(tenant)
+        )
+    }
 }
 
 impl Tenants {
@@ -70,5 +138,22 @@ impl Tenants {
     pub fn quota(&self, name: &str) -> Option<&Quota> {
         let quota = &self.get(name)?.quota;
         (!quota.is_empty()).then_some(quota)
+    }
+
+    /// The bound that a partition of so many containers exceeds by itself.
+    #[must_use]
+    pub fn above(&self, name: &str, partition: &Amounts, containers: u64) -> Option<Above<'_>> {
+        let most = self.grants.max_containers(name);
+        if let Some(most) = most.filter(|most| containers > u64::from(*most)) {
+            let needs = containers;
+            return Some(Above::Containers { needs, most });
+        }
+        let (resource, most) = self.quota(name)?.exceeded_by(partition)?;
+        let needs = partition.get(resource);
+        Some(Above::Quota {
+            resource,
+            needs,
+            most,
+        })
     }
 }

@@ -5,7 +5,7 @@ use dormouse_projections::keys::KeyHolder;
 use serde::{Deserialize, Serialize};
 
 /// The reason codes, in the order in which the first that applies is the dominant one.
-pub const CODES: [&str; 24] = [
+pub const CODES: [&str; 26] = [
     "refused",
     "on_hold",
     "dependency",
@@ -13,6 +13,8 @@ pub const CODES: [&str; 24] = [
     "never_fits",
     "no_allowed_nodes",
     "constraints",
+    "above_quota",
+    "above_max_containers",
     "quota",
     "queue_turn",
     "reserved",

@@ -217,7 +217,10 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
         return;
     }
     let needs = queues.needs(id).unwrap_or_default();
-    if let Some((resource, has, most)) = queues.over_quota(id.tenant(), &needs) {
+    if let Some(above) = queues.above(id) {
+        let words = above.waits(id.tenant());
+        answer.all.push(reason(above.code(), words));
+    } else if let Some((resource, has, most)) = queues.over_quota(id.tenant(), &needs) {
         let need = needs.get(resource);
         answer.all.push(Reason {
             code: "quota".to_owned(),

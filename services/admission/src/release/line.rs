@@ -15,8 +15,8 @@ use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 use super::Changes;
 use super::room::Room;
 
-/// Jobs of one tenant that are looked at in one decision although no node could run them: more
-/// wait until the nodes change or they are cancelled.
+/// Jobs of one tenant that are looked at in one decision although they could not run: more wait until
+/// the nodes or the tenant's bounds change or they are cancelled.
 const LOOKAHEAD: usize = 1_000;
 
 /// Jobs of one tenant that are looked at behind one that does not fit: a full cluster with a long
@@ -227,7 +227,7 @@ impl<'a> Line<'a> {
         self.demand_share = Share::dominant(&self.queued, &self.queues.total);
     }
 
-    /// Finds the first job that could run on some node there is.
+    /// Finds the first job that could run on the nodes there are, within what its tenant may have.
     pub fn advance(&mut self, room: &mut Room<'_>) {
         self.head = None;
         for _ in 0..LOOKAHEAD {
@@ -239,7 +239,8 @@ impl<'a> Line<'a> {
                     _ => continue,
                 }
             }
-            if room.could_run(&head) {
+            let above = self.queues.config.above(self.tenant, &head.needs, head.min);
+            if above.is_none() && room.could_run(&head) {
                 self.head = Some(head);
                 return;
             }

@@ -1,6 +1,7 @@
 //! Which queued jobs may have containers now: released one by one until nothing fits.
 //!
-//! 1. Of the tenants with a queued job that could run, the policy names whose turn it is
+//! 1. Of the tenants with a queued job that could run (by the nodes there are, and within its tenant's
+//!    quota if nothing else of it ran), the policy names whose turn it is
 //!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
 //!    Services and notebooks come before all others, whatever the policy and the room: training
 //!    makes room for them. Only their tenant's quota holds them.

@@ -33,7 +33,7 @@ pub use tenant::{TenantQueue, Waits};
 
 use super::membership::Membership;
 use super::share::Share;
-use super::tenants::Tenants;
+use super::tenants::{Above, Tenants};
 
 /// Jobs that ended without success and are remembered for those that depend on them: what an
 /// admission decided just before such an end was appended may still name it.
@@ -328,6 +328,15 @@ impl Queues {
         }
         let below = self.by_class.range(..class);
         below.map(|(_, amounts)| amounts.get(resource)).sum()
+    }
+
+    /// The bound of its tenant's that the smallest partition of a live job exceeds by itself.
+    #[must_use]
+    pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
+        let job = self.jobs.get(id)?;
+        let containers = job.beside.containers(job.containers.start());
+        self.config
+            .above(id.tenant(), &job.smallest(), u64::from(containers))
     }
 
     /// The first resource of which `tenant` would have more than its quota with `needs`, with

@@ -31,3 +31,23 @@ fn a_released_job_that_no_nodes_would_hold_keeps_nothing_from_the_others() {
         given.complete("a/never");
     }
 }
+
+/// A quota that is set below what a queued or a released job needs stops that job alone.
+#[test]
+fn a_job_above_its_tenants_quota_holds_nobody_back() {
+    for queue in Queue::ALL {
+        let mut given = Given::cluster("cpu=8", queue);
+        given.run("a/released", "cpu=5");
+        given.queue("a/queued", "cpu=4");
+        given.tenant("a", 1, "cpu=3");
+        given.queue("a/small", "cpu=2");
+        given.then(&[]);
+        given.kept(&[("a/released", "above_quota")]);
+        given.then(&["a/small"]);
+        given.tenant("a", 1, "cpu=9");
+        given.kept(&[]);
+        given.then(&[]);
+        given.complete("a/released");
+        given.then(&["a/queued", "a/small"]);
+    }
+}
