@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use dormouse_messages::{Recorded, Sequence};
 use dormouse_replay::LogReader;
 use dormouse_replay::history::slice::States;
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Followed, Log, LogWentBack};
 use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +112,7 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
         // Services of the same thread have their turn.
         tokio::task::yield_now().await;
     }
-    bail!("the log can no longer be followed")
+    Err(LogWentBack.into())
 }
 
 /// The past of a log file, of which nothing is read but the beginning.

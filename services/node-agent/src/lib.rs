@@ -123,8 +123,8 @@ pub enum AgentError {
     #[error("the log holds {0}, which this build does not know; install a newer agent")]
     TooNew(String),
     /// The log went back.
-    #[error("the log no longer holds what it delivered before; start the agent again")]
-    LogLost,
+    #[error(transparent)]
+    LogLost(#[from] dormouse_runtime::LogWentBack),
     /// The store of checkpoints.
     #[error(transparent)]
     Checkpoints(#[from] store::settings::SettingsError),

@@ -58,7 +58,7 @@ pub use broker::{BrokerConfig, LocalBroker};
 pub use clock::{Clock, SteadyClock, SystemClock, WakefulClock};
 pub use code::{CodeError, CodeStore, Stored};
 pub use decode::Followed;
-pub use error::{AppendError, BrokerError, LogError};
+pub use error::{AppendError, BrokerError, LogError, LogWentBack};
 pub use health::{BrokerState, FoundStream, StreamState};
 pub use holder::Holder;
 pub use ingress::{IngressSource, IntakeOf};

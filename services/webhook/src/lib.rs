@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::{Sequence, TenantId};
-use dormouse_runtime::{Followed, LeaseState, Log};
+use dormouse_runtime::{Followed, LeaseState, Log, LogWentBack};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -44,16 +44,11 @@ pub struct Config {
     pub secret_of: Arc<dyn Fn(&TenantId) -> Secret + Send + Sync>,
 }
 
-/// Posting has stopped.
-#[derive(Debug, thiserror::Error)]
-#[error("the log can no longer be followed: was it made anew? Start again")]
-pub struct LogEnded;
-
 /// Posts until `shutdown`.
 ///
 /// # Errors
 /// When the log can no longer be followed.
-pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Result<(), LogEnded> {
+pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Result<(), LogWentBack> {
     let lease = log.leases().seek(LEASE, &config.holder, 0, config.takeover);
     let mut state = lease.watch();
     let ended = loop {
@@ -75,7 +70,7 @@ async fn while_held(
     config: &Config,
     state: &mut watch::Receiver<LeaseState>,
     shutdown: &CancellationToken,
-) -> Result<(), LogEnded> {
+) -> Result<(), LogWentBack> {
     let mut events = log.follow(Sequence(1));
     let (mut hooks, mut senders, mut caught_up) = (Hooks::default(), Senders::default(), false);
     loop {
@@ -98,7 +93,7 @@ async fn while_held(
             }
             None => {
                 senders.stop().await;
-                return Err(LogEnded);
+                return Err(LogWentBack);
             }
         }
     }

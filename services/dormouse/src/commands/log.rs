@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use dormouse_messages::{Recorded, Sequence, Timestamp, plain};
 use dormouse_replay::{LogReader, LogWriter};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Followed, Log, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
 use crate::cli::{At, LogFileArg, Output, OutputArg};
@@ -82,7 +82,7 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
             Followed::CaughtUp(_) => {}
         }
     }
-    bail!("the log can no longer be followed; is the broker's disk an older one?")
+    Err(LogWentBack.into())
 }
 
 /// The first event at `since` or later. Where the brokers' clock has stepped back it may be a later one.

@@ -50,7 +50,7 @@ pub mod workdir;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Followed, Log, LogWentBack};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -155,9 +155,7 @@ pub async fn next_event<T>(
                 }
             }
             Some(_) => {}
-            None => anyhow::bail!(
-                "the log can no longer be followed; is the broker's disk an older one?"
-            ),
+            None => return Err(LogWentBack.into()),
         }
     }
 }

@@ -11,7 +11,7 @@ use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
 use dormouse_node_agent::NO_PROGRAM;
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Followed, Log, LogWentBack};
 use rustix::fs::{FileType, fstat};
 use rustix::io::ioctl_fionread;
 use serde_json::{Value, json};
@@ -216,7 +216,7 @@ async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> 
             exit_code: failed.map(|(_, code)| code),
         });
     }
-    bail!("the log can no longer be followed; `dormouse job wait {job}` waits for its end")
+    Err(LogWentBack.into())
 }
 
 /// The exit code of a container that failed by itself, as a shell has it.

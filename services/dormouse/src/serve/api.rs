@@ -9,7 +9,7 @@ use dormouse_messages::{Fold, Recorded, Sequence, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, QueryError};
 use dormouse_projections::status::{Shown, StatusView};
-use dormouse_runtime::{Asked, Followed, Log, Published, ServiceOptions};
+use dormouse_runtime::{Asked, Followed, Log, LogWentBack, Published, ServiceOptions};
 use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +84,7 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
         }
     };
     tokio::select! {
-        folded = folding => folded.and_then(|()| anyhow::bail!("the log can no longer be followed")),
+        folded = folding => folded.and_then(|()| Err(LogWentBack.into())),
         served = log.serve_api(&queries::NAMES, &queries::TENANT_NAMES, answer) => served.map_err(anyhow::Error::from),
         taken = log.serve_code(role.tenant_bytes) => taken.map_err(anyhow::Error::from),
         shown = log.publish_status(&holder, role.takeover, || shown(&identity, json), shutdown.clone()) => {

@@ -1,10 +1,14 @@
 //! Jobs that misbehave, and a flood of submissions, on a real local cluster.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 
 use crate::common::{Cluster, PATIENCE, count_job, poll};
 use dormouse_messages::{Event, TenantId};
 use dormouse_runtime::{Log, Settings};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 /// What `count.py` does when it is asked to save.
@@ -83,6 +87,55 @@ fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
     assert!(cluster.programs_below("nodes/n1").is_empty());
     cluster.wait_completed("ads/a");
     cluster.check();
+}
+
+/// As after a power failure, or where somebody puts an older copy of its folder back.
+#[test]
+fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
+    let mut cluster = Cluster::up(1, "cpu=4,memory=8Gi");
+    let start = |cluster: &Cluster, name: &str| {
+        cluster.submit(&count_job(name, 100, (1, 1), &[])).ok();
+        cluster.wait_event("steps", |event| match event {
+            Event::Progress(it) if it.job.name() == name => Some(()),
+            _ => None,
+        });
+    };
+    start(&cluster, "before");
+    let broker = cluster.dir().join("broker");
+    let [store, older] = ["jetstream", "older"].map(|name| broker.join(name));
+    let copied = Command::new("cp").arg("-r").args([&store, &older]).status();
+    assert!(copied.expect("copies").success());
+    start(&cluster, "after");
+    let pid = fs::read_to_string(broker.join("nats-server.pid")).expect("its pid");
+    // So that the broker is not started again before the older copy is in its place.
+    cluster.signal("up", Signal::SIGSTOP);
+    let pid = Pid::from_raw(pid.trim().parse().expect("a pid"));
+    kill(pid, Signal::SIGKILL).expect("it runs");
+    fs::rename(&store, broker.join("newer")).expect("renames");
+    fs::rename(&older, &store).expect("renames");
+    cluster.signal("up", Signal::SIGCONT);
+    let status = poll("the end of up", PATIENCE, || cluster.ended("up"));
+    assert!(!status.success());
+    let said = fs::read_to_string(cluster.dir().join("up.log")).expect("what it said");
+    let said = said.lines().last().expect("a line");
+    assert!(said.contains("the log went back"), "{said}");
+    assert_eq!(cluster.programs().len(), 2, "what ran runs on");
+    cluster.start_up(1, "cpu=4,memory=8Gi");
+    assert_eq!(cluster.run(&["job", "show", "ads/after"]).code, 1);
+    poll("the end of what is not known", PATIENCE, || {
+        (cluster.programs().len() == 1).then_some(())
+    });
+    // Under its name of before.
+    start(&cluster, "after");
+    for job in ["ads/before", "ads/after"] {
+        cluster.wait_completed(job);
+    }
+    let log = cluster.check();
+    let lives = log.iter().filter(|it| match it.event() {
+        Some(Event::PartitionStarted(it)) => it.job.name() == "before",
+        _ => false,
+    });
+    assert_eq!(lives.count(), 1, "it was adopted");
 }
 
 /// It would take the other cluster's broker for its own.

@@ -186,7 +186,7 @@ impl Handler<LogLost> for Agent {
     type Result = ();
 
     fn handle(&mut self, _: LogLost, _: &mut Context<Self>) {
-        self.finish(Err(AgentError::LogLost));
+        self.finish(Err(dormouse_runtime::LogWentBack.into()));
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, SteadyClock};
-use crate::error::LogError;
+use crate::error::{LogError, LogWentBack};
 use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
@@ -113,9 +113,7 @@ pub enum ServiceError {
         what: String,
     },
     /// The log has lost what was folded.
-    #[error(
-        "the log no longer holds what was folded up to {folded}; start again, to fold what it holds"
-    )]
+    #[error("event {folded} was folded, and {LogWentBack}")]
     LogWentBack {
         /// The last sequence folded.
         folded: Sequence,
