@@ -29,7 +29,7 @@ use dormouse_state::{Assignment, ClusterState, Job};
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
-use crate::state::{freed_at, held_by_quota, problem_of};
+use crate::state::{freed_at, held_by_quota, leaves_in_place, problem_of};
 
 /// How long the end of a job waits for a release to follow: an append of admission's, with three brokers
 /// that sync every write, too.
@@ -81,7 +81,9 @@ impl Optimizer {
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
         let held = held_by_quota(state, now);
-        let event = match solution.changed || stops(state).next().is_some() {
+        let leaves = |job: &Job| job.cancel_requested.is_none() && leaves_in_place(state, job);
+        let others = stops(state).next().is_some() || state.jobs.values().any(leaves);
+        let event = match solution.changed || others {
             true => decided(state, &problem, solution.clone(), held),
             false => kept(solution.clone(), held),
         };
@@ -271,7 +273,9 @@ fn decided(
         let roles = roles.filter_map(|role| Some((role, *shares.get(&role.job)?)));
         let roles: Vec<(&ProblemJob, &JobShare)> = roles.collect();
         let mut parts = std::iter::once((job, *share)).chain(roles.iter().copied());
-        if !parts.any(|(job, share)| is_changed(job, share)) {
+        let leaves = |job: &Job| leaves_in_place(state, job);
+        let leaves = state.jobs.get(&share.job).is_some_and(leaves);
+        if !leaves && !parts.any(|(job, share)| is_changed(job, share)) {
             continue;
         }
         let beside: u32 = roles.iter().map(|(_, share)| share.containers).sum();

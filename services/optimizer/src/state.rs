@@ -254,6 +254,24 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
+/// Whether a job that goes on with what is left of it has containers yet on a node that it is to leave.
+pub(crate) fn leaves_in_place(state: &ClusterState, job: &Job) -> bool {
+    let displaced = job.assignment.as_ref().filter(|it| it.displaced);
+    let Some(assignment) = displaced.filter(|_| !job.in_transit()) else {
+        return false;
+    };
+    let nodes = &state.nodes;
+    let runs = |rank: &Rank| {
+        let life = job.life.as_ref();
+        life.and_then(|life| life.containers.get(rank))
+            .is_some_and(LifeContainer::holds_room)
+    };
+    let is_left = |(rank, place): (&Rank, &Place)| {
+        !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node) && runs(rank)
+    };
+    assignment.places.iter().any(is_left) && stays_in_place(state, job, assignment)
+}
+
 /// The usable nodes, and the drained ones as far as jobs that cannot move still fill them.
 fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
