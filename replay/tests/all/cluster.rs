@@ -197,7 +197,14 @@ fn a_drained_node_is_emptied_though_there_is_no_other() {
 fn a_partition_in_place_leaves_a_drained_node() {
     for chief_leaves in [false, true] {
         let mut engine = cluster(2);
-        job(&mut engine, 0.0, "a", (1, 16), 16_000.0, r#","resize":"in_place""#);
+        job(
+            &mut engine,
+            0.0,
+            "a",
+            (1, 16),
+            16_000.0,
+            r#","resize":"in_place""#,
+        );
         run(&mut engine, 30.0);
         let chief = engine.log().iter().find_map(|it| match it.event()? {
             Event::ContainerStarted(it) if it.rank == Rank(0) => Some(it.node.clone()),
@@ -211,8 +218,10 @@ fn a_partition_in_place_leaves_a_drained_node() {
         };
         engine.at(at(30.0), Action::Drain(drained.clone()));
         run(&mut engine, 300.0);
-        let started = |event: &Event| matches!(event, Event::ContainerStarted(it) if it.node == drained);
-        let exited = |event: &Event| matches!(event, Event::ContainerExited(it) if it.node == drained);
+        let started =
+            |event: &Event| matches!(event, Event::ContainerStarted(it) if it.node == drained);
+        let exited =
+            |event: &Event| matches!(event, Event::ContainerExited(it) if it.node == drained);
         assert_eq!((count(&engine, started), count(&engine, exited)), (8, 8));
         engine.at(at(300.0), Action::Restore(drained));
         run(&mut engine, 4_000.0);

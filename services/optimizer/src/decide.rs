@@ -29,7 +29,7 @@ use dormouse_state::{Assignment, ClusterState, Job};
 use crate::problem::{Budget, Problem, ProblemJob};
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
-use crate::state::{freed_at, held_by_quota, leaves_in_place, problem_of};
+use crate::state::{freed_at, has_less, held_by_quota, problem_of};
 
 /// How long the end of a job waits for a release to follow: an append of admission's, with three brokers
 /// that sync every write, too.
@@ -81,8 +81,8 @@ impl Optimizer {
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
         let held = held_by_quota(state, now);
-        let leaves = |job: &Job| job.cancel_requested.is_none() && leaves_in_place(state, job);
-        let others = stops(state).next().is_some() || state.jobs.values().any(leaves);
+        let has_less = |job: &Job| has_less(state, job);
+        let others = stops(state).next().is_some() || state.jobs.values().any(has_less);
         let event = match solution.changed || others {
             true => decided(state, &problem, solution.clone(), held),
             false => kept(solution.clone(), held),
@@ -263,6 +263,7 @@ fn decided(
 ) -> Event {
     let mut jobs = Vec::new();
     let mut touched: BTreeSet<&NodeId> = BTreeSet::new();
+    let has_less = |job: &JobId| state.jobs.get(job).is_some_and(|job| has_less(state, job));
     let shares: BTreeMap<&JobId, &JobShare> =
         solution.jobs.iter().map(|it| (&it.job, it)).collect();
     for (index, job) in problem.heads() {
@@ -273,9 +274,8 @@ fn decided(
         let roles = roles.filter_map(|role| Some((role, *shares.get(&role.job)?)));
         let roles: Vec<(&ProblemJob, &JobShare)> = roles.collect();
         let mut parts = std::iter::once((job, *share)).chain(roles.iter().copied());
-        let leaves = |job: &Job| leaves_in_place(state, job);
-        let leaves = state.jobs.get(&share.job).is_some_and(leaves);
-        if !leaves && !parts.any(|(job, share)| is_changed(job, share)) {
+        let changes = parts.any(|(job, share)| is_changed(job, share));
+        if !changes && !has_less(&share.job) {
             continue;
         }
         let beside: u32 = roles.iter().map(|(_, share)| share.containers).sum();
@@ -284,7 +284,9 @@ fn decided(
             .jobs
             .get(&share.job)
             .and_then(|job| job.assignment.as_ref());
-        let had = old.map_or(0, Assignment::containers);
+        // What died is not replaced where nothing else changes.
+        let died = old.filter(|_| !changes).map_or(0, |old| old.lost);
+        let had = old.map_or(0, Assignment::containers) + died;
         touched.extend(
             old.iter()
                 .flat_map(|old| old.places.values().map(|place| &place.node)),

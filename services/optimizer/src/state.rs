@@ -254,22 +254,25 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
-/// Whether a job that goes on with what is left of it has containers yet on a node that it is to leave.
-pub(crate) fn leaves_in_place(state: &ClusterState, job: &Job) -> bool {
-    let displaced = job.assignment.as_ref().filter(|it| it.displaced);
-    let Some(assignment) = displaced.filter(|_| !job.in_transit()) else {
+/// Whether a partition that is resized in place has less than it was given: containers of it have died, or
+/// are on a node that it is to leave. A decision says what it has from then on, even where that is what is
+/// left.
+pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
+    let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
+    let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {
         return false;
     };
     let nodes = &state.nodes;
-    let runs = |rank: &Rank| {
+    let leaves = |(rank, place): (&Rank, &Place)| {
         let life = job.life.as_ref();
-        life.and_then(|life| life.containers.get(rank))
-            .is_some_and(LifeContainer::holds_room)
+        let container = life.and_then(|life| life.containers.get(rank));
+        let runs = container.is_some_and(LifeContainer::holds_room);
+        runs && !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node)
     };
-    let is_left = |(rank, place): (&Rank, &Place)| {
-        !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node) && runs(rank)
-    };
-    assignment.places.iter().any(is_left) && stays_in_place(state, job, assignment)
+    match assignment.displaced {
+        true => assignment.places.iter().any(leaves) && stays_in_place(state, job, assignment),
+        false => assignment.lost > 0,
+    }
 }
 
 /// The usable nodes, and the drained ones as far as jobs that cannot move still fill them.

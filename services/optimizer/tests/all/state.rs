@@ -1,12 +1,12 @@
 //! The problem that a folded log poses.
 
-use dormouse_messages::events::NodeDrained;
+use dormouse_messages::events::{NodeDrained, TenantConfigured};
 use dormouse_messages::job::{CheckpointMode, Kind};
-use dormouse_messages::{Body, Decider as _, Event, Fold, Recorded, Timestamp};
+use dormouse_messages::{Body, Decider as _, Event, Fold, Recorded, Timestamp, Writer};
 use dormouse_optimizer::problem::Budget;
 use dormouse_optimizer::{Optimizer, problem_of};
 use dormouse_state::ClusterState;
-use dormouse_state::history::{History, node};
+use dormouse_state::history::{History, job, node};
 
 fn folded(log: &str) -> ClusterState {
     let mut state = ClusterState::default();
@@ -55,6 +55,55 @@ fn a_service_that_lacks_a_replica_and_a_job_start_together() {
     };
     assert_eq!((containers("sv2"), containers("ck8")), (Some(1), Some(7)));
     assert_eq!(solution.waiting, []);
+}
+
+/// A member has died, and its room is not given back: that is what the job has from then on, for all who
+/// count what is allocated.
+#[test]
+fn what_is_left_of_a_partition_in_place_is_said() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/a")
+        .release("ads/a");
+    history.allocate(1, &[("ads/a", 0, 2)], &[]);
+    history.place(1, "ads/a", 1, &[("n0", 2)]);
+    history.request_start(1, "ads/a", 1, 2);
+    for rank in 0..2 {
+        history.container_started("ads/a", 1, rank, "n0");
+    }
+    history.started(1, "ads/a", 1, 2);
+    let one = history.fold::<ClusterState>().jobs[&job("ads/a")]
+        .demand
+        .clone();
+    history.push_by(
+        Writer::Operator,
+        TenantConfigured {
+            tenant: "ads".parse().expect("a tenant"),
+            weight: 1,
+            quota: one.to_string().parse().expect("a quota"),
+            max_job_weight: None,
+            priority: None,
+        },
+    );
+    history.container_exited("ads/a", 1, 1, "n0", Some(1));
+    history.resized(1, "ads/a", 1, &[0]);
+    let decides = |history: &History| {
+        let state = history.fold::<ClusterState>();
+        let decision = Optimizer::default().decide(&state, history.now());
+        decision.proposals.into_iter().next().map(|it| it.event)
+    };
+    let Some(Event::AllocationDecided(decided)) = decides(&history) else {
+        panic!("nothing is said");
+    };
+    let said: Vec<_> = decided
+        .jobs
+        .iter()
+        .map(|it| (it.previous, it.containers))
+        .collect();
+    assert_eq!(said, [(2, 1)]);
+    history.push(*decided);
+    assert!(decides(&history).is_none(), "it is said once");
 }
 
 /// A notebook's kernels are in its server's memory; one replica of a service is as good as another.
