@@ -1,8 +1,8 @@
 //! Tenants through the whole pipeline: what they may ask for, quotas, shares, dependencies.
 
-use dormouse_messages::events::{ClusterConfigured, TenantConfigured};
+use dormouse_messages::events::{ClusterConfigured, TenantConfigured, Waiting};
 use dormouse_messages::policy::{Policy, Queue, Shares, UnknownTenants};
-use dormouse_messages::{Event, JobId, Timestamp};
+use dormouse_messages::{Event, Fold as _, JobId, Timestamp};
 use dormouse_replay::Verifier;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 
@@ -93,6 +93,16 @@ pub fn assert_refused(engine: &Engine, code: &str, says: &[&str]) {
     for part in says {
         assert!(reason.contains(part), "{part:?} is not in {reason:?}");
     }
+}
+
+/// Who waits by the newest decision, and why.
+fn last_waiting(engine: &Engine) -> Vec<Waiting> {
+    let waiting = engine.log().iter().rev().find_map(|it| match it.event()? {
+        Event::AllocationKept(it) => Some(it.outcome.waiting.clone()),
+        Event::AllocationDecided(it) => Some(it.outcome.waiting.clone()),
+        _ => None,
+    });
+    waiting.expect("a decision")
 }
 
 /// When each event about `id` of a kind happened, in seconds.
@@ -273,12 +283,7 @@ fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     send(&mut engine, 30, "ads", "submit", &one(3, "small"));
     run(&mut engine, 600);
     assert!(when(&engine, "ads/small", "completed").is_some());
-    let waiting = engine.log().iter().rev().find_map(|it| match it.event()? {
-        Event::AllocationKept(it) => Some(it.outcome.waiting.clone()),
-        Event::AllocationDecided(it) => Some(it.outcome.waiting.clone()),
-        _ => None,
-    });
-    let waiting = waiting.expect("a decision");
+    let waiting = last_waiting(&engine);
     let big = waiting.iter().find(|it| it.job.as_str() == "ads/big");
     let big = big.unwrap_or_else(|| panic!("it is not among {waiting:?}"));
     assert_eq!(big.code, "above_quota");
@@ -290,6 +295,120 @@ fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     for job in ["ads/big", "ads/queued"] {
         assert!(when(&engine, job, "completed").is_some(), "{job}");
     }
+}
+
+/// Jobs in place can be made smaller while they run, and a gang starts with more than it has to keep.
+#[test]
+fn jobs_that_are_resized_in_place_and_gangs_stay_within_their_tenants_quota() {
+    let mut engine = cluster(Policy::default());
+    tenant(&mut engine, "ads", 1, "cpu=8", None);
+    let send_one = |engine: &mut Engine, second: u64, name: &str, bounds: &str| {
+        let payload = format!(
+            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":1}},"containers":{bounds},"resize":"in_place","checkpoint":{{"mode":"none"}}}}"#
+        );
+        send(engine, second, "ads", "submit", &payload);
+        let job = format!("ads/{name}").parse().expect("a job");
+        engine.model(job, ModelJob::linear(8_000.0));
+    };
+    send_one(&mut engine, 1, "first", r#"{"min":1,"max":8}"#);
+    send_one(&mut engine, 60, "gang", r#"{"min":1,"start":4,"max":4}"#);
+    let mut most = 0;
+    for second in 0..300 {
+        run(&mut engine, second);
+        let mut cluster = dormouse_state::ClusterState::default();
+        engine.log().iter().for_each(|it| cluster.evolve(it));
+        let containers = cluster
+            .jobs
+            .values()
+            .filter_map(|job| job.assignment.as_ref());
+        most = most.max(containers.map(|it| it.containers()).sum::<u32>());
+    }
+    assert_eq!(most, 8);
+    let mut queues = dormouse_state::Queues::default();
+    engine.log().iter().for_each(|it| queues.evolve(it));
+    let held: Vec<u64> = queues.jobs.values().map(|job| job.held()).collect();
+    assert_eq!(held.iter().sum::<u64>(), 8, "{held:?}");
+    assert!(held.iter().all(|held| *held > 0));
+}
+
+/// A quota that the other jobs of the tenant fill for good is not said to become free soon.
+#[test]
+fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
+    let mut engine = cluster(Policy::default());
+    let one = |cpu: u32, name: &str| {
+        format!(
+            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
+        )
+    };
+    for (tenant, cpu, name) in [("lab", 5, "left"), ("lab", 6, "right"), ("ads", 1, "runs")] {
+        send(&mut engine, 1, tenant, "submit", &one(cpu, name));
+        let job = format!("{tenant}/{name}").parse().expect("a job");
+        engine.model(job, ModelJob::linear(1000.0));
+    }
+    // Four are free, on no node together.
+    send(&mut engine, 2, "ads", "submit", &one(4, "waits"));
+    run(&mut engine, 10);
+    assert!(when(&engine, "ads/waits", "released").is_some());
+    tenant_at(&mut engine, 20, "ads", 1, "cpu=4", None);
+    run(&mut engine, 30);
+    let waiting = last_waiting(&engine);
+    assert_eq!(waiting[0].code, "quota");
+    assert!(
+        waiting[0].reason.contains("cannot give back"),
+        "{waiting:?}"
+    );
+    // What is not asked to change is not measured by the new quota.
+    send(
+        &mut engine,
+        40,
+        "ads",
+        "revise",
+        r#"{"job":"waits","priority":3}"#,
+    );
+    tenant_at(&mut engine, 50, "ads", 1, "cpu=3", None);
+    send(
+        &mut engine,
+        60,
+        "ads",
+        "revise",
+        r#"{"job":"waits","held":true}"#,
+    );
+    run(&mut engine, 70);
+    assert_eq!(refusals(&engine), []);
+}
+
+/// A gang that starts with more than its fair share gives it back once it runs.
+#[test]
+fn what_a_gang_needed_to_start_is_not_what_it_keeps() {
+    let mut engine = cluster(Policy {
+        shares: Shares::Tenant,
+        ..Policy::default()
+    });
+    tenant(&mut engine, "ads", 3, "", None);
+    let in_place = r#","resize":"in_place""#;
+    submit(&mut engine, 1, "ads/large", (1, 16), in_place);
+    let gang = r#"{"name":"gang","command":{"start":["a"]},"demand":{"cpu":1},"containers":{"min":1,"start":8,"max":16},"checkpoint":{"mode":"exit"},"resize":"in_place"}"#;
+    send(&mut engine, 200, "lab", "submit", gang);
+    for job in ["ads/large", "lab/gang"] {
+        let model = ModelJob::linear(100_000.0);
+        engine.model(job.parse().expect("a job"), model);
+    }
+    run(&mut engine, 500);
+    let mut cluster = dormouse_state::ClusterState::default();
+    engine.log().iter().for_each(|it| cluster.evolve(it));
+    let jobs = cluster.jobs.values();
+    let workers: Vec<u32> = jobs.map(|job| job.workers()).collect();
+    assert_eq!(workers, [12, 4]);
+}
+
+#[test]
+fn a_service_without_a_replica_is_measured_by_one() {
+    let mut engine = cluster(Policy::default());
+    tenant(&mut engine, "ads", 1, "cpu=1", None);
+    let service = r#"{"name":"s","kind":"inference","command":{"start":["a"]},"demand":{"cpu":2},"containers":{"min":0,"max":2},"service":{}}"#;
+    send(&mut engine, 1, "ads", "submit", service);
+    run(&mut engine, 10);
+    assert_refused(&engine, "above_quota", &["needs 2 cpu", "is 1"]);
 }
 
 #[test]

@@ -37,7 +37,8 @@ use serde::Deserialize;
 
 use crate::gpu;
 use crate::limits::{
-    Beyond, check_dependencies, check_grants, check_job, check_tenant, class_of, of_no_node,
+    Beyond, check_dependencies, check_grants, check_job_weight, check_partition, check_tenant,
+    class_of, of_no_node,
 };
 use crate::measured;
 use crate::parse::{
@@ -215,16 +216,12 @@ impl<'a> Intake<'a> {
             return Err((Some(job), Refusal::new("name_in_use", reason)));
         }
         let more = self.admitted.get(tenant).copied().unwrap_or_default();
-        let checked = check_job(
-            queues,
-            job.tenant(),
-            spec.weight,
-            (&spec.demand, &Beside::of(&spec)),
-            spec.containers,
-        )
-        .and_then(|()| check_grants(queues, tenant, &spec, more))
-        .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
-        .and_then(|()| self.check_nodes(&spec));
+        let one = (&spec.demand, &Beside::of(&spec));
+        let checked = check_job_weight(queues, job.tenant(), spec.weight)
+            .and_then(|()| check_partition(queues, job.tenant(), one, spec.containers))
+            .and_then(|()| check_grants(queues, tenant, &spec, more))
+            .and_then(|()| check_dependencies(self.state, &job, &spec, &self.taken))
+            .and_then(|()| self.check_nodes(&spec));
         if let Err(refusal) = checked {
             return Err((Some(job), refusal));
         }
@@ -420,20 +417,21 @@ impl<'a> Intake<'a> {
         let may_hold = check_hold(&job, live, &document);
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
+        let one = (&live.demand, &live.beside);
         check_containers(
             bounds,
             live.static_containers,
             live.urgency > Urgency::Training,
         )
         .and_then(|()| check_weight(weight))
-        .and_then(|()| {
-            check_job(
-                queues,
-                job.tenant(),
-                weight,
-                (&live.demand, &live.beside),
-                bounds,
-            )
+        // What stays as it is was admitted under other bounds, at times.
+        .and_then(|()| match document.weight {
+            Some(weight) => check_job_weight(queues, job.tenant(), weight),
+            None => Ok(()),
+        })
+        .and_then(|()| match document.containers {
+            Some(bounds) => check_partition(queues, job.tenant(), one, bounds),
+            None => Ok(()),
         })
         .and_then(|()| check_priority(document.priority.unwrap_or(0)))
         .and_then(|()| check_limit("time_limit_s", document.time_limit_s))

@@ -105,31 +105,33 @@ pub fn check_grants(
     }
 }
 
-/// Whether one job of the tenant may have this weight and this smallest partition.
-pub fn check_job(
+/// Whether one job of the tenant may have this weight.
+pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<(), Refusal> {
+    let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
+    match most.filter(|most| weight > *most) {
+        None => Ok(()),
+        Some(most) => {
+            let reason = format!(
+                "weight {weight} is above {most}, the largest that a job of {tenant} may have; ask for at most {most}"
+            );
+            Err(Refusal::new("weight_above_limit", reason))
+        }
+    }
+}
+
+/// Whether one job of the tenant may have this smallest partition.
+pub fn check_partition(
     queues: &Queues,
     tenant: &str,
-    weight: u32,
-    (demand, beside): (&Amounts, &Beside),
+    one: (&Amounts, &Beside),
     containers: Containers,
 ) -> Result<(), Refusal> {
-    let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
-    if let Some(most) = most.filter(|most| weight > *most) {
-        let reason = format!(
-            "weight {weight} is above {most}, the largest that a job of {tenant} may have; ask for at most {most}"
-        );
-        return Err(Refusal::new("weight_above_limit", reason));
-    }
-    let start = containers.start();
-    let smallest = beside.partition(demand, start);
-    let start = beside.containers(start);
-    let above = queues.config.above(tenant, &smallest, u64::from(start));
-    let Some(above) = above else {
+    let Some(above) = queues.config.above(tenant, one, containers.start()) else {
         return Ok(());
     };
     let advice = match above {
-        Above::Containers { .. } => format!(
-            "ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {start}`"
+        Above::Containers { needs, .. } => format!(
+            "ask for fewer, or have the operator raise it with `dormouse tenant set {tenant} --max-containers {needs}`"
         ),
         Above::Quota { .. } => "ask for less, or have the quota raised".to_owned(),
     };

@@ -96,7 +96,7 @@ fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
 pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
-    released.retain(|(_, job)| job.cancel_requested.is_none() && !job.on_hold);
+    released.retain(|(_, job)| job.cancel_requested.is_none() && !job.gives_up());
     tenants::over_quota(state, &released, |job| is_kept(state, job, now))
 }
 
@@ -144,9 +144,8 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     let left_until = left_alone(state, job)
         .map(|(_, until)| until)
         .filter(|until| now < *until);
-    let lost = job.assignment.as_ref().filter(|it| it.displaced);
-    let displaced = lost.is_some_and(|it| !stays_in_place(state, job, it));
-    let runs = job.assignment.is_some() && !displaced;
+    let runs = !starts(state, job);
+    let displaced = job.assignment.is_some() && !runs;
     let (min, max) = match job.is_served() {
         true => (job.target(), job.target()),
         // A gang that does not run starts whole.
@@ -186,6 +185,14 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
         },
         role: None,
     }
+}
+
+/// Whether a job is given all of its containers anew: it has none, or has to leave where they are.
+pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
+    let Some(assignment) = &job.assignment else {
+        return true;
+    };
+    assignment.displaced && !stays_in_place(state, job, assignment)
 }
 
 /// What stands beside the workers of a job that is posed so.

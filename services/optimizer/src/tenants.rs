@@ -9,13 +9,18 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::Waiting;
-use dormouse_messages::job::CheckpointMode;
+use dormouse_messages::job::Containers;
 use dormouse_messages::policy::Shares;
 use dormouse_messages::{Amounts, Beside, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
+use crate::state::starts;
+
 /// Why a job of the second kind in [`over_quota`] waits.
+const KEPT_BY_OTHERS: &str = "its tenant's quota holds no more beside what its other jobs cannot give back; it starts when one of them ends, or with a larger quota";
+
+/// Why one of the third kind does.
 const RESIZED_LATER: &str = "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be";
 
 /// A live job.
@@ -65,7 +70,8 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
         let mut left = Left::of(quota, most);
         for (id, job) in &jobs {
             left.take(&job.beside);
-            caps.insert(*id, left.grant(&job.demand, least(job), 0, true));
+            let least = least(state, job);
+            caps.insert(*id, left.grant(&job.demand, least, 0, true));
         }
         for upto in [present, |job: &Job| job.containers.max] {
             for (id, job) in &jobs {
@@ -81,24 +87,22 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
 /// The jobs without containers that take no part, and what they wait for.
 ///
 /// 1. One whose smallest partition is more than its tenant may have waits until that is raised.
-/// 2. One whose smallest partition does not fit its tenant's quota while other jobs of the tenant,
-///    `kept` as they are for now, have more than their own smallest, waits until those may be resized.
+/// 2. One that does not fit its tenant's quota beside what others keep waits until one of them ends.
+/// 3. One that does, but not beside what others have that are `kept` as they are for now, waits until
+///    those may be resized.
 pub fn over_quota(
     state: &ClusterState,
     jobs: &[Live<'_>],
     kept: impl Fn(&Job) -> bool,
 ) -> Vec<Waiting> {
-    let mut used: BTreeMap<&str, (Amounts, u64)> = BTreeMap::new();
+    // For certain, and for now.
+    let mut used: BTreeMap<&str, [Used; 2]> = BTreeMap::new();
     let placed = jobs.iter().filter(|(_, job)| job.assignment.is_some());
     for (id, job) in placed {
-        let count = match kept(job) {
-            true => present(job),
-            false => least(job),
-        };
-        let used = used.entry(id.tenant()).or_default();
-        let containers = u64::from(job.beside.containers(count));
-        job.beside.add_to(&mut used.0, &job.demand, containers);
-        used.1 += containers;
+        let least = least(state, job);
+        let [certain, now] = used.entry(id.tenant()).or_default();
+        certain.add(job, least);
+        now.add(job, if kept(job) { present(job) } else { least });
     }
     let mut over = Vec::new();
     for (id, job) in jobs.iter().filter(|(_, job)| job.assignment.is_none()) {
@@ -107,37 +111,60 @@ pub fn over_quota(
         if quota.is_none() && most.is_none() {
             continue;
         }
-        let waits = |code: &str, reason: String| Waiting {
-            job: (*id).clone(),
-            code: code.to_owned(),
-            reason,
+        let [certain, now] = used.entry(id.tenant()).or_default();
+        let mut waits = |code: &str, reason: String| {
+            over.push(Waiting {
+                job: (*id).clone(),
+                code: code.to_owned(),
+                reason,
+            });
         };
-        let start = job.containers.start();
-        let smallest = job.beside.partition(&job.demand, start);
-        let start = u64::from(job.beside.containers(start));
-        if let Some(above) = state.tenants.above(id.tenant(), &smallest, start) {
-            over.push(waits(above.code(), above.waits(id.tenant())));
-            continue;
-        }
-        let used = used.entry(id.tenant()).or_default();
-        let mut with = used.clone();
-        let containers = u64::from(job.beside.containers(least(job)));
-        job.beside.add_to(&mut with.0, &job.demand, containers);
-        with.1 += containers;
-        let exceeds = quota.is_some_and(|quota| quota.exceeded_by(&with.0).is_some());
-        match exceeds || most.is_some_and(|most| with.1 > u64::from(most)) {
-            true => over.push(waits("quota", RESIZED_LATER.to_owned())),
-            false => *used = with,
+        let exceeds = |used: &Used| {
+            let exceeded = quota.and_then(|quota| quota.exceeded_by(&used.amounts));
+            exceeded.is_some() || most.is_some_and(|most| used.containers > u64::from(most))
+        };
+        let (least, one) = (least(state, job), (&job.demand, &job.beside));
+        let (mut certain, mut now) = (certain.clone(), now.clone());
+        certain.add(job, least);
+        now.add(job, least);
+        let above = state.tenants.above(id.tenant(), one, least);
+        if let Some(above) = above {
+            waits(above.code(), above.waits(id.tenant()));
+        } else if exceeds(&certain) {
+            waits("quota", KEPT_BY_OTHERS.to_owned());
+        } else if exceeds(&now) {
+            waits("quota", RESIZED_LATER.to_owned());
+        } else {
+            used.insert(id.tenant(), [certain, now]);
         }
     }
     over
 }
 
-/// The workers that a job cannot go below.
-fn least(job: &Job) -> u32 {
-    match job.mode {
-        CheckpointMode::None => present(job).max(job.containers.min),
-        _ => job.containers.min,
+/// What jobs of a tenant have together.
+#[derive(Debug, Clone, Default)]
+struct Used {
+    amounts: Amounts,
+    containers: u64,
+}
+
+impl Used {
+    fn add(&mut self, job: &Job, workers: u32) {
+        let containers = u64::from(job.beside.containers(workers));
+        job.beside
+            .add_to(&mut self.amounts, &job.demand, containers);
+        self.containers += containers;
+    }
+}
+
+/// The workers that a job cannot go below: what it starts with, or what it cannot be made to give back
+/// while it runs. One container at the least: nothing is placed for nothing.
+fn least(state: &ClusterState, job: &Job) -> u32 {
+    let Containers { min, .. } = job.containers;
+    match job.is_adjustable() && !job.is_served() {
+        _ if starts(state, job) => job.containers.start().max(1),
+        true => min,
+        false => present(job).max(min),
     }
 }
 

@@ -358,6 +358,10 @@ impl ClusterState {
                 self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
+                    // What it had to have to start with is not what it has to keep.
+                    if job.is_adjustable() && job.containers.start() > job.containers.min {
+                        self.last_trigger = recorded.sequence;
+                    }
                 }
                 let now = self.now;
                 if let Some(life) = self.life(&event.job, event.incarnation) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Event, Quota, Recorded, Resource, TenantId};
+use dormouse_messages::{Amounts, Beside, Event, Quota, Recorded, Resource, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A configured tenant.
@@ -34,7 +34,7 @@ pub enum Above<'a> {
     /// The containers that its jobs may have together.
     Containers {
         /// Those of the partition.
-        needs: u64,
+        needs: u32,
         /// The most.
         most: u32,
     },
@@ -140,15 +140,23 @@ impl Tenants {
         (!quota.is_empty()).then_some(quota)
     }
 
-    /// The bound that a partition of so many containers exceeds by itself.
+    /// The bound that a partition with so many workers exceeds by itself. A service that may have no
+    /// replica is measured by one.
     #[must_use]
-    pub fn above(&self, name: &str, partition: &Amounts, containers: u64) -> Option<Above<'_>> {
+    pub fn above(
+        &self,
+        name: &str,
+        (demand, beside): (&Amounts, &Beside),
+        workers: u32,
+    ) -> Option<Above<'_>> {
+        let workers = workers.max(1);
+        let needs = beside.containers(workers);
         let most = self.grants.max_containers(name);
-        if let Some(most) = most.filter(|most| containers > u64::from(*most)) {
-            let needs = containers;
+        if let Some(most) = most.filter(|most| needs > *most) {
             return Some(Above::Containers { needs, most });
         }
-        let (resource, most) = self.quota(name)?.exceeded_by(partition)?;
+        let partition = beside.partition(demand, workers);
+        let (resource, most) = self.quota(name)?.exceeded_by(&partition)?;
         let needs = partition.get(resource);
         Some(Above::Quota {
             resource,

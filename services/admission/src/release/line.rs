@@ -36,6 +36,8 @@ pub struct Head {
     pub needs: Amounts,
     /// The containers of that.
     pub min: u64,
+    /// Its workers.
+    pub workers: u32,
     /// Whose need is met first.
     pub urgency: Urgency,
     /// The value of its priority class.
@@ -148,6 +150,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
             min: u64::from(beside.containers(start)),
+            workers: start,
             beside,
             needs,
             urgency: event.spec.kind.urgency(),
@@ -239,7 +242,8 @@ impl<'a> Line<'a> {
                     _ => continue,
                 }
             }
-            let above = self.queues.config.above(self.tenant, &head.needs, head.min);
+            let one = (&head.demand, &head.beside);
+            let above = self.queues.config.above(self.tenant, one, head.workers);
             if above.is_none() && room.could_run(&head) {
                 self.head = Some(head);
                 return;
@@ -332,6 +336,7 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
         id: id.clone(),
         demand: job.demand.clone(),
         min: u64::from(job.beside.containers(job.containers.start())),
+        workers: job.containers.start(),
         beside: job.beside.clone(),
         needs: job.smallest(),
         urgency: job.urgency,

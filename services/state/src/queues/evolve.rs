@@ -25,7 +25,7 @@ impl Fold for Queues {
         if self.nodes.evolve(recorded, self.now) {
             self.total = self.nodes.total();
         }
-        self.config.evolve(recorded);
+        self.configure(recorded);
         match recorded.event().filter(|event| folded::by_queues(event)) {
             // Whoever comes back under its name is not drained any more.
             Some(Event::NodeRemoved(event)) => self.nodes.set_aside(&event.node),
@@ -533,18 +533,36 @@ impl Queues {
         }
     }
 
+    /// The tenants' bounds are others: a job that was above them counts again.
+    fn configure(&mut self, recorded: &Recorded) {
+        let hopeless = self.hopeless.iter();
+        let above = hopeless.filter(|id| self.above(id).is_some());
+        let above: Vec<JobId> = above.cloned().collect();
+        if !self.config.evolve(recorded) {
+            return;
+        }
+        for id in above {
+            if self.above(&id).is_none() {
+                self.set_hopeless(&id, false);
+            }
+        }
+    }
+
+    fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {
+        self.update(id, |job| {
+            if let Stand::Released { hopeless, .. } = &mut job.stand {
+                *hopeless = is_hopeless;
+            }
+        });
+    }
+
     /// A decision names every job that waits, and why.
     fn wait(&mut self, waiting: &[Waiting]) {
         let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
         let before = std::mem::take(&mut self.hopeless);
         for id in before.symmetric_difference(&hopeless) {
-            let is_hopeless = hopeless.contains(id);
-            self.update(id, |job| {
-                if let Stand::Released { hopeless, .. } = &mut job.stand {
-                    *hopeless = is_hopeless;
-                }
-            });
+            self.set_hopeless(id, hopeless.contains(id));
         }
         self.hopeless = hopeless;
     }

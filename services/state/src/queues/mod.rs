@@ -334,9 +334,8 @@ impl Queues {
     #[must_use]
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
-        let containers = job.beside.containers(job.containers.start());
-        self.config
-            .above(id.tenant(), &job.smallest(), u64::from(containers))
+        let one = (&job.demand, &job.beside);
+        self.config.above(id.tenant(), one, job.containers.start())
     }
 
     /// The first resource of which `tenant` would have more than its quota with `needs`, with

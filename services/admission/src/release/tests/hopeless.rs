@@ -45,6 +45,8 @@ fn a_job_above_its_tenants_quota_holds_nobody_back() {
         given.kept(&[("a/released", "above_quota")]);
         given.then(&["a/small"]);
         given.tenant("a", 1, "cpu=9");
+        // At once, before the optimizer has decided on it: it has its room again.
+        given.then(&[]);
         given.kept(&[]);
         given.then(&[]);
         given.complete("a/released");
