@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 
 import dormouse_trainer as dormouse
 import harness
@@ -102,7 +103,7 @@ def test_a_forked_worker_has_the_signals_as_they_were_before_the_first_run(tmp_p
 
 
 def test_a_run_that_has_lost_the_signals_does_not_set_them_in_a_forked_worker(tmp_path):
-    """Of an earlier run in a process that ignored them, and since gave them back by itself."""
+    """The process ignored them as the run began, and has set them itself since."""
     with signals_kept():
         with signals_kept():
             signal.signal(TERM, signal.SIG_IGN)
@@ -110,6 +111,43 @@ def test_a_run_that_has_lost_the_signals_does_not_set_them_in_a_forked_worker(tm
         run = dormouse.Run(environ=harness.environment(tmp_path))
         assert end_a_forked_worker() == -TERM
         assert not any(each.requests.stop for each in [run, *earlier])
+
+
+def test_a_handler_over_a_run_that_is_over_ends_by_the_signal(tmp_path):
+    """A program's own handler calls the run's: in a forked worker the run is not there."""
+    with signals_kept():
+        run = dormouse.Run(environ=harness.environment(tmp_path))
+        own = signal.getsignal(TERM)
+        signal.signal(TERM, lambda number, frame: own(number, frame))
+        assert end_a_forked_worker() == -TERM
+        assert not run.requests.stop
+
+
+def test_a_worker_that_a_thread_forks_can_be_ended(tmp_path):
+    with signals_kept():
+        run = dormouse.Run(environ=harness.environment(tmp_path))
+        ends = []
+        forks = threading.Thread(target=lambda: ends.append(end_a_forked_worker()))
+        forks.start()
+        forks.join()
+        assert ends == [-TERM]
+        assert run.requests.installed
+
+
+def test_a_run_that_takes_the_signals_twice_gives_them_back(tmp_path):
+    with signals_kept():
+        before = signal.getsignal(TERM)
+        run = dormouse.Run(environ=harness.environment(tmp_path))
+        assert run.requests.install()
+        run.requests.restore()
+        assert signal.getsignal(TERM) == before
+
+
+def test_a_run_that_ends_leaves_a_later_one_the_signals(tmp_path):
+    with signals_kept():
+        earlier, later = (dormouse.Run(environ=harness.environment(tmp_path)) for _ in range(2))
+        earlier.requests.ignore()
+        assert signal.getsignal(TERM) == later.requests.handlers[TERM]
 
 
 def test_a_run_that_ends_under_a_later_one_leaves_it_the_signals(tmp_path):

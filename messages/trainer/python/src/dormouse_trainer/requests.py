@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import weakref
-from typing import Dict, Optional
+from typing import Dict, FrozenSet, Optional
 
 #: Signals by what they ask for.
 STOP = signal.SIGTERM
@@ -33,18 +32,29 @@ class Requests:
         self._former: Dict[int, object] = {}
         wanted = [(stop, self._on_stop), (save, self._on_save), (members, self._on_members)]
         self.handlers = {int(number): handler for number, handler in wanted if number is not None}
-        self.installed = False
+        # The process that has the signals by it; a forked child does not.
+        self._pid: Optional[int] = None
+        self._ignores = False
+
+    @property
+    def installed(self) -> bool:
+        """Whether this process has the signals by it."""
+        return self._pid == os.getpid()
 
     def install(self) -> bool:
         """Takes the signals; False outside the main thread, where Python allows none."""
+        global _taken
         if threading.current_thread() is not threading.main_thread():
             return False
+        if self.installed:
+            return True
+        # Before the first is taken: another thread may fork at any time.
+        self._pid, self._ignores = os.getpid(), False
+        _taken = _taken.union(self.handlers)
         for number, handler in self.handlers.items():
             # Kept before it is replaced: a signal may come in between.
             self._former[number] = signal.getsignal(number)
             signal.signal(number, handler)
-        self.installed = True
-        _live.add(self)
         return True
 
     def _on_stop(self, number, frame):
@@ -63,6 +73,10 @@ class Requests:
         former = self._former.get(number)
         if callable(former):
             former(number, frame)
+        elif former == signal.SIG_DFL and not self.installed and not self._ignores:
+            # It is over; who calls it is a handler that was set over it.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def ask_stop(self) -> None:
         """Asks for a save and the end, from any thread."""
@@ -98,8 +112,12 @@ class Requests:
         and Python resets its handlers as it ends: a late SIGTERM would kill this process while the others wait
         for its good-bye."""
         if self._release():
+            self._ignores = True
             for number in self.handlers:
-                signal.signal(number, signal.SIG_IGN)
+                present = _owner(signal.getsignal(number))
+                # A later run has it.
+                if present is None or not present.installed:
+                    signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:
         """Gives the signals back to whom they belonged."""
@@ -110,16 +128,21 @@ class Requests:
         """Counts as installed no more; whether its signals can be set now."""
         if not self.installed or threading.current_thread() is not threading.main_thread():
             return False
-        self.installed = False
-        _live.discard(self)
+        self._pid = None
         return True
 
     def under(self, number):
-        """The handler that a signal had before; None if it was installed by C code, and cannot be named."""
-        return self._former[number]
+        """What a signal has once it is over; None if that was installed by C code, and cannot be named."""
+        return signal.SIG_IGN if self._ignores else self._former.get(number)
 
 
-_live: "weakref.WeakSet[Requests]" = weakref.WeakSet()
+#: All signals that were ever taken.
+_taken: FrozenSet[int] = frozenset()
+
+
+def _owner(handler) -> Optional[Requests]:
+    owner = getattr(handler, "__self__", None)
+    return owner if isinstance(owner, Requests) else None
 
 
 def _give_back(numbers) -> None:
@@ -127,10 +150,12 @@ def _give_back(numbers) -> None:
     program or by a later run, stays: a run that has lost a signal has nothing to give back."""
     for number in numbers:
         present = handler = signal.getsignal(number)
+        passed = set()
         while True:
-            owner = getattr(handler, "__self__", None)
-            if not isinstance(owner, Requests) or owner.installed:
+            owner = _owner(handler)
+            if owner is None or owner.installed or owner in passed:
                 break
+            passed.add(owner)
             handler = owner.under(number)
         if handler is not None and handler is not present:
             signal.signal(number, handler)
@@ -141,8 +166,7 @@ _fork = threading.local()
 
 
 def _before_fork() -> None:
-    _fork.numbers = {number for requests in list(_live) for number in requests.handlers}
-    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _fork.numbers)
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _taken)
 
 
 def _in_parent() -> None:
@@ -150,11 +174,10 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for requests in list(_live):
-        requests.installed = False
-    _live.clear()
-    _give_back(_fork.numbers)
-    signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+    try:
+        _give_back(_taken)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
