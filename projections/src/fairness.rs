@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::steps::Steps;
 use crate::timelines::Metric;
-use dormouse_state::{Queues, TenantQueue};
+use dormouse_state::{QueueJob, Queues, TenantQueue};
 
 /// Points of a tenant's series.
 const TENANT_POINTS: usize = 2_000;
@@ -212,13 +212,17 @@ fn lacking(queues: &Queues) -> f64 {
         .map(|(name, tenant)| (name, f64::from(queues.weight(name.as_str())), tenant))
         .collect();
     let weights: f64 = active.iter().map(|(_, weight, _)| weight).sum();
-    let held_back = |name: &TenantId, tenant: &TenantQueue| match tenant.order.first() {
-        None => true,
-        Some(_) if queues.config.quota(name.as_str()).is_none() => false,
-        Some((_, head)) => {
-            let needs = queues.needs(head);
-            needs.is_none_or(|needs| queues.over_quota(name.as_str(), &needs).is_some())
-        }
+    let held_back = |name: &TenantId, tenant: &TenantQueue| {
+        let Some((_, (_, head))) = queues.first_within(tenant) else {
+            return true;
+        };
+        let over = |job: &QueueJob| {
+            let least = u64::from(job.beside.containers(job.containers.start()));
+            let name = name.as_str();
+            queues.over_quota(name, &job.smallest()).is_some()
+                || queues.over_containers(name, least).is_some()
+        };
+        queues.jobs.get(head).is_none_or(over)
     };
     let backlogged = active
         .iter()

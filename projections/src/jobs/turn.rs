@@ -6,6 +6,7 @@ use dormouse_messages::policy::Queue;
 use dormouse_messages::{Amounts, JobId, Timestamp, plain};
 
 use super::room::Room;
+use dormouse_state::queues::Order;
 use dormouse_state::{Queues, Stand};
 
 /// Jobs that are named in one line before the rest is counted.
@@ -25,9 +26,17 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
         (Some(Stand::Doomed { by, .. }), _) => {
             format!("it depends on {by}, which did not complete; it is being cancelled")
         }
-        (_, Some(1)) => head(room, id, now),
         (_, Some(position)) => {
-            let ahead = match position - 1 {
+            let queues = room.queues();
+            if let Some(above) = queues.above(id) {
+                return above.waits(id.tenant());
+            }
+            let tenant = queues.tenants.get(id.tenant());
+            let first = tenant.and_then(|tenant| queues.first_within(tenant));
+            // What is above its tenant's bounds holds nobody back.
+            let passed = first.map_or(0, |(before, _)| before);
+            let ahead = match position.saturating_sub(passed + 1) {
+                0 => return head(room, id, now),
                 1 => "1 job".to_owned(),
                 ahead => format!("{ahead} jobs"),
             };
@@ -99,16 +108,19 @@ fn its_turn(queues: &Queues, id: &JobId, class: i32) -> String {
 
 /// The head that came first of all.
 fn first_in(queues: &Queues) -> Option<&JobId> {
-    let heads = queues.tenants.values().filter_map(|t| t.order.first());
-    let first = heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted));
-    first.map(|(_, id)| id)
+    first_of_all(queues).map(|(_, id)| id)
+}
+
+/// The heads are those within their tenants' bounds.
+fn first_of_all(queues: &Queues) -> Option<&(Order, JobId)> {
+    let heads = queues.tenants.values();
+    let heads = heads.filter_map(|tenant| Some(queues.first_within(tenant)?.1));
+    heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted))
 }
 
 /// A head of the highest class, where that is above `class`.
 fn higher(queues: &Queues, class: i32) -> Option<&JobId> {
-    let heads = queues.tenants.values().filter_map(|t| t.order.first());
-    let first = heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted));
-    let above = first.filter(|((_, Reverse(highest), ..), _)| *highest > class);
+    let above = first_of_all(queues).filter(|((_, Reverse(highest), ..), _)| *highest > class);
     above.map(|(_, id)| id)
 }
 

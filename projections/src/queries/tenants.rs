@@ -272,12 +272,23 @@ fn row(
         mean_start_wait_s: starts.sum_s / starts.jobs.max(1.0),
         longest_start_wait_s: starts.longest_s,
         fairness_loss: model.fairness.loss(name.as_str()),
-        reason: waits_for(room, tenant, now),
+        reason: waits_for(room, (name, tenant), now),
     }
 }
 
-fn waits_for(room: &Room<'_>, tenant: &TenantQueue, now: Timestamp) -> String {
-    match tenant.order.first() {
+fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Timestamp) -> String {
+    let queues = room.queues();
+    let within = queues.first_within(tenant).map(|(_, first)| first);
+    // Released, and the bounds were lowered since.
+    let hopeless = queues.hopeless.iter();
+    let hopeless = hopeless.filter(|id| id.tenant() == name.as_str());
+    let above = hopeless
+        .filter_map(|id| Some((id, queues.above(id)?)))
+        .next();
+    match within.or(tenant.order.first()) {
+        None if let Some((id, above)) = above => {
+            format!("{}: {}", id.name(), above.waits(name.as_str()))
+        }
         Some((_, head)) => format!("{}: {}", head.name(), turn::head(room, head, now)),
         None if tenant.held > 0 => "its jobs wait for others to complete".to_owned(),
         None => "nothing queued".to_owned(),

@@ -5,7 +5,7 @@ use dormouse_messages::events::{
     SubmissionReceived, TenantConfigured,
 };
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Body, TenantId, Writer};
+use dormouse_messages::{Body, Event, JobId, TenantId, Writer};
 use serde_json::{Value, json};
 
 use super::{
@@ -269,6 +269,38 @@ fn tenant(history: &mut History, name: &str, weight: u32, quota: &str) {
             max_job_weight: None,
             priority: None,
         },
+    );
+}
+
+/// Both queued jobs of `vision` need more than its quota, the third does not: nobody is behind another.
+#[test]
+fn who_is_above_the_quota_says_so_and_the_others_are_not_behind() {
+    let mut history = busy();
+    history.submit("vision/third");
+    let last = history.log.last_mut().expect("just pushed");
+    if let Body::Event(Event::JobAdmitted(event)) = &mut last.envelope.body {
+        event.spec.demand = "cpu=1".parse().expect("amounts");
+    }
+    tenant(&mut history, "vision", 3, "cpu=1");
+    let answer: TenantDetail = ask(&history, "tenant", json!({"tenant": "vision"}));
+    let jobs: JobsAnswer = ask(&history, "jobs", json!({"tenant": "vision"}));
+    let said = |id: &JobId| {
+        let row = jobs.jobs.iter().find(|row| row.job == *id);
+        row.expect("listed").reason.clone()
+    };
+    let [first, second, third] = &answer.queue[..] else {
+        panic!("three: {:?}", answer.queue);
+    };
+    for above in [first, second] {
+        let said = said(&above.job);
+        assert!(said.contains("the quota of vision is 1"), "{said}");
+    }
+    let said = said(&third.job);
+    assert!(!said.contains("behind"), "{said}");
+    assert!(
+        answer.row.reason.starts_with("third"),
+        "{}",
+        answer.row.reason
     );
 }
 

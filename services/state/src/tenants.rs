@@ -155,8 +155,9 @@ impl Tenants {
         if let Some(most) = most.filter(|most| needs > *most) {
             return Some(Above::Containers { needs, most });
         }
+        let quota = self.quota(name)?;
         let partition = beside.partition(demand, workers);
-        let (resource, most) = self.quota(name)?.exceeded_by(&partition)?;
+        let (resource, most) = quota.exceeded_by(&partition)?;
         let needs = partition.get(resource);
         Some(Above::Quota {
             resource,

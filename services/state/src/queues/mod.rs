@@ -39,6 +39,9 @@ use super::tenants::{Above, Tenants};
 /// admission decided just before such an end was appended may still name it.
 const FAILED_LIMIT: usize = 10_000;
 
+/// Jobs above their tenant's bounds that are looked past for the first that is not.
+const LOOKED_AT: u64 = 100;
+
 /// Where a job stands in its tenant's queue: services first, then the highest priority class, then
 /// the highest priority, then by admission.
 pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
@@ -121,7 +124,7 @@ pub enum Stand {
         /// Whether it is to be cancelled.
         cancelling: bool,
         /// Whether the newest decision found that the nodes there are would not hold its smallest
-        /// partition if they were empty.
+        /// partition if they were empty, or that it is more than its tenant may have.
         hopeless: bool,
     },
 }
@@ -139,7 +142,8 @@ impl QueueJob {
     }
 
     /// What it has: containers of the newest allocation, at least its smallest partition. One that
-    /// cannot start on the nodes that there are keeps nothing from the others.
+    /// cannot start on the nodes that there are, or within its tenant's bounds, keeps nothing from the
+    /// others.
     #[must_use]
     pub fn held(&self) -> u64 {
         let (given, hopeless) = match self.stand {
@@ -234,7 +238,8 @@ pub struct Queues {
     pub limited: BTreeSet<JobId>,
     /// Those whose waiting is bounded, by when it ends.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
-    /// Released jobs that the newest decision found no nodes for, empty or not.
+    /// Released jobs that the newest decision found no nodes for, empty or not, or above a bound of their
+    /// tenant's.
     pub hopeless: BTreeSet<JobId>,
     /// Heads that did not fit while others went by, with the first time of it.
     pub passed_over: BTreeMap<JobId, Timestamp>,
@@ -360,11 +365,18 @@ impl Queues {
         (has + more > most).then_some((has, most))
     }
 
-    /// What the smallest partition of a live job needs.
+    /// What a live job needs to start.
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {
-        let job = self.jobs.get(id)?;
-        Some(job.beside.partition(&job.demand, job.containers.min))
+        self.jobs.get(id).map(QueueJob::smallest)
+    }
+
+    /// The first queued job of a tenant that is within its bounds, with how many stand before it: they hold
+    /// nobody back.
+    #[must_use]
+    pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
+        let mut order = (0..LOOKED_AT).zip(&tenant.order);
+        order.find(|(_, (_, id))| self.above(id).is_none())
     }
 
     /// Whether one container of `demand` fits a usable node.
