@@ -291,11 +291,17 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     log.iter().for_each(|recorded| queues.evolve(recorded));
     let mut waits: BTreeSet<JobId> = BTreeSet::new();
     loop {
-        let is_stated = |id: &JobId| match queues.jobs.get(id).map(|job| &job.stand) {
-            Some(Stand::Held { unmet }) => unmet.iter().any(|other| waits.contains(other)),
-            Some(Stand::Released { hopeless, .. }) => *hopeless && queues.above(id).is_some(),
-            Some(Stand::Queued { .. }) => queues.above(id).is_some(),
-            Some(Stand::Doomed { .. }) | None => false,
+        let is_stated = |id: &JobId| {
+            let job = queues.jobs.get(id);
+            let is_above = queues.above(id).is_some();
+            job.is_some_and(|job| match &job.stand {
+                Stand::Held { unmet } => unmet.iter().any(|other| waits.contains(other)),
+                Stand::Released { hopeless, .. } => {
+                    *hopeless && is_above && job.running_since.is_none()
+                }
+                Stand::Queued { .. } => is_above,
+                Stand::Doomed { .. } => false,
+            })
         };
         let (stated, rest): (Vec<JobId>, Vec<JobId>) = open.into_iter().partition(is_stated);
         if stated.is_empty() {
@@ -324,5 +330,51 @@ fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(
     match encode(&whole)? == encode(&resumed)? {
         true => Ok(()),
         false => Err(broken("it goes on differently".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::Writer;
+    use dormouse_messages::events::{AllocationKept, Outcome, TenantConfigured, Waiting};
+    use dormouse_state::history::{History, job};
+
+    use super::*;
+
+    /// Only a bound that the operator has set below what a job needs is a reason to wait for ever.
+    #[test]
+    fn a_job_that_waits_for_ever_is_stuck_unless_it_is_above_a_bound() {
+        let stuck_under = |quota: &str, waiting: &[&str]| {
+            let mut history = History::default();
+            history.join("n0", 1).submit("ads/a").release("ads/a");
+            let configured = TenantConfigured {
+                tenant: "ads".parse().expect("a tenant"),
+                weight: 1,
+                quota: quota.parse().expect("a quota"),
+                max_job_weight: None,
+                priority: None,
+            };
+            history.push_by(Writer::Operator, configured);
+            let waiting = waiting.iter().map(|code| Waiting {
+                job: job("ads/a"),
+                code: (*code).to_owned(),
+                reason: String::new(),
+            });
+            let outcome = Outcome {
+                waiting: waiting.collect(),
+                ..Outcome::default()
+            };
+            history.push(AllocationKept {
+                reason: String::new(),
+                outcome,
+                basis: None,
+            });
+            let log: Vec<Arc<Recorded>> = history.log.iter().cloned().map(Arc::new).collect();
+            stuck(vec![job("ads/a")], &log).len()
+        };
+        assert_eq!(stuck_under("cpu=1", &["above_quota"]), 0);
+        assert_eq!(stuck_under("cpu=1", &[]), 1, "nobody has said so");
+        assert_eq!(stuck_under("cpu=8", &["above_quota"]), 1);
+        assert_eq!(stuck_under("cpu=8", &["resources"]), 1);
     }
 }

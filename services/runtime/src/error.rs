@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use dormouse_messages::{CodecError, Sequence};
 
-/// Who follows the log is told by the end of the channel, and begins again.
+/// The log is shorter than it was, or another one: who follows it is told by the end of the channel, and
+/// begins again.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
-    "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: all begins with what the log holds now, nodes end the containers that it does not know, and what was submitted since is to be submitted again"
+    "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, and what was submitted since is to be submitted again"
 )]
 pub struct LogWentBack;
 

@@ -216,7 +216,7 @@ async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> 
             exit_code: failed.map(|(_, code)| code),
         });
     }
-    Err(LogWentBack.into())
+    bail!("{LogWentBack}; `dormouse job show {job}` says whether the job is still there")
 }
 
 /// The exit code of a container that failed by itself, as a shell has it.

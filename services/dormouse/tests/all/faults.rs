@@ -83,6 +83,8 @@ fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
     });
     cluster.kill("up");
     assert!(cluster.programs_below("nodes/n1").len() >= 4, "they run on");
+    let down = cluster.run(&["down"]).error();
+    assert_eq!(down["code"], "unattended", "{down}");
     cluster.start_up(1, "cpu=4,memory=8Gi");
     assert!(cluster.programs_below("nodes/n1").is_empty());
     cluster.wait_completed("ads/a");
