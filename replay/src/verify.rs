@@ -53,6 +53,13 @@ pub struct Report {
     /// made again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_slice: u64,
+    /// Events between the first and the last that were not read: flagged as none that may be there, or
+    /// taken out of a file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
+    /// The first of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_missing: Option<Sequence>,
     /// What did not: empty on a healthy log.
     pub findings: Vec<Finding>,
 }
@@ -331,6 +338,9 @@ impl<D: Decider + Default> Beside<Lagging<D>> {
 #[derive(Default)]
 pub struct Verifier {
     events: u64,
+    last: Option<Sequence>,
+    missing: u64,
+    first_missing: Option<Sequence>,
     admission: Beside<Lagging<Admission>>,
     optimizer: Beside<Lagging<Optimizer>>,
     placer: Beside<Lagging<Placer>>,
@@ -355,6 +365,12 @@ impl Verifier {
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         self.events += 1;
+        let next = self.last.map_or(recorded.sequence, Sequence::next);
+        if recorded.sequence > next {
+            self.missing += recorded.sequence.0 - next.0;
+            self.first_missing.get_or_insert(next);
+        }
+        self.last = Some(recorded.sequence);
         self.admission.read(recorded);
         self.optimizer.read(recorded);
         self.placer.read(recorded);
@@ -367,6 +383,8 @@ impl Verifier {
     pub fn finish(self) -> Report {
         let mut report = Report {
             events: self.events,
+            missing: self.missing,
+            first_missing: self.first_missing,
             ..Report::default()
         };
         for of_service in [

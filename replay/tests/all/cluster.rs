@@ -231,6 +231,26 @@ fn a_partition_in_place_leaves_a_drained_node() {
 }
 
 #[test]
+fn events_that_are_not_there_are_named() {
+    let mut engine = cluster(1);
+    job(&mut engine, 0.0, "a", (1, 2), 10.0, "");
+    run(&mut engine, 300.0);
+    assert_eq!(verify(&engine).first_missing, None);
+    let mut verifier = Verifier::default();
+    let taken_out = |recorded: &&Arc<Recorded>| ![4, 6].contains(&recorded.sequence.0);
+    engine
+        .log()
+        .iter()
+        .filter(taken_out)
+        .for_each(|it| verifier.read(it));
+    let report = verifier.finish();
+    assert_eq!(
+        (report.missing, report.first_missing),
+        (2, Some(Sequence(4)))
+    );
+}
+
+#[test]
 fn more_jobs_than_room_wait_and_all_complete() {
     let mut engine = cluster(2);
     for index in 0..60 {

@@ -9,7 +9,7 @@ use dormouse_messages::events::{
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::plain;
-use dormouse_messages::policy::Policy;
+use dormouse_messages::policy::{Policy, Shares};
 use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
 /// What the event says, and who did it, in a line.
@@ -23,6 +23,23 @@ pub fn described(recorded: &Recorded) -> String {
     }
 }
 
+/// The policy in a line: the allocation, its bounds, and the queue; whose shares they are where they are not
+/// the jobs'.
+#[must_use]
+pub fn policy(policy: &Policy) -> String {
+    let shares = match policy.shares {
+        Shares::Job => "",
+        Shares::Tenant => ", shares by tenant",
+    };
+    format!(
+        "{}, θ1 {}, θ2 {}, queue {}{shares}",
+        name(&policy.allocation),
+        policy.theta1,
+        policy.theta2,
+        policy.queue.as_str()
+    )
+}
+
 /// Of an operator whom nothing names.
 const BY_THE_OPERATOR: &str = "by the operator";
 
@@ -30,12 +47,7 @@ const BY_THE_OPERATOR: &str = "by the operator";
 #[must_use]
 pub fn describe(event: &Event) -> String {
     match event {
-        Event::ClusterConfigured(e) => format!(
-            "policy {}, θ1 {}, θ2 {}",
-            name(&e.policy.allocation),
-            e.policy.theta1,
-            e.policy.theta2
-        ),
+        Event::ClusterConfigured(e) => format!("policy {}", policy(&e.policy)),
         Event::TenantConfigured(e) => tenant(e),
         Event::WebhookConfigured(e) => {
             let url = e.url.as_deref().unwrap_or("nowhere");

@@ -182,6 +182,15 @@ pub fn text(report: &Report) -> String {
             report.before_slice
         ));
     }
+    if let Some(first) = report.first_missing {
+        let events = match report.missing {
+            1 => format!("event {first} is not there"),
+            missing => format!("{missing} events are not there, the first is {first}"),
+        };
+        text.push_str(&format!(
+            "\n{events}: flagged as none that may be on the log (`dormouse log tail --from {first}` says why), or taken out of the file"
+        ));
+    }
     for finding in report.findings.iter().take(20) {
         let what: String = finding.what.chars().take(400).collect();
         text.push_str(&format!(

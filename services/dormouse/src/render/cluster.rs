@@ -13,17 +13,9 @@ use crate::describe;
 #[expect(clippy::too_many_lines, reason = "one line of the page after another")]
 pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
     let policy = &answer.policy;
-    let allocation = format!("{:?}", policy.allocation).to_lowercase();
-    let queue = policy.queue.as_str();
     let nodes = &answer.nodes;
     let mut facts = vec![
-        (
-            "Policy",
-            format!(
-                "{allocation}, θ1 {}, θ2 {}, queue {queue}",
-                policy.theta1, policy.theta2
-            ),
-        ),
+        ("Policy", describe::policy(policy)),
         (
             "Nodes",
             format!(
