@@ -217,7 +217,7 @@ fn lacking(queues: &Queues) -> f64 {
             return true;
         };
         let over = |job: &QueueJob| {
-            let least = u64::from(job.beside.containers(job.containers.start()));
+            let least = job.smallest_containers();
             let name = name.as_str();
             queues.over_quota(name, &job.smallest()).is_some()
                 || queues.over_containers(name, least).is_some()

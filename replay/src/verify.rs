@@ -53,8 +53,8 @@ pub struct Report {
     /// made again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_slice: u64,
-    /// Events between the first and the last that were not read: flagged as none that may be there, or
-    /// taken out of a file.
+    /// Events between the first and the last that were not read: refused as not permitted on the log, or
+    /// removed from a file. No findings: a log may have the former.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
     /// The first of these.

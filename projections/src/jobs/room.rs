@@ -126,7 +126,7 @@ impl<'a> Room<'a> {
         let short = self.short(id)?;
         let job = self.queues.jobs.get(id)?;
         let what = match job.beside.is_empty() {
-            true => format!("{} x {}", job.containers.min, job.demand),
+            true => format!("{} x {}", job.containers.start(), job.demand),
             false => format!("{} with its roles", self.queues.needs(id)?),
         };
         let amount = |value: u64| short.resource.display(value);

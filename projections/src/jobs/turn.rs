@@ -70,7 +70,7 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     if let Some(reason) = over_quota(queues, id.tenant(), &needs) {
         return reason;
     }
-    let least = u64::from(job.beside.containers(job.containers.min));
+    let least = job.smallest_containers();
     if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
         let tenant = id.tenant();
         return format!(

@@ -280,15 +280,16 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
     let queues = room.queues();
     let within = queues.first_within(tenant).map(|(_, first)| first);
     // Released, and the bounds were lowered since.
-    let hopeless = queues.hopeless.iter();
-    let hopeless = hopeless.filter(|id| id.tenant() == name.as_str());
-    let above = hopeless
-        .filter_map(|id| Some((id, queues.above(id)?)))
-        .next();
+    let above = || {
+        let mut hopeless = queues.hopeless.iter();
+        hopeless.find_map(|id| {
+            let own = id.tenant() == name.as_str();
+            let above = own.then(|| queues.above(id)).flatten()?;
+            Some(format!("{}: {}", id.name(), above.waits(name.as_str())))
+        })
+    };
     match within.or(tenant.order.first()) {
-        None if let Some((id, above)) = above => {
-            format!("{}: {}", id.name(), above.waits(name.as_str()))
-        }
+        None if let Some(above) = above() => above,
         Some((_, head)) => format!("{}: {}", head.name(), turn::head(room, head, now)),
         None if tenant.held > 0 => "its jobs wait for others to complete".to_owned(),
         None => "nothing queued".to_owned(),

@@ -9,7 +9,7 @@
 //!    given to others, who would have to give it back, and one decision answers both.
 //! 2. The last allocation has been placed or refused: its counts stand on nodes.
 //! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve`]).
-//! 4. What changes is listed; where nothing does, the reason is.
+//! 4. What changes is listed, and what a partition in place has lost; where nothing does, the reason is.
 //!
 //! Invariant: the slots of every node fit it, with what is in transit counted twice. Left to
 //! others: which job's containers take which slots (placer), when they move (checkpointer).
@@ -300,7 +300,7 @@ fn decided(
             new: old.is_none(),
             share: share.share,
             fair_share: share.fair_share,
-            made_for: made_for(problem, &solution, job).filter(|_| containers < had),
+            made_for: made_for(problem, &solution, job).filter(|_| changes && containers < had),
         });
     }
     for (id, old) in stops(state) {

@@ -262,8 +262,8 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
 }
 
 /// Whether a partition that is resized in place has less than it was given: containers of it have died, or
-/// are on a node that it is to leave. A decision says what it has from then on, even where that is what is
-/// left.
+/// are on a node that it is to leave. A decision lists it although nothing else of it changes, so that all
+/// who count count what is left.
 pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
     let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Containers;
-use dormouse_messages::policy::Shares;
+use dormouse_messages::policy::{Allocation, Shares};
 use dormouse_messages::{Amounts, Beside, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
 use crate::state::starts;
 
-/// Why a job of the second kind in [`over_quota`] waits.
-const KEPT_BY_OTHERS: &str = "its tenant's quota holds no more beside what its other jobs cannot give back; it starts when one of them ends, or with a larger quota";
+/// Why a job waits that does not fit its tenant's bounds beside what others keep.
+const KEPT_BY_OTHERS: &str = "what its tenant may have holds no more beside what its other jobs cannot give back; it starts when one of them ends, or when the operator raises the quota (or the containers that it may have)";
 
-/// Why one of the third kind does.
+/// Why one waits for what others give back later.
 const RESIZED_LATER: &str = "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be";
 
 /// A live job.
@@ -158,10 +158,11 @@ impl Used {
 }
 
 /// The workers that a job cannot go below: what it starts with, or what it cannot be made to give back
-/// while it runs. One container at the least: nothing is placed for nothing.
+/// while it runs, as only Dorm's allocation asks. One container at the least: nothing is placed for nothing.
 fn least(state: &ClusterState, job: &Job) -> u32 {
     let Containers { min, .. } = job.containers;
-    match job.is_adjustable() && !job.is_served() {
+    let resizes = state.policy.allocation == Allocation::Dorm;
+    match resizes && job.is_adjustable() && !job.is_served() {
         _ if starts(state, job) => job.containers.start().max(1),
         true => min,
         false => present(job).max(min),

@@ -156,6 +156,18 @@ impl LocalBroker {
         lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
+    /// The broker of `store_dir` itself, where its supervisor was killed and it runs on.
+    #[must_use]
+    pub fn left_in(store_dir: &Path) -> Option<u32> {
+        let text = std::fs::read_to_string(store_dir.join("nats-server.pid")).ok()?;
+        let pid = text.trim().parse::<u32>().ok()?;
+        let config = store_dir.join("nats-server.conf");
+        let config = config.as_os_str().as_encoded_bytes();
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_ours = command.windows(config.len()).any(|part| part == config);
+        is_ours.then_some(pid)
+    }
+
     /// The process that runs the broker of `store_dir`: who has its lock open. `None` where nothing
     /// runs, or another user's process that this one may not look at.
     #[must_use]
@@ -239,25 +251,13 @@ impl Files {
 
     /// Ends a broker on these files whose supervisor was killed.
     async fn end_leftover(&self) {
-        let Ok(text) = std::fs::read_to_string(self.path("nats-server.pid")) else {
+        let Some(pid) = LocalBroker::left_in(&self.dir) else {
             return;
         };
-        let Ok(pid) = text.trim().parse::<u32>() else {
-            return;
-        };
-        let config = self.path("nats-server.conf");
-        let is_ours = || {
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let config = config.as_os_str().as_encoded_bytes();
-            command.windows(config.len()).any(|part| part == config)
-        };
-        if !is_ours() {
-            return;
-        }
         tracing::warn!(pid, "ending the broker that an earlier run left behind");
         signal(pid, Signal::SIGTERM);
         let asked = Instant::now();
-        while is_ours() {
+        while LocalBroker::left_in(&self.dir) == Some(pid) {
             if asked.elapsed() > STOP_TIMEOUT {
                 signal(pid, Signal::SIGKILL);
             }

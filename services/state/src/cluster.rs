@@ -121,7 +121,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 18;
+    const VERSION: u32 = 19;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -359,7 +359,9 @@ impl ClusterState {
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
                     // What it had to have to start with is not what it has to keep.
-                    if job.is_adjustable() && job.containers.start() > job.containers.min {
+                    let least = job.beside.containers(job.containers.min);
+                    let started_whole = job.containers.start() > job.containers.min;
+                    if started_whole && job.is_adjustable() && event.containers > least {
                         self.last_trigger = recorded.sequence;
                     }
                 }

@@ -156,6 +156,8 @@ def test_a_run_that_ends_under_a_later_one_leaves_it_the_signals(tmp_path):
         earlier, later = (dormouse.Run(environ=harness.environment(tmp_path)) for _ in range(2))
         earlier.requests.restore()
         assert signal.getsignal(TERM) == later.requests.handlers[TERM]
+        os.kill(os.getpid(), TERM)
+        assert later.requests.stop
         later.requests.restore()
         assert signal.getsignal(TERM) == before
 

@@ -9,15 +9,11 @@ use std::iter::Peekable;
 use dormouse_messages::job::Urgency;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, Beside, JobId, Sequence, Timestamp};
-use dormouse_state::queues::Order;
+use dormouse_state::queues::{LOOKAHEAD, Order};
 use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
 use super::Changes;
 use super::room::Room;
-
-/// Jobs of one tenant that are looked at in one decision although they could not run: more wait until
-/// the nodes or the tenant's bounds change or they are cancelled.
-const LOOKAHEAD: usize = 1_000;
 
 /// Jobs of one tenant that are looked at behind one that does not fit: a full cluster with a long
 /// queue pays for them in every decision.
@@ -335,7 +331,7 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
     Head {
         id: id.clone(),
         demand: job.demand.clone(),
-        min: u64::from(job.beside.containers(job.containers.start())),
+        min: job.smallest_containers(),
         workers: job.containers.start(),
         beside: job.beside.clone(),
         needs: job.smallest(),

@@ -1,17 +1,15 @@
 //! `down`: stops the local cluster of a folder in order, as ^C in its terminal does.
 //!
 //! 1. Who runs it is who holds the lock of its broker: no file that a killed process left behind is
-//!    believed. Where nobody does and the broker answers, `up` was killed: that is said, and what to do.
+//!    believed. Where nobody does and the broker runs, `up` was killed: that is said, and what to do.
 //! 2. It is asked to stop, and waited for.
 
-use std::path::Path;
 use std::time::Duration;
 
 use dormouse_projections::queries::ClusterAnswer;
 use dormouse_runtime::LocalBroker;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::query;
@@ -35,9 +33,9 @@ const LOOK: Duration = Duration::from_millis(20);
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let (broker, data) = (context.broker_dir(), context.data.display());
     if !LocalBroker::runs_in(&broker) {
-        if answers(&broker).await {
+        if let Some(pid) = LocalBroker::left_in(&broker) {
             let message = format!(
-                "no `dormouse up` runs in {data}, but its broker does, and containers may: it was killed. `dormouse up --data {data}` adopts them; `dormouse down --data {data}` stops it then"
+                "no `dormouse up` runs in {data}, but its broker does (process {pid}), and containers may: it was killed. `dormouse up --data {data}` adopts them; `dormouse down --data {data}` stops it then"
             );
             return Err(Coded::new("unattended", message).into());
         }
@@ -87,16 +85,6 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
         )
     })?;
     Ok(DONE)
-}
-
-/// Whether a broker answers where the one of this folder did.
-async fn answers(broker: &Path) -> bool {
-    let Some(url) = LocalBroker::url_of(broker) else {
-        return false;
-    };
-    let address = url.rsplit("//").next().unwrap_or_default().to_owned();
-    let connected = timeout(ANSWERS, TcpStream::connect(address)).await;
-    matches!(connected, Ok(Ok(_)))
 }
 
 /// How many containers run, where the cluster says so.

@@ -188,7 +188,7 @@ pub fn text(report: &Report) -> String {
             missing => format!("{missing} events are not there, the first is {first}"),
         };
         text.push_str(&format!(
-            "\n{events}: flagged as none that may be on the log (`dormouse log tail --from {first}` says why), or taken out of the file"
+            "\n{events}: flagged as not permitted on the log (`dormouse log tail --from {first}` says why), or removed from a file"
         ));
     }
     for finding in report.findings.iter().take(20) {

@@ -16,7 +16,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 14;
+    const VERSION: u32 = 15;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -93,7 +93,10 @@ impl Fold for Queues {
                     tenant.queued.add(&job.smallest(), 1);
                     tenant.queued_bytes += job.bytes;
                 }
-                Stand::Released { .. } => {
+                Stand::Released { hopeless, .. } => {
+                    if *hopeless && !self.hopeless.contains(id) {
+                        return Err(format!("{id} counts for nothing, and is not listed so"));
+                    }
                     live += 1;
                     tenant.count_in(job);
                     if job.urgency == Urgency::Training {
@@ -535,12 +538,20 @@ impl Queues {
 
     /// The tenants' bounds are others: a job that was above them counts again.
     fn configure(&mut self, recorded: &Recorded) {
+        let configures = matches!(
+            recorded.event(),
+            Some(
+                Event::ClusterConfigured(_) | Event::TenantConfigured(_) | Event::TenantGranted(_)
+            )
+        );
+        if !configures {
+            self.config.evolve(recorded);
+            return;
+        }
         let hopeless = self.hopeless.iter();
         let above = hopeless.filter(|id| self.above(id).is_some());
         let above: Vec<JobId> = above.cloned().collect();
-        if !self.config.evolve(recorded) {
-            return;
-        }
+        self.config.evolve(recorded);
         for id in above {
             if self.above(&id).is_none() {
                 self.set_hopeless(&id, false);
@@ -549,6 +560,10 @@ impl Queues {
     }
 
     fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {
+        match is_hopeless {
+            true => self.hopeless.insert(id.clone()),
+            false => self.hopeless.remove(id),
+        };
         self.update(id, |job| {
             if let Stand::Released { hopeless, .. } = &mut job.stand {
                 *hopeless = is_hopeless;
@@ -560,11 +575,11 @@ impl Queues {
     fn wait(&mut self, waiting: &[Waiting]) {
         let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();
-        let before = std::mem::take(&mut self.hopeless);
-        for id in before.symmetric_difference(&hopeless) {
+        let changed = self.hopeless.symmetric_difference(&hopeless);
+        let changed: Vec<JobId> = changed.cloned().collect();
+        for id in &changed {
             self.set_hopeless(id, hopeless.contains(id));
         }
-        self.hopeless = hopeless;
     }
 
     fn end(&mut self, id: &JobId, sequence: Sequence, success: bool) {

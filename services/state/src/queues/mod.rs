@@ -39,8 +39,9 @@ use super::tenants::{Above, Tenants};
 /// admission decided just before such an end was appended may still name it.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Jobs above their tenant's bounds that are looked past for the first that is not.
-const LOOKED_AT: u64 = 100;
+/// Jobs of one tenant that are looked at for one that could run: more wait until the nodes or the tenant's
+/// bounds change or they are cancelled.
+pub const LOOKAHEAD: usize = 1_000;
 
 /// Where a job stands in its tenant's queue: services first, then the highest priority class, then
 /// the highest priority, then by admission.
@@ -162,6 +163,12 @@ impl QueueJob {
     #[must_use]
     pub fn smallest(&self) -> Amounts {
         self.beside.partition(&self.demand, self.containers.start())
+    }
+
+    /// The containers of that.
+    #[must_use]
+    pub fn smallest_containers(&self) -> u64 {
+        u64::from(self.beside.containers(self.containers.start()))
     }
 
     /// Until when it waits in the queue, where that is bounded.
@@ -375,7 +382,7 @@ impl Queues {
     /// nobody back.
     #[must_use]
     pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
-        let mut order = (0..LOOKED_AT).zip(&tenant.order);
+        let mut order = (0..).zip(tenant.order.iter().take(LOOKAHEAD));
         order.find(|(_, (_, id))| self.above(id).is_none())
     }
 

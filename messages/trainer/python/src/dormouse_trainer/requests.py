@@ -32,13 +32,13 @@ class Requests:
         self._former: Dict[int, object] = {}
         wanted = [(stop, self._on_stop), (save, self._on_save), (members, self._on_members)]
         self.handlers = {int(number): handler for number, handler in wanted if number is not None}
-        # The process that has the signals by it; a forked child does not.
+        # The process whose signals it handles; those of a forked child it does not.
         self._pid: Optional[int] = None
         self._ignores = False
 
     @property
     def installed(self) -> bool:
-        """Whether this process has the signals by it."""
+        """Whether it handles this process's signals."""
         return self._pid == os.getpid()
 
     def install(self) -> bool:
@@ -70,11 +70,11 @@ class Requests:
         self._chain(number, frame)
 
     def _chain(self, number, frame):
-        former = self._former.get(number)
+        former = _beneath(self._former.get(number), number)
         if callable(former):
             former(number, frame)
         elif former == signal.SIG_DFL and not self.installed and not self._ignores:
-            # It is over; who calls it is a handler that was set over it.
+            # This run is over: a handler that the program set over it calls it.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -145,18 +145,23 @@ def _owner(handler) -> Optional[Requests]:
     return owner if isinstance(owner, Requests) else None
 
 
+def _beneath(handler, number):
+    """The first handler, from this one on, that is of no run that is over."""
+    passed = set()
+    while True:
+        owner = _owner(handler)
+        if owner is None or owner.installed or owner in passed:
+            return handler
+        passed.add(owner)
+        handler = owner.under(number)
+
+
 def _give_back(numbers) -> None:
     """Gives signals to the handlers under those of requests that are over. A handler that was set since, by the
     program or by a later run, stays: a run that has lost a signal has nothing to give back."""
     for number in numbers:
-        present = handler = signal.getsignal(number)
-        passed = set()
-        while True:
-            owner = _owner(handler)
-            if owner is None or owner.installed or owner in passed:
-                break
-            passed.add(owner)
-            handler = owner.under(number)
+        present = signal.getsignal(number)
+        handler = _beneath(present, number)
         if handler is not None and handler is not present:
             signal.signal(number, handler)
 

@@ -47,6 +47,9 @@ fn a_job_above_its_tenants_quota_holds_nobody_back() {
         given.tenant("a", 1, "cpu=9");
         // At once, before the optimizer has decided on it: it has its room again.
         given.then(&[]);
+        // Or no node would hold it, whatever its quota.
+        given.kept(&[("a/released", "never_fits")]);
+        given.then(&["a/queued", "a/small"]);
         given.kept(&[]);
         given.then(&[]);
         given.complete("a/released");
