@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use dormouse_agent_core::holder::News;
 use dormouse_agent_core::state::AgentState;
 use dormouse_agent_core::{Adopted, Agent, Effect, Exit, Lease, Offer};
 use dormouse_messages::events::NodeJoined;
@@ -272,12 +273,12 @@ impl ModelAgents {
     /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on; or
     /// it hears a part of that, and the rest only so many milliseconds later.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
-        let held_again = match self.ties.mend(node, now)? {
+        let news = match self.ties.mend(node, now)? {
             (Cut::Killed, _) => {
                 self.start_agent(node, now, faults);
                 return None;
             }
-            (Cut::Whole | Cut::Mute | Cut::Deaf, held_again) => held_again,
+            (Cut::Whole | Cut::Mute | Cut::Deaf, news) => news,
         };
         let behind_ms = Some(faults.behind_ms()).filter(|it| *it > 0);
         if behind_ms.is_some() {
@@ -289,6 +290,11 @@ impl ModelAgents {
                 it.agent.stored();
             }
             agents.late = true;
+            // Its keeper has started nothing since its time was over: what it hears comes after that.
+            if news.contains(&News::Fence) {
+                it.agent.lease(Lease::Fence);
+                agents.act(it, now, faults);
+            }
             match behind_ms {
                 None => it.catch_up(),
                 Some(_) => {
@@ -297,7 +303,7 @@ impl ModelAgents {
                     it.hear(usize::try_from(first).unwrap_or(missed));
                 }
             }
-            if held_again {
+            if news.contains(&News::Held) {
                 it.agent.lease(Lease::Held);
             }
             agents.act(it, now, faults);

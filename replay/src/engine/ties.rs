@@ -150,17 +150,23 @@ impl Tie {
         }
     }
 
-    /// It is answered again; whether that ends a fence.
-    fn answered(&mut self, now_ms: u64) -> bool {
+    /// It is answered again; what its agent is told of the lease. After a host stood still the fence may be
+    /// among that: nothing has looked at the time before.
+    fn answered(&mut self, now_ms: u64) -> Vec<News> {
         self.asked_ms = None;
         let Some(mut holder) = self.holder.take() else {
-            return false;
+            return Vec::new();
         };
         holder.answered(now_ms, Answer::Unknown);
         let asked_ms = holder.wakes_at_ms().map_or(now_ms, |at| at.max(now_ms));
         holder.woken(asked_ms);
         holder.answered(asked_ms, Answer::Renewed);
-        std::iter::from_fn(|| holder.next_duty()).any(|it| it == Duty::News(News::Held))
+        let duties = std::iter::from_fn(|| holder.next_duty());
+        let news = duties.filter_map(|it| match it {
+            Duty::News(news) => Some(news),
+            Duty::Ask(_) | Duty::Deadline { .. } => None,
+        });
+        news.collect()
     }
 }
 
@@ -281,8 +287,8 @@ impl Ties {
         tie.changes += 1;
     }
 
-    /// The tie is whole again; how it was cut, and whether the lease is held again after a fence.
-    pub fn mend(&mut self, node: &NodeId, now: Timestamp) -> Option<(Cut, bool)> {
+    /// The tie is whole again; how it was cut, and what the agent is told of its lease.
+    pub fn mend(&mut self, node: &NodeId, now: Timestamp) -> Option<(Cut, Vec<News>)> {
         let tie = self.0.get_mut(node)?;
         let cut = tie.cut.take()?;
         tie.changes += 1;

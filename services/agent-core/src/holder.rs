@@ -173,6 +173,8 @@ impl Holder {
         }
         match self.phase {
             Phase::Waiting { .. } => {
+                // The host has stood still: its keeper has ended what ran, and others may run it.
+                self.fence_if_due(now_ms);
                 self.phase = Phase::Asked {
                     at_ms: now_ms,
                     term: self.term,
@@ -206,12 +208,16 @@ impl Holder {
                 }
             }
         }
+        self.fence_if_due(now_ms);
+        let until_ms = now_ms + RETRY_MS.min(term.lease_ms / 20);
+        self.phase = Phase::Waiting { until_ms };
+    }
+
+    fn fence_if_due(&mut self, now_ms: u64) {
         if self.fence_at_ms().is_some_and(|at_ms| now_ms >= at_ms) {
             self.renewed = None;
             self.duties.push_back(Duty::News(News::Fence));
         }
-        let until_ms = now_ms + RETRY_MS.min(term.lease_ms / 20);
-        self.phase = Phase::Waiting { until_ms };
     }
 
     fn renewed(&mut self, asked_ms: u64, term: LeaseTerm) {
@@ -286,6 +292,24 @@ mod tests {
         }
         holder.answered(90_000, Answer::Renewed);
         assert!(duties(&mut holder).contains(&Duty::News(News::Held)));
+    }
+
+    /// Nothing has looked at the time meanwhile: the node may be lost, and its jobs run elsewhere.
+    #[test]
+    fn a_host_that_stood_still_beyond_its_fence_begins_anew() {
+        let mut holder = held(true, 0);
+        holder.woken(110_000);
+        assert_eq!(
+            duties(&mut holder),
+            [Duty::News(News::Fence), Duty::Ask(20_000)]
+        );
+        holder.answered(110_000, Answer::Renewed);
+        assert_eq!(duties(&mut holder)[1], Duty::News(News::Held));
+        // Within it, it goes on.
+        let mut holder = held(true, 0);
+        holder.woken(14_000);
+        holder.answered(14_000, Answer::Renewed);
+        assert!(!duties(&mut holder).contains(&Duty::News(News::Fence)));
     }
 
     #[test]
