@@ -56,6 +56,13 @@ pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), mo
     engine.model(job, ModelJob::linear(f64::from(max) * 60.0));
 }
 
+/// The document of a job of one container that is never resized.
+fn one(cpu: u32, name: &str) -> String {
+    format!(
+        r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
+    )
+}
+
 pub fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload: &str) {
     let action = Action::Submit {
         tenant: tenant.to_owned(),
@@ -263,11 +270,6 @@ fn a_quota_of_nothing_is_no_missing_quota() {
 #[test]
 fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     let mut engine = cluster(Policy::default());
-    let one = |cpu: u32, name: &str| {
-        format!(
-            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
-        )
-    };
     // Three CPUs are left on each node: `big` is released, and finds no node.
     for name in ["left", "right"] {
         send(&mut engine, 1, "lab", "submit", &one(5, name));
@@ -335,11 +337,6 @@ fn jobs_that_are_resized_in_place_and_gangs_stay_within_their_tenants_quota() {
 #[test]
 fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
     let mut engine = cluster(Policy::default());
-    let one = |cpu: u32, name: &str| {
-        format!(
-            r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
-        )
-    };
     for (tenant, cpu, name) in [("lab", 5, "left"), ("lab", 6, "right"), ("ads", 1, "runs")] {
         send(&mut engine, 1, tenant, "submit", &one(cpu, name));
         let job = format!("{tenant}/{name}").parse().expect("a job");

@@ -69,12 +69,12 @@ fn the_fixed_trials_end_well() {
 /// it had in flight for a second agent's word, room that an allocation gave away and the placer
 /// counted as taken, a report that was stored twice because a former leader did not find it, a preemption
 /// judged by what ran later, a partition that lost a node and was not made whole under `static`, and
-/// starts that were told too late because the brokers were away (two). The first is an agent
-/// whose host had stood still beyond its lease: it renewed that as if nothing had been, and started what it
-/// heard late. The second is a job above a quota that was lowered, and kept its tenant's others waiting.
-/// The third is a node that was not put out of
-/// use, since all starts that failed there were of one life of a service. The fourth was a mistake of the
-/// model: an agent took its keeper's end for its own, and never asked to come back.
+/// starts that were told too late because the brokers were away (two). The first is an agent whose host
+/// had stood still beyond its lease: it renewed that as if nothing had been, and started what it heard
+/// late. The second is a job above a quota that was lowered, and kept its tenant's others waiting. The
+/// third is a node that was not put out of use, since all starts that failed there were of one life of a
+/// service. The fourth was a mistake of the model: an agent took its keeper's end for its own, and never
+/// asked to come back.
 const FOUND: [u64; 32] = [
     202_784,
     100_090,

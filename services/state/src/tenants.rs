@@ -50,15 +50,12 @@ pub enum Above<'a> {
 }
 
 impl Above<'_> {
-    /// The codes there are.
-    pub const CODES: [&'static str; 2] = ["above_max_containers", "above_quota"];
-
     /// The code, of a refusal and of a job that waits.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Containers { .. } => Self::CODES[0],
-            Self::Quota { .. } => Self::CODES[1],
+            Self::Containers { .. } => "above_max_containers",
+            Self::Quota { .. } => "above_quota",
         }
     }
 

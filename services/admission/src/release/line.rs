@@ -30,9 +30,7 @@ pub struct Head {
     pub beside: Beside,
     /// What its smallest partition needs.
     pub needs: Amounts,
-    /// The containers of that.
-    pub min: u64,
-    /// Its workers.
+    /// The workers of that.
     pub workers: u32,
     /// Whose need is met first.
     pub urgency: Urgency,
@@ -57,6 +55,11 @@ pub struct Head {
 const UNCOUNTED_MS: u64 = 60_000;
 
 impl Head {
+    /// The containers of its smallest partition.
+    pub fn containers(&self) -> u64 {
+        u64::from(self.beside.containers(self.workers))
+    }
+
     /// Whether it has ended by a time that is known, if it is released now.
     pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
         let limit_ms = self.limit_ms;
@@ -145,7 +148,6 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
-            min: u64::from(beside.containers(start)),
             workers: start,
             beside,
             needs,
@@ -309,7 +311,7 @@ impl<'a> Line<'a> {
         let head = self.head.take()?;
         self.runs.add(&head.needs, 1);
         self.firm.add(&head.needs, 1);
-        self.containers += head.min;
+        self.containers += head.containers();
         self.queued.subtract(&head.needs, 1);
         self.count = self.count.saturating_sub(1);
         match head.credited <= now {
@@ -331,7 +333,6 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
     Head {
         id: id.clone(),
         demand: job.demand.clone(),
-        min: job.smallest_containers(),
         workers: job.containers.start(),
         beside: job.beside.clone(),
         needs: job.smallest(),

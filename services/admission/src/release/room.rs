@@ -171,7 +171,7 @@ impl<'a> Room<'a> {
     /// Whether its tenant would have more containers than it is granted: every job of it has some.
     fn is_over_containers(&self, line: &Line<'_>, head: &Head) -> bool {
         let most = self.queues.config.grants.max_containers(line.tenant);
-        most.is_some_and(|most| line.containers + head.min > u64::from(most))
+        most.is_some_and(|most| line.containers + head.containers() > u64::from(most))
     }
 
     /// The resources that a head which does not fit lacks.
