@@ -20,11 +20,14 @@ use crate::feed::{self, Feed};
 use crate::follow;
 use crate::holder::{self, Holder};
 use crate::import::IMPORTED_TO;
-use crate::lease::Leases;
+use crate::lease::{Leases, token};
 use crate::own::{self, Own};
 use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
+
+/// Who makes the streams does it for so long at most before another one may, and waits as long for it.
+const TURN: Duration = Duration::from_secs(10);
 
 /// The log. Clones share one connection.
 #[derive(Debug, Clone)]
@@ -129,6 +132,31 @@ impl Log {
             replicas,
             ..
         } = &*self.inner;
+        let bucket = streams::leases(prefix, *replicas);
+        let name = bucket.bucket.clone();
+        patiently(
+            "create the bucket",
+            &name,
+            |_| None,
+            || jetstream.create_or_update_key_value(bucket.clone()),
+        )
+        .await?;
+        // What one has reserved for a try, another would not find.
+        let mut turn = self.leases().seek("streams", &token(), 0, TURN);
+        let _ = tokio::time::timeout(TURN, turn.held()).await;
+        let made = self.make_streams().await;
+        turn.release().await;
+        made?;
+        self.head().await.map(|_| ())
+    }
+
+    async fn make_streams(&self) -> Result<(), LogError> {
+        let Inner {
+            jetstream,
+            prefix,
+            replicas,
+            ..
+        } = &*self.inner;
         for wanted in [
             streams::log(prefix, *replicas),
             streams::ingress(prefix, *replicas),
@@ -149,16 +177,7 @@ impl Log {
             };
             self.create_or_update(&config, config.max_bytes).await?;
         }
-        let bucket = streams::leases(prefix, *replicas);
-        let name = bucket.bucket.clone();
-        patiently(
-            "create the bucket",
-            &name,
-            |_| None,
-            || jetstream.create_or_update_key_value(bucket.clone()),
-        )
-        .await?;
-        self.head().await.map(|_| ())
+        Ok(())
     }
 
     /// Creates a stream. What it reserves is a quarter of the broker's room at most: it has to have

@@ -67,6 +67,26 @@ async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
     );
 }
 
+/// Each tries what there is room for: several at once took it from each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_that_begin_at_once_make_the_streams_one_after_the_other() {
+    for _ in 0..5 {
+        let broker = small("26GB").await;
+        let url = broker.broker.url();
+        let each = (0..6).map(|_| async move {
+            let log = Log::connect(&Settings::new(url, "test")).await;
+            log.expect("connects").ensure_streams().await
+        });
+        let made: Result<Vec<()>, LogError> = futures::future::try_join_all(each).await;
+        made.expect("streams");
+        let jetstream = async_nats::jetstream::new(broker.client().await);
+        for (stream, reserved) in [("DORMOUSE_IN", 6_i64 << 30), ("DORMOUSE_CODE", 4 << 30)] {
+            let found = jetstream.get_stream(stream).await.expect("it is there");
+            assert_eq!(found.cached_info().config.max_bytes, reserved, "{stream}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_brokers_with_little_room_reserve_less_likewise() {
     let trio = Trio::storing("1GiB").await;
