@@ -11,6 +11,10 @@ impl Engine {
     /// What happens to one host, its agent and its keeper.
     pub(super) fn happens_to_host(&mut self, action: Action) -> Result<(), EngineError> {
         match action {
+            Action::Expire(node) => {
+                self.agents.fence(&node, self.now, &mut self.faults);
+                return self.append_said();
+            }
             Action::Cut(node, cut) => self.cut(&node, cut),
             Action::Mend(node) => return self.mend(&node),
             Action::Second(node) => return self.second_starts(node),

@@ -95,6 +95,9 @@ pub enum Action {
     Lose(NodeId),
     /// The same, and the operator says so.
     Fence(NodeId),
+    /// An agent could not renew its lease in time: it ends what runs, and starts nothing until it has
+    /// joined again.
+    Expire(NodeId),
     /// An agent is cut off, or killed.
     Cut(NodeId, Cut),
     /// A second agent of the name is started, on another host.

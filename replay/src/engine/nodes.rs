@@ -215,6 +215,7 @@ impl ModelAgents {
             self.led = led;
         }
         if let Some(it) = self.nodes.get_mut(node) {
+            it.agent.lease(Lease::Held);
             it.agent.has_joined(event.incarnation);
         }
     }

@@ -130,10 +130,8 @@ fn without_changes_a_mixed_history_decides_the_same() {
         }
     }
     assert!(decisions > 100 && in_place >= 5, "{decisions}, {in_place}");
-    println!("{equal} of {decisions} allocations come out again");
-    // Where two containers start in the same microsecond, a fork may have them the other way round.
     assert!(
-        equal * 100 >= decisions * 99,
+        off.is_empty(),
         "{equal} of {decisions}, not the same: {off:?}"
     );
 }

@@ -12,9 +12,12 @@ const NEVER_S: f64 = 1e9;
 /// Windows between reports count whose steps take up to so many times the median, or as much less.
 const NEAR: f64 = 1.5;
 
+/// What is due is rounded up to a microsecond: half of one is left out, so that it comes out again.
+const HALF_A_MICROSECOND: f64 = 5e-7;
+
 /// Seconds from one to the other, where both are known.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
-    Some(to?.seconds_since(from?).max(0.0))
+    Some((to?.seconds_since(from?) - HALF_A_MICROSECOND).max(0.0))
 }
 
 /// A container of a life.

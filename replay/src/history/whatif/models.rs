@@ -181,7 +181,8 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
     let reports = seen.reports();
     let curve = known.curve;
     let pause_s = |life: &Life| curve.and_then(|curve| life.pause_s(|n| curve.step_s(n)));
-    let first_s = |life: &Life| Some(life.first_report_s()? - pause_s(life).unwrap_or(0.0));
+    let first_s =
+        |life: &Life| Some((life.first_report_s()? - pause_s(life).unwrap_or(0.0)).max(0.0));
     if curve.is_some() {
         let of = |resumes: bool| {
             seen.usual(move |life: &Life| pause_s(life).filter(|_| (life.from_step > 0) == resumes))
@@ -205,8 +206,7 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
             },
             stop_s: life.stopped_after_s(),
             pace: None,
-            // Half a microsecond less: what is due is rounded up.
-            first_report_s: first_s(life).map(|first_s| (first_s - 5e-7).max(0.0)),
+            first_report_s: first_s(life),
             members: life.members(),
         };
         model.lives.insert(*incarnation, costs);

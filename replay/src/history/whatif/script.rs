@@ -5,16 +5,17 @@
 //! |---|---|
 //! | submissions, cancellations and revisions | admissions, releases |
 //! | the operator's policy, tenants, grants, drains, labels and taints | allocations, placements |
-//! | nodes that join, are lost or quarantined | starts, checkpoints, stops, exits, progress |
+//! | nodes that join, are lost or quarantined, leases that could not be renewed in time | starts, checkpoints, stops, exits, progress |
 //! | what gateways and proxies measured | replicas, ends of jobs |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_admission::received;
+use dormouse_agent_core::reconcile::FENCED;
 use dormouse_messages::events::{
     ClusterConfigured, NodeDrained, NodeJoined, NodeLost, SubmissionReceived, TenantConfigured,
 };
-use dormouse_messages::{Event, JobId, NodeId, Recorded, TenantId, Timestamp, Writer};
+use dormouse_messages::{ContainerId, Event, JobId, NodeId, Recorded, TenantId, Timestamp, Writer};
 use serde_json::{Value, json};
 
 use super::fork::Forked;
@@ -41,8 +42,12 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
     let names = submitted(forked.after);
     // What follows the fork happens by the time of the log, whatever steps the stamps make.
     let mut clock = forked.cluster().clock.clone();
+    let mut leases = Leases::default();
     for recorded in forked.after {
         let at = clock.pass(recorded);
+        if let Some(node) = leases.expired(recorded) {
+            script.actions.push((at, Action::Expire(node.clone())));
+        }
         if let Some(action) = later(recorded, changes, &names)? {
             script.actions.push((at, action));
         }
@@ -236,6 +241,34 @@ fn later(
         _ => None,
     };
     Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
+}
+
+/// What runs on nodes since they joined, of those that have joined after the fork.
+#[derive(Debug, Default)]
+struct Leases<'a>(BTreeMap<&'a NodeId, BTreeSet<&'a ContainerId>>);
+
+impl<'a> Leases<'a> {
+    /// The node that ended a container because its lease could not be renewed in time: with that it ends
+    /// all that it runs, and joins again. What it says of one of them after that is no news.
+    fn expired(&mut self, recorded: &'a Recorded) -> Option<&'a NodeId> {
+        match recorded.event()? {
+            Event::NodeJoined(it) => {
+                self.0.insert(&it.node, it.running.iter().collect());
+            }
+            Event::ContainerStarted(it) => {
+                if let Some(running) = self.0.get_mut(&it.node) {
+                    running.insert(&it.container);
+                }
+            }
+            Event::ContainerExited(it) if it.reason.as_deref() == Some(FENCED) => {
+                let running = self.0.get(&it.node);
+                let is_news = running.is_none_or(|running| running.contains(&it.container));
+                return is_news.then_some(&it.node);
+            }
+            _ => {}
+        }
+        None
+    }
 }
 
 /// The node that the operator said something of.
