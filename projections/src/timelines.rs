@@ -47,6 +47,14 @@ pub struct Timeline {
     pub to: Timestamp,
     /// The step functions.
     pub series: Vec<Series>,
+    /// How many more jobs there are that are not drawn.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub omitted: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_none(omitted: &usize) -> bool {
+    *omitted == 0
 }
 
 /// One step function of a timeline.
@@ -114,6 +122,7 @@ pub fn draw(
         from,
         to,
         series: series.collect(),
+        omitted: 0,
     }
 }
 
@@ -273,18 +282,19 @@ impl Timelines {
             it if it.is_of_services() => |_| None,
             _ => |steps| Some(&steps.containers),
         };
-        let named: Vec<(String, &Steps)> = match (metric.is_of_jobs(), job) {
+        let (named, omitted): (Vec<(String, &Steps)>, usize) = match (metric.is_of_jobs(), job) {
             (true, Some(job)) => {
                 let steps = self.jobs.get(job).and_then(of);
-                steps
-                    .into_iter()
-                    .map(|steps| (job.to_string(), steps))
-                    .collect()
+                let named = steps.into_iter().map(|steps| (job.to_string(), steps));
+                (named.collect(), 0)
             }
             (true, None) => self.busiest(metric, busiest, of),
-            _ => self.cluster(metric),
+            _ => (self.cluster(metric), 0),
         };
-        draw(metric, &named, window, self.now)
+        Timeline {
+            omitted,
+            ..draw(metric, &named, window, self.now)
+        }
     }
 
     fn cluster(&self, metric: Metric) -> Vec<(String, &Steps)> {
@@ -331,23 +341,25 @@ impl Timelines {
         list
     }
 
-    /// The jobs that ran the most, by the series that `of` takes; their containers with the sum.
+    /// The jobs that ran the most, by the series that `of` takes, and how many others there are; their
+    /// containers with the sum.
     fn busiest(
         &self,
         metric: Metric,
         limit: usize,
         of: fn(&JobSteps) -> Option<&Steps>,
-    ) -> Vec<(String, &Steps)> {
+    ) -> (Vec<(String, &Steps)>, usize) {
         let all = self.jobs.in_any_order();
         let mut jobs: Vec<_> = all.filter(|(_, steps)| of(steps).is_some()).collect();
         let work = |steps: &JobSteps| steps.containers.integral(self.now);
         jobs.sort_by(|a, b| work(b.1).total_cmp(&work(a.1)).then_with(|| a.0.cmp(b.0)));
+        let omitted = jobs.len().saturating_sub(limit);
         jobs.truncate(limit);
         let all = (metric == Metric::Containers).then(|| ("all jobs".to_owned(), &self.containers));
         let jobs = jobs
             .into_iter()
             .filter_map(|(id, steps)| Some((id.to_string(), of(steps)?)));
-        all.into_iter().chain(jobs).collect()
+        (all.into_iter().chain(jobs).collect(), omitted)
     }
 
     /// The fairness loss of each job that an allocation lists and that has or had containers.

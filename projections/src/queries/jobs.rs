@@ -285,7 +285,11 @@ pub(super) fn job(
         }));
     };
     let place = places(&model.queues).get(&query.job).copied();
-    let window = Window::default();
+    // What is over is drawn to its end.
+    let window = Window {
+        from: None,
+        to: job.times.ended,
+    };
     let containers_timeline =
         model
             .timelines

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 
 use dormouse_admission::plan::{Planned, state_digest};
-use dormouse_messages::events::{ClusterConfigured, NodeDrained, Progress};
+use dormouse_messages::events::{ClusterConfigured, JobRevised, NodeDrained, Progress};
+use dormouse_messages::job::Containers;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Recorded, Sequence, Writer};
+use dormouse_messages::{
+    Amounts, Envelope, Event, Incarnation, JobId, NodeId, Recorded, Sequence, Writer,
+};
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::changes::Asked;
 use dormouse_replay::history::fork::Fork;
@@ -99,6 +102,54 @@ fn what_is_planned_is_what_happens() {
         assert!((plan.loss_after.expect("a loss") - decided.outcome.fairness_loss).abs() < 1e-12);
     }
     assert!(asked >= 15, "{asked}");
+}
+
+/// A job's bounds were raised, and nobody has decided since.
+#[test]
+fn what_is_decided_anyway_is_told_apart() {
+    let mut engine = cluster();
+    submit(&mut engine, 1.0, "ads", &document("a", 1, 4));
+    engine
+        .run_until(seconds_after_start(10.0))
+        .expect("a healthy run");
+    let mut log = engine.log().to_vec();
+    let revised = JobRevised {
+        containers: Some(Containers {
+            min: 1,
+            start: None,
+            max: 6,
+        }),
+        ..JobRevised::nothing(job("ads/a"), 0)
+    };
+    let last = log.last().expect("events");
+    let (sequence, stored_at) = (last.sequence.next(), last.stored_at);
+    let writer = Writer::Admission;
+    log.push(Arc::new(Recorded {
+        sequence,
+        stored_at,
+        writer,
+        envelope: Envelope::new(
+            "revised".to_owned(),
+            writer,
+            stored_at,
+            None,
+            revised.into(),
+        ),
+    }));
+    let moves = |asked: Asked| {
+        let changes = asked.variants().expect("changes").remove(0);
+        let plan = planned(&log, &Subject::Changes(Box::new(changes)), 0);
+        let gains = plan.gains.iter();
+        let gains = gains.map(|it| (it.job.clone(), it.from, it.to, it.anyway));
+        gains.collect::<Vec<_>>()
+    };
+    let set = |text: &str| Asked {
+        settings: vec![text.parse().expect("a setting")],
+        ..Asked::default()
+    };
+    let grows = |to, anyway| vec![("ads/a".to_owned(), 4, to, anyway)];
+    assert_eq!(moves(set("policy.theta1=0.2")), grows(6, true));
+    assert_eq!(moves(set("job.ads/a.containers.max=8")), grows(8, false));
 }
 
 /// One node of 8 CPUs.

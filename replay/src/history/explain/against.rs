@@ -82,7 +82,8 @@ pub fn against(
         has => has + 1,
     };
     let is_most = has >= posed.max;
-    if is_most && answer.all.iter().all(|it| it.code != "own_max") {
+    let is_said = |it: &Reason| matches!(it.code.as_str(), "own_max" | "not_adjustable");
+    if is_most && !answer.all.iter().any(is_said) {
         answer.all.push(held_to(posed));
     }
     if is_most
@@ -177,6 +178,9 @@ fn words(
             let free = total.saturating_sub(reserved + used);
             let need = each(id) * u64::from(least - has);
             let short = need.saturating_sub(free);
+            if short == 0 {
+                return words(&Group::Packing, problem, id, least, has, solution);
+            }
             Reason {
                 code: "resources".to_owned(),
                 resource: Some(resource.name().to_owned()),

@@ -29,6 +29,9 @@ pub struct Moves {
     /// Seconds that its restart costs it, by what restarts have cost; nothing where none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
+    /// Whether a decision at this moment does the same without what is planned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anyway: bool,
 }
 
 /// When a job would start, in seconds from now.

@@ -13,7 +13,7 @@ use dormouse_admission::plan::{Planned, state_digest};
 use dormouse_messages::events::{AllocationDecided, Outcome};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use answer::{Moves, OnNode, Plan, Start};
 pub use start::LEAST_BASIS;
@@ -48,20 +48,13 @@ pub fn plan(
         Subject::Changes(changes) => (**changes).clone(),
     };
     let ingress = forked.next_ingress();
-    let mut noted = Noted {
-        of_cluster: matches!(subject, Subject::Changes(_)),
-        leaving: changes.drop_jobs.clone(),
-        until: forked.now,
-        ..Noted::default()
-    };
-    run(forked, &forked.likely(), &changes, |recorded| {
-        if noted.is_over(forked.now, recorded.stored_at) {
-            return true;
-        }
-        noted.read(recorded, ingress);
-        false
-    })?;
+    let of_cluster = matches!(subject, Subject::Changes(_));
+    let noted = Noted::of(forked, &changes, ingress, of_cluster)?;
     let mut plan = noted.plan(forked, subject, &changes);
+    if !plan.shrinks.is_empty() || !plan.gains.is_empty() {
+        let anyway = Noted::of(forked, &nothing(forked), ingress, true)?;
+        anyway.mark(&mut plan);
+    }
     if let Some(job) = noted.job.filter(|_| plan.code != "refused") {
         // What has room at once waits for nobody: one run says when it starts.
         let at_once = plan.containers > 0 && plan.shrinks.is_empty();
@@ -76,6 +69,15 @@ pub fn plan(
         plan.token = Some(planned.to_string());
     }
     Ok(plan)
+}
+
+/// What asks for a decision and changes nothing: the policy, said once more.
+fn nothing(forked: &Forked<'_>) -> Changes {
+    let theta2 = json!(forked.cluster().policy.theta2);
+    Changes {
+        policy: vec![(vec!["theta2".to_owned()], theta2)],
+        ..Changes::default()
+    }
 }
 
 /// The changes that submit a document.
@@ -119,6 +121,40 @@ struct Noted {
 const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
 
 impl Noted {
+    /// What is decided on the fork under changes.
+    fn of(
+        forked: &Forked<'_>,
+        changes: &Changes,
+        ingress: u64,
+        of_cluster: bool,
+    ) -> Result<Self, WhatifError> {
+        let mut noted = Self {
+            of_cluster,
+            leaving: changes.drop_jobs.clone(),
+            until: forked.now,
+            ..Self::default()
+        };
+        run(forked, &forked.likely(), changes, |recorded| {
+            if noted.is_over(forked.now, recorded.stored_at) {
+                return true;
+            }
+            noted.read(recorded, ingress);
+            false
+        })?;
+        Ok(noted)
+    }
+
+    /// Marks in a plan what is decided here, too.
+    fn mark(&self, plan: &mut Plan) {
+        let decided = self.decided.iter().flat_map(|it| &it.jobs);
+        let decided: BTreeMap<String, (u32, u32)> = decided
+            .map(|it| (it.job.to_string(), (it.previous, it.containers)))
+            .collect();
+        for it in plan.shrinks.iter_mut().chain(&mut plan.gains) {
+            it.anyway = decided.get(&it.job) == Some(&(it.from, it.to));
+        }
+    }
+
     /// Whether what is decided from `at` on is no answer any more.
     fn is_over(&self, forked: Timestamp, at: Timestamp) -> bool {
         match self.leaving.is_empty() {
@@ -224,6 +260,7 @@ impl Noted {
                 tenant: it.job.tenant().to_owned(),
                 from: it.previous,
                 to: it.containers,
+                anyway: false,
                 cost_s: match known.is_some_and(|job| job.in_place) {
                     true => Some(0.0),
                     false => stall_s.or_else(|| forked.cluster().stalls.mean_s()),

@@ -72,13 +72,12 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let answer =
         json!({"data": context.data, "stopped": true, "process": process, "containers": runs});
     print::value(context.output()?, &answer, |_, _| {
+        let next = format!("the next `dormouse up{}` adopts", context.data_flag());
         let runs = match runs {
-            Some(0) => "no container ran",
-            Some(1) => "1 container runs on with its keeper, and the next `dormouse up` adopts it",
-            Some(count) => &format!(
-                "{count} containers run on with their keepers, and the next `dormouse up` adopts them"
-            ),
-            None => "its containers run on, and the next `dormouse up` adopts them",
+            Some(0) => "no container ran".to_owned(),
+            Some(1) => format!("1 container runs on with its keeper, and {next} it"),
+            Some(count) => format!("{count} containers run on with their keepers, and {next} them"),
+            None => format!("its containers run on, and {next} them"),
         };
         format!(
             "stopped the cluster in {data}: its services, its agents and its broker (process {process}); {runs}"

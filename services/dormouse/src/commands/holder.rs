@@ -37,11 +37,24 @@ pub fn unknown() -> Coded {
 /// # Errors
 /// When the name is none, or the key is another tenant's.
 pub fn tenant(key: Option<&TenantId>, named: Option<&str>) -> anyhow::Result<TenantId> {
+    tenant_by(key, named, "--tenant, or DORMOUSE_TENANT")
+}
+
+/// The same, where `place` names it.
+///
+/// # Errors
+/// When the name is none, or the key is another tenant's.
+pub fn tenant_by(
+    key: Option<&TenantId>,
+    named: Option<&str>,
+    place: &str,
+) -> anyhow::Result<TenantId> {
     match (key, named) {
         (Some(key), Some(named)) if named != key.as_str() => Err(other(key, named).into()),
         (Some(key), _) => Ok(key.clone()),
-        (None, named) => TenantId::new(named.unwrap_or(DEFAULT_TENANT))
-            .with_context(|| "--tenant, or DORMOUSE_TENANT".to_owned()),
+        (None, named) => {
+            TenantId::new(named.unwrap_or(DEFAULT_TENANT)).with_context(|| place.to_owned())
+        }
     }
 }
 

@@ -175,5 +175,9 @@ fn moved(what: &str, it: &Moves) -> String {
         _ if it.from == 0 => "starts",
         _ => what,
     };
-    format!("{} {what}: {} → {}{cost}", it.job, it.from, it.to)
+    let anyway = match it.anyway {
+        true => "; a decision now does so without it, too",
+        false => "",
+    };
+    format!("{} {what}: {} → {}{cost}{anyway}", it.job, it.from, it.to)
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::history::{self, History};
 use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
+use crate::clock;
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE, ERROR};
@@ -231,6 +232,11 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
             print::aside(format!("the log ends at event {last}, before {at}"));
         }
         (_, Some(until)) if last == 0 => bail!("the log begins after {until}"),
+        (_, Some(until)) if until > clock::now() => {
+            print::aside(format!(
+                "{until} has not come yet; this is what the log says so far, to event {last}"
+            ));
+        }
         // What was at that time: a job that runs is as old as it was then.
         (_, Some(until)) => now = until,
         _ => {}
@@ -245,9 +251,12 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
         let nodes: NodesAnswer = serde_json::from_value(nodes).unwrap_or_default();
         let jobs = json!({"jobs": answer["jobs"], "more": 0});
         let jobs: JobsAnswer = serde_json::from_value(jobs).unwrap_or_default();
+        let place = match last {
+            0 => "before the first event".to_owned(),
+            last => format!("after event {last}, {}", crate::render::date(now)),
+        };
         format!(
-            "after event {last}, {}\n\n{}\n\n{}",
-            crate::render::date(now),
+            "{place}\n\n{}\n\n{}",
             crate::render::nodes(&nodes, &style),
             crate::render::jobs(&jobs, &style)
         )

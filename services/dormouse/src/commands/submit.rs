@@ -191,8 +191,11 @@ fn of_tenants(
 ) -> anyhow::Result<Vec<(TenantId, Value)>> {
     let of_tenant = |it: &Written| {
         let named = it.document.get("tenant").and_then(Value::as_str);
-        let tenant = holder::tenant(key, args.tenant.as_deref().or(named))?;
-        Ok((tenant, it.document.clone()))
+        let tenant = match &args.tenant {
+            Some(tenant) => holder::tenant(key, Some(tenant)),
+            None => holder::tenant_by(key, named, &format!("{}: tenant", it.place)),
+        };
+        Ok((tenant?, it.document.clone()))
     };
     written.iter().map(of_tenant).collect()
 }

@@ -169,5 +169,9 @@ fn legend(timeline: &Timeline, style: &Style) -> String {
             number(figures.last)
         )
     });
-    lines.collect::<Vec<_>>().join("\n")
+    let more = (timeline.omitted > 0).then(|| {
+        let omitted = timeline.omitted;
+        format!("  and {omitted} more; `--job ID` draws one of them")
+    });
+    lines.chain(more).collect::<Vec<_>>().join("\n")
 }

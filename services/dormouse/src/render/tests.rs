@@ -315,6 +315,7 @@ fn drawn(series: u32) -> Timeline {
         from: at(0),
         to: at(600),
         series: series.collect(),
+        omitted: 0,
     }
 }
 

@@ -155,6 +155,7 @@ fn lines(courses: &[(String, Ran)], (begun, ended): (Timestamp, Timestamp)) -> V
             from: begun,
             to,
             series: series.collect(),
+            omitted: 0,
         }
     };
     metrics.iter().map(line).collect()
