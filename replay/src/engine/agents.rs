@@ -17,6 +17,7 @@ use std::sync::Arc;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
 
+use super::back::Aside;
 use super::faults::Faults;
 use super::model::ModelJob;
 use super::nodes::{ModelNode, Note};
@@ -86,6 +87,7 @@ pub struct ModelAgents {
     /// Lives that worked when a host of theirs began to stand still.
     pub(super) stalled: BTreeSet<LifeId>,
     pub(super) world: World,
+    pub(super) aside: Aside,
 }
 
 impl ModelAgents {

@@ -48,6 +48,12 @@ impl MemoryLog {
         self.events.push(recorded);
     }
 
+    /// Loses so many events, but never the first one; those that are lost.
+    pub(super) fn go_back(&mut self, events: usize) -> Vec<Arc<Recorded>> {
+        let kept = self.events.len().saturating_sub(events).max(1);
+        self.events.split_off(kept.min(self.events.len()))
+    }
+
     pub(super) fn take(&mut self) -> Vec<Arc<Recorded>> {
         self.taken += self.events.len();
         std::mem::take(&mut self.events)

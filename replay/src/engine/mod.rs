@@ -17,6 +17,7 @@
 
 mod agents;
 mod ailing;
+mod back;
 mod brokers;
 mod clients;
 mod cuts;
@@ -60,6 +61,7 @@ use dormouse_placer::Placer;
 use crate::audit::Audit;
 pub use agents::ModelAgents;
 pub use ailing::Ailment;
+pub use back::Back;
 use brokers::{Brokers, off};
 use clients::Served;
 pub use clients::{Asking, Clients, Sample};
@@ -141,6 +143,8 @@ pub enum Action {
     /// Every service is killed, and started again at this time, with as many microseconds more on their
     /// hosts' clocks if these were rebooted, too. What is submitted meanwhile waits.
     Stop(Timestamp, Option<i64>),
+    /// The log goes back.
+    GoBack(Back),
     /// Any event of the operator.
     Operator(Event),
     /// Any event of the autoscaler.
@@ -382,6 +386,10 @@ impl Engine {
                 (Writer::Operator, Event::from(fenced))
             }
             Action::Stop(until, reboot) => return self.stop(until, reboot),
+            Action::GoBack(back) => {
+                self.go_back(back);
+                return Ok(());
+            }
             Action::Drain(node) => (
                 Writer::Operator,
                 Event::from(NodeDrained {
@@ -528,12 +536,7 @@ impl Engine {
             let what = what.to_owned();
             return Err(EngineError::Invariant { sequence, what });
         }
-        match recorded.event() {
-            Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
-            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
-            Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
-            _ => {}
-        }
+        self.notes_life(&recorded);
         if let Some(Event::JobFailed(failed)) = recorded.event() {
             let blame = self.agents.blame(&failed.job);
             if failed.attempts > blame {
@@ -550,6 +553,18 @@ impl Engine {
                 what: violation.what.clone(),
             }),
             None => Ok(()),
+        }
+    }
+}
+
+impl Engine {
+    /// Lives of nodes' agents, and the terms of their leases.
+    fn notes_life(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
+            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
+            Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
+            _ => {}
         }
     }
 }

@@ -51,9 +51,9 @@ pub(super) struct ModelNode {
     /// Whether its agent lives.
     is_up: bool,
     /// What the agent has not heard yet.
-    unheard: VecDeque<Arc<Recorded>>,
+    pub(super) unheard: VecDeque<Arc<Recorded>>,
     /// The report that could not be sent yet.
-    unsent: Option<Event>,
+    pub(super) unsent: Option<Event>,
     /// How it sends that, where there are several brokers.
     pub(super) outlet: Outlet,
     /// What containers have said while no agent lived.
@@ -264,7 +264,7 @@ impl ModelAgents {
             let runs = it.containers.iter();
             let runs = runs.filter(|(_, (_, it))| matches!(it, Present::Runs));
             for (id, _) in runs {
-                agents.evict(id, fenced(), now);
+                agents.evict_on(node, id, fenced(), now);
             }
             agents.start_no_more(node, now);
         });
@@ -400,10 +400,10 @@ impl ModelAgents {
                 match it.ails {
                     Some(Ailment::Starts(fault)) => self.cannot_start(it, id, fault, faults),
                     Some(Ailment::Answers) => {
-                        self.begin(it.agent.state(), &id, now, faults);
+                        self.begin(it.agent.state(), (&id, request), now, faults);
                         self.goes_unanswered(it, id, faults);
                     }
-                    None => self.begin(it.agent.state(), &id, now, faults),
+                    None => self.begin(it.agent.state(), (&id, request), now, faults),
                 }
             }
             Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
@@ -412,7 +412,7 @@ impl ModelAgents {
                     reason: Some(reason),
                     ..fenced()
                 };
-                self.evict(&id, exit, now);
+                self.evict_on(it.agent.node(), &id, exit, now);
             }
             Effect::Save(id, _) => self.save(&id, now, faults),
             Effect::Give(id, _) => self.give(it.agent.state(), &id, now),

@@ -16,11 +16,12 @@ use dormouse_agent_core::state::{AgentState, Phase};
 use dormouse_messages::events::{CheckpointFailed, CheckpointSaved};
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::CheckpointMode;
-use dormouse_messages::{Event, NodeId, Timestamp};
+use dormouse_messages::{Event, NodeId, Sequence, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
 use super::faults::{Faults, Saving};
 use super::nodes::Note;
+use super::simulated::Simulated;
 use super::tasks::Queue;
 use super::work::whole;
 
@@ -35,6 +36,8 @@ pub(super) enum Container {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gang {
     pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
+    /// What asked for the first of them.
+    pub(super) request: Sequence,
     /// How many it was started with.
     pub(super) size: u32,
     /// Who takes part, once they have changed.
@@ -69,6 +72,12 @@ impl Gang {
         !(1..=self.beside).contains(&rank.0)
     }
 
+    /// Other containers take the places of these, in a gang of this size.
+    pub(super) fn begin_anew(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
+        ranks.for_each(|rank| drop(self.containers.remove(&rank)));
+        (self.size, self.begun, self.starts_at) = (size, false, None);
+    }
+
     /// How many workers it was started with.
     pub(super) fn workers(&self) -> u32 {
         self.size.saturating_sub(self.beside)
@@ -83,7 +92,7 @@ impl ModelAgents {
     pub(super) fn begin(
         &mut self,
         state: &AgentState,
-        id: &ContainerId,
+        (id, request): (&ContainerId, Sequence),
         now: Timestamp,
         faults: &mut Faults,
     ) {
@@ -94,6 +103,12 @@ impl ModelAgents {
         let Some(node) = state.node.clone() else {
             return;
         };
+        let here = partition.here.get(&id.rank);
+        let comes_later = here.is_some_and(|here| here.generation > 0);
+        let size = u32::try_from(partition.gang.len()).unwrap_or(u32::MAX);
+        if !comes_later {
+            self.set_aside(id, &node, (request, size));
+        }
         if self.late {
             // It may be too late for the others.
             self.note_blame(&id.job, 1);
@@ -105,7 +120,8 @@ impl ModelAgents {
         let resumes = partition.phase.start();
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
         let gang = self.gangs.entry(life.clone()).or_insert_with(|| Gang {
-            size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
+            request,
+            size,
             members: None,
             resumes,
             in_place,
@@ -114,8 +130,7 @@ impl ModelAgents {
             ..Gang::default()
         });
         gang.containers.insert(id.rank, (node, Container::Asked));
-        let here = partition.here.get(&id.rank);
-        if here.is_some_and(|here| here.generation > 0) {
+        if comes_later {
             let join_s = model.map_or(0.0, |model| model.join_s((life.1, id.rank)));
             let at = after(now, join_s + faults.start_delay_s());
             return self.schedule(at, life, Due::Joined(id.rank));
@@ -378,7 +393,9 @@ impl ModelAgents {
     /// The containers end by themselves, unless the plan has changed since.
     pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
         let dies = usize::from(code != 0);
-        let Some(job) = self.jobs.get_mut(&life.0).filter(|job| job.plan == plan) else {
+        let counts =
+            |job: &&mut Simulated| job.plan == plan && job.life.is_none_or(|works| works == life.1);
+        let Some(job) = self.jobs.get_mut(&life.0).filter(counts) else {
             return;
         };
         if code != 0 && job.in_place {

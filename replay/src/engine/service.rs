@@ -96,6 +96,9 @@ pub trait Participant: Send {
     /// `reboot` says by how many microseconds its clock is off then.
     fn stop(&mut self, until: Timestamp, reboot: Option<i64>);
 
+    /// The log went back to this: every copy ends, and is started again at `until`.
+    fn goes_back(&mut self, log: &MemoryLog, until: Timestamp);
+
     /// The copy whose turn is due takes it: what the log stores of it, at once.
     ///
     /// # Errors
@@ -524,6 +527,18 @@ impl<D: Decider> Participant for Service<D> {
             copy.phase = Phase::Down(until, false);
             copy.boot += u64::from(reboot.is_some());
             copy.reboot = reboot;
+        }
+    }
+
+    fn goes_back(&mut self, log: &MemoryLog, until: Timestamp) {
+        let own = log.events().iter().rev();
+        let own_last = own.clone().find(|it| it.writer == D::WRITER);
+        self.own_last = own_last.map_or(Sequence(0), |it| it.sequence);
+        for copy in &mut self.copies {
+            copy.phase = Phase::Down(until, true);
+            // One from behind its end is of another log: what stands there has another stamp.
+            copy.snapshot
+                .take_if(|(_, place)| place.sequence > log.head());
         }
     }
 

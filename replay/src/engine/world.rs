@@ -3,7 +3,8 @@
 //! 1. No container of a job runs while one of another of its incarnations does.
 //! 2. No node runs more than it has.
 //! 3. When a job has ended, nothing of it runs.
-//! 4. What a host held that stood still, and goes on, ends within two seconds if its time is over.
+//! 4. What a log that went back does not ask for any more ends when its agent is back.
+//! 5. What a host held that stood still, and goes on, ends within two seconds if its time is over.
 //!
 //! The programs tell it at the moment when a container really starts or ends. What agents report, and
 //! when that arrives, is another matter.
@@ -35,6 +36,8 @@ pub struct World {
     still: BTreeMap<ContainerId, NodeId>,
     /// Those that go on with it though their time is over, and when they must have ended.
     stale: BTreeMap<ContainerId, (NodeId, Timestamp)>,
+    /// What the log does not ask for any more, where, and when it must have ended.
+    forgotten: BTreeMap<ContainerId, (NodeId, Timestamp)>,
     /// The first that may not be.
     broken: Option<String>,
 }
@@ -56,6 +59,7 @@ impl World {
                 let node = self.nodes.entry(event.node.clone()).or_default();
                 node.capacity = Some(event.capacity.clone());
             }
+            Some(Event::ContainerStarted(event)) => self.asks_again(&event.container, &event.node),
             Some(Event::JobCompleted(event)) => self.over(&event.job),
             Some(Event::JobFailed(event)) => self.over(&event.job),
             Some(Event::JobCancelled(event)) => self.over(&event.job),
@@ -116,10 +120,36 @@ impl World {
         }
     }
 
+    /// The log has gone back and does not ask for a container any more, which ends by then. That another
+    /// life of its job runs elsewhere is not counted until it has.
+    pub fn forgets(&mut self, id: &ContainerId, node: &NodeId, until: Timestamp) {
+        let running = self.running.get(&id.job);
+        let runs = running.and_then(|it| it.get(&(id.incarnation, id.rank)));
+        if runs == Some(node) {
+            self.ends(id);
+            let until = until.plus_ms(OVERLAP_MS);
+            self.forgotten.insert(id.clone(), (node.clone(), until));
+        }
+    }
+
+    /// The log asks for it again: it counts.
+    fn asks_again(&mut self, id: &ContainerId, node: &NodeId) {
+        if self.forgotten.get(id).is_some_and(|(at, _)| at == node) {
+            self.forgotten.remove(id);
+            self.starts(id, node);
+        }
+    }
+
+    /// It has ended.
+    pub fn ends_forgotten(&mut self, id: &ContainerId) {
+        self.forgotten.remove(id);
+    }
+
     /// It is this time now.
     pub fn passed(&mut self, now: Timestamp) {
-        let late = self.stale.iter().find(|(_, (_, until))| *until < now);
-        let late = late.map(|(id, _)| format!("{id} runs on after its host stood still"));
+        let beyond = self.stale.iter().chain(&self.forgotten);
+        let late = beyond.into_iter().find(|(_, (_, until))| *until < now);
+        let late = late.map(|(id, _)| format!("{id} runs on beyond its time"));
         self.broken = self.broken.take().or(late);
     }
 
@@ -133,6 +163,7 @@ impl World {
     pub fn ends(&mut self, id: &ContainerId) {
         self.still.remove(id);
         self.stale.remove(id);
+        self.forgotten.remove(id);
         let running = self.running.get_mut(&id.job);
         let Some(node) = running.and_then(|it| it.remove(&(id.incarnation, id.rank))) else {
             return;

@@ -8,7 +8,8 @@
 //! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
 //!    are slow, die after any prefix of an append, start again from the log or a snapshot;
 //!    checkpoints fail or hang; containers die or start late; hosts' clocks are days off, and the
-//!    brokers' stamps step when another one leads. In trials of a [`night`] all services stop for hours.
+//!    brokers' stamps step when another one leads. In trials of a [`night`] all services stop for hours, in
+//!    others the log goes back ([`set_back`]).
 //! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
 //!    what really runs; nothing is placed on a node in quarantine; no job fails more often than it was
 //!    given a reason to; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
@@ -27,7 +28,7 @@ use dormouse_projections::ReadModel;
 use dormouse_state::{ClusterState, Queues, Stand};
 use serde_json::json;
 
-use crate::engine::{Action, Engine, Faults, Plant, Rates};
+use crate::engine::{Action, Back, Engine, Faults, Plant, Rates};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::{self, Options, seconds_after_start};
@@ -173,6 +174,35 @@ pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
             Err(Box::new(Failure { seed, what, log }))
         }
     }
+}
+
+/// The trial of a seed whose log goes back, once or twice, as it does where the power of a broker's host
+/// fails before the last events are on the disk.
+///
+/// # Errors
+/// The rule that was broken, with the log.
+pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
+    let mut random = Random::new(seed);
+    let faults = Faults::new(random.next(), rates(&mut random));
+    let mut engine = Engine::with_faults(simulate::START, true, faults);
+    workload::whole_cluster(&mut engine, &mut random);
+    let mut at_s = 0.0;
+    for _ in 0..1 + random.below(2) {
+        at_s += random.between(5.0, 400.0);
+        let away_s = random.between(0.0, 60.0);
+        let back = Back {
+            events: 1 + usize::try_from(random.below(60)).unwrap_or(0),
+            ingress: random.chance(0.5),
+            until: seconds_after_start(at_s + away_s),
+        };
+        engine.at(seconds_after_start(at_s), Action::GoBack(back));
+        at_s += away_s;
+    }
+    let checked = run(&mut engine, 0.0).and_then(|()| at_the_end(&engine, &mut random));
+    checked.map_err(|what| {
+        let log = engine.log().to_vec();
+        Box::new(Failure { seed, what, log })
+    })
 }
 
 /// Services and notebooks run until they are cancelled: at the horizon.

@@ -24,6 +24,15 @@ const TENANTS: [&str; 3] = ["t", "u", "v"];
 
 /// Two to four nodes and up to twelve jobs within five minutes.
 pub fn small_cluster(engine: &mut Engine, random: &mut Random) -> Vec<(NodeId, Amounts)> {
+    cluster(engine, random, 4)
+}
+
+/// The same, whose nodes are never lost.
+pub fn whole_cluster(engine: &mut Engine, random: &mut Random) {
+    let _ = cluster(engine, random, 1);
+}
+
+fn cluster(engine: &mut Engine, random: &mut Random, troubles: u64) -> Vec<(NodeId, Amounts)> {
     let policy = policy(random);
     let configured = Event::from(ClusterConfigured {
         policy: policy.clone(),
@@ -45,7 +54,7 @@ pub fn small_cluster(engine: &mut Engine, random: &mut Random) -> Vec<(NodeId, A
     for number in 0..1 + random.below(12) {
         job(engine, number, &nodes, random);
     }
-    for _ in 0..random.below(4) {
+    for _ in 0..random.below(troubles) {
         trouble(engine, &nodes, 400.0, random);
     }
     // Last, so that what the seeds of earlier trials chose stays.

@@ -1,6 +1,8 @@
 //! Clusters that stand still for hours: a silence of the log is no step of a clock.
 
-use dormouse_messages::Timestamp;
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Event, NodeId, Timestamp};
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::torture::night;
 
@@ -41,6 +43,48 @@ fn passed_s(reboot: Option<i64>) -> i64 {
     assert_eq!(first, dormouse_messages::Writer::Admission);
     let passed_ms = engine.log_time().ms_since(at(0));
     i64::try_from(passed_ms / 1_000).expect("hours")
+}
+
+/// Everything loses its power while a job starts, for longer than a start may take: its services are back
+/// before its agent.
+#[test]
+fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
+    let mut engine = Engine::new(at(0), true);
+    let node: NodeId = "n0".parse().expect("valid");
+    let join = Action::Join {
+        node: node.clone(),
+        capacity: "cpu=8,memory=16Gi".parse().expect("valid"),
+    };
+    // Its agent is back before anybody has declared it lost.
+    let policy = Policy {
+        lease_s: 7_200,
+        ..Policy::default()
+    };
+    engine.at(at(0), Action::Operator(ClusterConfigured { policy }.into()));
+    engine.at(at(0), join);
+    let document = r#"{"name":"a","command":{"start":["train"]},"demand":{"cpu":1},"containers":{"min":1,"max":1},"retries":0}"#;
+    let submit = Action::Submit {
+        tenant: "t".to_owned(),
+        verb: "submit".to_owned(),
+        payload: document.as_bytes().to_vec(),
+    };
+    engine.at(at(20_000_000), submit);
+    let model = ModelJob {
+        start_s: 2.0,
+        ..ModelJob::linear(5.0)
+    };
+    engine.model("t/a".parse().expect("valid"), model);
+    let (out, on) = (at(21_000_000), at(21_000_000 + HOUR));
+    engine.at(out, Action::Stop(on, Some(0)));
+    engine.at(out, Action::Reboot(node.clone()));
+    engine.at(on.plus_ms(3_000), Action::Mend(node));
+    engine.run_until(at(3 * HOUR)).expect("nothing is broken");
+    let ends = engine.log().iter().filter_map(|it| match it.event()? {
+        Event::JobCompleted(_) => Some("completed".to_owned()),
+        Event::JobFailed(event) => Some(event.reason.clone()),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>(), ["completed"]);
 }
 
 #[test]

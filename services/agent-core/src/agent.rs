@@ -20,7 +20,7 @@
 //! Every input only notes what has happened; [`Agent::next_effect`] hands out what is to be done, and
 //! [`Agent::to_append`] what is to be said.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use dormouse_messages::events::{Gpu, NodeJoined};
 use dormouse_messages::{
@@ -140,6 +140,8 @@ pub enum Effect {
 pub struct Agent {
     offer: Offer,
     state: AgentState,
+    /// What the agent before had heard, where the log has gone back behind that.
+    former: Option<Box<AgentState>>,
     machine: Machine,
     stage: Stage,
     /// Reconciliations that this turn has left.
@@ -157,6 +159,7 @@ impl Agent {
         Self {
             offer,
             state,
+            former: None,
             machine: Machine::default(),
             stage: Stage::Folding {
                 caught_up: false,
@@ -169,10 +172,27 @@ impl Agent {
         }
     }
 
+    /// The same, where the log has gone back behind what the agent before had heard. A container whose
+    /// partition is another one now was asked what the log does not know, or has done it: orders and
+    /// generations that it has had are given again, with other contents. It ends, or does not start once
+    /// more.
+    #[must_use]
+    pub fn after(mut self, former: Option<AgentState>) -> Self {
+        self.former = former.map(Box::new);
+        self
+    }
+
     /// What the log asks of the node.
     #[must_use]
     pub const fn state(&self) -> &AgentState {
         &self.state
+    }
+
+    /// What it has heard; until it has listed what runs, what the agent before had, where the log has gone
+    /// back behind that.
+    #[must_use]
+    pub fn heard(&self) -> &AgentState {
+        self.former.as_deref().unwrap_or(&self.state)
     }
 
     /// What runs on the node, as far as the agent knows.
@@ -249,8 +269,25 @@ impl Agent {
         }
     }
 
+    /// What the log has gone back behind of what it asks for.
+    fn set_back(&mut self) -> BTreeSet<(ContainerId, Sequence)> {
+        let Some(former) = self.former.take() else {
+            return BTreeSet::new();
+        };
+        // A partition that is not there any more was done with; or it was asked for since the log went
+        // back, under a number of before: then it is asked for once more.
+        let is_other = |id: &ContainerId| {
+            let [before, now] = [&*former, &self.state].map(|of| of.partition(id));
+            before.map(|(_, it)| it) != now.map(|(_, it)| it)
+        };
+        let wanted = self.state.wanted().into_iter();
+        let behind = wanted.filter(|(id, want)| want.request <= former.folded && is_other(id));
+        behind.map(|(id, want)| (id, want.request)).collect()
+    }
+
     /// What was there before the agent: from now on it acts.
     pub fn listed(&mut self, found: impl IntoIterator<Item = Adopted>) {
+        self.machine.set_back = self.set_back();
         for found in found {
             let life = match found.status {
                 Ok(pid) => Life::Running(pid),

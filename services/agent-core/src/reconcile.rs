@@ -33,6 +33,9 @@ pub struct Machine {
     pub containers: BTreeMap<ContainerId, Observed>,
     /// What the members of each life here were told.
     pub told: BTreeMap<(JobId, Incarnation), Announced>,
+    /// Containers, by their start requests, of which the log has gone back behind what they were asked
+    /// or had done.
+    pub set_back: BTreeSet<(ContainerId, Sequence)>,
 }
 
 /// A container on the machine.
@@ -104,6 +107,10 @@ pub enum Action {
 /// Why everything is evicted while the agent is fenced.
 pub const FENCED: &str = "fenced: the node's lease could not be renewed in time";
 
+/// Why a container ends that the log has gone back behind.
+const SET_BACK: &str =
+    "the log went back: it no longer holds what this container was asked, or had done";
+
 impl Observed {
     /// A container of which nothing was told yet.
     #[must_use]
@@ -139,6 +146,10 @@ impl Machine {
             .any(|(id, seen)| id.incarnation != container.incarnation && seen.is_live())
     }
 
+    fn is_set_back(&self, id: &ContainerId, want: &Wanted) -> bool {
+        !self.set_back.is_empty() && self.set_back.contains(&(id.clone(), want.request))
+    }
+
     /// Whether this process has to join (again).
     #[must_use]
     pub fn must_join(&self, state: &AgentState) -> bool {
@@ -168,7 +179,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
             ended(id, seen, want, &mut actions);
             continue;
         }
-        match eviction(want, machine.fenced) {
+        match eviction(id, want, machine) {
             Some(reason) => {
                 leaving = true;
                 if seen.ending != Ending::Evicting {
@@ -224,9 +235,10 @@ fn announcements(
 }
 
 /// Why a live container has to go, if it has to.
-fn eviction(want: Option<&Wanted>, fenced: bool) -> Option<String> {
+fn eviction(id: &ContainerId, want: Option<&Wanted>, machine: &Machine) -> Option<String> {
     match want.map(|want| &want.want) {
-        _ if fenced => Some(FENCED.to_owned()),
+        _ if machine.fenced => Some(FENCED.to_owned()),
+        _ if want.is_some_and(|want| machine.is_set_back(id, want)) => Some(SET_BACK.to_owned()),
         None => Some("the log does not ask for it".to_owned()),
         Some(Want::Gone(reason)) => Some(reason.clone()),
         Some(Want::Run | Want::Stop) => None,
@@ -286,6 +298,7 @@ fn absent(
         ),
         (Want::Gone(reason), Known::Nothing) => never(reason.clone()),
         (Want::Stop, Known::Nothing) => never("its stop was requested first".to_owned()),
+        (Want::Run, Known::Nothing) if machine.is_set_back(id, want) => never(SET_BACK.to_owned()),
         (Want::Run, Known::Nothing) => {
             if may_start && !machine.has_other_incarnation(id) {
                 actions.push(Action::Start(id.clone(), want.request));

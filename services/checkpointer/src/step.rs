@@ -558,8 +558,8 @@ impl Act<'_> {
     }
 
     /// A gang was stopped because it had not started in time, and that was not the job's doing: it
-    /// had started, but the word of it was not folded yet; or it came later, a few times; or a node of
-    /// it was cut off, and lost in the end.
+    /// had started, but the word of it was not folded yet; or it came later, or the agent did that was to
+    /// start it, a few times; or a node of it was cut off, and lost in the end.
     fn is_excused(&self, reason: StopReason, requested: Sequence, whole: bool) -> bool {
         let failed = matches!(reason, StopReason::Failed | StopReason::GaveUp);
         let starting = self.life.running_since.is_none();

@@ -111,6 +111,7 @@ mod tests {
             phase: LifePhase::Running,
             ran: true,
             begun: containers,
+            rejoined: false,
             members: None,
         }
     }

@@ -97,11 +97,11 @@ impl Agent {
         (term, leased, keeper): (watch::Sender<LeaseTerm>, bool, Option<Keeper>),
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
-        let node = || AgentState::new(config.node.clone());
-        let state = kept.as_mut().map_or_else(node, Kept::take);
+        let nothing = || (AgentState::new(config.node.clone()), None);
+        let (state, former) = kept.as_mut().map_or_else(nothing, Kept::take);
         let joined = report::joined(&config, runtime.name());
         Self {
-            core: Core::new(Offer { joined }, state, leased),
+            core: Core::new(Offer { joined }, state, leased).after(former),
             config,
             marks,
             runtime,

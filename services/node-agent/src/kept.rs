@@ -18,6 +18,10 @@ pub struct Kept {
     snapshots: Snapshots,
     log: Log,
     state: AgentState,
+    /// What was folded before the log went back, if it did.
+    former: Option<AgentState>,
+    /// Whether the last snapshot is that one.
+    is_of_former: bool,
     /// What the last snapshot holds.
     saved: Sequence,
     saving: Option<JoinHandle<()>>,
@@ -28,16 +32,20 @@ impl Kept {
     pub async fn load(config: &AgentConfig, log: &Log) -> Self {
         let dir = config.layout().node().join("snapshots");
         let snapshots = Snapshots::new(dir, &config.build);
-        let found = snapshots.load::<AgentState>(log).await;
-        let found = found
-            .map(|snapshot| snapshot.state)
-            .filter(|state| state.node.as_ref() == Some(&config.node));
+        let (found, former) = match snapshots.find::<AgentState>(log).await {
+            Ok(found) => (found.map(|snapshot| snapshot.state), None),
+            Err(former) => (None, Some(*former)),
+        };
+        let is_own = |state: &AgentState| state.node.as_ref() == Some(&config.node);
+        let (found, former) = (found.filter(is_own), former.filter(is_own));
         let state = found.unwrap_or_else(|| AgentState::new(config.node.clone()));
         Self {
             snapshots,
             log: log.clone(),
             saved: state.folded,
             state,
+            is_of_former: former.is_some(),
+            former,
             saving: None,
         }
     }
@@ -48,15 +56,22 @@ impl Kept {
         self.state.folded.next()
     }
 
-    /// The state to go on from.
-    pub fn take(&mut self) -> AgentState {
-        std::mem::take(&mut self.state)
+    /// The state to go on from, and what was folded before the log went back, if it did.
+    pub fn take(&mut self) -> (AgentState, Option<AgentState>) {
+        (std::mem::take(&mut self.state), self.former.take())
+    }
+
+    /// Writes one in the place of what was folded before the log went back, once that was used.
+    pub fn replace_former(&mut self, state: &AgentState, stored_at: Timestamp) {
+        if std::mem::take(&mut self.is_of_former) {
+            self.save(state, stored_at);
+        }
     }
 
     /// Writes a snapshot, where enough has happened since the last one.
     pub fn save_now_and_then(&mut self, state: &AgentState, stored_at: Timestamp) {
         let is_idle = self.saving.as_ref().is_none_or(JoinHandle::is_finished);
-        if is_idle && state.folded.0 >= self.saved.0 + EVERY {
+        if is_idle && !self.is_of_former && state.folded.0 >= self.saved.0 + EVERY {
             self.save(state, stored_at);
         }
     }
@@ -66,7 +81,7 @@ impl Kept {
         if let Some(saving) = self.saving.take() {
             let _ = saving.await;
         }
-        if state.folded > self.saved {
+        if state.folded > self.saved && !self.is_of_former {
             self.save(&state, stored_at);
         }
         if let Some(saving) = self.saving.take() {

@@ -72,20 +72,37 @@ impl Snapshots {
 
     /// The snapshot, if there is one that can be used with this log.
     pub async fn load<F: Fold>(&self, log: &Log) -> Option<Snapshot<F>> {
+        self.find(log).await.ok().flatten()
+    }
+
+    /// The same; else what was folded of this log before it went back behind that.
+    ///
+    /// # Errors
+    /// That state.
+    pub async fn find<F: Fold>(&self, log: &Log) -> Result<Option<Snapshot<F>>, Box<F>> {
         let path = self.path::<F>();
         let read = {
             let (path, build) = (path.clone(), self.build.clone());
             tokio::task::spawn_blocking(move || read::<F>(&path, &build)).await
         };
+        let ignored = |why: &str| {
+            ignore(&path, why);
+            Ok(None)
+        };
         let snapshot = match read {
             Ok(Ok(Some(snapshot))) => snapshot,
-            Ok(Ok(None)) => return None,
-            Ok(Err(why)) => return ignore(&path, &why),
-            Err(error) => return ignore(&path, &error.to_string()),
+            Ok(Ok(None)) => return Ok(None),
+            Ok(Err(why)) => return ignored(&why),
+            Err(error) => return ignored(&error.to_string()),
         };
-        match is_of(&snapshot.log, snapshot.sequence, snapshot.stored_at, log).await {
-            Ok(()) => Some(snapshot),
-            Err(why) => ignore(&path, &why),
+        let place = (snapshot.sequence, snapshot.stored_at);
+        match is_of(&snapshot.log, place, log).await {
+            Ok(()) => Ok(Some(snapshot)),
+            Err(Other::Unknown(why)) => ignored(&why),
+            Err(Other::WentBack(why)) => {
+                ignore(&path, &why);
+                Err(Box::new(snapshot.state))
+            }
         }
     }
 
@@ -127,9 +144,8 @@ fn prefix<F: Fold>() -> String {
     format!("{}-v{}-", F::NAME, F::VERSION)
 }
 
-fn ignore<F>(path: &Path, why: &str) -> Option<Snapshot<F>> {
+fn ignore(path: &Path, why: &str) {
     tracing::warn!(path = %path.display(), why, "the snapshot is not used; folding from the start");
-    None
 }
 
 fn encode<F: Fold>(snapshot: &Snapshot<F>, build: &str) -> Result<Vec<u8>, String> {
@@ -196,24 +212,34 @@ fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
     })
 }
 
-/// Whether the snapshot was folded from this very log.
+/// Why a snapshot is of no use with a log.
+enum Other {
+    /// It is of another one, as far as can be told.
+    Unknown(String),
+    /// It is of this one, which went back.
+    WentBack(String),
+}
+
+/// Whether a snapshot was folded from this very log.
 async fn is_of(
     identity: &str,
-    sequence: Sequence,
-    stored_at: Timestamp,
+    (sequence, stored_at): (Sequence, Timestamp),
     log: &Log,
-) -> Result<(), String> {
-    let head = log.head().await.map_err(|error| error.to_string())?;
+) -> Result<(), Other> {
+    let head = log.head().await;
+    let head = head.map_err(|error| Other::Unknown(error.to_string()))?;
     if identity != log.identity() {
-        return Err(format!("it is of {}, not of {}", identity, log.identity()));
+        let why = format!("it is of {}, not of {}", identity, log.identity());
+        return Err(Other::Unknown(why));
     }
     if sequence > head {
-        return Err(format!("it is ahead of the log, which ends at {head}"));
+        let why = format!("it is ahead of the log, which ends at {head}");
+        return Err(Other::WentBack(why));
     }
     if sequence == Sequence(0) {
         return Ok(());
     }
-    let stream = log.stream().await?;
+    let stream = log.stream().await.map_err(Other::Unknown)?;
     let stored = async {
         match stream.get_raw_message(sequence.0).await {
             Ok(message) => Ok(Some(import::stored_at(
@@ -226,8 +252,10 @@ async fn is_of(
             Err(error) => Err(error),
         }
     };
-    match within(stored).await? {
+    match within(stored).await.map_err(Other::Unknown)? {
         Some(found) if found == stored_at => Ok(()),
-        _ => Err(format!("the log has another event at {}", sequence)),
+        _ => Err(Other::WentBack(format!(
+            "the log has another event at {sequence}"
+        ))),
     }
 }

@@ -121,7 +121,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 19;
+    const VERSION: u32 = 20;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -152,6 +152,7 @@ impl Fold for ClusterState {
             }
             Event::NodeRemoved(event) => self.remove_node(&event.node),
             Event::NodeJoined(event) => {
+                self.rejoined(&event.node);
                 self.relabelled(recorded.sequence);
                 if had.is_some_and(|had| had.first_short(&event.capacity, 1).is_some()) {
                     self.shrunk(&event.node);
@@ -689,6 +690,7 @@ impl ClusterState {
             phase: LifePhase::Starting,
             ran: false,
             begun: 0,
+            rejoined: false,
             members,
         });
     }
@@ -958,6 +960,15 @@ impl ClusterState {
     }
 
     /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
+    /// An agent is there again: what was asked to start there may never have been.
+    fn rejoined(&mut self, node: &NodeId) {
+        let lives = self.jobs.values_mut().filter_map(|job| job.life.as_mut());
+        for life in lives.filter(|life| life.running_since.is_none()) {
+            let mut containers = life.containers.values();
+            life.rejoined |= containers.any(|it| it.place.node == *node);
+        }
+    }
+
     fn lose(&mut self, node: &NodeId, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let containers = job
@@ -1093,7 +1104,14 @@ impl ClusterState {
         };
         // One that ended before its start was reported had run all the same.
         if event.exit_code.is_some() || event.signal.is_some() {
-            self.ran(&event.container);
+            let id = &event.container;
+            self.ran(id);
+            if let Some(life) = self.life(&id.job, id.incarnation)
+                && let Some(container) = life.containers.get(&id.rank)
+                && container.phase == ContainerPhase::Requested
+            {
+                life.begun += 1;
+            }
         }
         self.container(&event.container, |container| {
             if container.holds_room() {

@@ -230,6 +230,8 @@ pub struct Life {
     pub ran: bool,
     /// How many of its containers were said to run, at the time or later.
     pub begun: u32,
+    /// Whether an agent of one of its nodes has joined again before all of them ran.
+    pub rejoined: bool,
     /// Its members, where they come and go.
     pub members: Option<Members>,
 }
@@ -271,11 +273,13 @@ impl Life {
         containers.all(|container| container.phase == ContainerPhase::Started)
     }
 
-    /// Whether every container was said to run at some time, and all of them together never.
+    /// Whether all of its containers never ran together, and that may be because brokers or agents were
+    /// away: every one was said to run at some time, or an agent came back that was to start one.
     #[must_use]
     pub fn began_late(&self) -> bool {
         let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
-        self.running_since.is_none() && all > 0 && self.begun >= all
+        let have_begun = all > 0 && self.begun >= all;
+        self.running_since.is_none() && (have_begun || self.rejoined)
     }
 
     /// Whether every container has been seen running (or past it).

@@ -261,3 +261,56 @@ fn an_agent_whose_node_was_lost_ends_what_it_adopts() {
     let effects: Vec<_> = std::iter::from_fn(|| agent.next_effect()).collect();
     assert!(matches!(&effects[..], [Effect::Evict(of, _)] if *of == id()));
 }
+
+/// What an agent does, and says, that begins after the log has gone back to where a container was asked to
+/// start, from behind what `later` does; and that finds it running, or nothing.
+fn set_back(later: impl FnOnce(&mut World), found: bool) -> (Vec<Effect>, Vec<Event>) {
+    let mut before = World::live();
+    let request = before.start();
+    let kept = before.agent.state().clone();
+    later(&mut before);
+    let offer = before.agent.offer().clone();
+    let mut agent = Agent::new(offer, kept, true).after(Some(before.agent.into_state()));
+    agent.caught_up();
+    assert_eq!(agent.next_effect(), Some(Effect::List));
+    agent.listed(found.then(|| Adopted {
+        container: id(),
+        request,
+        status: Ok(7),
+        evicting: false,
+    }));
+    agent.turn();
+    let effects = std::iter::from_fn(|| agent.next_effect()).collect();
+    let mut said = Vec::new();
+    while let Some(report) = agent.to_append() {
+        said.push(report.event);
+        agent.stored();
+    }
+    (effects, said)
+}
+
+#[test]
+fn what_the_log_went_back_behind_ends_and_does_not_start_again() {
+    // It has lost nothing of it.
+    assert_eq!(set_back(|_| {}, true).0, []);
+    let stopped = |world: &mut World| world.lost(1);
+    let (effects, _) = set_back(stopped, true);
+    assert!(
+        matches!(&effects[..], [Effect::Evict(of, why)] if *of == id() && why.contains("went back"))
+    );
+    // It was over, and is there no more.
+    let (effects, said) = set_back(stopped, false);
+    assert_eq!(effects, []);
+    let exited = said.iter().find_map(|event| match event {
+        Event::ContainerExited(event) => Some(event),
+        _ => None,
+    });
+    let exited = exited.expect("its end is told");
+    assert!(
+        exited.evicted
+            && exited
+                .reason
+                .as_ref()
+                .is_some_and(|it| it.contains("went back"))
+    );
+}

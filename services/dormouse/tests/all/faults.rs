@@ -103,11 +103,26 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
         });
     };
     start(&cluster, "before");
+    // It is given tasks by orders, whose numbers are given again.
+    let set = json!({
+        "name": "set", "tenant": "ads", "kind": "batch",
+        "command": {"start": ["/bin/sleep", "0.2"]}, "demand": {"cpu": 1, "memory": "64Mi"},
+        "tasks": {"count": 60, "concurrency": 1},
+    });
+    cluster.submit(&set).ok();
+    let ends_a_task = |cluster: &Cluster, least: u32| {
+        cluster.wait_event("tasks", |event| match event {
+            Event::TasksEnded(it) if it.completed.contains(least) => Some(()),
+            _ => None,
+        });
+    };
+    ends_a_task(&cluster, 0);
     let broker = cluster.dir().join("broker");
     let [store, older] = ["jetstream", "older"].map(|name| broker.join(name));
     let copied = Command::new("cp").arg("-r").args([&store, &older]).status();
     assert!(copied.expect("copies").success());
     start(&cluster, "after");
+    ends_a_task(&cluster, 12);
     let pid = fs::read_to_string(broker.join("nats-server.pid")).expect("its pid");
     // So that the broker is not started again before the older copy is in its place.
     cluster.signal("up", Signal::SIGSTOP);
@@ -129,7 +144,7 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     });
     // Under its name of before.
     start(&cluster, "after");
-    for job in ["ads/before", "ads/after"] {
+    for job in ["ads/before", "ads/after", "ads/set"] {
         cluster.wait_completed(job);
     }
     let log = cluster.check();

@@ -185,8 +185,12 @@ impl Handler<AppendFailed> for Agent {
 impl Handler<LogLost> for Agent {
     type Result = ();
 
-    fn handle(&mut self, _: LogLost, _: &mut Context<Self>) {
-        self.finish(Err(dormouse_runtime::LogWentBack.into()));
+    /// What was heard is kept: the next agent ends what was told something that the log no longer holds.
+    fn handle(&mut self, _: LogLost, ctx: &mut Context<Self>) {
+        let kept = self.keep().into_actor(self);
+        ctx.spawn(kept.map(|(), actor, _| {
+            actor.finish(Err(dormouse_runtime::LogWentBack.into()));
+        }));
     }
 }
 

@@ -77,7 +77,8 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     // Equal to the fold from the start, and of all that the agent has heard.
     let mut kept = Kept::load(&config, &log).await;
     let next = kept.next();
-    let state = kept.take();
+    let (state, former) = kept.take();
+    assert_eq!(former, None);
     assert!(next > Sequence(4), "{next}");
     assert_eq!(state, folded(&log, state.folded).await.0);
 
@@ -98,7 +99,8 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     agent.await.expect("ended");
     let mut kept = Kept::load(&config, &log).await;
     assert!(kept.next() > next);
-    let state = kept.take();
+    let (state, former) = kept.take();
+    assert_eq!(former, None);
     assert_eq!(state, folded(&log, state.folded).await.0);
     let (_, events) = folded(&log, log.head().await.expect("answers")).await;
     let started = |event: &&Event| matches!(event, Event::ContainerStarted(_));
@@ -117,7 +119,7 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
     let dir = config.layout().node().join("snapshots");
     let path = Snapshots::new(dir, &config.build).path::<AgentState>();
     let mut kept = Kept::load(&config, &log).await;
-    let mut state = kept.take();
+    let (mut state, _) = kept.take();
     for due in [20_000, 40_000] {
         let mut save_at = |folded| {
             state.folded = Sequence(folded);
@@ -167,7 +169,8 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     fs::write(&path, &good[..middle]).expect("written");
     assert_eq!(next(config).await, Sequence(1));
 
-    // Of a log that has gone back since: it ends before the snapshot, or has gone on otherwise.
+    // Of a log that has gone back since: it ends before the snapshot, or has gone on otherwise. What was
+    // heard of it is kept until it was used.
     let head = log.head().await.expect("answers");
     let snapshots = Snapshots::new(dir(config), &config.build);
     for sequence in [Sequence(head.0 + 10), head] {
@@ -179,7 +182,20 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
             own_last: Sequence(0),
         };
         snapshots.save(&snapshot).expect("written");
-        assert_eq!(next(config).await, Sequence(1));
+        for again in [false, true] {
+            let mut kept = Kept::load(config, log).await;
+            assert_eq!(kept.next(), Sequence(1), "{again}");
+            let (nothing, former) = kept.take();
+            assert_eq!(former.as_ref(), Some(&state), "{again}");
+            // One that leaves before it has looked what runs keeps it.
+            kept.save_last(nothing, Timestamp::from_micros(2)).await;
+        }
+        let mut kept = Kept::load(config, log).await;
+        kept.replace_former(&state, Timestamp::from_micros(1));
+        kept.save_last(state.clone(), Timestamp::from_micros(1))
+            .await;
+        assert_eq!(snapshots.path::<AgentState>(), path);
+        assert_ne!(fs::read(&path).expect("written"), good);
     }
 
     fs::write(&path, &good).expect("written");

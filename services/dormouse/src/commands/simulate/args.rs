@@ -61,6 +61,10 @@ pub struct SimulateArgs {
     /// Without a SCENARIO each seed chooses a small cluster and its jobs too.
     #[arg(long, value_name = "SEED[..SEED]")]
     pub faults: Option<Seeds>,
+    /// The same of clusters whose log goes back once or twice, as where the power fails before a broker
+    /// has written its last events.
+    #[arg(long, requires = "faults", conflicts_with = "scenarios")]
+    pub log_goes_back: bool,
 }
 
 /// The size of a generated trace.

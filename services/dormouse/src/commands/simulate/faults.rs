@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::bail;
 use dormouse_replay::LogWriter;
-use dormouse_replay::torture::{Failure, Passed, trial};
+use dormouse_replay::torture::{Failure, Passed, set_back, trial};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,10 @@ pub fn run(context: &Context, args: &SimulateArgs, Seeds(seeds): &Seeds) -> anyh
         for _ in 0..runs::threads(args) {
             scope.spawn(|| {
                 while let Some(seed) = take(&next, *seeds.end()) {
-                    let ended = trial(seed, scenario);
+                    let ended = match args.log_goes_back {
+                        true => set_back(seed),
+                        false => trial(seed, scenario),
+                    };
                     note(&answer, &failures, ended);
                     progress.inc(1);
                     if let Ok(failures) = failures.lock() {
@@ -126,11 +129,15 @@ fn write(failure: &Failure, args: &SimulateArgs) -> anyhow::Result<Failed> {
         .iter()
         .map(|policy| format!(" --policy {policy}"));
     let rest: String = scenarios.chain(policies).chain(settings).collect();
+    let back = match args.log_goes_back {
+        true => " --log-goes-back",
+        false => "",
+    };
     Ok(Failed {
         seed,
         what: failure.what.clone(),
         log: file,
-        again: format!("dormouse simulate{rest} --faults {seed}"),
+        again: format!("dormouse simulate{rest} --faults {seed}{back}"),
     })
 }
 

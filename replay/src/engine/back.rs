@@ -1,0 +1,239 @@
+//! A log that goes back: the power of its broker's host failed before the last events were on the disk.
+//!
+//! 1. What was appended last is gone. Whoever had folded it ends, and begins again with what there is:
+//!    services, for whom a snapshot that is ahead counts for nothing, and agents, beside what runs on
+//!    their nodes.
+//! 2. What the log does not ask for any more runs on until its agent is back, or its keeper ends it. Until
+//!    then another life of its job may run on another node: that is not counted. Its name may be given
+//!    again.
+//! 3. What came from outside comes again: the operator's words, and what tenants have submitted, with the
+//!    numbers of before where the ingress has kept them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dormouse_agent_core::state::AgentState;
+use dormouse_agent_core::{Agent, Exit};
+use dormouse_messages::ids::{ContainerId, Rank};
+use dormouse_messages::job::JobSpec;
+use dormouse_messages::{Event, Fold as _, JobId, NodeId, Recorded, Sequence, Timestamp, Writer};
+
+use super::agents::{ModelAgents, container_id, life_of};
+use super::model::ModelJob;
+use super::nodes::{ModelNode, Note, Present};
+use super::routes::Routes;
+use super::simulated::Simulated;
+use super::ties::Cut;
+use super::{Action, Engine};
+use crate::audit::Audit;
+
+/// By when the last agent is back.
+const AGENTS_MS: u64 = 20_000;
+
+/// How far a log goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Back {
+    /// So many events are lost; the first one never is.
+    pub events: usize,
+    /// Whether the ingress goes back with it.
+    pub ingress: bool,
+    /// When the services are there again.
+    pub until: Timestamp,
+}
+
+impl Engine {
+    pub(super) fn go_back(&mut self, back: Back) {
+        let lost = self.log.go_back(back.events);
+        let log = self.log.events().to_vec();
+        self.stopped = back.until;
+        for service in &mut self.services {
+            service.goes_back(&self.log, back.until);
+        }
+        for node in self.agents.up() {
+            self.cut(&node, Cut::Killed);
+            let again = back.until.plus_ms(self.faults.up_to(AGENTS_MS));
+            self.at(again, Action::Mend(node));
+        }
+        self.agents
+            .go_back(&log, &lost, back.until.plus_ms(AGENTS_MS));
+        self.audit = Audit::default();
+        (self.lives, self.lost) = (BTreeMap::new(), BTreeMap::new());
+        for recorded in &log {
+            self.audit.read(recorded);
+            self.notes_life(recorded);
+        }
+        if back.ingress {
+            self.ingress = log.iter().filter_map(|it| number(it)).max().unwrap_or(0);
+        }
+        for recorded in &lost {
+            match again(recorded, back.ingress) {
+                // Before anything that is said later.
+                Some(action @ Action::Operator(_)) => self.at(self.now, action),
+                Some(action) => self.at(back.until, action),
+                None => {}
+            }
+        }
+    }
+}
+
+/// The number of a submission.
+fn number(recorded: &Recorded) -> Option<u64> {
+    match recorded.event()? {
+        Event::SubmissionReceived(event) => Some(event.ingress_sequence),
+        _ => None,
+    }
+}
+
+/// What is said once more of what was lost. What nobody can read nobody submits again.
+fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
+    let event = recorded.event()?;
+    match event {
+        Event::SubmissionReceived(_) if !ingress => {
+            Some(Action::Recorded(Writer::Admission, event.clone()))
+        }
+        Event::SubmissionReceived(it) => Some(Action::Submit {
+            tenant: it.tenant.clone(),
+            verb: it.verb.clone(),
+            payload: dormouse_admission::document(it)?.to_string().into_bytes(),
+        }),
+        _ if recorded.writer == Writer::Operator => Some(Action::Operator(event.clone())),
+        _ => None,
+    }
+}
+
+/// Containers that have their names of a log that is gone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Aside {
+    /// Whether the log ever went back.
+    is_needed: bool,
+    containers: BTreeSet<(NodeId, ContainerId)>,
+}
+
+impl ModelAgents {
+    /// The nodes whose agents live.
+    pub(super) fn up(&self) -> Vec<NodeId> {
+        let up = self.nodes.keys().filter(|node| self.is_up(node));
+        up.cloned().collect()
+    }
+
+    fn go_back(&mut self, log: &[Arc<Recorded>], lost: &[Arc<Recorded>], until: Timestamp) {
+        self.aside.is_needed = true;
+        self.routes = Routes::default();
+        log.iter().for_each(|recorded| self.route(recorded, None));
+        let mut states: BTreeMap<NodeId, AgentState> = BTreeMap::new();
+        for (node, note) in self.notes.drain(..) {
+            let state = states.entry(node.clone());
+            let state = state.or_insert_with(|| AgentState::new(node));
+            if let Note::Heard(recorded) = note {
+                state.evolve(&recorded);
+            }
+        }
+        let mut forgotten = Vec::new();
+        for (node, it) in &mut self.nodes {
+            let state = states.remove(node);
+            let state = state.unwrap_or_else(|| AgentState::new(node.clone()));
+            forgotten.extend(it.forgotten(&state).map(|id| (id, node.clone())));
+            it.begin_anew(state);
+        }
+        for (id, node) in forgotten {
+            self.world.forgets(&id, &node, until);
+        }
+        self.jobs_go_back(log, lost);
+    }
+
+    /// Jobs that were admitted in what is lost come again; those that ended in it have not.
+    fn jobs_go_back(&mut self, log: &[Arc<Recorded>], lost: &[Arc<Recorded>]) {
+        for recorded in lost {
+            if let Some(Event::JobAdmitted(event)) = recorded.event()
+                && let Some(job) = self.jobs.remove(&event.job)
+            {
+                self.models.insert(event.job.clone(), job.model);
+            }
+        }
+        let mut open: BTreeMap<&JobId, &JobSpec> = BTreeMap::new();
+        for recorded in log {
+            match recorded.event() {
+                Some(Event::JobAdmitted(event)) => {
+                    open.insert(&event.job, &event.spec);
+                }
+                Some(Event::JobCompleted(event)) => drop(open.remove(&event.job)),
+                Some(Event::JobFailed(event)) => drop(open.remove(&event.job)),
+                Some(Event::JobCancelled(event)) => drop(open.remove(&event.job)),
+                _ => {}
+            }
+        }
+        for (id, spec) in open {
+            let anew = || Simulated::admitted(ModelJob::linear(60.0), spec);
+            self.jobs.entry(id.clone()).or_insert_with(anew);
+        }
+    }
+
+    /// Before a container starts: what runs under the name of its life on a log that is gone is no part of
+    /// it.
+    pub(super) fn set_aside(
+        &mut self,
+        id: &ContainerId,
+        node: &NodeId,
+        (request, size): (Sequence, u32),
+    ) {
+        let life = life_of(id);
+        let Some(gang) = self.gangs.get_mut(&life).filter(|_| self.aside.is_needed) else {
+            return;
+        };
+        let is_same = gang.request == request;
+        let others = gang.containers.iter();
+        let others = others.filter(|(rank, (at, _))| !is_same || (**rank == id.rank && at != node));
+        let others: Vec<(Rank, NodeId)> =
+            others.map(|(rank, (at, _))| (*rank, at.clone())).collect();
+        if others.is_empty() && is_same {
+            return;
+        }
+        match is_same {
+            true => gang.begin_anew(others.iter().map(|(rank, _)| *rank), size),
+            false => drop(self.gangs.remove(&life)),
+        }
+        for (rank, at) in others {
+            let container = container_id(&life, rank);
+            self.aside.containers.insert((at, container));
+        }
+        if let Some(job) = self.jobs.get_mut(&life.0) {
+            job.die();
+        }
+    }
+
+    /// A container is taken away from a node.
+    pub(super) fn evict_on(&mut self, node: &NodeId, id: &ContainerId, exit: Exit, now: Timestamp) {
+        let key = (node.clone(), id.clone());
+        let gang = self.gangs.get(&life_of(id));
+        let is_here = gang.and_then(|gang| gang.containers.get(&id.rank));
+        let is_here = is_here.is_some_and(|(at, _)| at == node);
+        let is_aside = self.aside.containers.remove(&key);
+        if is_here && !is_aside || !self.aside.is_needed {
+            return self.evict(id, exit, now);
+        }
+        self.world.ends_forgotten(id);
+        self.notes.push_back((key.0, Note::Ended(key.1, exit)));
+    }
+}
+
+impl ModelNode {
+    /// What runs here and is not asked for.
+    fn forgotten(&self, state: &AgentState) -> impl Iterator<Item = ContainerId> {
+        let wanted = state.wanted();
+        let runs = self.containers.iter();
+        let runs = runs.filter(|(_, (_, present))| matches!(present, Present::Runs));
+        runs.filter(move |(id, (request, _))| {
+            wanted.get(id).is_none_or(|want| want.request != *request)
+        })
+        .map(|(id, _)| id.clone())
+    }
+
+    /// Its next agent has folded this, and nothing else.
+    fn begin_anew(&mut self, state: AgentState) {
+        let offer = self.agent.offer().clone();
+        let former = self.agent.heard().clone();
+        self.agent = Agent::new(offer, state, false).after(Some(former));
+        self.unheard.clear();
+        self.unsent = None;
+    }
+}
