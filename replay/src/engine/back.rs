@@ -12,13 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dormouse_agent_core::state::AgentState;
+use dormouse_agent_core::state::{AgentState, Place};
 use dormouse_agent_core::{Agent, Exit};
 use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::{Event, Fold as _, JobId, NodeId, Recorded, Sequence, Timestamp, Writer};
 
-use super::agents::{ModelAgents, container_id, life_of};
+use super::agents::{LifeId, ModelAgents, container_id, life_of};
 use super::model::ModelJob;
 use super::nodes::{ModelNode, Note, Present};
 use super::routes::Routes;
@@ -172,28 +172,30 @@ impl ModelAgents {
     /// it.
     pub(super) fn set_aside(
         &mut self,
-        id: &ContainerId,
-        node: &NodeId,
-        (request, size): (Sequence, u32),
+        life: &LifeId,
+        places: &BTreeMap<Rank, Place>,
+        request: Sequence,
     ) {
-        let life = life_of(id);
-        let Some(gang) = self.gangs.get_mut(&life).filter(|_| self.aside.is_needed) else {
+        let Some(gang) = self.gangs.get_mut(life).filter(|_| self.aside.is_needed) else {
             return;
         };
         let is_same = gang.request == request;
-        let others = gang.containers.iter();
-        let others = others.filter(|(rank, (at, _))| !is_same || (**rank == id.rank && at != node));
+        let is_part =
+            |rank: &Rank, at: &NodeId| is_same && places.get(rank).is_some_and(|it| it.node == *at);
+        let containers = gang.containers.iter();
+        let others = containers.filter(|(rank, (at, _))| !is_part(rank, at));
         let others: Vec<(Rank, NodeId)> =
             others.map(|(rank, (at, _))| (*rank, at.clone())).collect();
         if others.is_empty() && is_same {
             return;
         }
+        let size = u32::try_from(places.len()).unwrap_or(u32::MAX);
         match is_same {
             true => gang.begin_anew(others.iter().map(|(rank, _)| *rank), size),
-            false => drop(self.gangs.remove(&life)),
+            false => drop(self.gangs.remove(life)),
         }
         for (rank, at) in others {
-            let container = container_id(&life, rank);
+            let container = container_id(life, rank);
             self.aside.containers.insert((at, container));
         }
         if let Some(job) = self.jobs.get_mut(&life.0) {

@@ -105,9 +105,8 @@ impl ModelAgents {
         };
         let here = partition.here.get(&id.rank);
         let comes_later = here.is_some_and(|here| here.generation > 0);
-        let size = u32::try_from(partition.gang.len()).unwrap_or(u32::MAX);
         if !comes_later {
-            self.set_aside(id, &node, (request, size));
+            self.set_aside(&life, &partition.gang, request);
         }
         if self.late {
             // It may be too late for the others.
@@ -121,7 +120,7 @@ impl ModelAgents {
         let resumes = resumes.is_some_and(|start| start.resumed_from.is_some());
         let gang = self.gangs.entry(life.clone()).or_insert_with(|| Gang {
             request,
-            size,
+            size: u32::try_from(partition.gang.len()).unwrap_or(u32::MAX),
             members: None,
             resumes,
             in_place,
