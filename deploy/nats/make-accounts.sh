@@ -266,7 +266,7 @@ user webhook "" "$(lease webhooks) $(lease "webhooks.>") $(reads "$log") $(looks
 # The cluster's owner: creates the streams. Its events name nobody; operators with names have accounts of their own.
 user operator "$prefix.status.>" "$prefix.log.operator.0.> $prefix.in.*.* $prefix.api.> \$SRV.> \$SYS.REQ.USER.INFO
   $prefix.code.> $(printf '$JS.API.%s ' $(code_kept))
-  $(reads "$log") $(reads "$ingress") $(reads "$leases")
+  $(reads "$log") $(reads "$ingress") $(reads "$leases") $(lease streams)
   \$JS.API.STREAM.CREATE.* \$JS.API.STREAM.UPDATE.* \$JS.API.STREAM.LIST \$JS.API.STREAM.NAMES"
 if [ -n "$keys" ] && [ ${#gateways[@]} -gt 0 ] && [ ! -s "$keys/gateway.secret" ]; then
   (umask 077; openssl rand -hex 32 > "$keys/gateway.secret")

@@ -93,6 +93,12 @@ impl Steps {
         self.integral + self.last * now.seconds_since(self.since).max(0.0)
     }
 
+    /// Whether nothing happened after `to`, as far as is known.
+    #[must_use]
+    pub fn ends_by(&self, to: Timestamp) -> bool {
+        self.since <= to
+    }
+
     /// The exact figures until `now`.
     #[must_use]
     pub fn summary(&self, now: Timestamp) -> Summary {

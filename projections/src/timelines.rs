@@ -48,12 +48,12 @@ pub struct Timeline {
     /// The step functions.
     pub series: Vec<Series>,
     /// How many more jobs there are that are not drawn.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: usize,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-const fn is_none(omitted: &usize) -> bool {
+const fn is_zero(omitted: &usize) -> bool {
     *omitted == 0
 }
 
@@ -103,7 +103,7 @@ pub fn draw(
     let to = window.to.unwrap_or(now).max(from);
     let series = named.iter().map(|(name, steps)| {
         let points = steps.within(window.from, window.to);
-        let whole = window.from.is_none() && window.to.is_none();
+        let whole = window.from.is_none() && steps.ends_by(to);
         let summary = if whole {
             steps.summary(to)
         } else {

@@ -502,6 +502,16 @@ impl Engine {
         off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
     }
 
+    /// Lives of nodes' agents, and the terms of their leases.
+    fn notes_life(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
+            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
+            Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
+            _ => {}
+        }
+    }
+
     /// An event is on the log.
     fn store(
         &mut self,
@@ -553,18 +563,6 @@ impl Engine {
                 what: violation.what.clone(),
             }),
             None => Ok(()),
-        }
-    }
-}
-
-impl Engine {
-    /// Lives of nodes' agents, and the terms of their leases.
-    fn notes_life(&mut self, recorded: &Recorded) {
-        match recorded.event() {
-            Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
-            Some(Event::NodeJoined(it)) => drop(self.lives.insert(it.node.clone(), it.incarnation)),
-            Some(Event::NodeLost(it)) => drop(self.lost.insert(it.node.clone(), it.incarnation)),
-            _ => {}
         }
     }
 }

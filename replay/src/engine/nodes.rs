@@ -408,10 +408,7 @@ impl ModelAgents {
             }
             Effect::Stop(id) => self.stop(it.agent.state(), &id, now),
             Effect::Evict(id, reason) => {
-                let exit = Exit {
-                    reason: Some(reason),
-                    ..fenced()
-                };
+                let exit = self.taken_away(&id).with_eviction(Some(reason));
                 self.evict_on(it.agent.node(), &id, exit, now);
             }
             Effect::Save(id, _) => self.save(&id, now, faults),

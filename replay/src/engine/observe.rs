@@ -156,7 +156,7 @@ impl ModelAgents {
         let stopping = gang.stopping.remove(&event.rank);
         let asked = stopping || event.evicted;
         let job = self.jobs.get_mut(&life.0)?;
-        let success = event.exit_code == Some(0);
+        let success = event.exit_code == Some(0) && !event.evicted;
         let mut died = None;
         if success && job.working.is_some() && (!works || !in_place) {
             let work = job.just_below(now);

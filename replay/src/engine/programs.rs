@@ -20,7 +20,7 @@ use dormouse_messages::{Event, NodeId, Sequence, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, container_id, life_of};
 use super::faults::{Faults, Saving};
-use super::nodes::Note;
+use super::nodes::{Note, fenced};
 use super::simulated::Simulated;
 use super::tasks::Queue;
 use super::work::whole;
@@ -257,6 +257,16 @@ impl ModelAgents {
         let life = life_of(id);
         self.end(&life, id.rank, exit);
         self.disturb(&life, id.rank, now);
+    }
+
+    /// How a container ends that is taken away: every other program that ends by saving does so then, too.
+    pub(super) fn taken_away(&self, id: &ContainerId) -> Exit {
+        let job = self.jobs.get(&id.job);
+        let saves = job.is_some_and(|job| job.mode == CheckpointMode::Exit);
+        match saves && id.incarnation.0 % 2 == 1 {
+            true => exited(0),
+            false => fenced(),
+        }
     }
 
     /// A container that was asked to start never will, and nobody says so.

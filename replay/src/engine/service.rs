@@ -531,8 +531,8 @@ impl<D: Decider> Participant for Service<D> {
     }
 
     fn goes_back(&mut self, log: &MemoryLog, until: Timestamp) {
-        let own = log.events().iter().rev();
-        let own_last = own.clone().find(|it| it.writer == D::WRITER);
+        let mut newest_first = log.events().iter().rev();
+        let own_last = newest_first.find(|it| it.writer == D::WRITER);
         self.own_last = own_last.map_or(Sequence(0), |it| it.sequence);
         for copy in &mut self.copies {
             copy.phase = Phase::Down(until, true);

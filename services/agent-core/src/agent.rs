@@ -172,10 +172,9 @@ impl Agent {
         }
     }
 
-    /// The same, where the log has gone back behind what the agent before had heard. A container whose
-    /// partition is another one now was asked what the log does not know, or has done it: orders and
-    /// generations that it has had are given again, with other contents. It ends, or does not start once
-    /// more.
+    /// The same, where the log has gone back behind what the agent before had heard. Who was asked
+    /// something since would take what is asked now for that, since numbers are given again: such a
+    /// container ends. One that has ended since does not start once more.
     #[must_use]
     pub fn after(mut self, former: Option<AgentState>) -> Self {
         self.former = former.map(Box::new);
@@ -193,6 +192,18 @@ impl Agent {
     #[must_use]
     pub fn heard(&self) -> &AgentState {
         self.former.as_deref().unwrap_or(&self.state)
+    }
+
+    /// Whether containers that the log has gone back behind have yet to end.
+    #[must_use]
+    pub fn has_set_back(&self) -> bool {
+        let set_back = &self.machine.set_back;
+        let wanted = (!set_back.is_empty()).then(|| self.state.wanted());
+        let is_wanted = |(id, request): &(ContainerId, Sequence)| {
+            let want = wanted.as_ref().and_then(|wanted| wanted.get(id));
+            want.is_some_and(|want| want.request == *request)
+        };
+        set_back.iter().any(is_wanted)
     }
 
     /// What runs on the node, as far as the agent knows.
@@ -228,6 +239,9 @@ impl Agent {
     /// The next event of the log; a type in a version that this build does not know, if one was met.
     pub fn hear(&mut self, recorded: &Recorded) -> Option<String> {
         self.state.evolve(recorded);
+        // A fold comes out again: nothing of this node was lost.
+        self.former
+            .take_if(|former| former.folded == self.state.folded && **former == self.state);
         self.state.too_new.take()
     }
 
@@ -276,12 +290,10 @@ impl Agent {
         };
         // A partition that is not there any more was done with; or it was asked for since the log went
         // back, under a number of before: then it is asked for once more.
-        let is_other = |id: &ContainerId| {
-            let [before, now] = [&*former, &self.state].map(|of| of.partition(id));
-            before.map(|(_, it)| it) != now.map(|(_, it)| it)
-        };
         let wanted = self.state.wanted().into_iter();
-        let behind = wanted.filter(|(id, want)| want.request <= former.folded && is_other(id));
+        let behind = wanted.filter(|(id, want)| {
+            want.request <= former.folded && self.state.asks_otherwise(&former, id)
+        });
         behind.map(|(id, want)| (id, want.request)).collect()
     }
 

@@ -109,7 +109,7 @@ pub const FENCED: &str = "fenced: the node's lease could not be renewed in time"
 
 /// Why a container ends that the log has gone back behind.
 const SET_BACK: &str =
-    "the log went back: it no longer holds what this container was asked, or had done";
+    "the log went back: it no longer holds what this container was asked, or that it had ended";
 
 impl Observed {
     /// A container of which nothing was told yet.
@@ -176,7 +176,9 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     for (id, seen) in &machine.containers {
         let want = wanted.get(id).filter(|want| want.request == seen.request);
         if !seen.is_live() {
-            ended(id, seen, want, &mut actions);
+            let is_set_back = want.is_some_and(|want| machine.is_set_back(id, want));
+            let why = is_set_back.then(|| SET_BACK.to_owned());
+            ended(id, seen, (want, why), &mut actions);
             continue;
         }
         match eviction(id, want, machine) {
@@ -194,13 +196,17 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
             }
         }
     }
+    if must_join && leaving {
+        return actions;
+    }
+    // Before it says of anything that it never started: who gave it up learns why.
+    if must_join {
+        actions.push(join(state, machine));
+    }
     for (id, want) in &wanted {
         if !machine.containers.contains_key(id) {
             absent(id, want, machine, may_start, &mut actions);
         }
-    }
-    if must_join && !leaving {
-        actions.push(join(state, machine));
     }
     actions
 }
@@ -271,10 +277,17 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
     }
 }
 
-fn ended(id: &ContainerId, seen: &Observed, want: Option<&Wanted>, actions: &mut Vec<Action>) {
+/// What has ended; `why` it was taken away, if it was for what the log does not know.
+fn ended(
+    id: &ContainerId,
+    seen: &Observed,
+    (want, why): (Option<&Wanted>, Option<String>),
+    actions: &mut Vec<Action>,
+) {
     match (&seen.life, want) {
         (Life::Ended(exit), Some(want)) if seen.told != Known::Exited => {
-            actions.push(Action::TellExited(id.clone(), want.request, exit.clone()));
+            let exit = exit.clone().with_eviction(why);
+            actions.push(Action::TellExited(id.clone(), want.request, exit));
         }
         (_, Some(_)) => {}
         (_, None) => actions.push(Action::Forget(id.clone(), seen.request)),

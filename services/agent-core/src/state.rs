@@ -221,6 +221,27 @@ pub enum Want {
 static NO_ORDERS: Orders = Orders::new();
 
 impl Partition {
+    /// What was asked of it, and which of its containers have ended: without what they said of themselves.
+    fn asked(&self) -> Self {
+        let of = |here: &Here| Here {
+            known: match here.known {
+                Known::Exited => Known::Exited,
+                Known::Nothing | Known::Started => Known::Nothing,
+            },
+            started_at: None,
+            readiness: Readiness::Unknown,
+            acknowledged: None,
+            ..here.clone()
+        };
+        let here = self.here.iter().map(|(rank, here)| (*rank, of(here)));
+        Self {
+            here: here.collect(),
+            saved: None,
+            step: None,
+            ..self.clone()
+        }
+    }
+
     /// What a container was given and has not reported.
     #[must_use]
     pub fn orders_of(&self, rank: Rank) -> &Orders {
@@ -335,6 +356,18 @@ impl AgentState {
         } else {
             Want::Run
         }
+    }
+
+    /// Whether a container was asked something else, or has done more, by what another fold holds. Of a task
+    /// set that cannot be told: orders that were done leave nothing.
+    #[must_use]
+    pub fn asks_otherwise(&self, former: &Self, container: &ContainerId) -> bool {
+        let asked = |of: &Self| of.partition(container).map(|(_, it)| it.asked());
+        let spec = self
+            .jobs
+            .get(&container.job)
+            .and_then(|job| job.kept.as_ref()?.get());
+        spec.is_some_and(|spec| spec.tasks.is_some()) || asked(self) != asked(former)
     }
 
     /// The partition of a container.

@@ -572,7 +572,7 @@ impl Act<'_> {
         });
         let mut containers = self.life.containers.values();
         let cut = containers.any(|it| matches!(it.phase, ContainerPhase::Lost { .. }));
-        let late = self.life.began_late() && self.job.start_faults.may_be_late();
+        let late = self.life.may_have_been_delayed() && self.job.start_faults.may_be_late();
         failed && starting && !died && (whole || cut || late)
     }
 

@@ -1,6 +1,7 @@
 //! What an agent has folded, kept on disk: one that starts again folds only what came since.
 //!
-//! A snapshot is thrown away on any doubt. Beside what the runtime asks of every one (the build,
+//! A snapshot is not gone on from on any doubt. One that is ahead of the log, which went back, says what
+//! containers were asked since, and stays until they have ended. Beside what the runtime asks of every one (the build,
 //! the log, its place on it) this one must be of the agent's own node.
 
 use dormouse_messages::{Sequence, Timestamp};
@@ -21,7 +22,7 @@ pub struct Kept {
     /// What was folded before the log went back, if it did.
     former: Option<AgentState>,
     /// Whether the last snapshot is that one.
-    is_of_former: bool,
+    pub is_of_former: bool,
     /// What the last snapshot holds.
     saved: Sequence,
     saving: Option<JoinHandle<()>>,
@@ -61,11 +62,11 @@ impl Kept {
         (std::mem::take(&mut self.state), self.former.take())
     }
 
-    /// Writes one in the place of what was folded before the log went back, once that was used.
+    /// Writes one in the place of what was folded before the log went back, once all that followed from it
+    /// is on the log.
     pub fn replace_former(&mut self, state: &AgentState, stored_at: Timestamp) {
-        if std::mem::take(&mut self.is_of_former) {
-            self.save(state, stored_at);
-        }
+        self.is_of_former = false;
+        self.save(state, stored_at);
     }
 
     /// Writes a snapshot, where enough has happened since the last one.

@@ -8,7 +8,7 @@ use dormouse_messages::{CodecError, Sequence};
 /// begins again.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
-    "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, or that were asked what it does not know, and what was submitted since is to be submitted again"
+    "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, or that were asked since what it does not know, and what was submitted since is to be submitted again"
 )]
 pub struct LogWentBack;
 

@@ -26,8 +26,11 @@ use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
 
-/// Who makes the streams does it for so long at most before another one may, and waits as long for it.
+/// So long after one has died that was making the streams another one may.
 const TURN: Duration = Duration::from_secs(10);
+
+/// So long one waits for that.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The log. Clones share one connection.
 #[derive(Debug, Clone)]
@@ -141,41 +144,52 @@ impl Log {
             || jetstream.create_or_update_key_value(bucket.clone()),
         )
         .await?;
+        if self.has_streams().await {
+            return self.head().await.map(|_| ());
+        }
         // What one has reserved for a try, another would not find.
         let mut turn = self.leases().seek("streams", &token(), 0, TURN);
-        let _ = tokio::time::timeout(TURN, turn.held()).await;
+        if tokio::time::timeout(PATIENCE, turn.held()).await.is_err() {
+            tracing::warn!(
+                "making the streams without the lease `streams`: another holds it, or it is denied"
+            );
+        }
         let made = self.make_streams().await;
         turn.release().await;
         made?;
         self.head().await.map(|_| ())
     }
 
+    fn wanted_streams(&self) -> [Config; 3] {
+        let (prefix, replicas) = (&self.inner.prefix, self.inner.replicas);
+        [
+            streams::log(prefix, replicas),
+            streams::ingress(prefix, replicas),
+            streams::code(prefix, replicas),
+        ]
+    }
+
+    /// Whether all streams are there as they are to be.
+    async fn has_streams(&self) -> bool {
+        for wanted in self.wanted_streams() {
+            let found = within(self.inner.jetstream.get_stream(&wanted.name)).await;
+            let is = found.map(|stream| stream.cached_info().config.clone());
+            if !is.is_ok_and(|is| updated(wanted, &is) == is) {
+                return false;
+            }
+        }
+        true
+    }
+
     async fn make_streams(&self) -> Result<(), LogError> {
-        let Inner {
-            jetstream,
-            prefix,
-            replicas,
-            ..
-        } = &*self.inner;
-        for wanted in [
-            streams::log(prefix, *replicas),
-            streams::ingress(prefix, *replicas),
-            streams::code(prefix, *replicas),
-        ] {
-            let found = within(jetstream.get_stream(&wanted.name)).await;
-            let Ok(stream) = found else {
-                self.create(&wanted).await?;
-                continue;
-            };
-            // What an import noted, where the stream begins, and what it reserves stay.
-            let found = &stream.cached_info().config;
-            let config = Config {
-                metadata: found.metadata.clone(),
-                first_sequence: found.first_sequence,
-                max_bytes: found.max_bytes,
-                ..wanted
-            };
-            self.create_or_update(&config, config.max_bytes).await?;
+        for wanted in self.wanted_streams() {
+            match within(self.inner.jetstream.get_stream(&wanted.name)).await {
+                Ok(stream) => {
+                    let config = updated(wanted, &stream.cached_info().config);
+                    self.create_or_update(&config, config.max_bytes).await?;
+                }
+                Err(_) => self.create(&wanted).await?,
+            }
         }
         Ok(())
     }
@@ -363,6 +377,16 @@ fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
         }
         ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => Some(LogError::NoReplicas),
         _ => None,
+    }
+}
+
+/// A stream as it is to be: what an import noted, where it begins, and what it reserves stay.
+fn updated(wanted: Config, is: &Config) -> Config {
+    Config {
+        metadata: is.metadata.clone(),
+        first_sequence: is.first_sequence,
+        max_bytes: is.max_bytes,
+        ..wanted
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `<dir>/<name>-v<version>-<build>.snap` holds the state after one sequence of one log, as one
 //! build folded it. It is not used when anything about it is doubtful: another build, version
-//! or log, a wrong checksum, a sequence that the log does not have or has under another time.
+//! or log, a wrong checksum, a sequence that the log does not have or has under another time. Of the last
+//! two, which say that the log went back, who asks may have what was folded before ([`Snapshots::find`]).
 //!
 //! Layout: magic, length of the header (u32, big-endian), header (MessagePack), state
 //! (MessagePack, zstd), BLAKE3 of all that.

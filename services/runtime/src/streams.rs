@@ -43,25 +43,35 @@ const UNCOMPRESSED: Option<Compression> = Some(Compression::None);
 /// How long the broker keeps the marker of an ended lease.
 const LEASE_MARKER: Duration = Duration::from_secs(3600);
 
+/// A stream without bounds, in files: every setting as the broker writes it, so that it can be compared.
+fn plain() -> Config {
+    Config {
+        storage: StorageType::File,
+        retention: RetentionPolicy::Limits,
+        duplicate_window: DUPLICATE_WINDOW,
+        compression: UNCOMPRESSED,
+        max_bytes: -1,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_message_size: -1,
+        max_consumers: -1,
+        ..Config::default()
+    }
+}
+
 /// The log: nothing is ever deleted, and what does not fit is refused.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),
         subjects: vec![prefix.log()],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
         num_replicas: replicas,
-        duplicate_window: DUPLICATE_WINDOW,
         discard: DiscardPolicy::New,
         deny_delete: true,
         deny_purge: true,
         allow_direct: true,
         allow_atomic_publish: true,
-        compression: UNCOMPRESSED,
-        max_messages: -1,
-        max_bytes: -1,
         description: Some("Dormouse: every fact, in one order".to_owned()),
-        ..Config::default()
+        ..plain()
     }
 }
 
@@ -79,8 +89,6 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.ingress_stream(),
         subjects: prefix.ingress(),
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
         num_replicas: replicas,
         // None. Ids are compared over the whole stream: one tenant's would make another's message a
         // duplicate. The broker has a window of its own where none is named, but for streams that
@@ -92,12 +100,10 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
         max_messages_per_subject: INGRESS_MAX_WAITING,
         max_message_size: INGRESS_MAX_MESSAGE,
         allow_direct: true,
-        compression: UNCOMPRESSED,
-        max_messages: -1,
         max_bytes: INGRESS_MAX_BYTES,
         max_age: INGRESS_MAX_AGE,
         description: Some("Dormouse: what tenants ask for".to_owned()),
-        ..Config::default()
+        ..plain()
     }
 }
 
@@ -110,16 +116,13 @@ pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.code_stream(),
         subjects: vec![prefix.code()],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
         num_replicas: replicas,
         discard: DiscardPolicy::New,
         max_messages_per_subject: 1,
         allow_direct: true,
-        max_messages: -1,
         max_bytes: CODE_MAX_BYTES,
         description: Some("Dormouse: the code that goes with jobs".to_owned()),
-        ..Config::default()
+        ..plain()
     }
 }
 

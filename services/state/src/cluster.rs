@@ -419,7 +419,7 @@ impl ClusterState {
                 tasks.life_ended();
             }
             let why = ended.as_ref().and_then(Life::first_failure);
-            let is_late = ended.as_ref().is_some_and(Life::began_late);
+            let is_late = ended.as_ref().is_some_and(Life::may_have_been_delayed);
             let is_excused = event.reason == StopReason::Failed && event.attempts == job.attempts;
             job.start_faults.late += u32::from(is_late && is_excused);
             job.attempts = event.attempts;
@@ -959,16 +959,17 @@ impl ClusterState {
         taken
     }
 
-    /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
-    /// An agent is there again: what was asked to start there may never have been.
+    /// An agent is there again: what it was asked to start it may never have heard of.
     fn rejoined(&mut self, node: &NodeId) {
-        let lives = self.jobs.values_mut().filter_map(|job| job.life.as_mut());
-        for life in lives.filter(|life| life.running_since.is_none()) {
-            let mut containers = life.containers.values();
-            life.rejoined |= containers.any(|it| it.place.node == *node);
+        for life in self.jobs.values_mut().filter_map(|job| job.life.as_mut()) {
+            let asked = |it: &LifeContainer| {
+                it.place.node == *node && it.phase == ContainerPhase::Requested
+            };
+            life.rejoined |= life.containers.values().any(asked);
         }
     }
 
+    /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
     fn lose(&mut self, node: &NodeId, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let containers = job
@@ -1097,7 +1098,8 @@ impl ClusterState {
 
     fn exited(&mut self, event: &ContainerExited, sequence: Sequence) {
         let phase = ContainerPhase::Exited {
-            success: event.exit_code == Some(0),
+            // One that is taken away saves, and exits as it does when it is asked to save.
+            success: event.exit_code == Some(0) && !event.evicted,
             evicted: event.evicted,
             why: describe_exit(event),
             at: sequence,

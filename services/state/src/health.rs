@@ -66,7 +66,7 @@ pub struct StartFaults {
     pub last: Incarnation,
     /// Where.
     pub nodes: BTreeSet<NodeId>,
-    /// Lives that all ran, but were given up before that was known.
+    /// Lives that were given up before they ran, perhaps since brokers or agents were away.
     pub late: u32,
 }
 

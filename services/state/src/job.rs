@@ -230,7 +230,7 @@ pub struct Life {
     pub ran: bool,
     /// How many of its containers were said to run, at the time or later.
     pub begun: u32,
-    /// Whether an agent of one of its nodes has joined again before all of them ran.
+    /// Whether an agent has joined again that was to start one of them.
     pub rejoined: bool,
     /// Its members, where they come and go.
     pub members: Option<Members>,
@@ -276,7 +276,7 @@ impl Life {
     /// Whether all of its containers never ran together, and that may be because brokers or agents were
     /// away: every one was said to run at some time, or an agent came back that was to start one.
     #[must_use]
-    pub fn began_late(&self) -> bool {
+    pub fn may_have_been_delayed(&self) -> bool {
         let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
         let have_begun = all > 0 && self.begun >= all;
         self.running_since.is_none() && (have_begun || self.rejoined)

@@ -179,7 +179,8 @@ fn words(
             let need = each(id) * u64::from(least - has);
             let short = need.saturating_sub(free);
             if short == 0 {
-                return words(&Group::Packing, problem, id, least, has, solution);
+                let words = format!("as much {} is free as {more} more would need, but not where they may run, or in pieces", resource.name());
+                return reason("fragmentation", words);
             }
             Reason {
                 code: "resources".to_owned(),

@@ -53,6 +53,16 @@ fn who_has_succeeded_is_said() {
     assert_eq!(given.reason(), "every container that counts succeeded");
 }
 
+/// It saves, and exits as it does when it is asked to save.
+#[test]
+fn a_container_that_is_taken_away_has_not_succeeded() {
+    let mut given = Given::running(json!({}));
+    given.evict_with(0, Some(0));
+    given.step(STOP);
+    given.evict_with(1, Some(0));
+    assert_eq!(given.stopped(), (StopReason::Failed, 0));
+}
+
 #[test]
 fn the_success_of_another_than_the_chief_ends_nothing() {
     let mut given = Given::running(json!({"success": "chief"}));

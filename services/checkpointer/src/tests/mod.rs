@@ -54,17 +54,7 @@ impl Given {
             now: Timestamp::from_micros(1_800_000_000_000_000),
         };
         for name in ["n0", "n1"] {
-            given.fold(NodeJoined {
-                node: node(name),
-                capacity: "cpu=4".parse().expect("amounts"),
-                labels: Default::default(),
-                gpus: Vec::new(),
-                incarnation: 1,
-                running: Vec::new(),
-                address: String::new(),
-                runtime: "model".to_owned(),
-                taints: Default::default(),
-            });
+            given.join(name, 1);
         }
         let mut spec = json!({
             "name": "a", "tenant": "t", "command": {"start": ["train"]},
@@ -188,6 +178,20 @@ impl Given {
         });
     }
 
+    fn join(&mut self, name: &str, incarnation: u64) {
+        self.fold(NodeJoined {
+            node: node(name),
+            capacity: "cpu=4".parse().expect("amounts"),
+            labels: Default::default(),
+            gpus: Vec::new(),
+            incarnation,
+            running: Vec::new(),
+            address: String::new(),
+            runtime: "model".to_owned(),
+            taints: Default::default(),
+        });
+    }
+
     fn saved(&mut self) {
         self.fold(CheckpointSaved {
             job: job(),
@@ -219,13 +223,17 @@ impl Given {
     }
 
     fn evict(&mut self, rank: u32) {
+        self.evict_with(rank, None);
+    }
+
+    fn evict_with(&mut self, rank: u32, exit_code: Option<i32>) {
         self.fold(ContainerExited {
             container: container(rank),
             job: job(),
             incarnation: Incarnation(1),
             rank: Rank(rank),
             node: node("n0"),
-            exit_code: None,
+            exit_code,
             signal: None,
             out_of_memory: false,
             reason: Some("taken away".to_owned()),
@@ -402,8 +410,21 @@ fn a_gang_that_does_not_start_in_time_has_failed() {
     given.waits(120);
     given.step(STOP);
     given.exit(0, 143);
-    given.exit(1, 143);
+    // It never started.
+    given.evict(1);
     assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
+}
+
+/// It had not heard of the start, say, since all was without power.
+#[test]
+fn a_gang_whose_agent_was_away_is_started_again() {
+    let mut given = Given::starting(json!({}));
+    given.waits(120);
+    given.step(STOP);
+    given.join("n0", 2);
+    given.evict(0);
+    given.evict(1);
+    assert_eq!(given.stopped(), (StopReason::Failed, 0));
 }
 
 #[test]

@@ -171,7 +171,8 @@ fn legend(timeline: &Timeline, style: &Style) -> String {
     });
     let more = (timeline.omitted > 0).then(|| {
         let omitted = timeline.omitted;
-        format!("  and {omitted} more; `--job ID` draws one of them")
+        let jobs = if omitted == 1 { "job" } else { "jobs" };
+        format!("  and {omitted} more {jobs}; `--job ID` draws one of them")
     });
     lines.chain(more).collect::<Vec<_>>().join("\n")
 }

@@ -95,14 +95,15 @@ fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
 #[test]
 fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     let mut cluster = Cluster::up(1, "cpu=4,memory=8Gi");
-    let start = |cluster: &Cluster, name: &str| {
-        cluster.submit(&count_job(name, 100, (1, 1), &[])).ok();
+    let start = |cluster: &Cluster, name: &str, steps: u32| {
+        cluster.submit(&count_job(name, steps, (1, 1), &[])).ok();
         cluster.wait_event("steps", |event| match event {
             Event::Progress(it) if it.job.name() == name => Some(()),
             _ => None,
         });
     };
-    start(&cluster, "before");
+    // What it reports meanwhile is lost, and it runs on.
+    start(&cluster, "before", 250);
     // It is given tasks by orders, whose numbers are given again.
     let set = json!({
         "name": "set", "tenant": "ads", "kind": "batch",
@@ -121,7 +122,7 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     let [store, older] = ["jetstream", "older"].map(|name| broker.join(name));
     let copied = Command::new("cp").arg("-r").args([&store, &older]).status();
     assert!(copied.expect("copies").success());
-    start(&cluster, "after");
+    start(&cluster, "after", 100);
     ends_a_task(&cluster, 12);
     let pid = fs::read_to_string(broker.join("nats-server.pid")).expect("its pid");
     // So that the broker is not started again before the older copy is in its place.
@@ -143,7 +144,7 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
         (cluster.programs().len() == 1).then_some(())
     });
     // Under its name of before.
-    start(&cluster, "after");
+    start(&cluster, "after", 100);
     for job in ["ads/before", "ads/after", "ads/set"] {
         cluster.wait_completed(job);
     }

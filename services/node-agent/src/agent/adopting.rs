@@ -65,9 +65,6 @@ impl Agent {
             actor.clear_members();
             actor.end_former_execs();
             actor.act(ctx);
-            if let Some(kept) = &mut actor.kept {
-                kept.replace_former(actor.core.state(), actor.stored_at);
-            }
             actor.bound_logs(ctx);
             actor.prune(ctx);
             actor.look_at_shares(ctx);

@@ -104,7 +104,11 @@ impl Handler<Batch> for Agent {
             return;
         }
         self.follow_policy();
+        let is_live = self.core.stage() == Stage::Live;
         if let Some(kept) = &mut self.kept {
+            if kept.is_of_former && is_live && !self.core.has_set_back() {
+                kept.replace_former(self.core.state(), self.stored_at);
+            }
             kept.save_now_and_then(self.core.state(), self.stored_at);
         }
         self.act(ctx);

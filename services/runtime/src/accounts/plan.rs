@@ -547,7 +547,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.extend(names.code_kept());
             publish.extend(Names::reads(ingress));
             publish.extend(Names::reads(leases));
-            publish.extend(leased("streams"));
+            publish.push(names.lease("streams"));
             let calls = ["CREATE.*", "UPDATE.*", "LIST", "NAMES"];
             publish.extend(calls.map(|call| format!("$JS.API.STREAM.{call}")));
         }

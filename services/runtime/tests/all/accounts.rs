@@ -23,7 +23,7 @@ use tokio::time::timeout;
 const LAST: &str = "nobody.may.this";
 
 /// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
-const PUBLISHED: [&str; 45] = [
+const PUBLISHED: [&str; 46] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
     "dormouse.in.ads.cancel",
@@ -44,6 +44,7 @@ const PUBLISHED: [&str; 45] = [
     "$KV.dormouse_leases.checkpointer",
     "$KV.dormouse_leases.autoscaler",
     "$KV.dormouse_leases.status",
+    "$KV.dormouse_leases.streams",
     "$KV.dormouse_leases.node.n0",
     "$KV.dormouse_leases.node.n1",
     "dormouse.in.ads.submit",
@@ -140,6 +141,7 @@ const MAY: [(&str, &[&str]); 17] = [
         "operator",
         &[
             "log.operator.0.node.drained",
+            "leases.streams",
             "in.ads.submit",
             "in.ads.cancel",
             "in.search.submit",

@@ -42,14 +42,20 @@ async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
         .await
         .expect("connects");
     log.ensure_streams().await.expect("streams");
+    let jetstream = async_nats::jetstream::new(broker.client().await);
+    let stream = async |name: &str| jetstream.get_stream(name).await.expect("it is there");
+    let last = async || {
+        let leases = stream("KV_dormouse_leases").await;
+        leases.cached_info().state.last_sequence
+    };
+    let before = last().await;
     log.ensure_streams().await.expect("the same again");
-    let client = async_nats::connect(broker.broker.url())
-        .await
-        .expect("connects");
-    let ingress = async_nats::jetstream::new(client)
-        .get_stream("DORMOUSE_IN")
-        .await
-        .expect("it is there");
+    assert_eq!(
+        last().await,
+        before,
+        "nothing is to be done: no lease is asked for"
+    );
+    let ingress = stream("DORMOUSE_IN").await;
     assert_eq!(ingress.cached_info().config.max_bytes, 96 << 20);
 
     let broker = small("32MiB").await;
