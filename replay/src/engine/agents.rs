@@ -137,7 +137,7 @@ impl ModelAgents {
 
     /// What stands on the log now: agents hear of it, and what programs find out by themselves.
     pub fn fold(&mut self, recorded: &Arc<Recorded>, now: Timestamp, faults: &mut Faults) {
-        self.world.fold(recorded);
+        self.world.fold(recorded, now);
         if let Some(Event::JobAdmitted(event)) = recorded.event() {
             // A job without a model works for a minute.
             let model = self.models.remove(&event.job);

@@ -6,11 +6,14 @@
 //! 4. What a log that went back does not ask for any more ends when its agent is back.
 //! 5. What a host held that stood still, and goes on, ends within two seconds if its time is over.
 //!
+//! 6. No start is given up before its time: by a clock that is right, not by the log's.
+//!
 //! The programs tell it at the moment when a container really starts or ends. What agents report, and
 //! when that arrives, is another matter.
 
 use std::collections::BTreeMap;
 
+use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Timestamp};
@@ -18,6 +21,10 @@ use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Record
 /// How long what a host that stood still has held beyond its time may run on: its keeper, whose clock
 /// counts what was slept, sees at once that it is late.
 const OVERLAP_MS: u64 = 2_000;
+
+/// A start that takes less is not given up: the checkpointer waits for two minutes by the log's time, which
+/// may be off by a little.
+const START_MS: u64 = 90_000;
 
 /// A node, and what it runs. Of one that joined before the model begins it is not known what it has.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +45,8 @@ pub struct World {
     stale: BTreeMap<ContainerId, (NodeId, Timestamp)>,
     /// What the log does not ask for any more, where, and when it must have ended.
     forgotten: BTreeMap<ContainerId, (NodeId, Timestamp)>,
+    /// Starts that are under way, and since when.
+    starts: BTreeMap<JobId, (Incarnation, Timestamp)>,
     /// The first that may not be.
     broken: Option<String>,
 }
@@ -48,8 +57,9 @@ impl World {
         self.broken.as_deref()
     }
 
-    /// An event of the log: what jobs demand, what nodes have, and that a job has ended.
-    pub fn fold(&mut self, recorded: &Recorded) {
+    /// An event of the log, at this time: what jobs demand, what nodes have, and that a job has ended.
+    pub fn fold(&mut self, recorded: &Recorded, now: Timestamp) {
+        self.given_up(recorded, now);
         match recorded.event() {
             Some(Event::JobAdmitted(event)) => {
                 let demands = Demands::of(&event.spec);
@@ -63,6 +73,29 @@ impl World {
             Some(Event::JobCompleted(event)) => self.over(&event.job),
             Some(Event::JobFailed(event)) => self.over(&event.job),
             Some(Event::JobCancelled(event)) => self.over(&event.job),
+            _ => {}
+        }
+    }
+
+    /// What has not died, nor lost its node, has two minutes to start.
+    fn given_up(&mut self, recorded: &Recorded, now: Timestamp) {
+        match recorded.event() {
+            Some(Event::PartitionStartRequested(event)) => {
+                let start = (event.incarnation, now);
+                self.starts.insert(event.job.clone(), start);
+            }
+            Some(Event::ContainerExited(event)) => drop(self.starts.remove(&event.job)),
+            Some(Event::NodeLost(_) | Event::NodeFenced(_)) => self.starts.clear(),
+            Some(Event::PartitionStopRequested(event)) => {
+                let start = self.starts.remove(&event.job);
+                let gives_up = matches!(event.reason, StopReason::Failed | StopReason::GaveUp);
+                let of_it = start.filter(|(life, _)| gives_up && *life == event.incarnation);
+                let early = of_it.filter(|(_, since)| now.ms_since(*since) < START_MS);
+                let early =
+                    early.map(|_| format!("the start of {} was given up too early", event.job));
+                self.broken = self.broken.take().or(early);
+            }
+            Some(Event::PartitionStarted(event)) => drop(self.starts.remove(&event.job)),
             _ => {}
         }
     }

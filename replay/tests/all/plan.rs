@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use dormouse_admission::plan::{Planned, state_digest};
-use dormouse_messages::events::{ClusterConfigured, JobRevised, NodeDrained, Progress};
-use dormouse_messages::job::Containers;
+use dormouse_messages::events::{ClusterConfigured, NodeDrained, Progress, TenantConfigured};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Envelope, Event, Incarnation, JobId, NodeId, Recorded, Sequence, Writer,
@@ -104,37 +103,34 @@ fn what_is_planned_is_what_happens() {
     assert!(asked >= 15, "{asked}");
 }
 
-/// A job's bounds were raised, and nobody has decided since.
+/// A tenant's quota was lifted, and nobody has decided since.
 #[test]
 fn what_is_decided_anyway_is_told_apart() {
     let mut engine = cluster();
-    submit(&mut engine, 1.0, "ads", &document("a", 1, 4));
+    let entitled = |quota: &str| {
+        Event::from(TenantConfigured {
+            tenant: "ads".parse().expect("a tenant"),
+            weight: 1,
+            quota: quota.parse().expect("a quota"),
+            max_job_weight: None,
+            priority: None,
+        })
+    };
+    engine.at(START, Action::Operator(entitled("cpu=4")));
+    submit(&mut engine, 1.0, "ads", &document("a", 1, 6));
     engine
         .run_until(seconds_after_start(10.0))
         .expect("a healthy run");
     let mut log = engine.log().to_vec();
-    let revised = JobRevised {
-        containers: Some(Containers {
-            min: 1,
-            start: None,
-            max: 6,
-        }),
-        ..JobRevised::nothing(job("ads/a"), 0)
-    };
     let last = log.last().expect("events");
     let (sequence, stored_at) = (last.sequence.next(), last.stored_at);
-    let writer = Writer::Admission;
+    let writer = Writer::Operator;
+    let lifted = entitled("cpu=100");
     log.push(Arc::new(Recorded {
         sequence,
         stored_at,
         writer,
-        envelope: Envelope::new(
-            "revised".to_owned(),
-            writer,
-            stored_at,
-            None,
-            revised.into(),
-        ),
+        envelope: Envelope::new("lifted".to_owned(), writer, stored_at, None, lifted),
     }));
     let moves = |asked: Asked| {
         let changes = asked.variants().expect("changes").remove(0);

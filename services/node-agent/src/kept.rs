@@ -1,8 +1,8 @@
 //! What an agent has folded, kept on disk: one that starts again folds only what came since.
 //!
 //! A snapshot is not gone on from on any doubt. One that is ahead of the log, which went back, says what
-//! containers were asked since, and stays until they have ended. Beside what the runtime asks of every one (the build,
-//! the log, its place on it) this one must be of the agent's own node.
+//! containers were asked since, and stays until they have ended. Beside what the runtime asks of every
+//! one (the build, the log, its place on it) this one must be of the agent's own node.
 
 use dormouse_messages::{Sequence, Timestamp};
 use dormouse_runtime::{Log, Snapshot, Snapshots};
