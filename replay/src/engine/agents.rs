@@ -143,7 +143,8 @@ impl ModelAgents {
             let model = self.models.remove(&event.job);
             let model = model.unwrap_or_else(|| ModelJob::linear(60.0));
             let job = Simulated::admitted(model, &event.spec);
-            self.jobs.insert(event.job.clone(), job);
+            // A log that went back admits it once more, and it may run.
+            self.jobs.entry(event.job.clone()).or_insert(job);
         }
         self.route(recorded, faults.plant());
         self.pump(now, faults);

@@ -54,8 +54,7 @@ impl Engine {
             let again = back.until.plus_ms(self.faults.up_to(AGENTS_MS));
             self.at(again, Action::Mend(node));
         }
-        self.agents
-            .go_back(&log, &lost, back.until.plus_ms(AGENTS_MS));
+        self.agents.go_back(&log, back.until.plus_ms(AGENTS_MS));
         self.audit = Audit::default();
         (self.lives, self.lost) = (BTreeMap::new(), BTreeMap::new());
         for recorded in &log {
@@ -116,7 +115,7 @@ impl ModelAgents {
         up.cloned().collect()
     }
 
-    fn go_back(&mut self, log: &[Arc<Recorded>], lost: &[Arc<Recorded>], until: Timestamp) {
+    fn go_back(&mut self, log: &[Arc<Recorded>], until: Timestamp) {
         self.aside.is_needed = true;
         self.routes = Routes::default();
         log.iter().for_each(|recorded| self.route(recorded, None));
@@ -138,18 +137,11 @@ impl ModelAgents {
         for (id, node) in forgotten {
             self.world.forgets(&id, &node, until);
         }
-        self.jobs_go_back(log, lost);
+        self.jobs_go_back(log);
     }
 
-    /// Jobs that were admitted in what is lost come again; those that ended in it have not.
-    fn jobs_go_back(&mut self, log: &[Arc<Recorded>], lost: &[Arc<Recorded>]) {
-        for recorded in lost {
-            if let Some(Event::JobAdmitted(event)) = recorded.event()
-                && let Some(job) = self.jobs.remove(&event.job)
-            {
-                self.models.insert(event.job.clone(), job.model);
-            }
-        }
+    /// Jobs that ended in what is lost have not.
+    fn jobs_go_back(&mut self, log: &[Arc<Recorded>]) {
         let mut open: BTreeMap<&JobId, &JobSpec> = BTreeMap::new();
         for recorded in log {
             match recorded.event() {
