@@ -12,7 +12,7 @@
 //!    others the log goes back ([`set_back`]).
 //! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
 //!    what really runs; nothing is placed on a node in quarantine; no job fails more often than it was
-//!    given a reason to; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
+//!    given a reason to, and no start is given up before its time; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
 //! 4. At the end: every submission is decided, every admitted job has ended (or waits for what its
 //!    tenant may have to be raised) and every quarantine is over, every decision comes out again from its basis, and every fold cut anywhere goes on as if it
 //!    was not.
