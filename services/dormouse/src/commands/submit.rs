@@ -193,7 +193,7 @@ fn of_tenants(
         let named = it.document.get("tenant").and_then(Value::as_str);
         let tenant = match &args.tenant {
             Some(tenant) => holder::tenant(key, Some(tenant)),
-            None => holder::tenant_by(key, named, &format!("{}: tenant", it.place)),
+            None => holder::tenant_by(key, named, &it.place),
         };
         Ok((tenant?, it.document.clone()))
     };
