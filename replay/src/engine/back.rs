@@ -132,7 +132,7 @@ impl ModelAgents {
             let state = states.remove(node);
             let state = state.unwrap_or_else(|| AgentState::new(node.clone()));
             forgotten.extend(it.forgotten(&state).map(|id| (id, node.clone())));
-            it.begin_anew(state);
+            it.restart_from(state);
         }
         for (id, node) in forgotten {
             self.world.forgets(&id, &node, until);
@@ -155,8 +155,8 @@ impl ModelAgents {
             }
         }
         for (id, spec) in open {
-            let anew = || Simulated::admitted(ModelJob::linear(60.0), spec);
-            self.jobs.entry(id.clone()).or_insert_with(anew);
+            let readmitted = || Simulated::admitted(ModelJob::linear(60.0), spec);
+            self.jobs.entry(id.clone()).or_insert_with(readmitted);
         }
     }
 
@@ -183,7 +183,7 @@ impl ModelAgents {
         }
         let size = u32::try_from(places.len()).unwrap_or(u32::MAX);
         match is_same {
-            true => gang.begin_anew(others.iter().map(|(rank, _)| *rank), size),
+            true => gang.replace(others.iter().map(|(rank, _)| *rank), size),
             false => drop(self.gangs.remove(life)),
         }
         for (rank, at) in others {
@@ -223,7 +223,7 @@ impl ModelNode {
     }
 
     /// Its next agent has folded this, and nothing else.
-    fn begin_anew(&mut self, state: AgentState) {
+    fn restart_from(&mut self, state: AgentState) {
         let offer = self.agent.offer().clone();
         let former = self.agent.heard().clone();
         self.agent = Agent::new(offer, state, false).after(Some(former));

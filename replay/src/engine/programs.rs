@@ -73,7 +73,7 @@ impl Gang {
     }
 
     /// Other containers take the places of these, in a gang of this size.
-    pub(super) fn begin_anew(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
+    pub(super) fn replace(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
         ranks.for_each(|rank| drop(self.containers.remove(&rank)));
         (self.size, self.begun, self.starts_at) = (size, false, None);
     }

@@ -5,7 +5,6 @@
 //! 3. When a job has ended, nothing of it runs.
 //! 4. What a log that went back does not ask for any more ends when its agent is back.
 //! 5. What a host held that stood still, and goes on, ends within two seconds if its time is over.
-//!
 //! 6. No start is given up before its time: by a clock that is right, not by the log's.
 //!
 //! The programs tell it at the moment when a container really starts or ends. What agents report, and
@@ -180,8 +179,8 @@ impl World {
 
     /// It is this time now.
     pub fn passed(&mut self, now: Timestamp) {
-        let beyond = self.stale.iter().chain(&self.forgotten);
-        let late = beyond.into_iter().find(|(_, (_, until))| *until < now);
+        let mut beyond = self.stale.iter().chain(&self.forgotten);
+        let late = beyond.find(|(_, (_, until))| *until < now);
         let late = late.map(|(id, _)| format!("{id} runs on beyond its time"));
         self.broken = self.broken.take().or(late);
     }

@@ -139,7 +139,17 @@ fn in_world(
         }
     };
     let last_s = scenario.map_or(0.0, |scenario| scenario.horizon_s);
-    let checked = run(&mut engine, last_s).and_then(|()| at_the_end(&engine, &mut random));
+    judged(seed, &mut engine, last_s, &mut random)
+}
+
+/// Runs a cluster whose last submission comes then, and judges it.
+fn judged(
+    seed: u64,
+    engine: &mut Engine,
+    last_s: f64,
+    random: &mut Random,
+) -> Result<Passed, Box<Failure>> {
+    let checked = run(engine, last_s).and_then(|()| at_the_end(engine, random));
     checked.map_err(|what| {
         let log = engine.log().to_vec();
         Box::new(Failure { seed, what, log })
@@ -166,14 +176,8 @@ pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     let until = seconds_after_start(from_s + random.between(1.0, 12.0) * 3_600.0);
     let reboot = random.chance(0.3).then_some(0);
     engine.at(seconds_after_start(from_s), Action::Stop(until, reboot));
-    let checked = run(&mut engine, 0.0).and_then(|()| at_the_end(&engine, &mut random));
-    match checked {
-        Ok(_) => Ok(engine.log_behind_ms()),
-        Err(what) => {
-            let log = engine.log().to_vec();
-            Err(Box::new(Failure { seed, what, log }))
-        }
-    }
+    judged(seed, &mut engine, 0.0, &mut random)?;
+    Ok(engine.log_behind_ms())
 }
 
 /// The trial of a seed whose log goes back, once or twice, as it does where the power of a broker's host
@@ -198,11 +202,7 @@ pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
         engine.at(seconds_after_start(at_s), Action::GoBack(back));
         at_s += away_s;
     }
-    let checked = run(&mut engine, 0.0).and_then(|()| at_the_end(&engine, &mut random));
-    checked.map_err(|what| {
-        let log = engine.log().to_vec();
-        Box::new(Failure { seed, what, log })
-    })
+    judged(seed, &mut engine, 0.0, &mut random)
 }
 
 /// Services and notebooks run until they are cancelled: at the horizon.

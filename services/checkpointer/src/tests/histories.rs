@@ -134,17 +134,7 @@ impl History {
         *life += 1;
         let incarnation = *life;
         let was_there = incarnation > 1;
-        self.fold(NodeJoined {
-            node: name.clone(),
-            capacity: "cpu=4".parse().expect("amounts"),
-            labels: Default::default(),
-            gpus: Vec::new(),
-            incarnation,
-            running: Vec::new(),
-            address: String::new(),
-            runtime: "model".to_owned(),
-            taints: Default::default(),
-        });
+        self.fold(joined(name.clone(), incarnation));
         if was_there {
             let last_seen = self.given.now;
             self.fold(NodeRecovered {

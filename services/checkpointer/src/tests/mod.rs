@@ -37,6 +37,21 @@ fn node(name: &str) -> NodeId {
     name.parse().expect("a node")
 }
 
+/// A node of four processors joins.
+fn joined(node: NodeId, incarnation: u64) -> NodeJoined {
+    NodeJoined {
+        node,
+        capacity: "cpu=4".parse().expect("amounts"),
+        labels: Default::default(),
+        gpus: Vec::new(),
+        incarnation,
+        running: Vec::new(),
+        address: String::new(),
+        runtime: "model".to_owned(),
+        taints: Default::default(),
+    }
+}
+
 impl Given {
     /// Two nodes, and a gang of two that has run on `n0` since this instant.
     fn running(more: Value) -> Self {
@@ -179,17 +194,7 @@ impl Given {
     }
 
     fn join(&mut self, name: &str, incarnation: u64) {
-        self.fold(NodeJoined {
-            node: node(name),
-            capacity: "cpu=4".parse().expect("amounts"),
-            labels: Default::default(),
-            gpus: Vec::new(),
-            incarnation,
-            running: Vec::new(),
-            address: String::new(),
-            runtime: "model".to_owned(),
-            taints: Default::default(),
-        });
+        self.fold(joined(node(name), incarnation));
     }
 
     fn saved(&mut self) {
