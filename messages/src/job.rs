@@ -119,6 +119,9 @@ enum WrittenValue {
     Text(String),
     Flag(bool),
     Whole(i64),
+    /// Such as a seed of 64 bits.
+    #[schemars(skip)]
+    Large(u64),
     Number(f64),
     Secret(SecretFrom),
 }
@@ -129,6 +132,7 @@ impl From<WrittenValue> for EnvValue {
             WrittenValue::Text(text) => Self::Plain(text),
             WrittenValue::Flag(flag) => Self::Plain(flag.to_string()),
             WrittenValue::Whole(number) => Self::Plain(number.to_string()),
+            WrittenValue::Large(number) => Self::Plain(number.to_string()),
             WrittenValue::Number(number) => Self::Plain(number.to_string()),
             WrittenValue::Secret(secret) => Self::Secret(secret),
         }
@@ -651,8 +655,7 @@ mod tests {
 
     #[test]
     fn environment_values_need_no_quotes() {
-        let written =
-            r#"{"a": "text", "b": 512, "c": 0.5, "d": true, "e": {"from": {"env": "TOKEN"}}}"#;
+        let written = r#"{"a": "text", "b": 512, "c": 0.5, "d": true, "e": {"from": {"env": "TOKEN"}}, "f": 12345678901234567891}"#;
         let env: BTreeMap<String, EnvValue> = serde_json::from_str(written).expect("read");
         let plain = |text: &str| EnvValue::Plain(text.to_owned());
         assert_eq!(env["a"], plain("text"));
@@ -660,6 +663,8 @@ mod tests {
         assert_eq!(env["c"], plain("0.5"));
         assert_eq!(env["d"], plain("true"));
         assert!(matches!(&env["e"], EnvValue::Secret(_)));
+        // A seed of 64 bits is not rounded.
+        assert_eq!(env["f"], plain("12345678901234567891"));
         let wrong = serde_json::from_str::<EnvValue>("[1]").expect_err("a list");
         assert!(wrong.to_string().contains("environment value"), "{wrong}");
     }

@@ -368,6 +368,19 @@ impl Folder {
         Ok(names)
     }
 
+    /// Whether something in it has a name that [`Self::names`] leaves out, since it is not UTF-8.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn has_unreadable_names(&self) -> io::Result<bool> {
+        for entry in Dir::read_from(&self.0)? {
+            if entry?.file_name().to_str().is_err() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// What lies in it, by name, with what each is: at most [`ENTRIES_LIMIT`] of it.
     ///
     /// # Errors

@@ -46,16 +46,22 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// A file of a process. The kernel cuts a program's name after 15 bytes, also within a letter.
+fn text(pid: u32, file: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// What runs under a number now.
 #[must_use]
 pub fn stat(pid: u32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&text(pid, "stat")?)
 }
 
 /// The program of a process, as the kernel names it; nothing for one that has ended.
 #[must_use]
 pub fn name(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = text(pid, "comm")?;
     Some(name.trim_end().to_owned())
 }
 
@@ -111,7 +117,7 @@ pub fn members_of(leader: u32) -> Vec<u32> {
 /// for a signal by `sigwait` unblocks it while it waits: it is known by its handler only.
 #[must_use]
 pub fn handles(pid: u32, signal: Signal) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text(pid, "status")?;
     Some(parse_handled(&status, signal))
 }
 
@@ -185,6 +191,26 @@ mod tests {
         assert_eq!(stat.identity.pid, 4242);
         assert_eq!((stat.group, stat.identity.started_ticks), (4240, 987_654));
         assert!(!stat.zombie);
+    }
+
+    #[test]
+    fn a_program_whose_name_is_cut_within_a_letter_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join("обучение");
+        fs::copy("/bin/sleep", &program).expect("copied");
+        let mut child = std::process::Command::new(&program)
+            .arg("60")
+            .spawn()
+            .expect("started");
+        let pid = child.id();
+        let known = (stat(pid), name(pid), handles(pid, Signal::SIGTERM));
+        child
+            .kill()
+            .and_then(|()| child.wait().map(drop))
+            .expect("ended");
+        assert_eq!(known.0.map(|it| it.identity.pid), Some(pid));
+        assert_eq!(known.1.as_deref(), Some("обучени\u{fffd}"));
+        assert_eq!(known.2, Some(false));
     }
 
     #[test]

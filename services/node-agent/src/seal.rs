@@ -95,16 +95,11 @@ pub fn seal(life: &Below) -> io::Result<Below> {
             Some(parent) => unfinished.join(parent).make()?,
             None => unfinished.make()?,
         };
-        if entry.bytes <= COPIED_BYTES {
-            to.write(&name, &folder.read(&name, COPIED_BYTES)?)?;
-        } else {
-            folder.link(&name, &to)?;
-        }
-        let now = to.entry(&name)?;
+        let taken = take(&folder, &name, &entry, &to)?;
         list.push(Sealed {
             path: way,
-            bytes: now.bytes,
-            modified_ns: now.modified_ns,
+            bytes: taken.bytes,
+            modified_ns: taken.modified_ns,
         });
     }
     let list = serde_json::to_vec(&list)?;
@@ -112,6 +107,26 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     job.open()?
         .rename(&format!(".{name}.{number}"), &format!("{name}.{number}"))?;
     Ok(sealed)
+}
+
+/// Copies or links the file that was `entry` when all were looked at; what it is in the sealed folder.
+///
+/// # Errors
+/// The kernel's; that the file has changed since: a job has begun its next save.
+fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder) -> io::Result<Entry> {
+    if entry.bytes <= COPIED_BYTES {
+        to.write(name, &folder.read(name, COPIED_BYTES)?)?;
+    } else {
+        folder.link(name, to)?;
+    }
+    let now = folder.entry(name)?;
+    let as_before = |it: &Entry| (it.file, it.bytes, it.modified_ns);
+    if as_before(&now) != as_before(entry) {
+        return Err(io::Error::other(format!(
+            "{name} was written to while it was sealed"
+        )));
+    }
+    to.entry(name)
 }
 
 /// Whether a folder's name is of one that was sealed, not of a life.
@@ -174,6 +189,11 @@ fn walk(
 ) -> io::Result<()> {
     if depth > DEPTH_LIMIT {
         return Err(io::Error::other("its folders are too deep"));
+    }
+    if folder.has_unreadable_names()? {
+        return Err(io::Error::other(
+            "it has a file whose name is not UTF-8: such a file would not be restored",
+        ));
     }
     let entries = folder.entries()?;
     if entries.len() >= FILES_LIMIT {
@@ -317,6 +337,37 @@ mod tests {
             let error = seal(&life).expect_err("torn").to_string();
             assert!(error.contains("model is younger"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_to_meanwhile_is_not_sealed() {
+        for size in [100, 2 << 20] {
+            let (_at, job) = job();
+            let life = job.join("1");
+            save(&life, 1, size);
+            let from = life.open().expect("a folder");
+            let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
+            let to = job.join(".1.1").make().expect("a folder");
+            // The next save begins between the look at all files and the copy of the second.
+            take(&from, DOCUMENT, &document.expect("there"), &to).expect("as it was");
+            fs::write(life.path().join("model"), b"half").expect("written");
+            let error = take(&from, "model", &model.expect("there"), &to).expect_err("torn");
+            assert!(
+                error.to_string().contains("model was written to"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_would_be_lost_is_said() {
+        use std::os::unix::ffi::OsStrExt;
+        let (_at, job) = job();
+        save(&job.join("1"), 1, 1);
+        let name = std::ffi::OsStr::from_bytes(b"mod\xffl");
+        fs::write(job.join("1").path().join(name), b"x").expect("written");
+        let error = seal(&job.join("1")).expect_err("it cannot be named");
+        assert!(error.to_string().contains("not UTF-8"), "{error}");
     }
 
     #[test]

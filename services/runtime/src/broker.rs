@@ -7,6 +7,7 @@
 //! 3. Starts it again when it dies, on the same port, so that clients find it again.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Who looks whether a broker runs has the lock for less than this.
 const LOOKED_AT: Duration = Duration::from_secs(1);
+
+/// A port that was free a moment ago is another's now once in thousands of starts.
+const PORTS_TRIED: u32 = 5;
+
+/// A broker greets in microseconds, with less than a kilobyte.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+const GREETING_LIMIT: u64 = 64 << 10;
 
 /// How to run the broker.
 #[derive(Debug, Clone)]
@@ -109,12 +118,9 @@ impl LocalBroker {
         let files = Files::new(&config.store_dir)?;
         let lock = files.lock().await?;
         files.end_leftover().await;
-        let port = files.choose_port(config.port)?;
-        let url = format!("nats://127.0.0.1:{port}");
-        files.write("nats-server.conf", &configuration(&config, &files, port))?;
         let pid = Arc::new(AtomicU32::new(0));
-        let mut child = spawn(&binary, &files, &pid)?;
-        wait_ready(&url, &mut child, &files).await?;
+        let (port, child) = begin(&config, &binary, &files, &pid).await?;
+        let url = format!("nats://127.0.0.1:{port}");
         files.write("url", &url)?;
         tracing::info!(url, store = %config.store_dir.display(), "the broker runs");
         let stopping = CancellationToken::new();
@@ -230,9 +236,19 @@ impl Files {
         self.dir.join(name)
     }
 
+    /// Whole or not at all: others read the URL while it is written.
     fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
-        let path = self.path(name);
-        std::fs::write(&path, text).map_err(|why| BrokerError::File { path, why })
+        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::rename(&new, &path))
+            .map_err(|why| BrokerError::File { path, why })
+    }
+
+    /// The broker's name: by it a broker is told from another that listens where it was to.
+    fn server_name(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.dir.hash(&mut hasher);
+        format!("dormouse-local-{:016x}", hasher.finish())
     }
 
     /// Who only looks whether a broker runs here has the lock for a moment, too.
@@ -282,6 +298,30 @@ fn free_port(port: u16) -> Option<u16> {
     listener.local_addr().ok().map(|address| address.port())
 }
 
+/// Starts the broker at a port of its own, and waits until it can be used.
+async fn begin(
+    config: &BrokerConfig,
+    binary: &Path,
+    files: &Files,
+    pid: &AtomicU32,
+) -> Result<(u16, Child), BrokerError> {
+    let mut tries = PORTS_TRIED;
+    loop {
+        let port = files.choose_port(config.port)?;
+        files.write("nats-server.conf", &configuration(config, files, port))?;
+        let mut child = spawn(binary, files, pid)?;
+        tries -= 1;
+        match wait_ready(port, &mut child, files).await {
+            // Somebody else took it between the choice and the broker's start.
+            Err(BrokerError::PortInUse(_)) if config.port.unwrap_or(0) == 0 && tries > 0 => {
+                let _ = child.kill().await;
+            }
+            Err(error) => return Err(error),
+            Ok(()) => return Ok((port, child)),
+        }
+    }
+}
+
 fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
     let quoted = |name: &str| format!("{:?}", files.path(name).display().to_string());
     let sync = if config.sync_always {
@@ -292,7 +332,7 @@ fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
     format!(
         "# Written at every start.\n\
          listen: \"127.0.0.1:{port}\"\n\
-         server_name: \"dormouse-local\"\n\
+         server_name: {:?}\n\
          max_payload: {}\n\
          max_pending: 256MB\n\
          pid_file: {}\n\
@@ -301,6 +341,7 @@ fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
          logfile_max_num: 3\n\
          jetstream {{ store_dir: {} {sync} }}\n\
          {}\n",
+        files.server_name(),
         config.max_payload_bytes,
         quoted("nats-server.pid"),
         quoted("nats-server.log"),
@@ -327,29 +368,56 @@ fn spawn(binary: &Path, files: &Files, pid: &AtomicU32) -> Result<Child, BrokerE
     Ok(child)
 }
 
-async fn wait_ready(url: &str, child: &mut Child, files: &Files) -> Result<(), BrokerError> {
+/// # Errors
+/// [`BrokerError::PortInUse`] when it cannot listen there since another process does.
+async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), BrokerError> {
     let started = Instant::now();
     let not_ready = |why: String| BrokerError::NotReady {
         why,
         log: files.path("nats-server.log"),
     };
+    let name = files.server_name();
     let mut why = String::new();
     while started.elapsed() < READY_TIMEOUT {
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(not_ready(format!("it ended with {status}")));
+            return Err(match free_port(port) {
+                Some(_) => not_ready(format!("it ended with {status}")),
+                None => BrokerError::PortInUse(port),
+            });
         }
-        match probe(url).await {
-            Ok(()) => return Ok(()),
-            Err(error) => why = error,
+        match name_at(port).await {
+            Ok(there) if there != name => return Err(BrokerError::PortInUse(port)),
+            Ok(_) => match probe(port).await {
+                Ok(()) => return Ok(()),
+                Err(error) => why = error,
+            },
+            Err(error) => why = error.to_string(),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Err(not_ready(why))
 }
 
-/// Whether it listens. With users of its own (`extra`) a probe is refused, which will do.
-async fn probe(url: &str) -> Result<(), String> {
-    let client = match async_nats::connect(url).await {
+/// The name of who listens there: a broker says it before anything is asked. Empty: it is no broker.
+async fn name_at(port: u16) -> std::io::Result<String> {
+    let mut line = String::new();
+    let reading = async {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+        let mut stream = BufReader::new(stream).take(GREETING_LIMIT);
+        stream.read_line(&mut line).await
+    };
+    tokio::time::timeout(GREETING_TIMEOUT, reading).await??;
+    let greeting = line.strip_prefix("INFO ").unwrap_or_default();
+    let greeting: serde_json::Value = serde_json::from_str(greeting).unwrap_or_default();
+    Ok(greeting["server_name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// Whether it can be used. With users of its own (`extra`) a probe is refused, which will do.
+async fn probe(port: u16) -> Result<(), String> {
+    let client = match async_nats::connect(format!("127.0.0.1:{port}")).await {
         Ok(client) => client,
         Err(error) => {
             return match error.kind() {
@@ -450,5 +518,28 @@ mod tests {
         assert!(matches!(files.lock().await, Err(BrokerError::InUse(_))));
         drop(locked);
         assert!(!LocalBroker::runs_in(folder.path()));
+    }
+
+    /// Both chose the port while it was free.
+    #[tokio::test]
+    async fn another_broker_at_the_port_is_not_taken_for_its_own() {
+        let (first, second) = (tempfile::tempdir(), tempfile::tempdir());
+        let (first, second) = (first.expect("a folder"), second.expect("a folder"));
+        let there = LocalBroker::start(BrokerConfig::new(first.path())).await;
+        let there = there.expect("it runs: scripts/install.sh nats");
+        let port = there
+            .url()
+            .rsplit_once(':')
+            .and_then(|it| it.1.parse().ok());
+        let port: u16 = port.expect("its port");
+        let config = BrokerConfig::new(second.path());
+        let files = Files::new(second.path()).expect("usable");
+        let text = configuration(&config, &files, port);
+        files.write("nats-server.conf", &text).expect("written");
+        let binary = BrokerConfig::find_binary().expect("a nats-server");
+        let mut child = spawn(&binary, &files, &AtomicU32::new(0)).expect("it is started");
+        let ready = wait_ready(port, &mut child, &files).await;
+        assert!(matches!(ready, Err(BrokerError::PortInUse(_))), "{ready:?}");
+        there.stop().await;
     }
 }

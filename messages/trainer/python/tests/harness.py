@@ -45,9 +45,10 @@ def environment(folder, resume_from=None, rank=0, world_size=1, **more):
 
 
 def lines(folder):
-    """The progress that was written."""
+    """The progress that was written; the last line may be half there."""
     path = Path(folder) / "container" / "progress"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    whole = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in whole]
 
 
 def command(program, *arguments):

@@ -34,20 +34,34 @@ impl std::str::FromStr for Set {
         let Some((path, values)) = text.split_once('=') else {
             return Err(format!("{text:?} is no change such as env.LR=0.1"));
         };
-        let values: Result<Vec<Value>, String> = split(values).into_iter().map(value).collect();
+        let path = path.trim();
+        let values = split(values).into_iter().map(|text| value(path, text));
+        let values: Result<Vec<Value>, String> = values.collect();
         Ok(Self {
-            path: path.trim().to_owned(),
+            path: path.to_owned(),
             values: values?,
         })
     }
 }
 
-/// A value as YAML has it; nothing is the empty text.
-fn value(text: &str) -> Result<Value, String> {
-    match text.trim() {
-        "" => Ok(Value::String(String::new())),
-        text => serde_norway::from_str(text).map_err(|error| format!("{text:?}: {error}")),
+/// A value as YAML has it; nothing is the empty text. What is text in the document stays as it is
+/// written: a commit such as `12345e6` is no number there.
+fn value(path: &str, text: &str) -> Result<Value, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Value::String(String::new()));
     }
+    match serde_norway::from_str(text) {
+        Ok(Value::Number(_)) if is_text(path) => Ok(Value::String(text.to_owned())),
+        Ok(value) => Ok(value),
+        Err(error) => Err(format!("{text:?}: {error}")),
+    }
+}
+
+/// Whether a place of a document has text, whatever it looks like.
+fn is_text(path: &str) -> bool {
+    let of_environment = |(map, _): (&str, &str)| map == "env" || map.ends_with(".env");
+    matches!(path, "name" | "tenant" | "image") || path.rsplit_once('.').is_some_and(of_environment)
 }
 
 /// The parts between commas, but for those within brackets and quotes.
@@ -133,9 +147,10 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
             );
         }
         let cell = |(path, cell): (&&str, &str)| {
-            let value = value(cell).map_err(anyhow::Error::msg);
+            let path = path.trim();
+            let value = value(path, cell).map_err(anyhow::Error::msg);
             let value = value.with_context(|| format!("{}: row {}", of(), number + 1))?;
-            Ok((path.trim().to_owned(), value))
+            Ok((path.to_owned(), value))
         };
         paths.iter().zip(cells).map(cell).collect()
     };
@@ -421,7 +436,7 @@ mod tests {
         let (swept, _) = documents(&[base], &sets, Some(&table), Some("s")).expect("made");
         assert_eq!(names(&swept), ["s-1", "s-2", "s-3", "s-4"]);
         let expected = json!({"name": "s-2", "command": {"start": ["train", "x,y"]},
-            "env": {"LR": 0.1, "SEED": 2}, "containers": {"min": 1, "max": 4}});
+            "env": {"LR": "0.1", "SEED": "2"}, "containers": {"min": 1, "max": 4}});
         assert_eq!(swept[1].document, expected);
         let (place, values) = (&swept[2].place, &swept[2].values);
         assert!(place.contains("base.yml, row 2 of "), "{place}");
@@ -429,6 +444,22 @@ mod tests {
             values,
             r#"env.LR=0.2, command.start.1=z, env.SEED=1, containers={"max":4,"min":1}"#
         );
+    }
+
+    /// Seven hexadecimal digits of a commit look like a number once in thirty.
+    #[test]
+    fn a_commit_stays_as_it_is_written() {
+        let set = |text: &str| {
+            let set = text.parse::<Set>().expect("a change");
+            set.values.into_iter().next().expect("one")
+        };
+        for path in ["env.COMMIT", "roles.ps.env.COMMIT", "name"] {
+            for commit in ["12345e6", "0123456", "8812345678901234567890"] {
+                assert_eq!(set(&format!("{path}={commit}")), json!(commit), "{path}");
+            }
+        }
+        assert_eq!(set("containers.max=4"), json!(4));
+        assert_eq!(set("env.DEBUG=true"), json!(true));
     }
 
     #[test]

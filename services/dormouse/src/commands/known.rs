@@ -106,6 +106,18 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
     Err(Coded::new("unknown_resource", message))
 }
 
+/// What is said of a quota that is less than what the tenant has.
+#[must_use]
+pub fn quota_below_use(quota: &Quota, row: &TenantRow) -> Option<String> {
+    let (resource, most) = quota.exceeded_by(&row.runs)?;
+    let (name, tenant) = (resource.name(), &row.tenant);
+    Some(format!(
+        "{tenant} has {name}={}, more than the quota's {name}={}: what runs keeps what it cannot run without, and nothing else of {tenant} starts until it has less (`dormouse jobs --tenant {tenant}`)",
+        resource.display(row.runs.get(resource)),
+        resource.display(most),
+    ))
+}
+
 /// What is said of a tenant's weight where the policy makes nothing, or little, of it.
 #[must_use]
 pub fn weight_without_effect(policy: &Policy) -> Option<String> {
@@ -227,6 +239,25 @@ mod tests {
         assert!(
             said[0].contains("no priority class urgnt (there are urgent); did you mean urgent?"),
             "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_quota_below_what_its_tenant_has_is_said() {
+        let mut row: TenantRow = serde_json::from_value(json!({
+            "tenant": "ads", "configured": true, "weight": 1, "quota": {}, "priority": 0,
+            "entitled": 1.0, "share": 0.5, "demand_share": 0.0, "runs": {}, "queued": {},
+            "released_jobs": 1, "queued_jobs": 0, "held_jobs": 0, "mean_wait_s": 0.0,
+            "longest_wait_s": 0.0, "fairness_loss": 0.0, "reason": "",
+        }))
+        .expect("a tenant");
+        row.runs = "cpu=4,memory=2Gi".parse().expect("amounts");
+        let said = |quota: &str| quota_below_use(&quota.parse().expect("a quota"), &row);
+        assert_eq!(said("cpu=4,gpu=0"), None);
+        let less = said("cpu=500m").expect("said");
+        assert!(
+            less.starts_with("ads has cpu=4, more than the quota's cpu=500m:"),
+            "{less}"
         );
     }
 

@@ -61,12 +61,14 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
     let tenants: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
     let before = tenants.tenants.iter().find(|row| row.tenant == args.name);
     let (events, said) = events(args, before, entitles, grants)?;
+    let new = known::new_tenant(&args.name, &tenants.tenants);
+    let mut asides: Vec<String> = new.into_iter().collect();
     if let Some(quota) = events.iter().find_map(quota_of) {
         let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
         known::check_quota(quota, &nodes.nodes, change.ahead)?;
+        let below = before.filter(|_| args.quota.is_some());
+        asides.extend(below.and_then(|row| known::quota_below_use(quota, row)));
     }
-    let new = known::new_tenant(&args.name, &tenants.tenants);
-    let mut asides: Vec<String> = new.into_iter().collect();
     let classes = &args.grants.priority_class;
     if args.weight.is_some() || !classes.is_empty() {
         let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
