@@ -8,6 +8,7 @@
 use blake3::Hash;
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
 use http::{HeaderMap, Method, Uri};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::access::is_cross_site;
 
@@ -32,22 +33,30 @@ pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap
     // Compared in constant time by the library.
     let is_right = |token: &str| blake3::hash(token.as_bytes()) == *hash;
     if let Some(token) = in_address(uri).filter(|token| is_right(token)) {
+        let token = utf8_percent_encode(&token, NON_ALPHANUMERIC);
         let cookie = format!("{COOKIE_NAME}={token}; Path=/; HttpOnly; SameSite=Lax");
         return Pass::Token(HeaderValue::try_from(cookie).ok());
     }
     if in_header(headers).is_some_and(is_right) {
         return Pass::Token(None);
     }
-    let remembered = in_cookie(headers).is_some_and(is_right);
+    let remembered = in_cookie(headers).is_some_and(|token| is_right(&token));
     match remembered && !is_cross_site(method, headers) {
         true => Pass::Token(None),
         false => Pass::Closed,
     }
 }
 
-fn in_address(uri: &Uri) -> Option<&str> {
+/// A token of one's own may hold what stands for something else in an address.
+fn in_address(uri: &Uri) -> Option<String> {
     let mut parts = uri.query()?.split('&');
-    parts.find_map(|part| part.strip_prefix("token="))
+    let token = parts.find_map(|part| part.strip_prefix("token="))?;
+    decoded(&token.replace('+', " "))
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let text = percent_decode_str(text).decode_utf8().ok()?;
+    Some(text.into_owned())
 }
 
 fn in_header(headers: &HeaderMap) -> Option<&str> {
@@ -59,12 +68,14 @@ fn in_header(headers: &HeaderMap) -> Option<&str> {
     is_token.then(|| token.trim())
 }
 
-fn in_cookie(headers: &HeaderMap) -> Option<&str> {
+fn in_cookie(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).into_iter();
     let mut cookies = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(';'));
-    cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+    let token =
+        cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
+    decoded(token)
 }
 
 /// Whether somebody makes this request who works in the notebook: opens its page, saves, runs. An

@@ -235,10 +235,8 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     };
     // The library reads them from a URL and then leaves them out.
     let first = settings.server.split(',').next().unwrap_or_default();
-    if let Ok(address) = first.trim().parse::<async_nats::ServerAddr>()
-        && let (Some(user), Some(password)) = (address.username(), address.password())
-    {
-        options = options.user_and_password(user.to_owned(), password.to_owned());
+    if let Some((user, password)) = user_and_password(first) {
+        options = options.user_and_password(user, password);
     }
     // The library reads these when a connection turns out to be encrypted.
     let client = settings.tls.client.iter().flat_map(|(a, b)| [a, b]);
@@ -265,6 +263,16 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
 fn reconnect_delay(attempts: usize) -> Duration {
     let attempts = u64::try_from(attempts).unwrap_or(u64::MAX);
     Duration::from_millis(attempts.saturating_mul(50).min(1_000))
+}
+
+/// Whom an URL names: what would mean something else in it is written as `%2F`.
+fn user_and_password(url: &str) -> Option<(String, String)> {
+    let address = url.trim().parse::<async_nats::ServerAddr>().ok()?;
+    let decoded = |text: &str| {
+        let text = percent_encoding::percent_decode_str(text);
+        text.decode_utf8_lossy().into_owned()
+    };
+    Some((decoded(address.username()?), decoded(address.password()?)))
 }
 
 /// The servers as they may be shown: without a password.
@@ -331,6 +339,19 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_may_hold_what_an_url_writes_otherwise() {
+        for (url, password) in [
+            ("nats://a:secret@h1:4222", "secret"),
+            ("nats://a:c2Vj+==@h1:4222", "c2Vj+=="),
+            ("nats://a:c2%2FVj%3A%40@h1:4222", "c2/Vj:@"),
+        ] {
+            let named = user_and_password(url);
+            assert_eq!(named, Some(("a".to_owned(), password.to_owned())), "{url}");
+        }
+        assert_eq!(user_and_password("nats://h1:4222"), None);
+    }
 
     #[test]
     fn passwords_are_not_shown() {

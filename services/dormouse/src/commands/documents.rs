@@ -53,6 +53,10 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     }
     match serde_norway::from_str(text) {
         Ok(Value::Number(_)) if is_text(path) => Ok(Value::String(text.to_owned())),
+        // Too large for a number of YAML.
+        Err(_) if is_text(path) && text.parse::<f64>().is_ok() => {
+            Ok(Value::String(text.to_owned()))
+        }
         Ok(value) => Ok(value),
         Err(error) => Err(format!("{text:?}: {error}")),
     }

@@ -7,6 +7,7 @@ use dormouse_node_agent::jupyter::{TOKEN_QUERY, TokenQuery};
 use dormouse_projections::notebooks::NotebookState;
 use dormouse_projections::queries::{NotebookQuery, NotebookRow, NotebooksQuery};
 use dormouse_runtime::{ApiError, Log};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -68,7 +69,10 @@ async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
     };
     let token = token(&log, &row).await?;
     match context.output()? {
-        Output::Table | Output::Wide => print::line(format!("{address}?token={token}"))?,
+        Output::Table | Output::Wide => {
+            let token = utf8_percent_encode(&token, NON_ALPHANUMERIC);
+            print::line(format!("{address}?token={token}"))?;
+        }
         output => {
             let opened = Opened { row: &row, token };
             print::ours(output, &opened, |_| String::new())?;

@@ -330,6 +330,22 @@ fn a_notebook_is_passed_by_its_own_token() {
     assert_eq!(none, Pass::Closed, "no container is ready");
 }
 
+/// As of 32 random bytes in base 64.
+#[test]
+fn a_token_with_signs_of_an_address_passes() {
+    let hash = blake3::hash(b"ab+/c;&d==");
+    let passed = |path: &str, lines: &[(&str, &str)]| {
+        let uri: Uri = path.parse().expect("a URI");
+        pass(Some(&hash), &Method::GET, &uri, &headers(lines))
+    };
+    let Pass::Token(Some(cookie)) = passed("/?token=ab%2B%2Fc%3B%26d%3D%3D", &[]) else {
+        panic!("the address is not enough");
+    };
+    let cookie = cookie.to_str().expect("text");
+    let kept = cookie.split("; ").next().expect("a pair");
+    assert_eq!(passed("/lab", &[("cookie", kept)]), Pass::Token(None));
+}
+
 #[test]
 fn an_open_page_that_asks_on_is_no_work() {
     let by_hand = |method: Method, lines: &[(&str, &str)]| is_by_hand(&method, &headers(lines));

@@ -126,15 +126,14 @@ fn a_stop_is_a_signal_and_then_a_kill() {
     let (folder, log) = (folder(), FakeLog::default());
     let _agent = Running::start(&log, config(folder.path()), false);
     let mut stubborn = sh(
-        "[ $DORMOUSE_RANK = 0 ] && trap 'exit 3' TERM || trap '' TERM; while :; do sleep 0.05; done",
+        "[ $DORMOUSE_RANK = 0 ] && trap 'exit 3' TERM || trap '' TERM; echo ready; while :; do sleep 0.05; done",
     );
     stubborn.checkpoint.grace_s = 1;
     log.append(admitted(stubborn));
     log.append(placed(1, 2));
     log.append(start(1, None));
-    log.wait_started(&id(1, 0));
-    log.wait_started(&id(1, 1));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_ready(folder.path(), &id(1, 0));
+    wait_ready(folder.path(), &id(1, 1));
     let asked = Instant::now();
     log.append(stop(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(3));
@@ -258,9 +257,9 @@ fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
     log.append(placed(1, 2));
     log.append(start(1, None));
     let pid = log.wait_started(&id(1, 0));
-    log.wait_started(&id(1, 1));
+    let ends = log.wait_started(&id(1, 1));
     agent.stop().expect("left in order");
-    std::thread::sleep(Duration::from_millis(600));
+    until("the end of the second", || !is_alive(ends));
     assert!(is_alive(pid));
     let agent = Running::start(&log, config(folder.path()), false);
     assert_eq!(log.wait_joined(2).running, [id(1, 0)]);

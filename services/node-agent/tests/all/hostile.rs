@@ -35,12 +35,11 @@ fn a_pipe_as_checkpoint_holds_up_neither_the_agent_nor_its_successor() {
     let log = FakeLog::default();
     let agent = Running::start(&log, config(folder.path()), true);
     log.append(admitted(sh(
-        "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; trap 'exit 3' TERM; while :; do sleep 0.05; done",
+        "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; trap 'exit 3' TERM; echo ready; while :; do sleep 0.05; done",
     )));
     log.append(placed(1, 1));
     log.append(start(1, None));
-    log.wait_started(&id(1, 0));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_ready(folder.path(), &id(1, 0));
     log.append(save(1));
     let asked = Instant::now();
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(3));

@@ -35,6 +35,7 @@ const TEARS: &str = r#"
 cd $DORMOUSE_CHECKPOINT_DIR
 trap 'echo first >model; echo "{\"step\":1,\"bytes\":6}" >new; mv new checkpoint.json' USR1
 trap 'printf sec >model; exit 9' TERM
+echo ready
 while :; do sleep 0.02; done"#;
 
 #[test]
@@ -44,8 +45,7 @@ fn a_torn_second_save_leaves_the_first_one_whole() {
     log.append(admitted(sh(TEARS)));
     log.append(placed(1, 1));
     log.append(start(1, None));
-    log.wait_started(&id(1, 0));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_ready(folder.path(), &id(1, 0));
     log.append(save(1));
     let first = saved(&log, 1);
     log.append(stop(1));
@@ -89,11 +89,11 @@ fn old_checkpoints_go_and_the_newest_stay() {
     log.append(admitted(sh(r#"
 n=0; cd $DORMOUSE_CHECKPOINT_DIR
 trap 'n=$((n+1)); echo "{\"step\":$n}" >new; mv new checkpoint.json' USR1
+echo ready
 while :; do sleep 0.02; done"#)));
     log.append(placed(1, 1));
     log.append(start(1, None));
-    log.wait_started(&id(1, 0));
-    std::thread::sleep(Duration::from_millis(200));
+    wait_ready(folder.path(), &id(1, 0));
     for step in 1..=4 {
         log.append(save(1));
         saved(&log, step);

@@ -8,7 +8,6 @@ mod s3;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::events::{CheckpointFailed, CheckpointSaved};
@@ -100,15 +99,6 @@ pub fn wait_step(log: &FakeLog, step: u64) {
         Event::Progress(progress) if progress.step == step => Some(()),
         _ => None,
     });
-}
-
-/// Waits for something that is not on the log.
-pub fn until(what: &str, mut check: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !check() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn place(log: &FakeLog, events: &[Event]) -> Sequence {

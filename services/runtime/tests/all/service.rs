@@ -270,18 +270,24 @@ async fn a_wake_up_fires_on_a_silent_log_and_does_not_spin() {
         ..Toy::default()
     };
     let service = run(toy.clone(), &log, without_lease());
-    tokio::time::sleep(Duration::from_millis(1_050)).await;
-    let decisions = toy.decisions.load(Ordering::Relaxed);
-    assert!((6..=12).contains(&decisions), "{decisions}");
+    let woken = async |toy: &Toy, times: u64| {
+        let began = Instant::now();
+        while toy.decisions.load(Ordering::Relaxed) < times {
+            assert!(began.elapsed() < PATIENCE, "it does not wake up");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        began.elapsed()
+    };
+    let took = woken(&toy, 10).await;
+    assert!(took > Duration::from_millis(800), "it spins: {took:?}");
     let due = Toy {
         wake_ms: Some(0),
         ..Toy::default()
     };
     service.stop().await;
     let service = run(due.clone(), &log, without_lease());
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let decisions = due.decisions.load(Ordering::Relaxed);
-    assert!((10..=60).contains(&decisions), "{decisions}");
+    let took = woken(&due, 60).await;
+    assert!(took > Duration::from_millis(400), "it spins: {took:?}");
     service.stop().await;
 }
 

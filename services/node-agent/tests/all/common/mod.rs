@@ -1,6 +1,7 @@
 //! A log in memory, and what the services append to it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use dormouse_node_agent::code::CodeSource;
 use dormouse_node_agent::exec::{ExecAsked, Execs};
 use dormouse_node_agent::store::Store;
 use dormouse_node_agent::wire::{Heard, Lease, LeaseError, Outlet, OutletError, Wires};
-use dormouse_node_agent::{AgentConfig, AgentError, run_wired};
+use dormouse_node_agent::{AgentConfig, AgentError, logs_path, run_wired};
 use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -320,6 +321,24 @@ pub fn wait_tasks(log: &FakeLog, count: usize) {
         let (completed, failed) = task_reports(log);
         (completed.len() + failed.len() >= count).then_some(())
     });
+}
+
+/// Waits until a container's program has printed `ready`: its handlers are set.
+pub fn wait_ready(folder: &Path, container: &ContainerId) {
+    until("the program's handlers", || {
+        let logs = logs_path(folder, container);
+        let printed = logs.and_then(|logs| std::fs::read_to_string(logs.stdout).ok());
+        printed.is_some_and(|text| text.contains("ready"))
+    });
+}
+
+/// Waits for something that is not on the log.
+pub fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !check() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 pub fn lost(life: u64) -> Event {
