@@ -42,6 +42,16 @@ for user in "${users[@]}"; do
   [[ $user =~ ^[A-Za-z0-9_-]+/[a-z][a-z0-9-]*:(viewer|submitter)$ ]] || { echo "make-accounts: '$user' is not of the form ads/alice:submitter or ads/vera:viewer" >&2; exit 2; }
 done
 
+# variable USER: the variable that holds its public key.
+variable() { printf '$DORMOUSE_NKEY_%s' "$(tr 'a-z.-' 'A-Z__' <<<"$1")"; }
+
+if [ -z "$keys" ]; then
+  people=("${users[@]%:*}")
+  twice=$(for user in "${tenants[@]/#/tenant-}" "${nodes[@]/#/node-}" "${gateways[@]/#/gateway-}" \
+    "${operators[@]/#/operator-}" "${people[@]/#/user-}"; do variable "${user//\//.}"; echo; done | sort | uniq -d | head -1)
+  [ -z "$twice" ] || { echo "make-accounts: two of these names have the key $twice; name one otherwise, or give --keys" >&2; exit 2; }
+fi
+
 stream=$(tr 'a-z-' 'A-Z_' <<<"$prefix")
 log=${stream}_LOG
 ingress=${stream}_IN
@@ -51,7 +61,7 @@ leases=KV_${prefix}_leases
 # nkey USER: its public key, or the variable that holds it.
 nkey() {
   if [ -z "$keys" ]; then
-    printf '$DORMOUSE_NKEY_%s' "$(tr 'a-z.-' 'A-Z__' <<<"$1")"
+    variable "$1"
     return
   fi
   mkdir -p "$keys"

@@ -486,6 +486,30 @@ fn the_accounts_that_ship_are_the_generators() {
     }
 }
 
+/// Where the keys are variables, `-` and `.` stand for the same in their names.
+#[test]
+fn two_accounts_never_share_a_variable() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/make-accounts.sh");
+    let of = |names: &str| {
+        let made = Command::new(&script).args(names.split(' ')).output();
+        made.expect("runs")
+    };
+    for names in [
+        "--user a/b-c:viewer --user a-b/c:viewer",
+        "--node n-0 --node N_0",
+    ] {
+        let made = of(names);
+        assert_eq!(
+            (made.status.code(), made.stdout.len()),
+            (Some(2), 0),
+            "{names}"
+        );
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert!(said.contains("have the key $DORMOUSE_NKEY_"), "{said}");
+    }
+    assert!(of("--user a/b:viewer --tenant a --node a").status.success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_user_may_publish_what_is_its_own_and_nothing_else() {
     publishes(&Secured::start().await).await;
