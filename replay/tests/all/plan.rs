@@ -338,6 +338,49 @@ fn a_drain_and_a_node_say_who_moves() {
     assert_eq!(digest, self::digest(engine.log()));
 }
 
+/// Its number stays, and it is stopped and started all the same.
+#[test]
+fn a_job_that_a_drain_moves_is_said_with_its_cost() {
+    let mut engine = cluster();
+    submit(&mut engine, 0.0, "ads", &document("x", 4, 4));
+    engine
+        .run_until(seconds_after_start(50.0))
+        .expect("a healthy run");
+    let node = engine.log().iter().find_map(|it| match it.event() {
+        Some(Event::PlacementDecided(event)) => event.create.first().map(|it| it.node.clone()),
+        _ => None,
+    });
+    let node = node.expect("it runs");
+    let changes = |asked: Asked| {
+        let mut variants = asked.variants().expect("changes");
+        Subject::Changes(Box::new(variants.pop().expect("one")))
+    };
+    let drained = changes(Asked {
+        drain_nodes: vec![node.clone()],
+        ..Asked::default()
+    });
+    let lost = changes(Asked {
+        drop_nodes: vec![node],
+        ..Asked::default()
+    });
+    for subject in [drained, lost] {
+        let plan = planned(engine.log(), &subject, 0);
+        assert_eq!(plan.code, "changes", "{plan:?}");
+        assert!(plan.shrinks.is_empty() && plan.gains.is_empty(), "{plan:?}");
+        let [moved] = plan.moves.as_slice() else {
+            panic!("{plan:?}");
+        };
+        let said = (moved.job.as_str(), moved.from, moved.to, moved.anyway);
+        assert_eq!(said, ("ads/x", 4, 4, false));
+    }
+    let other = changes(Asked {
+        add_nodes: vec!["n2:cpu=8".parse().expect("a node")],
+        ..Asked::default()
+    });
+    let plan = planned(engine.log(), &other, 0);
+    assert_eq!((plan.code.as_str(), plan.moves.len()), ("nothing", 0), "{plan:?}");
+}
+
 /// What a job has that is left out is given when it has ended, not at the instant of the plan.
 #[test]
 fn a_job_that_is_left_out_gives_its_room_to_who_waits() {

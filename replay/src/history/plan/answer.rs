@@ -80,6 +80,9 @@ pub struct Plan {
     pub shrinks: Vec<Moves>,
     /// Other jobs that get more.
     pub gains: Vec<Moves>,
+    /// Other jobs that keep their number, and of which containers move or start again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<Moves>,
     /// Fairness loss of the running jobs, by the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_before: Option<f64>,
@@ -92,12 +95,19 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether other jobs' containers change.
+    #[must_use]
+    pub const fn moves_anything(&self) -> bool {
+        !(self.shrinks.is_empty() && self.gains.is_empty() && self.moves.is_empty())
+    }
+
     /// What a tenant may see: its own names, others as amounts.
     ///
     /// # Errors
     /// When a name cannot be taken out.
     pub fn seen_by(mut self, viewer: &TenantId) -> Result<Self, SeenError> {
-        for it in self.shrinks.iter_mut().chain(&mut self.gains) {
+        let others = self.shrinks.iter_mut().chain(&mut self.gains);
+        for it in others.chain(&mut self.moves) {
             if it.tenant != viewer.as_str() {
                 ANOTHER_JOB.clone_into(&mut it.job);
                 it.tenant.clear();

@@ -51,7 +51,7 @@ pub fn plan(
     let of_cluster = matches!(subject, Subject::Changes(_));
     let noted = Noted::of(forked, &changes, ingress, of_cluster)?;
     let mut plan = noted.plan(forked, subject, &changes);
-    if !plan.shrinks.is_empty() || !plan.gains.is_empty() {
+    if plan.moves_anything() {
         let anyway = Noted::of(forked, &nothing(forked), ingress, true)?;
         anyway.mark(&mut plan);
     }
@@ -115,6 +115,8 @@ struct Noted {
     /// What is decided until then is the answer.
     until: Timestamp,
     nodes: BTreeMap<String, u32>,
+    /// Jobs of which containers are taken from where they are.
+    moving: BTreeSet<JobId>,
 }
 
 /// A job that is left out ends within its grace; who takes longer is not waited for.
@@ -152,6 +154,9 @@ impl Noted {
             .collect();
         for it in plan.shrinks.iter_mut().chain(&mut plan.gains) {
             it.anyway = decided.get(&it.job) == Some(&(it.from, it.to));
+        }
+        for it in &mut plan.moves {
+            it.anyway = self.moving.iter().any(|job| job.as_str() == it.job);
         }
     }
 
@@ -193,10 +198,18 @@ impl Noted {
             }
             Some(Event::PlacementRefused(_)) => (self.decided, self.outcome) = (None, None),
             Some(Event::PlacementDecided(event)) => {
+                let removed = event.remove.iter().map(|it| it.job.clone());
+                self.moving.extend(removed);
                 let own = event.create.iter();
                 for it in own.filter(|it| Some(&it.job) == self.job.as_ref()) {
                     *self.nodes.entry(it.node.to_string()).or_default() += 1;
                 }
+            }
+            Some(Event::PartitionStopRequested(event)) => {
+                self.moving.insert(event.job.clone());
+            }
+            Some(Event::PartitionStopped(event)) => {
+                self.moving.insert(event.job.clone());
             }
             _ => {}
         }
@@ -229,6 +242,7 @@ impl Noted {
             start: None,
             shrinks: Vec::new(),
             gains: Vec::new(),
+            moves: Vec::new(),
             loss_before: last_loss(forked.before),
             loss_after: self.outcome.as_ref().map(|it| it.fairness_loss),
             token: None,
@@ -238,10 +252,10 @@ impl Noted {
             (plan.waits_for, plan.reason) = (Some(code.clone()), Some(reason.clone()));
             return plan;
         }
-        self.moves(forked, &mut plan);
+        self.moves(forked, &changes.drop_jobs, &mut plan);
         match &self.job {
             Some(job) => self.of_job(job, &mut plan),
-            None if !plan.shrinks.is_empty() || !plan.gains.is_empty() => {
+            None if plan.moves_anything() => {
                 "changes".clone_into(&mut plan.code);
             }
             None => {}
@@ -250,26 +264,43 @@ impl Noted {
     }
 
     /// Who gives and who gains.
-    fn moves(&self, forked: &Forked<'_>, plan: &mut Plan) {
-        let jobs = self.decided.iter().flat_map(|it| &it.jobs);
-        for it in jobs.filter(|it| Some(&it.job) != self.job.as_ref()) {
-            let known = forked.cluster().jobs.get(&it.job);
+    fn moves(&self, forked: &Forked<'_>, dropped: &BTreeSet<JobId>, plan: &mut Plan) {
+        let cluster = forked.cluster();
+        let moves = |job: &JobId, from: u32, to: u32| {
+            let known = cluster.jobs.get(job);
             let stall_s = known.and_then(|job| job.stall_ms).map(seconds);
-            let moves = Moves {
-                job: it.job.to_string(),
-                tenant: it.job.tenant().to_owned(),
-                from: it.previous,
-                to: it.containers,
+            Moves {
+                job: job.to_string(),
+                tenant: job.tenant().to_owned(),
+                from,
+                to,
                 anyway: false,
                 cost_s: match known.is_some_and(|job| job.in_place) {
                     true => Some(0.0),
-                    false => stall_s.or_else(|| forked.cluster().stalls.mean_s()),
+                    false => stall_s.or_else(|| cluster.stalls.mean_s()),
                 },
-            };
+            }
+        };
+        let mut decided = BTreeSet::new();
+        let jobs = self.decided.iter().flat_map(|it| &it.jobs);
+        for it in jobs.filter(|it| Some(&it.job) != self.job.as_ref()) {
+            if it.containers != it.previous {
+                decided.insert(&it.job);
+            }
+            let moves = moves(&it.job, it.previous, it.containers);
             match it.containers.cmp(&it.previous) {
                 std::cmp::Ordering::Less => plan.shrinks.push(moves),
                 std::cmp::Ordering::Greater => plan.gains.push(moves),
                 std::cmp::Ordering::Equal => {}
+            }
+        }
+        let keep = self.moving.iter().filter(|job| !decided.contains(job));
+        for job in keep.filter(|job| !dropped.contains(*job)) {
+            let known = cluster.jobs.get(job);
+            let has = known.and_then(|job| job.assignment.as_ref());
+            let has = has.map_or(0, dormouse_state::Assignment::containers);
+            if has > 0 {
+                plan.moves.push(moves(job, has, has));
             }
         }
     }

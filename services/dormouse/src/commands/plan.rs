@@ -111,6 +111,9 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
         "{} {}, after event {}, {}",
         plan.about,
         match plan.code.as_str() {
+            "changes" if plan.shrinks.is_empty() && plan.gains.is_empty() => {
+                "moves what runs, and changes no number".to_owned()
+            }
             "changes" => "changes the allocation".to_owned(),
             "nothing" => "changes nothing now".to_owned(),
             "refused" => "would be refused".to_owned(),
@@ -148,7 +151,12 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
             ),
         });
     }
-    for (what, moves) in [("shrinks", &plan.shrinks), ("grows", &plan.gains)] {
+    let others = [
+        ("shrinks", &plan.shrinks),
+        ("grows", &plan.gains),
+        ("moves", &plan.moves),
+    ];
+    for (what, moves) in others {
         for it in moves {
             text.push_str(&format!("\n  {}", moved(what, it)));
         }
@@ -179,5 +187,9 @@ fn moved(what: &str, it: &Moves) -> String {
         true => "; a decision now does so without it, too",
         false => "",
     };
-    format!("{} {what}: {} → {}{cost}{anyway}", it.job, it.from, it.to)
+    let count = match it.from == it.to {
+        true => it.to.to_string(),
+        false => format!("{} → {}", it.from, it.to),
+    };
+    format!("{} {what}: {count}{cost}{anyway}", it.job)
 }
