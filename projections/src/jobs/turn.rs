@@ -33,8 +33,16 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
             }
             let tenant = queues.tenants.get(id.tenant());
             let first = tenant.and_then(|tenant| queues.first_within(tenant));
-            // What is above its tenant's bounds holds nobody back.
-            let passed = first.map_or(0, |(before, _)| before);
+            // What is above its tenant's bounds, or never fits, holds nobody back.
+            let above = first.map_or(0, |(before, _)| before);
+            let behind = tenant
+                .into_iter()
+                .flat_map(|it| &it.order)
+                .skip(above as usize);
+            let hopeless = behind
+                .take(MOST_HOPELESS)
+                .take_while(|(_, job)| job != id && never_fits(queues, job).is_some());
+            let passed = above + hopeless.count() as u64;
             let ahead = match position.saturating_sub(passed + 1) {
                 0 => return head(room, id, now),
                 1 => "1 job".to_owned(),
@@ -44,6 +52,29 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
         }
         _ => "queued for release".to_owned(),
     }
+}
+
+/// So many jobs that never fit are looked for at the head of a queue.
+const MOST_HOPELESS: usize = 16;
+
+/// What a job needs that the nodes do not have, if nothing ran on them.
+#[must_use]
+pub fn never_fits(queues: &Queues, id: &JobId) -> Option<String> {
+    let job = queues.jobs.get(id)?;
+    let needs = queues.needs(id).unwrap_or_default();
+    let mut roles = job.beside.parts().iter();
+    let fits =
+        queues.some_node_fits(&job.demand) && roles.all(|part| queues.some_node_fits(&part.demand));
+    let never = needs.first_short(&queues.total, 1).is_some() || !fits;
+    never.then(|| format!("the nodes that are up have no room for {needs} at all"))
+}
+
+/// What is said where a tenant's containers are as many as it is granted.
+#[must_use]
+pub fn over_containers(tenant: &str, has: u64, most: u64) -> String {
+    format!(
+        "{tenant} has {has} of the {most} containers that it is granted; it waits until fewer run"
+    )
 }
 
 /// What the first job of a queue waits for.
@@ -58,11 +89,8 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
         return "no node takes containers: none has joined, or all are drained, quarantined or lost"
             .to_owned();
     }
-    let mut roles = job.beside.parts().iter();
-    let fits =
-        queues.some_node_fits(&job.demand) && roles.all(|part| queues.some_node_fits(&part.demand));
-    if needs.first_short(&queues.total, 1).is_some() || !fits {
-        return format!("the nodes that are up have no room for {needs} at all");
+    if let Some(reason) = never_fits(queues, id) {
+        return reason;
     }
     if let Some(above) = queues.above(id) {
         return above.waits(id.tenant());
@@ -72,10 +100,7 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     }
     let least = job.smallest_containers();
     if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
-        let tenant = id.tenant();
-        return format!(
-            "{tenant} has {has} of the {most} containers that it is granted; it waits until fewer run"
-        );
+        return over_containers(id.tenant(), has, most);
     }
     let tenant = id.tenant();
     let Some(waits) = room.words(id, now) else {
@@ -128,7 +153,7 @@ fn over_quota(queues: &Queues, tenant: &str, needs: &Amounts) -> Option<String> 
     let (resource, has, most) = queues.over_quota(tenant, needs)?;
     let name = resource.name();
     Some(format!(
-        "{tenant} has {name} {} of its quota of {name} {}; it waits until less is used",
+        "what {tenant} runs needs {name} {} of its quota of {name} {}; it waits until less is used",
         resource.display(has),
         resource.display(most)
     ))

@@ -298,14 +298,14 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
 
 /// w / W, W over the tenants that have or ask for anything, itself among them.
 fn entitled(queues: &Queues, name: &str) -> f64 {
-    let active = queues.tenants.iter().filter(|(other, tenant)| {
-        tenant.released > 0 || !tenant.order.is_empty() || other.as_str() == name
+    let others = queues.tenants.iter().filter(|(other, tenant)| {
+        other.as_str() != name && (tenant.released > 0 || !tenant.order.is_empty())
     });
-    let weights: f64 = active
+    let others: f64 = others
         .map(|(other, _)| f64::from(queues.weight(other.as_str())))
         .sum();
     let own = f64::from(queues.weight(name));
-    own / weights.max(own)
+    own / (own + others)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]

@@ -378,7 +378,11 @@ fn a_job_that_a_drain_moves_is_said_with_its_cost() {
         ..Asked::default()
     });
     let plan = planned(engine.log(), &other, 0);
-    assert_eq!((plan.code.as_str(), plan.moves.len()), ("nothing", 0), "{plan:?}");
+    assert_eq!(
+        (plan.code.as_str(), plan.moves.len()),
+        ("nothing", 0),
+        "{plan:?}"
+    );
 }
 
 /// What a job has that is left out is given when it has ended, not at the instant of the plan.

@@ -121,7 +121,7 @@ pub struct ClusterState {
 
 impl Fold for ClusterState {
     const NAME: &'static str = "cluster";
-    const VERSION: u32 = 20;
+    const VERSION: u32 = 21;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
@@ -976,8 +976,14 @@ impl ClusterState {
                 .life
                 .iter_mut()
                 .flat_map(|life| life.containers.values_mut());
+            let mut lost = false;
             for container in containers.filter(|c| c.place.node == *node && c.holds_room()) {
                 container.phase = ContainerPhase::Lost { at: sequence };
+                lost = true;
+            }
+            if lost {
+                // It stood still until the node's lease had ended, which no resize costs.
+                job.adjusting_since = None;
             }
         }
         self.displace(node, true);

@@ -171,6 +171,33 @@ fn room_that_was_given_up_asks_for_another_allocation() {
     assert_eq!(after.last_trigger, after.sequence);
 }
 
+/// The lease of a dead agent is waited out, which is no cost of the resize that it held up.
+#[test]
+fn the_wait_for_a_lost_node_is_no_cost_of_a_resize() {
+    let resized = |is_lost: bool| {
+        let mut history = started();
+        history.allocate(2, &[("t/a", 2, 1)], &[]);
+        history.place(2, "t/a", 2, &[("n1", 1)]);
+        history.request_checkpoint(2, "t/a", 1);
+        history.container_exited("t/a", 1, 0, "n0", Some(0));
+        match is_lost {
+            true => lose(&mut history, "n0"),
+            false => _ = history.container_exited("t/a", 1, 1, "n0", Some(0)),
+        }
+        history.stopped(2, "t/a", 1, StopReason::Adjusted);
+        history.request_start(2, "t/a", 2, 1);
+        history.container_started("t/a", 2, 0, "n1");
+        history.started(2, "t/a", 2, 1);
+        let state = fold(&history);
+        (
+            state.jobs[&job("t/a")].stall_ms.is_some(),
+            state.stalls.count,
+        )
+    };
+    assert_eq!(resized(false), (true, 1));
+    assert_eq!(resized(true), (false, 0));
+}
+
 /// Its containers on the other node hold room when it is decided that it leaves a drained one: what it
 /// gets then may be less than there is once they have ended.
 #[test]

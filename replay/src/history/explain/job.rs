@@ -7,7 +7,7 @@ use dormouse_messages::plain::containers;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::reason::failed_container;
-use dormouse_projections::jobs::{Job, Phase};
+use dormouse_projections::jobs::{Job, Phase, turn};
 use dormouse_state::Stand;
 
 use super::against::against;
@@ -177,10 +177,10 @@ pub(super) fn gets(becomes: u32) -> String {
     }
 }
 
-/// A change in words.
-pub(super) fn say(correction: &Correction) -> String {
+/// A change in words. `begins`: what a job does that would get containers, and has none.
+pub(super) fn say(correction: &Correction, begins: &str) -> String {
     let gets = match correction.admitted {
-        true => format!("would be admitted, {}", gets(correction.becomes)),
+        true => format!("would {begins}, {}", gets(correction.becomes)),
         false => format!("would have {}", containers(correction.becomes)),
     };
     let proof = match correction.verified_by.proof.as_str() {
@@ -217,6 +217,10 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
         return;
     }
     let needs = queues.needs(id).unwrap_or_default();
+    if let Some(words) = turn::never_fits(queues, id) {
+        answer.all.push(reason("never_fits", words));
+    }
+    let least = job.smallest_containers();
     if let Some(above) = queues.above(id) {
         let words = above.waits(id.tenant());
         answer.all.push(reason(above.code(), words));
@@ -228,13 +232,16 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
             short: Some((has + need).saturating_sub(most)),
             of: Some(most),
             words: format!(
-                "its tenant's quota of {} {} is used up: it has {}, and the job needs {}",
+                "its tenant's quota of {} {} has no room for it: what runs needs {} at the least, and the job needs {}",
                 resource.name(),
                 resource.display(most),
                 resource.display(has),
                 resource.display(need)
             ),
         });
+    } else if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
+        let words = turn::over_containers(id.tenant(), has, most);
+        answer.all.push(reason("quota", words));
     }
     let Some(tenant) = queues.tenants.get(id.tenant()) else {
         return;
@@ -389,7 +396,7 @@ fn changes(
     };
     search.all(&base.cluster.policy, |mut correction| {
         hide(explainer, &mut correction);
-        answer.words.push(say(&correction));
+        answer.words.push(say(&correction, "be released"));
         answer.corrections.push(correction);
         tell(answer);
     });

@@ -124,7 +124,7 @@ pub fn refused(
         answer.words.push(words);
     } else {
         lift.all(code, |correction| {
-            answer.words.push(say(&correction));
+            answer.words.push(say(&correction, "be admitted"));
             answer.corrections.push(correction);
             tell(&answer);
         });

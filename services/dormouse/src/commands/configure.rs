@@ -310,6 +310,11 @@ pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
             &format!("{node} is neither drained nor quarantined"),
         );
     }
-    let said = format!("{node} takes containers again");
+    let said = match row.state {
+        NodeState::Lost => {
+            format!("{node} is lost now; it takes containers again when its agent is back")
+        }
+        _ => format!("{node} takes containers again"),
+    };
     append(context, Event::from(NodeRestored { node }), &said).await
 }

@@ -178,7 +178,7 @@ fn one(variant: &Variant, style: &Style) -> String {
         Some(place) => text.push_str(&format!("\nfirst other allocation: {}", differs(place))),
         None => text.push_str("\nevery allocation is the same"),
     }
-    let mut table = style.table(&["", "METRIC", "AS IT WAS", "CHANGED", "DIFFERENCE", "80 %"]);
+    let mut table = style.table(&["", "METRIC", "UNCHANGED", "CHANGED", "DIFFERENCE", "80 %"]);
     let mut rows = |name: &str, metrics: &[Metric]| {
         for metric in metrics {
             table.add_row(vec![

@@ -50,14 +50,21 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         ),
     ));
     if let Some(last) = &answer.allocation {
+        // What is allocated is a part of what may be allocated; what runs, of what there is.
+        let (of_usable, of_all) = match nodes.drained + nodes.quarantined {
+            0 => ("", ""),
+            _ => (" of the nodes that take containers", " of all"),
+        };
         facts.push((
             "Allocation",
             format!(
-                "epoch {}: utilization {} of {} allocated, {} running (the sum over the resources); fairness loss {} (bound {}), adjusted {} jobs (bound {})",
+                "epoch {}: utilization {} of {} allocated{}, {} running{} (the sum over the resources); fairness loss {} (bound {}), adjusted {} jobs (bound {})",
                 answer.epoch,
                 share(last.utilization.total),
                 last.utilization.resources.len(),
+                of_usable,
                 share(running(answer)),
+                of_all,
                 share(last.fairness_loss),
                 share(last.fairness_loss_bound),
                 last.adjusted_jobs,

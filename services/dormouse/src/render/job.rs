@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
+use dormouse_messages::needs::Constraints;
 use dormouse_messages::plain::listed;
 use dormouse_messages::workdir::Workdir;
 use dormouse_projections::jobs::{GpuUsed, StoppedFor, TaskCounts};
@@ -182,9 +183,24 @@ fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
         facts.push(("Priority", spec.priority.to_string()));
     }
     if !spec.constraints.is_empty() {
-        facts.push(("Constraints", spec.constraints.to_string()));
+        facts.push(("Constraints", constraints(&spec.constraints)));
     }
     facts
+}
+
+/// What a job requires of its nodes, and what it would rather have.
+fn constraints(of: &Constraints) -> String {
+    let required = Some(of.to_string()).filter(|text| !text.is_empty());
+    let prefers = of.prefer.iter();
+    let prefers = prefers.map(|(label, rule)| format!("prefers {label}: {rule}"));
+    let spread = of.spread.iter().map(|label| format!("spread over {label}"));
+    let packed = of.pack.iter().map(|label| format!("packed by {label}"));
+    let parts = required
+        .into_iter()
+        .chain(prefers)
+        .chain(spread)
+        .chain(packed);
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// `3 of 1–8 on n0 (2), n1 (1)`; of a job that is over `0 of 1–8; at last 3 containers on n0, n1`.
@@ -385,7 +401,7 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
     let text = match life.stop_reason {
         Some(StopReason::Adjusted) => match life.stopped_for {
             Some(StoppedFor::Preemption) => "preempted",
-            Some(StoppedFor::Hold) => "put on hold",
+            Some(StoppedFor::Hold) => "put on hold, or requeued",
             // Or moved.
             None => "adjusted",
         },

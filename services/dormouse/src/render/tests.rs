@@ -448,7 +448,7 @@ fn tenants_and_the_page_of_one() {
         "demand_share": 0.125, "runs": {"cpu_milli": 3000}, "queued": {"cpu_milli": 1000},
         "released_jobs": 3, "queued_jobs": 1, "held_jobs": 1, "mean_wait_s": 12.0,
         "longest_wait_s": 60.0, "fairness_loss": 0.0,
-        "reason": "t4: ads has 3 of its quota of 3 cpu; it waits until less is used",
+        "reason": "t4: what ads runs needs cpu 3 of its quota of cpu 3; it waits until less is used",
     });
     let answer: TenantsAnswer = read(json!({
         "queue": "demand-drf", "tenants": [row], "unfairness_area": 3.5,
@@ -457,7 +457,7 @@ fn tenants_and_the_page_of_one() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("TENANT  WEIGHT  SHARE"), "{text}");
     assert!(
-        lines[1].contains("0.375") && lines[1].contains("quota of 3 cpu"),
+        lines[1].contains("0.375") && lines[1].contains("quota of cpu 3"),
         "{text}"
     );
     assert!(text.ends_with("Queue: demand-drf; unfairness since the beginning: 3.5 share-seconds"));
