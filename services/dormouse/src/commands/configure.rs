@@ -1,5 +1,6 @@
 //! `configure`, `node drain`, `node restore`, `node fence`: what the operator says, as events.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::bail;
@@ -134,8 +135,12 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
             policy.lease_s
         );
     }
+    let before = before(&log).await?;
     if policy.grants.is_none() {
-        policy.grants = rule_in_force(&log, context).await?;
+        policy.grants = rule_in_force(before.as_ref(), context);
+    }
+    if let Some(changed) = before.and_then(|before| changed(&before, &policy)) {
+        print::aside(format!("note: the document is the whole policy; {changed}"));
     }
     let said = format!("in force from{}", in_words(&policy));
     append_to(
@@ -150,16 +155,43 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
 /// The rule of grants where the document names none: it stays as it is. Nobody said yet: where the
 /// broker knows the operator by a key it has accounts, and what is not granted is refused; without
 /// keys anybody may publish anything.
-async fn rule_in_force(log: &Log, context: &Context) -> anyhow::Result<Option<GrantsRule>> {
-    log.head().await?;
-    let before = log
-        .last_event(Writer::Operator, "cluster.configured")
-        .await?;
-    let said = match before {
-        Some(Event::ClusterConfigured(event)) => event.policy.grants,
+fn rule_in_force(before: Option<&Policy>, context: &Context) -> Option<GrantsRule> {
+    let said = before.and_then(|policy| policy.grants);
+    said.or(context.has_key().then_some(GrantsRule::Required))
+}
+
+/// The policy that was said last.
+async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
+    let last = log.last_event(Writer::Operator, "cluster.configured");
+    Ok(match last.await? {
+        Some(Event::ClusterConfigured(event)) => Some(event.policy),
         _ => None,
+    })
+}
+
+/// What of a policy is another one now, each with what it was: what a document leaves out goes back to
+/// its default.
+fn changed(before: &Policy, after: &Policy) -> Option<String> {
+    let fields = |policy: &Policy| match serde_json::to_value(policy) {
+        Ok(Value::Object(fields)) => fields,
+        _ => serde_json::Map::new(),
     };
-    Ok(said.or(context.has_key().then_some(GrantsRule::Required)))
+    let (before, after) = (fields(before), fields(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let shown = |fields: &serde_json::Map<String, Value>, name: &str| match fields.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "none".to_owned(),
+    };
+    let changes = names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name));
+    let changes = changes.map(|name| {
+        let (was, is) = (shown(&before, name), shown(&after, name));
+        format!("{name}: {was} → {is}")
+    });
+    let changes: Vec<String> = changes.collect();
+    (!changes.is_empty()).then(|| format!("changed: {}", changes.join("; ")))
 }
 
 /// The whole policy, those parts too that the file left to their defaults.
@@ -317,4 +349,25 @@ pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
         _ => format!("{node} takes containers again"),
     };
     append(context, Event::from(NodeRestored { node }), &said).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_document_leaves_out_is_said() {
+        let before = Policy {
+            theta1: 0.1,
+            shares: Shares::Tenant,
+            ..Policy::default()
+        };
+        assert_eq!(changed(&before, &before), None);
+        let after = Policy {
+            theta1: 0.2,
+            ..Policy::default()
+        };
+        let said = changed(&before, &after).expect("two fields");
+        assert_eq!(said, "changed: shares: tenant → job; theta1: 0.1 → 0.2");
+    }
 }
