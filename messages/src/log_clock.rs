@@ -10,7 +10,9 @@
 //!    (`services/shell/src/host.rs`). What the others write is their hosts'
 //!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
 //!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
-//!    same reason, so that a host is compared with another only before its own first word.
+//!    same reason, so that a host is compared with another only before its own first word, and then by
+//!    the log's time: a broker's clock that was set back, of which no host has said anything, and is set
+//!    right again, agrees with theirs.
 //! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
 //!    doubt a silence is taken for a step: a time-out is then late. What was missed so is not made up
 //!    for, or what began in between would seem older than it is: no time-out is early by more than
@@ -57,7 +59,7 @@ pub struct LogClock {
     offset_us: Option<i64>,
     /// The last words of nodes and gateways, by source.
     words: BTreeMap<Text, Word>,
-    /// By how much the stamp of the last event from outside the deciders was later than its own time.
+    /// By how much the log's time of the last event from outside the deciders was later than its own.
     skew_us: Option<i64>,
     step: Option<Step>,
 }
@@ -110,7 +112,7 @@ impl LogClock {
             | Writer::Checkpointer
             | Writer::Autoscaler => return,
         }
-        self.skew_us = Some(word.stamp_us.saturating_sub(word.written_us));
+        self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
 
     /// The time of the next event.
@@ -141,7 +143,7 @@ impl LogClock {
         match recorded.writer {
             Writer::Node | Writer::Gateway | Writer::Operator => {
                 let Some(before) = self.words.get(&recorded.envelope.source) else {
-                    let skew_us = stamp_us.saturating_sub(written_us);
+                    let skew_us = at_us.saturating_sub(written_us);
                     return is_near(skew_us, self.skew_us.unwrap_or(0)).then_some(at_us);
                 };
                 let passed_us = written_us.saturating_sub(before.written_us);
@@ -335,6 +337,21 @@ mod tests {
         // The first leader is back.
         assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
+    }
+
+    #[test]
+    fn an_operators_word_after_a_step_and_back_is_no_silence() {
+        let (times, clock) = times(&[
+            (false, 0, 0),
+            (true, 1, 1),
+            // The broker's clock is set back, of which deciders alone say anything, and then set right.
+            (true, 10 - 300, 10),
+            (true, 11 - 300, 2),
+            (false, 20, 20),
+            (false, 620, 620),
+        ]);
+        assert_eq!(times, [0, 1, 1, 2, 2, 602]);
+        assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }
 
     #[test]
