@@ -47,6 +47,8 @@ struct Word {
     stamp_us: i64,
     /// The time of the log then.
     log_us: i64,
+    /// [`LogClock::back_us`] then.
+    back_us: i64,
 }
 
 /// The time of the log, as far as it is folded.
@@ -61,6 +63,8 @@ pub struct LogClock {
     words: BTreeMap<Text, Word>,
     /// By how much the log's time of the last event from outside the deciders was later than its own.
     skew_us: Option<i64>,
+    /// The sum of all steps back, below 0: each is another clock, never a silence.
+    back_us: i64,
     step: Option<Step>,
 }
 
@@ -77,6 +81,7 @@ impl LogClock {
         let stepped_us = self.moved_us(recorded).saturating_sub(now.as_micros());
         if stepped_us.abs() > TRUSTED_US {
             self.offset_us = Some(now.as_micros().saturating_sub(stamp_us));
+            self.back_us = self.back_us.saturating_add(stepped_us.min(0));
             if stepped_us.abs() > NAMED_US {
                 self.step = Some(Step {
                     sequence: recorded.sequence,
@@ -96,6 +101,7 @@ impl LogClock {
             written_us: recorded.envelope.time.as_micros(),
             stamp_us: recorded.stored_at.as_micros(),
             log_us: self.now.as_micros(),
+            back_us: self.back_us,
         };
         match recorded.writer {
             Writer::Node | Writer::Gateway => match self.words.get_mut(&recorded.envelope.source) {
@@ -152,7 +158,11 @@ impl LogClock {
                     return Some(at_us);
                 }
                 let stamped_us = stamp_us.saturating_sub(before.stamp_us);
+                // The brokers' clock is the one of that word again: what it was set back since is no
+                // time either.
+                let back_us = self.back_us.saturating_sub(before.back_us);
                 let since_last_us = stamp_us.saturating_sub(self.stamp_us);
+                let since_last_us = since_last_us.saturating_add(back_us);
                 let by_last = self.now.as_micros().saturating_add(since_last_us);
                 is_near(stamped_us, passed_us).then(|| by_last.min(by_log))
             }
@@ -184,6 +194,7 @@ impl LogClock {
             offset_us: Some(0),
             words: BTreeMap::new(),
             skew_us: None,
+            back_us: 0,
             now: self.now,
             step: self.step,
         }
@@ -337,6 +348,19 @@ mod tests {
         // The first leader is back.
         assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
+    }
+
+    /// What was missed before is not made up for, though the host's clock and the broker's agree on it.
+    #[test]
+    fn a_step_and_back_after_a_lost_silence_makes_up_for_nothing() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        // Another host is the first to speak after a silence, and cannot say how long it was.
+        assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
+        // A broker leads whose clock is a day behind, and then the first again.
+        assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
+        assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
+        assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
     }
 
     #[test]
