@@ -10,7 +10,7 @@ mod start;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_admission::plan::{Planned, state_digest};
-use dormouse_messages::events::{AllocationDecided, Outcome};
+use dormouse_messages::events::{AllocationDecided, Outcome, StopReason};
 use dormouse_messages::job::Kind;
 use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
 use serde_json::{Value, json};
@@ -205,10 +205,10 @@ impl Noted {
                     *self.nodes.entry(it.node.to_string()).or_default() += 1;
                 }
             }
-            Some(Event::PartitionStopRequested(event)) => {
+            Some(Event::PartitionStopRequested(event)) if goes_on(event.reason) => {
                 self.moving.insert(event.job.clone());
             }
-            Some(Event::PartitionStopped(event)) => {
+            Some(Event::PartitionStopped(event)) if goes_on(event.reason) => {
                 self.moving.insert(event.job.clone());
             }
             _ => {}
@@ -330,6 +330,11 @@ impl Noted {
             None => (Some("room_not_free".to_owned()), None),
         };
     }
+}
+
+/// Whether a life that is stopped for that goes on elsewhere.
+const fn goes_on(reason: StopReason) -> bool {
+    matches!(reason, StopReason::Adjusted | StopReason::NodeLost)
 }
 
 /// Fairness loss of the last decision.
