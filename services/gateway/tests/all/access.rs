@@ -294,14 +294,17 @@ fn a_request_with_two_hosts_names_none() {
     assert_eq!(host(&absolute, &headers(&[("host", "a")])), Some("c"));
 }
 
+/// Of a notebook with this token.
+fn passed(token: &str, path: &str, lines: &[(&str, &str)]) -> Pass {
+    let hash = blake3::hash(token.as_bytes());
+    let uri: Uri = path.parse().expect("a URI");
+    pass(Some(&hash), &Method::GET, &uri, &headers(lines))
+}
+
 #[test]
 fn a_notebook_is_passed_by_its_own_token() {
     let token = "0123456789abcdef";
-    let hash = blake3::hash(token.as_bytes());
-    let passed = |path: &str, lines: &[(&str, &str)]| {
-        let uri: Uri = path.parse().expect("a URI");
-        pass(Some(&hash), &Method::GET, &uri, &headers(lines))
-    };
+    let passed = |path: &str, lines: &[(&str, &str)]| passed(token, path, lines);
     let Pass::Token(Some(cookie)) = passed("/?token=0123456789abcdef", &[]) else {
         panic!("the address is not enough");
     };
@@ -333,11 +336,7 @@ fn a_notebook_is_passed_by_its_own_token() {
 /// As of 32 random bytes in base 64.
 #[test]
 fn a_token_with_signs_of_an_address_passes() {
-    let hash = blake3::hash(b"ab+/c;&d==");
-    let passed = |path: &str, lines: &[(&str, &str)]| {
-        let uri: Uri = path.parse().expect("a URI");
-        pass(Some(&hash), &Method::GET, &uri, &headers(lines))
-    };
+    let passed = |path: &str, lines: &[(&str, &str)]| passed("ab+/c;&d==", path, lines);
     let Pass::Token(Some(cookie)) = passed("/?token=ab%2B%2Fc%3B%26d%3D%3D", &[]) else {
         panic!("the address is not enough");
     };
