@@ -31,6 +31,11 @@ fn planned(log: &[Arc<Recorded>], subject: &Subject, draws: u32) -> Plan {
     plan(&history, &forked, subject, draws).expect("a plan")
 }
 
+fn changes(asked: Asked) -> Subject {
+    let mut variants = asked.variants().expect("changes");
+    Subject::Changes(Box::new(variants.pop().expect("one")))
+}
+
 fn submission(tenant: &str, document: &Value) -> Subject {
     Subject::Job(tenant.parse().expect("a tenant"), document.clone())
 }
@@ -315,10 +320,6 @@ fn a_drain_and_a_node_say_who_moves() {
         .run_until(seconds_after_start(50.0))
         .expect("a healthy run");
     let digest = digest(engine.log());
-    let changes = |asked: Asked| {
-        let mut variants = asked.variants().expect("changes");
-        Subject::Changes(Box::new(variants.pop().expect("one")))
-    };
     let drain = changes(Asked {
         drain_nodes: vec!["n1".parse().expect("a node")],
         ..Asked::default()
@@ -351,10 +352,6 @@ fn a_job_that_a_drain_moves_is_said_with_its_cost() {
         _ => None,
     });
     let node = node.expect("it runs");
-    let changes = |asked: Asked| {
-        let mut variants = asked.variants().expect("changes");
-        Subject::Changes(Box::new(variants.pop().expect("one")))
-    };
     let drained = changes(Asked {
         drain_nodes: vec![node.clone()],
         ..Asked::default()
@@ -398,9 +395,7 @@ fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
         drop_jobs: vec![job("ads/x")],
         ..Asked::default()
     };
-    let mut variants = asked.variants().expect("changes");
-    let subject = Subject::Changes(Box::new(variants.pop().expect("one")));
-    let plan = planned(engine.log(), &subject, 0);
+    let plan = planned(engine.log(), &changes(asked), 0);
     let gains = plan.gains.iter();
     let gains: Vec<_> = gains.map(|it| (it.job.as_str(), it.from, it.to)).collect();
     assert_eq!(gains, [("lab/y", 0, 8)], "{plan:?}");
