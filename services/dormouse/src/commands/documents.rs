@@ -51,14 +51,15 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     if text.is_empty() {
         return Ok(Value::String(String::new()));
     }
-    match serde_norway::from_str(text) {
-        Ok(Value::Number(_)) if is_text(path) => Ok(Value::String(text.to_owned())),
-        // Too large for a number of YAML.
-        Err(_) if is_text(path) && text.parse::<f64>().is_ok() => {
-            Ok(Value::String(text.to_owned()))
-        }
-        Ok(value) => Ok(value),
-        Err(error) => Err(format!("{text:?}: {error}")),
+    let read = serde_norway::from_str::<Value>(text);
+    let is_number = match &read {
+        Ok(value) => value.is_number(),
+        // One that is too large for YAML.
+        Err(_) => text.parse::<f64>().is_ok(),
+    };
+    match is_number && is_text(path) {
+        true => Ok(Value::String(text.to_owned())),
+        false => read.map_err(|error| format!("{text:?}: {error}")),
     }
 }
 
