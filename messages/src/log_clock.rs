@@ -10,7 +10,9 @@
 //!    (`services/shell/src/host.rs`). What the others write is their hosts'
 //!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
 //!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
-//!    same reason, so that a host is compared with another only before its own first word.
+//!    same reason, so that a host is compared with another only before its own first word, and then by
+//!    the log's time: a broker's clock that was set back, of which no host has said anything, and is set
+//!    right again, agrees with theirs.
 //! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
 //!    doubt a silence is taken for a step: a time-out is then late. What was missed so is not made up
 //!    for, or what began in between would seem older than it is: no time-out is early by more than
@@ -45,6 +47,8 @@ struct Word {
     stamp_us: i64,
     /// The time of the log then.
     log_us: i64,
+    /// [`LogClock::back_us`] then.
+    back_us: i64,
 }
 
 /// The time of the log, as far as it is folded.
@@ -57,8 +61,10 @@ pub struct LogClock {
     offset_us: Option<i64>,
     /// The last words of nodes and gateways, by source.
     words: BTreeMap<Text, Word>,
-    /// By how much the stamp of the last event from outside the deciders was later than its own time.
+    /// By how much the log's time of the last event from outside the deciders was later than its own.
     skew_us: Option<i64>,
+    /// The sum of all steps back, below 0: each is another clock, never a silence.
+    back_us: i64,
     step: Option<Step>,
 }
 
@@ -75,6 +81,7 @@ impl LogClock {
         let stepped_us = self.moved_us(recorded).saturating_sub(now.as_micros());
         if stepped_us.abs() > TRUSTED_US {
             self.offset_us = Some(now.as_micros().saturating_sub(stamp_us));
+            self.back_us = self.back_us.saturating_add(stepped_us.min(0));
             if stepped_us.abs() > NAMED_US {
                 self.step = Some(Step {
                     sequence: recorded.sequence,
@@ -94,6 +101,7 @@ impl LogClock {
             written_us: recorded.envelope.time.as_micros(),
             stamp_us: recorded.stored_at.as_micros(),
             log_us: self.now.as_micros(),
+            back_us: self.back_us,
         };
         match recorded.writer {
             Writer::Node | Writer::Gateway => match self.words.get_mut(&recorded.envelope.source) {
@@ -110,7 +118,7 @@ impl LogClock {
             | Writer::Checkpointer
             | Writer::Autoscaler => return,
         }
-        self.skew_us = Some(word.stamp_us.saturating_sub(word.written_us));
+        self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
 
     /// The time of the next event.
@@ -141,7 +149,7 @@ impl LogClock {
         match recorded.writer {
             Writer::Node | Writer::Gateway | Writer::Operator => {
                 let Some(before) = self.words.get(&recorded.envelope.source) else {
-                    let skew_us = stamp_us.saturating_sub(written_us);
+                    let skew_us = at_us.saturating_sub(written_us);
                     return is_near(skew_us, self.skew_us.unwrap_or(0)).then_some(at_us);
                 };
                 let passed_us = written_us.saturating_sub(before.written_us);
@@ -150,7 +158,11 @@ impl LogClock {
                     return Some(at_us);
                 }
                 let stamped_us = stamp_us.saturating_sub(before.stamp_us);
+                // The brokers' clock is the one of that word again: what it was set back since is no
+                // time either.
+                let back_us = self.back_us.saturating_sub(before.back_us);
                 let since_last_us = stamp_us.saturating_sub(self.stamp_us);
+                let since_last_us = since_last_us.saturating_add(back_us);
                 let by_last = self.now.as_micros().saturating_add(since_last_us);
                 is_near(stamped_us, passed_us).then(|| by_last.min(by_log))
             }
@@ -182,6 +194,7 @@ impl LogClock {
             offset_us: Some(0),
             words: BTreeMap::new(),
             skew_us: None,
+            back_us: 0,
             now: self.now,
             step: self.step,
         }
@@ -335,6 +348,34 @@ mod tests {
         // The first leader is back.
         assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
+    }
+
+    /// What was missed before is not made up for, though the host's clock and the broker's agree on it.
+    #[test]
+    fn a_step_and_back_after_a_lost_silence_makes_up_for_nothing() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        // Another host is the first to speak after a silence, and cannot say how long it was.
+        assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
+        // A broker leads whose clock is a day behind, and then the first again.
+        assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
+        assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
+        assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
+    }
+
+    #[test]
+    fn an_operators_word_after_a_step_and_back_is_no_silence() {
+        let (times, clock) = times(&[
+            (false, 0, 0),
+            (true, 1, 1),
+            // The broker's clock is set back, of which deciders alone say anything, and then set right.
+            (true, 10 - 300, 10),
+            (true, 11 - 300, 2),
+            (false, 20, 20),
+            (false, 620, 620),
+        ]);
+        assert_eq!(times, [0, 1, 1, 2, 2, 602]);
+        assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }
 
     #[test]

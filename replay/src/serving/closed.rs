@@ -77,7 +77,7 @@ impl Closed {
             ClosedRule::Scaling(scaling) => scaling,
             ClosedRule::Published => Scaling::default(),
         };
-        let mut watched = Watched::new(&Promise {
+        let promise = Promise {
             scaling,
             objective: LatencyObjective {
                 latency_ms: OBJECTIVE_MS,
@@ -85,8 +85,10 @@ impl Closed {
             },
             containers: Containers::between(1, max),
             concurrency: 1,
-        });
-        watched.placed(&[0], &[], -f64::from(start_s));
+        };
+        let released_s = -f64::from(start_s);
+        let mut watched = Watched::new(&promise, released_s);
+        watched.placed(&[0], &[], released_s);
         watched.ready(0, 0.0);
         Self {
             rule,

@@ -153,12 +153,16 @@ pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figure
     let trace = kind.trace(&mut random.split()).warmed(WARM_UP_S);
     let arrivals = trace.arrivals(&mut random.split());
     let driver = match rule {
-        Rule::Scaling(scaling) => Driver::Decider(Box::new(Watched::new(&Promise {
-            scaling,
-            objective: setting.objective,
-            containers: setting.containers,
-            concurrency: setting.concurrency,
-        }))),
+        Rule::Scaling(scaling) => {
+            let promise = Promise {
+                scaling,
+                objective: setting.objective,
+                containers: setting.containers,
+                concurrency: setting.concurrency,
+            };
+            // The first replicas started before the simulation.
+            Driver::Decider(Box::new(Watched::new(&promise, -setting.start_s)))
+        }
         Rule::Oracle => Driver::Oracle(oracle(&trace, setting)),
     };
     let from = f64::from(u32::try_from(WARM_UP_S).unwrap_or(0));

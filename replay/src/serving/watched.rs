@@ -68,12 +68,12 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// A service that has just been released.
+    /// A service that is released at this time.
     ///
     /// # Panics
     /// Never: the names are valid.
     #[must_use]
-    pub fn new(promise: &Promise) -> Self {
+    pub fn new(promise: &Promise, seconds: f64) -> Self {
         let valid = "valid names";
         let job: JobId = "serving/model".parse().expect(valid);
         let mut watched = Self {
@@ -91,14 +91,14 @@ impl Watched {
             by: None,
             basis: None,
         };
-        watched.append(Writer::Admission, admitted, 0.0);
+        watched.append(Writer::Admission, admitted, seconds);
         let released = JobReleased {
             job,
             turn: None,
             passed_over: Vec::new(),
             basis: None,
         };
-        watched.append(Writer::Admission, released, 0.0);
+        watched.append(Writer::Admission, released, seconds);
         watched
     }
 

@@ -56,7 +56,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 12;
+    const VERSION: u32 = 13;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);

@@ -206,7 +206,7 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 7;
+    const VERSION: u32 = 8;
 
     fn evolve(&mut self, recorded: &Recorded) {
         let now = self.clock.pass(recorded);

@@ -16,7 +16,7 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 15;
+    const VERSION: u32 = 16;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
