@@ -97,8 +97,7 @@ impl ModelAgents {
         self.blame.get(id).copied().unwrap_or(0)
     }
 
-    pub(super) fn note_blame(&mut self, id: &JobId, times: usize) {
-        let times = u32::try_from(times).unwrap_or(u32::MAX);
+    pub(super) fn note_blame(&mut self, id: &JobId, times: u32) {
         if times > 0 {
             let blame = self.blame.entry(id.clone()).or_default();
             *blame = blame.saturating_add(times);

@@ -75,7 +75,7 @@ impl ModelAgents {
         let lacking = self.lacking.entry(id.job.clone()).or_default();
         lacking.insert(id.incarnation);
         if lacking.len() >= JOBS_OWN as usize {
-            self.note_blame(&id.job, usize::MAX);
+            self.note_blame(&id.job, u32::MAX);
         }
     }
 

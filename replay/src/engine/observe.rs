@@ -118,9 +118,10 @@ impl ModelAgents {
             .containers
             .values()
             .filter(|(_, container)| *container == Container::Runs);
-        let whole = u32::try_from(runs.count()).unwrap_or(u32::MAX) == gang.size;
+        let ran = u32::try_from(runs.count()).unwrap_or(u32::MAX);
+        let whole = ran.saturating_add(gang.succeeded) == gang.size;
         let (resumes, served) = (gang.resumes, gang.served);
-        let begins = whole && !gang.begun;
+        let begins = whole && !gang.begun && !gang.failed;
         gang.begun |= whole;
         let is_newcomer = |(of, due): &(LifeId, Due)| *of == life && *due == Due::Joined(rank);
         let comes = self.due.values().any(is_newcomer);
@@ -157,8 +158,19 @@ impl ModelAgents {
         let asked = stopping || event.evicted;
         let job = self.jobs.get_mut(&life.0)?;
         let success = event.exit_code == Some(0) && !event.evicted;
+        let ended_itself = event.exit_code.is_some() || event.signal.is_some();
         let mut died = None;
-        if success && job.working.is_some() && (!works || !in_place) {
+        let is_early = !gang.begun && !in_place;
+        if is_early && success {
+            gang.succeeded += 1;
+        } else if is_early && ended_itself && !asked && !gang.failed {
+            gang.failed = true;
+            job.failed += 1;
+            died = Some(Died {
+                job: life.0.clone(),
+                done: job.done,
+            });
+        } else if success && job.working.is_some() && (!works || !in_place) {
             let work = job.just_below(now);
             job.pause(now);
             job.ended = Some(work);

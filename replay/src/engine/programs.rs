@@ -62,6 +62,10 @@ pub(super) struct Gang {
     pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
     /// Whether all of it ran once.
     pub(super) begun: bool,
+    /// How many of its first containers had succeeded before the last one ran, on a log.
+    pub(super) succeeded: u32,
+    /// Whether a container of it has failed before all of it ran, on a log.
+    pub(super) failed: bool,
     /// How many of its containers stand beside the workers.
     pub(super) beside: u32,
 }
@@ -138,7 +142,7 @@ impl ModelAgents {
         let at = known.unwrap_or_else(|| {
             let start_s = model.map_or(0.0, |model| model.start_s(life.1));
             let start_s = start_s + faults.start_delay_s();
-            self.note_blame(&id.job, usize::from(start_s > SLOW_START_S));
+            self.note_blame(&id.job, u32::from(start_s > SLOW_START_S));
             after(now, start_s)
         });
         let at = at.max(now);
@@ -401,7 +405,7 @@ impl ModelAgents {
 
     /// The containers end by themselves, unless the plan has changed since.
     pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
-        let dies = usize::from(code != 0);
+        let dies = u32::from(code != 0);
         let counts =
             |job: &&mut Simulated| job.plan == plan && job.life.is_none_or(|works| works == life.1);
         let Some(job) = self.jobs.get_mut(&life.0).filter(counts) else {

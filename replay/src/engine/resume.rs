@@ -95,6 +95,10 @@ impl Engine {
         engine.log = MemoryLog::after(ground.sequence);
         engine.agents = ground.agents;
         engine.agents.led = false;
+        for (id, job) in ground.cluster.jobs.iter() {
+            // What failed on the log is no fault of the fork's.
+            engine.agents.note_blame(id, job.attempts);
+        }
         engine.ingress = ground.ingress;
         engine.audits = ground.audit.is_some();
         engine.audit = ground.audit.unwrap_or_default();

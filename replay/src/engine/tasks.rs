@@ -159,7 +159,7 @@ impl ModelAgents {
         if let Some(tasks) = next {
             self.run_tasks(life, rank, tasks, task_s, now);
         }
-        self.note_blame(&life.0, failures);
+        self.note_blame(&life.0, u32::try_from(failures).unwrap_or(u32::MAX));
     }
 
     /// A container of a task set is asked to leave. Nothing is saved, so nothing fails; a task may take

@@ -1,6 +1,7 @@
 //! What-if on simulated logs: without changes everything comes out again; a change of the policy agrees
 //! with really running that policy.
 
+mod failures;
 mod tenants;
 
 use std::sync::Arc;

@@ -66,7 +66,8 @@ pub struct Life {
     pub started: Option<Timestamp>,
     /// Containers that it was asked to start.
     pub(super) containers: u32,
-    pub(super) running: u32,
+    /// Containers of it that have run.
+    pub(super) ran: u32,
     /// The step it began with.
     pub from_step: u64,
     /// What it reported: when, the step, with how many containers.
@@ -75,6 +76,8 @@ pub struct Life {
     pub(super) saved: Option<Timestamp>,
     pub(super) stop_asked: Option<Timestamp>,
     pub(super) exited: Option<Timestamp>,
+    /// When the first of its containers ended that nobody had asked to.
+    pub(super) ended_itself: Option<Timestamp>,
     /// Whether its partition has stopped.
     pub(super) over: bool,
     pub(super) members: BTreeMap<Rank, Member>,
@@ -113,10 +116,13 @@ impl Life {
         self.save_s().or(given_up.then_some(NEVER_S))
     }
 
-    /// From its start request until its containers ran: one that ended before would not have.
+    /// From its start request until its containers ran, or until the first of them ended by itself: one
+    /// that ended before would not have.
     pub fn started_after_s(&self) -> Option<f64> {
         let given_up = self.started.is_none() && self.has_ended();
-        self.start_s().or(given_up.then_some(NEVER_S))
+        let failed_s = between(self.requested, self.ended_itself);
+        let known_s = self.start_s().or(failed_s);
+        known_s.or(given_up.then_some(NEVER_S))
     }
 
     /// From the request to stop until it had ended.

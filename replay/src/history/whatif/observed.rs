@@ -181,8 +181,8 @@ impl Observed {
                 self.on(&event.job, |seen| {
                     let life = seen.life(event.incarnation);
                     life.member(event.rank).started = Some(at);
-                    life.running += 1;
-                    if life.running == life.containers {
+                    life.ran += 1;
+                    if life.ran == life.containers {
                         life.started.get_or_insert(at);
                     }
                 });
@@ -195,9 +195,11 @@ impl Observed {
                 self.on(&event.job, |seen| {
                     let life = seen.life(event.incarnation);
                     life.member(event.rank).exited = Some(at);
-                    life.running = life.running.saturating_sub(1);
                     if !life.over {
                         life.exited = Some(at);
+                    }
+                    if life.stop_asked.is_none() && event.exit_code.or(event.signal).is_some() {
+                        life.ended_itself.get_or_insert(at);
                     }
                 });
             }
