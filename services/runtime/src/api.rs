@@ -45,7 +45,7 @@ pub enum ApiError {
     },
     /// A node's agent does not answer.
     #[error(
-        "node {node} does not answer: {why}; is its agent running (`dormouse nodes`), and may it answer requests?"
+        "node {node} does not answer: {why}; is its agent running (`dormouse doctor` asks all of them), and may it answer requests?"
     )]
     NodeSilent {
         /// The node.

@@ -371,7 +371,9 @@ pub enum NodeCommand {
     Restore(NodeArg),
     /// Say that a node's containers have ended, for example because it is switched off: they are
     /// replaced at once
-    #[command(after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'")]
+    #[command(
+        after_help = "Examples:\n  dormouse node fence n1 --reason 'its power is off'\n\nIt is refused where the node's agent answers: what runs there has not ended. `node drain` moves it."
+    )]
     Fence(FenceArgs),
     /// Change a node's labels: zone=a sets one, zone- takes it away
     #[command(
@@ -396,6 +398,9 @@ pub struct FenceArgs {
     /// How that is known; stands on the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    /// Also where its agent answers: what runs there may run twice for a moment.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `node drain`.

@@ -14,7 +14,7 @@ use dormouse_runtime::Log;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{caught_up, query};
+use super::{agents, caught_up, query};
 use crate::cli::{ConfigureArgs, DrainArgs, FenceArgs, NodeArg};
 use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
@@ -275,17 +275,27 @@ async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
     Err(Coded::new("not_found", message).into())
 }
 
-/// `node fence NAME`.
+/// `node fence NAME`. Jobs start elsewhere at once: what lives still would run twice.
 ///
 /// # Errors
 /// When there is no such node, when it is lost already, or the event cannot be appended.
 pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
-    let FenceArgs { name, reason } = args.clone();
+    let FenceArgs {
+        name,
+        reason,
+        force,
+    } = args.clone();
     let log = context.connect().await?;
     caught_up(&log).await?;
     let node: NodeDetail = query(&log, "node", json!({"node": name})).await?;
     if node.row.lost_at.is_some() {
         return unchanged(context, &format!("{name} is lost already"));
+    }
+    if !force && agents::answers(&log, &name).await.is_ok() {
+        let why = format!(
+            "the agent of {name} answers, so what runs there has not ended and would run twice; `dormouse node drain {name}` moves it, or stop the agent first, or say it all the same with --force"
+        );
+        return Err(Coded::new("not_ended", why).into());
     }
     let fenced = NodeFenced {
         node: name.clone(),

@@ -1,6 +1,7 @@
 //! The commands that ask or tell a cluster something, one file each.
 
 pub mod accounts;
+mod agents;
 pub mod change;
 pub mod configure;
 pub mod decided;

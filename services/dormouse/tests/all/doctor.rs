@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::{Cluster, PATIENCE, poll};
 
 /// The state of a look and what it found.
-fn look(report: &Value, name: &str) -> (String, String) {
+pub fn look(report: &Value, name: &str) -> (String, String) {
     let checks = report["checks"].as_array().expect("checks");
     let check = checks.iter().find(|it| it["name"] == name);
     let check = check.unwrap_or_else(|| panic!("no look at {name}: {report}"));
@@ -27,6 +27,7 @@ fn a_healthy_cluster_has_nothing_that_failed() {
         assert_eq!(look(&report, name).0, "ok", "{name}: {report}");
     }
     assert_eq!(look(&report, "nodes").1, "2 take containers");
+    assert_eq!(look(&report, "agents").1, "all of them answer");
     let table = cluster.run_with(&["doctor"], &[]).ok().out;
     assert!(table.contains("\ncluster\n  ok "), "{table}");
 }

@@ -37,9 +37,12 @@ fn a_drain_with_a_deadline_stops_what_cannot_move_and_the_node_can_be_removed() 
     cluster.submit(&endless("a", json!({}))).ok();
     let first = poll("the job", PATIENCE, || places(&cluster, "ads/a").pop());
     let other = if first == "n0" { "n1" } else { "n0" };
-    // It runs: it is not forgotten.
+    // It runs: it is not forgotten, and nobody can say that it has ended.
     let early = cluster.run(&["node", "remove", &first]);
     assert_eq!(early.code, 1, "{early:?}");
+    let fence = ["node", "fence", &first, "--reason", "its power is off"];
+    let early = cluster.run(&fence);
+    assert_eq!(early.error()["code"], "not_ended", "{early:?}");
     let drain = [
         "node",
         "drain",

@@ -15,6 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::{Cluster, PATIENCE, count_job, poll};
+use crate::doctor::look;
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Event, Recorded, TenantId, Writer};
@@ -238,6 +239,12 @@ fn what_ran_on_a_node_that_is_fenced_starts_elsewhere_at_once() {
     let node = processes.cluster.wait_event("a start", at);
     processes.cluster.kill(node.as_str());
     processes.cluster.kill_below(node.as_str());
+    let report = processes.cluster.run(&["doctor"]).json();
+    let (state, found) = look(&report, "agents");
+    assert_eq!(
+        (state.as_str(), found),
+        ("warning", format!("{node} do not answer"))
+    );
     let off = ["node", "fence", node.as_str(), "--reason", "it is off"];
     let fenced = Instant::now();
     processes.cluster.run(&off).ok();

@@ -1,5 +1,6 @@
 //! What the cluster lacks: its broker, its streams, its services, its nodes.
 
+use dormouse_messages::NodeId;
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{ClusterAnswer, NodesAnswer};
 use dormouse_runtime::{FoundStream, Log, StreamState};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::Looks;
 use super::machine::{LEAST_BROKER, is_older};
 use crate::cli::ServiceArg;
-use crate::commands::query;
+use crate::commands::{agents, query};
 use crate::context::Context;
 use crate::render::bytes;
 use crate::serve;
@@ -191,7 +192,10 @@ async fn queries(log: &Log, looks: &mut Looks<'_>) {
         looks.warn("flagged", found, last.reason.clone());
     }
     match query::<NodesAnswer>(log, "nodes", Value::Null).await {
-        Ok(answer) => nodes(&answer, looks),
+        Ok(answer) => {
+            nodes(&answer, looks);
+            agents(log, &answer, looks).await;
+        }
         Err(error) => looks.fail("nodes", error.to_string(), "start `dormouse serve api`"),
     }
 }
@@ -232,6 +236,23 @@ fn nodes(answer: &NodesAnswer, looks: &mut Looks) {
         if !names.is_empty() {
             looks.warn(word, names.join(", "), advice);
         }
+    }
+}
+
+/// Agents are asked one by one: a node counts as up until its lease ends.
+async fn agents(log: &Log, answer: &NodesAnswer, looks: &mut Looks<'_>) {
+    let up = answer.nodes.iter().filter(|it| it.state == NodeState::Up);
+    let up: Vec<&NodeId> = up.map(|it| &it.node).collect();
+    let silent = agents::silent(log, &up).await;
+    if !silent.is_empty() {
+        let names: Vec<&str> = silent.into_iter().map(NodeId::as_str).collect();
+        looks.warn(
+            "agents",
+            format!("{} do not answer", names.join(", ")),
+            "look at each agent and its way to the broker; its node is lost when its lease ends",
+        );
+    } else if !up.is_empty() {
+        looks.ok("agents", "all of them answer");
     }
 }
 
