@@ -230,7 +230,8 @@ impl Guard {
             };
             if self.program == Some(pid) {
                 self.sweep();
-                self.keeper.say(&GuardTell::Ended(code, signal));
+                let is_last = self.has_swept && !self.is_walled;
+                self.keeper.say(&GuardTell::Ended(code, signal, is_last));
                 return true;
             }
             if let Some(index) = self.execs.iter().position(|(it, _)| *it == pid) {

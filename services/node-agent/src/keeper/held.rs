@@ -62,6 +62,8 @@ pub struct Heard {
     pub beside: Vec<(u64, Result<(), String>)>,
     /// Programs that somebody was attached to and that have ended.
     pub execs: Vec<(u64, ExecExit)>,
+    /// Nothing of it is left but its guard.
+    pub is_over: bool,
 }
 
 impl Guard {
@@ -157,7 +159,10 @@ impl Held {
                     self.execs.retain(|it| *it != number);
                     heard.execs.push((number, exit));
                 }
-                GuardTell::Ended(code, signal) => self.said = Some((code, signal)),
+                GuardTell::Ended(code, signal, is_last) => {
+                    self.said = Some((code, signal));
+                    heard.is_over = is_last;
+                }
             }
         }
         heard

@@ -28,7 +28,7 @@ use dormouse_messages::events::NodeFault;
 
 use super::engine;
 use super::group::{Cgroups, Group};
-use super::held::{Guard, Held, Stage};
+use super::held::{Guard, Heard, Held, Stage};
 use super::lines::Lines;
 use super::words::{Ask, GuardAsk, Orders, Settings, Tell, Welcome};
 use crate::procfs;
@@ -365,9 +365,12 @@ impl Keeper {
     }
 
     fn hear_guards(&mut self) {
-        let mut told = Vec::new();
+        let (mut told, mut over) = (Vec::new(), Vec::new());
         for (container, held) in &mut self.held {
             let heard = held.hear();
+            if heard.is_over {
+                over.push(container.clone());
+            }
             if let Some((turns, result)) = heard.started {
                 let failed = result.is_err().then(|| container.clone());
                 told.push((turns, result, failed));
@@ -391,6 +394,11 @@ impl Keeper {
             if let Some(held) = failed.and_then(|container| self.held.remove(&container)) {
                 self.leaving.extend(held.guard);
             }
+        }
+        for container in over {
+            // Nobody waits for the guard's own end.
+            let guard = self.has_ended(container, Heard::default(), None);
+            self.leaving.extend(guard);
         }
     }
 

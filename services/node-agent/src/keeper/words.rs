@@ -220,6 +220,7 @@ pub enum GuardTell {
     BesideEnded(u64, Result<(), String>),
     /// How a program ended that somebody was attached to.
     ExecEnded(u64, ExecExit),
-    /// How the program ended: its code, or its signal.
-    Ended(Option<i32>, Option<i32>),
+    /// How the program ended: its code, or its signal; and whether nothing of the container is left but
+    /// the guard itself.
+    Ended(Option<i32>, Option<i32>, bool),
 }

@@ -9,12 +9,13 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use dormouse_messages::Resource;
 use dormouse_messages::events::NodeFault;
+use dormouse_messages::{ContainerId, Resource};
 
 use super::{FILL_AFTER, Keeper};
+use crate::keeper::group::Group;
 use crate::keeper::guard;
-use crate::keeper::held::{Guard, Held, Stage};
+use crate::keeper::held::{Guard, Heard, Held, Stage};
 use crate::keeper::lines::Lines;
 use crate::keeper::words::{ExecExit, Orders, Tell};
 use crate::procfs;
@@ -165,11 +166,13 @@ impl Keeper {
             }
             return;
         }
-        for guards in [&mut self.waiting, &mut self.leaving] {
-            if let Some(index) = guards.iter().position(|it| it.pid == pid) {
-                self.unused.push(guards.remove(index).group);
-                return;
-            }
+        let among = |guards: &[Guard]| guards.iter().position(|it| it.pid == pid);
+        if let Some(index) = among(&self.waiting) {
+            return self.unused.push(self.waiting.remove(index).group);
+        }
+        if let Some(index) = among(&self.leaving) {
+            let guard = self.leaving.remove(index);
+            return self.leave(guard.group);
         }
         let is_its = |held: &Held| held.guard.as_ref().is_some_and(|it| it.pid == pid);
         let Some((container, held)) = self.held.iter_mut().find(|(_, held)| is_its(held)) else {
@@ -178,6 +181,33 @@ impl Keeper {
         let container = container.clone();
         // Its last words may come with its end.
         let heard = held.hear();
+        if let Some(guard) = held.guard.as_ref().filter(|_| !well) {
+            // Where the guard was killed and has no namespace, its group is what is left to go by.
+            guard.group.kill_members();
+        }
+        if signal.is_some() {
+            self.sweep();
+        }
+        if let Some(guard) = self.has_ended(container, heard, signal) {
+            self.leave(guard.group);
+        }
+    }
+
+    /// A group that nothing is in any more is removed a little later.
+    fn leave(&mut self, group: Group) {
+        self.unused.push(group);
+        self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
+    }
+
+    /// A container has ended with all that was in it: the agent is told. Its guard, which may have been
+    /// killed by a signal, has nothing to guard any more.
+    pub(super) fn has_ended(
+        &mut self,
+        container: ContainerId,
+        heard: Heard,
+        signal: Option<i32>,
+    ) -> Option<Guard> {
+        let held = self.held.get_mut(&container)?;
         let exit = held.exit(signal);
         let guard = held.guard.take();
         let turns = match &mut held.stage {
@@ -200,22 +230,12 @@ impl Keeper {
             self.tell(&Tell::ExecEnded(number, exit));
         }
         self.tell_who_were_there(execs, beside);
-        if signal.is_some() {
-            self.sweep();
-        }
-        if let Some(guard) = guard {
-            if !well {
-                // Where the guard was killed and has no namespace, its group is what is left to go by.
-                guard.group.kill_members();
-            }
-            self.unused.push(guard.group);
-            self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
-        }
         if never_ran {
             self.held.remove(&container);
         } else {
             self.tell(&Tell::Ended(container, request, exit));
         }
+        guard
     }
 
     /// What ran in a container beside its program has ended with it.
