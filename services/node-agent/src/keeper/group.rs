@@ -1,8 +1,8 @@
 //! Limits of plain processes: a control group a container, version 1 or 2, where this machine
 //! lets the agent make them.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::{Amounts, Resource};
@@ -120,7 +120,7 @@ impl Cgroups {
     }
 
     /// Makes groups for a container to come, with the quota that it is likely to have: to set another
-    /// one costs the kernel up to a millisecond and a half.
+    /// one costs the kernel the more, the more groups the machine has, up to a millisecond and a half.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -157,6 +157,22 @@ impl Cgroups {
                 procfs::kill_process(pid);
             }
             group.remove();
+        }
+    }
+
+    /// Removes what keepers of other owners have left that are gone, which nobody else may ever do: a
+    /// cluster that was killed and thrown away. Groups cost the kernel time with each quota that is set.
+    /// What still has a member stays.
+    pub fn remove_abandoned(&self, is_keeper: impl Fn(u32) -> bool) {
+        for own in self.parents() {
+            let Some(owners) = own.parent().and_then(|it| fs::read_dir(it).ok()) else {
+                continue;
+            };
+            for owner in owners.flatten().map(|it| it.path()) {
+                if owner != *own && remove_groups_of_the_gone(&owner, &is_keeper) {
+                    let _ = fs::remove_dir(owner);
+                }
+            }
         }
     }
 
@@ -203,6 +219,23 @@ impl Cgroups {
     }
 }
 
+/// Removes the groups in an owner's folder whose keepers are gone; whether there were any.
+fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> bool {
+    let mut any = false;
+    for entry in fs::read_dir(owner).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let keeper = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(NAMED)?.split_once('-'))
+            .and_then(|(pid, _)| u32::from_str_radix(pid, 16).ok());
+        if keeper.is_some_and(|pid| !is_keeper(pid)) {
+            any = true;
+            Cgroups::one(entry.path()).remove();
+        }
+    }
+    any
+}
+
 /// Writes a limit, unless it is what it was: a look costs a hundredth of the change.
 fn set(file: &Path, limit: &str) -> io::Result<()> {
     match fs::read_to_string(file) {
@@ -241,10 +274,10 @@ impl Group {
     /// What the kernel refuses.
     pub fn enter(&self) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| {
-            let thread = folder.join("tasks");
-            match thread.exists() {
-                true => fs::write(thread, "0"),
-                false => fs::write(folder.join("cgroup.procs"), "0"),
+            let alone = OpenOptions::new().write(true).open(folder.join("tasks"));
+            match alone {
+                Ok(mut thread) => thread.write_all(b"0"),
+                Err(_) => fs::write(folder.join("cgroup.procs"), "0"),
             }
         })
     }
@@ -276,9 +309,14 @@ impl Group {
 
     /// Removes the groups; what still has members stays.
     pub fn remove(&self) {
-        // The innermost first.
-        for folder in self.folders.iter().flat_map(|it| nested(it)).rev() {
-            let _ = fs::remove_dir(folder);
+        for folder in self.folders.iter().rev() {
+            if fs::remove_dir(folder).is_ok() {
+                continue;
+            }
+            // The innermost first.
+            for folder in nested(folder).into_iter().rev() {
+                let _ = fs::remove_dir(folder);
+            }
         }
     }
 }
@@ -337,6 +375,30 @@ mod tests {
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
         assert_eq!(read("pids.max"), "100");
+    }
+
+    #[test]
+    fn groups_of_keepers_that_are_gone_are_removed() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory").expect("written");
+        let cgroups = Cgroups::detect_in(root.path(), "me");
+        let others = root.path().join("dormouse");
+        for folder in [
+            "gone/.once-7-0/made-by-a-job",
+            "gone/.once-7-1",
+            "both/.once-7-2",
+            "both/.once-1f-0",
+            "me/.once-7-3",
+            "no-keeper/named",
+        ] {
+            fs::create_dir_all(others.join(folder)).expect("made");
+        }
+        cgroups.remove_abandoned(|pid| pid == 0x1f);
+        let is_there = |folder: &str| others.join(folder).exists();
+        assert!(!is_there("gone") && !is_there("both/.once-7-2"));
+        for stays in ["both/.once-1f-0", "me/.once-7-3", "no-keeper/named"] {
+            assert!(is_there(stays), "{stays}");
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Held {
     pub beside: Vec<u64>,
     /// Numbers of programs in it that somebody is attached to.
     pub execs: Vec<u64>,
+    /// Its guard has something to say, or takes what waits for it.
+    pub has_news: bool,
 }
 
 /// What has become of a container by its guard's words.
@@ -89,7 +91,14 @@ impl Held {
             kill_at: None,
             beside: Vec::new(),
             execs: Vec::new(),
+            has_news: false,
         }
+    }
+
+    /// Its guard's end, while it is open.
+    pub fn talks(&self) -> Option<&Lines> {
+        let lines = self.guard.as_ref().map(|it| &it.lines);
+        lines.filter(|it| it.is_open())
     }
 
     /// As the agent is told.
@@ -201,6 +210,7 @@ mod tests {
             kill_at: Some(Instant::now()),
             beside: Vec::new(),
             execs: Vec::new(),
+            has_news: false,
         };
         assert_eq!(held.due(), None, "the keeper would look again and again");
     }

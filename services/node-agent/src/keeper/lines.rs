@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 /// Words that nobody takes: whoever lets this many bytes wait is gone.
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// What is read at once.
-const CHUNK: usize = 64 * 1024;
+/// What is read at once: most words are smaller, and a guard's stack has room for it.
+const CHUNK: usize = 8 * 1024;
 
 /// The most descriptors that come with one word.
 const MOST: usize = 3;
@@ -160,7 +160,7 @@ impl Lines {
 
     /// What has been said; what is no word is left out.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Vec<T> {
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = [0; CHUNK];
         loop {
             match self.receive(&mut chunk) {
                 Ok(0) => {

@@ -9,6 +9,7 @@ mod execs;
 mod gone;
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -42,6 +43,9 @@ const FIRST_AGENT: Duration = Duration::from_secs(30);
 
 /// Between two looks of a keeper without an agent whether its folder is there.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// What the kernel calls a keeper.
+const NAME: &str = "dormouse-keeper";
 
 /// What was ended at the deadline says so.
 const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
@@ -90,7 +94,7 @@ impl Keeper {
         mask.thread_block()?;
         // What a guard that was killed leaves behind is this process's to end.
         prctl::set_child_subreaper(true)?;
-        let _ = prctl::set_name(c"dormouse-keeper");
+        let _ = prctl::set_name(&CString::new(NAME)?);
         // Where memory is short, the keeper is the last to go; programs are put back.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
         Ok(Self {
@@ -161,7 +165,8 @@ impl Keeper {
         self.agent.is_none() && is_empty && !has_time
     }
 
-    fn wait(&self) -> io::Result<()> {
+    /// Until there is something to do. Of many guards few have something to say.
+    fn wait(&mut self) -> io::Result<()> {
         let input = PollFlags::POLLIN;
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), input),
@@ -177,12 +182,9 @@ impl Keeper {
                 .as_ref()
                 .map(|it| PollFd::new(it.as_fd(), it.interest())),
         );
-        let guards = self.held.values().filter_map(|it| it.guard.as_ref());
-        fds.extend(
-            guards
-                .filter(|it| it.lines.is_open())
-                .map(|it| PollFd::new(it.lines.as_fd(), it.lines.interest())),
-        );
+        let others = fds.len();
+        let guards = self.held.values().filter_map(Held::talks);
+        fds.extend(guards.map(|it| PollFd::new(it.as_fd(), it.interest())));
         let due = self.held.values().filter_map(Held::due).chain(self.fill_at);
         let first = (!self.had_agent).then(|| self.since + FIRST_AGENT);
         let look = self.agent.is_none().then(|| Instant::now() + LOOK);
@@ -198,9 +200,16 @@ impl Keeper {
             }),
         };
         match poll(&mut fds, left) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
+        let news = fds[others..].iter().map(|fd| fd.any().unwrap_or(true));
+        let news: Vec<bool> = news.collect();
+        let talking = self.held.values_mut().filter(|it| it.talks().is_some());
+        for (held, news) in talking.zip(news) {
+            held.has_news = news;
+        }
+        Ok(())
     }
 
     /// The newest agent is the only one: it holds the lock on the node's folder.
@@ -292,6 +301,8 @@ impl Keeper {
             };
             // A keeper that was killed has left them, empty by now.
             self.cgroups.remove_unused(&[]);
+            self.cgroups
+                .remove_abandoned(|pid| procfs::name(pid).as_deref() == Some(NAME));
         }
         if self.settings != settings {
             self.settings = settings;
@@ -366,7 +377,7 @@ impl Keeper {
 
     fn hear_guards(&mut self) {
         let (mut told, mut over) = (Vec::new(), Vec::new());
-        for (container, held) in &mut self.held {
+        for (container, held) in self.held.iter_mut().filter(|(_, it)| it.has_news) {
             let heard = held.hear();
             if heard.is_over {
                 over.push(container.clone());
