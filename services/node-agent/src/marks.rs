@@ -159,7 +159,7 @@ impl Supervised {
     #[must_use]
     pub fn by_keeper(identity: Identity) -> Self {
         Self {
-            boot: procfs::boot_id(),
+            boot: procfs::boot_id().to_owned(),
             pid: identity.pid,
             started_ticks: identity.started_ticks,
             is_keeper: true,

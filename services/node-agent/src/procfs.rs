@@ -1,6 +1,7 @@
 //! Processes as the kernel shows them: identity, groups, and signals that cannot go astray.
 
 use std::fs;
+use std::sync::LazyLock;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -67,10 +68,12 @@ pub fn name(pid: u32) -> Option<String> {
 
 /// The machine's boot: process numbers and start times mean nothing across it.
 #[must_use]
-pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+pub fn boot_id() -> &'static str {
+    static BOOT: LazyLock<String> = LazyLock::new(|| {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        boot.map(|text| text.trim().to_owned()).unwrap_or_default()
+    });
+    &BOOT
 }
 
 fn pid_of(pid: u32) -> Option<Pid> {
