@@ -352,6 +352,7 @@ fn shard_subject(event: &Event) -> String {
         Event::SubmissionReceived(event) => format!("submission/{}", event.ingress_sequence),
         Event::SubmissionsShed(event) => format!("submission/{}", event.last),
         Event::TenantGranted(event) => format!("tenant/{}", event.tenant),
+        Event::TenantRemoved(event) => format!("tenant/{}", event.tenant),
         Event::KeyCreated(event) => format!("key/{}", event.name),
         Event::KeyRotated(event) => format!("key/{}", event.name),
         Event::KeyRevoked(event) => format!("key/{}", event.name),

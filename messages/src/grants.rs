@@ -168,6 +168,10 @@ impl GrantBook {
                 self.tenants.insert(event.tenant.clone(), grants);
                 true
             }
+            Event::TenantRemoved(event) => {
+                self.tenants.remove(&event.tenant);
+                true
+            }
             _ => false,
         }
     }

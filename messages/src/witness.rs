@@ -95,6 +95,7 @@ macro_rules! of_partition {
 }
 
 /// Every event is named: a new one that an agent says of a job must not be believed unasked.
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 fn role(event: &Event) -> Role<'_> {
     match event {
         Event::JobAdmitted(event) => Role::Begins(&event.job),
@@ -157,6 +158,7 @@ fn role(event: &Event) -> Role<'_> {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::SubmissionsShed(_)
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)

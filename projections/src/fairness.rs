@@ -57,6 +57,7 @@ impl Fairness {
             }
             Some(
                 Event::TenantConfigured(_)
+                | Event::TenantRemoved(_)
                 | Event::ClusterConfigured(_)
                 | Event::NodeJoined(_)
                 | Event::NodeLost(_)

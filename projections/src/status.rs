@@ -335,6 +335,7 @@ fn ingress_of(event: &Event) -> Option<u64> {
 
 /// The job that the event is about. Every type is named, so that a new one cannot be forgotten.
 #[must_use]
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn job_of(event: &Event) -> Option<&JobId> {
     match event {
         Event::JobAdmitted(e) => Some(&e.job),
@@ -390,6 +391,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::NodeLabelled(_)

@@ -329,6 +329,7 @@ registry! {
     ClockStepped "clock.stepped.v1" [Placer] shard decision;
     WebhookConfigured "webhook.configured.v1" [Operator] shard observation;
     TenantGranted "tenant.granted.v1" [Operator] shard observation;
+    TenantRemoved "tenant.removed.v1" [Operator] shard observation;
     SubmissionsShed "submissions.shed.v1" [Admission] shard observation;
     PlanAccepted "plan.accepted.v1" [Admission] shard decision;
     PlanMissed "plan.missed.v1" [Admission] shard decision;

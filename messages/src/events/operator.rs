@@ -57,6 +57,17 @@ pub struct TenantGranted {
     pub grants: Grants,
 }
 
+/// All that was said of a tenant is forgotten, what it is granted and where its events are posted to
+/// included: it is as one that nobody has named. Jobs of it that live go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantRemoved {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// A node takes no containers from here on; what it runs moves away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrained {

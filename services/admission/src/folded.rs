@@ -4,6 +4,7 @@
 use dormouse_messages::Event;
 
 /// Whether the state takes it in, besides the queues.
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn is_taken_in(event: &Event) -> bool {
     match event {
         Event::SubmissionReceived(_)
@@ -66,6 +67,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::PartitionWarned(_)
         | Event::NodeLabelled(_)
         | Event::NodeRemoved(_)

@@ -4,6 +4,7 @@
 use dormouse_messages::Event;
 
 /// Whether the state takes it in.
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn is_taken_in(event: &Event) -> bool {
     match event {
         Event::ContainerExited(_)
@@ -63,6 +64,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::SubmissionsShed(_)
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)

@@ -38,7 +38,9 @@ pub use notebooks::{ListArgs, NotebookCommand, OpenArgs};
 pub use questions::{ExplainArgs, LedgerArgs, PointArgs};
 pub use serve::{ConfigureArgs, DemoArgs, ServeArgs, ServiceArg, SyncArg, UpArgs};
 pub use since::{Limit, Since};
-pub use tenants::{GrantArgs, TenantChangeArgs, TenantCommand, TenantSetArgs, TenantShowArgs};
+pub use tenants::{
+    GrantArgs, TenantChangeArgs, TenantCommand, TenantRemoveArgs, TenantSetArgs, TenantShowArgs,
+};
 pub use web::WebArgs;
 pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
 

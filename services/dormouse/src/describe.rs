@@ -54,6 +54,10 @@ pub fn describe(event: &Event) -> String {
             format!("events of {} are posted to {url}", e.tenant)
         }
         Event::TenantGranted(e) => format!("{}: {}", e.tenant, grants(&e.grants)),
+        Event::TenantRemoved(e) => match &e.reason {
+            Some(reason) => format!("{}: {reason}", e.tenant),
+            None => e.tenant.to_string(),
+        },
         Event::KeyCreated(e) => match e.role {
             Some(role) => format!("{} has a key, as {role}", e.name),
             None => format!("{} has a key", e.name),
@@ -462,6 +466,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::NodeDrained(_)
         | Event::NodeRestored(_)
         | Event::NodeLabelled(_)

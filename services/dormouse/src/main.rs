@@ -193,6 +193,7 @@ async fn tenant(context: &Context, command: &TenantCommand) -> anyhow::Result<u8
     match command {
         TenantCommand::Show(args) => commands::tenants::show(context, args).await,
         TenantCommand::Set(args) => commands::tenants::set(context, args).await,
+        TenantCommand::Remove(args) => commands::tenants::remove(context, args).await,
         TenantCommand::Create(args) => commands::accounts::create_tenant(context, args).await,
         TenantCommand::User(command) => commands::accounts::user(context, command).await,
     }

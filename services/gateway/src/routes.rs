@@ -241,6 +241,7 @@ impl Routes {
             | Event::KeyRotated(_)
             | Event::KeyRevoked(_)
             | Event::TenantGranted(_)
+            | Event::TenantRemoved(_)
             | Event::SubmissionsShed(_)
             | Event::PlanAccepted(_)
             | Event::PlanMissed(_)

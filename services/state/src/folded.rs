@@ -4,6 +4,7 @@
 use dormouse_messages::Event;
 
 /// Whether [`crate::ClusterState`] takes it in, the tenants apart.
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn by_cluster(event: &Event) -> bool {
     match event {
         Event::ContainerStarted(_)
@@ -67,6 +68,7 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::SubmissionsShed(_)
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)
@@ -78,6 +80,7 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
 }
 
 /// Whether [`crate::Queues`] takes it in, the tenants apart.
+#[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn by_queues(event: &Event) -> bool {
     match event {
         Event::ContainerStarted(_)
@@ -139,6 +142,7 @@ pub(crate) const fn by_queues(event: &Event) -> bool {
         | Event::KeyRotated(_)
         | Event::KeyRevoked(_)
         | Event::TenantGranted(_)
+        | Event::TenantRemoved(_)
         | Event::SubmissionsShed(_)
         | Event::PlanAccepted(_)
         | Event::PlanMissed(_)

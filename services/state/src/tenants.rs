@@ -99,17 +99,23 @@ impl Tenants {
         let Some(event) = recorded.event() else {
             return false;
         };
-        let Event::TenantConfigured(event) = event else {
-            return self.grants.evolve(event);
-        };
-        let tenant = Tenant {
-            weight: event.weight.max(1),
-            quota: event.quota.clone(),
-            max_job_weight: event.max_job_weight,
-            priority: event.priority.unwrap_or(0),
-        };
-        self.configured.insert(event.tenant.clone(), tenant);
-        true
+        match event {
+            Event::TenantConfigured(event) => {
+                let tenant = Tenant {
+                    weight: event.weight.max(1),
+                    quota: event.quota.clone(),
+                    max_job_weight: event.max_job_weight,
+                    priority: event.priority.unwrap_or(0),
+                };
+                self.configured.insert(event.tenant.clone(), tenant);
+                true
+            }
+            Event::TenantRemoved(removed) => {
+                self.configured.remove(&removed.tenant);
+                self.grants.evolve(event)
+            }
+            _ => self.grants.evolve(event),
+        }
     }
 
     /// A tenant that was configured.

@@ -22,8 +22,12 @@ pub struct Hooks {
 impl Hooks {
     /// Folds an event; whether anything has changed.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
-        let Some(Event::WebhookConfigured(event)) = recorded.event() else {
-            return false;
+        let event = match recorded.event() {
+            Some(Event::WebhookConfigured(event)) => event,
+            Some(Event::TenantRemoved(event)) => {
+                return self.by_tenant.remove(&event.tenant).is_some();
+            }
+            _ => return false,
         };
         let Some(url) = &event.url else {
             return self.by_tenant.remove(&event.tenant).is_some();

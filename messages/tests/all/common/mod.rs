@@ -188,6 +188,10 @@ pub fn events() -> Vec<Event> {
     serving::gpus(&mut events);
     keys(&mut events);
     serving::reconciled(&mut events);
+    events.push(Event::from(TenantRemoved {
+        tenant: "ads".parse().expect("a tenant"),
+        reason: Some("the team has left".to_owned()),
+    }));
     events
 }
 

@@ -290,7 +290,7 @@ impl AgentState {
                 self.lease = configured.policy.lease();
                 self.grants.evolve(event);
             }
-            Event::TenantGranted(_) => {
+            Event::TenantGranted(_) | Event::TenantRemoved(_) => {
                 self.grants.evolve(event);
             }
             Event::JobAdmitted(event) => self.admitted(event),

@@ -25,6 +25,11 @@ pub enum TenantCommand {
         after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own (`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
     )]
     Create(Box<TenantCreateArgs>),
+    /// Forget what was said of a tenant that has no jobs: its weight, its bounds, its grants, its webhook
+    #[command(
+        after_help = "Examples:\n  dormouse tenant remove ads\n  dormouse tenant remove ads --reason 'the team has left'\n\nIt is then as a tenant that nobody has named (policy.unknown_tenants says what that may do). Its keys stay valid until they are revoked (`dormouse tenant user revoke`, `dormouse accounts revoke`)."
+    )]
+    Remove(TenantRemoveArgs),
     /// Make, replace and revoke the keys of a tenant's people
     #[command(
         subcommand,
@@ -42,6 +47,17 @@ pub struct TenantShowArgs {
     /// Whether it is shown again.
     #[command(flatten)]
     pub watch: WatchArg,
+}
+
+/// `tenant remove`.
+#[derive(Debug, Clone, Args)]
+pub struct TenantRemoveArgs {
+    /// The tenant.
+    #[command(flatten)]
+    pub tenant: TenantArg,
+    /// Why; stands on the log.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 }
 
 /// A tenant.

@@ -109,6 +109,7 @@ impl<'a> Known<'a> {
             Event::JobAdmitted(it) => it.job.tenant() == tenant.as_str(),
             Event::TenantConfigured(it) => it.tenant == **tenant,
             Event::TenantGranted(it) => it.tenant == **tenant,
+            Event::TenantRemoved(it) => it.tenant == **tenant,
             _ => false,
         });
     }

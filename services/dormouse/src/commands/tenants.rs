@@ -1,9 +1,9 @@
-//! `tenants`, `tenant show`, `tenant set`.
+//! `tenants`, `tenant show`, `tenant set`, `tenant remove`.
 
 use std::collections::BTreeSet;
 
 use anyhow::bail;
-use dormouse_messages::events::{TenantConfigured, TenantGranted};
+use dormouse_messages::events::{TenantConfigured, TenantGranted, TenantRemoved};
 use dormouse_messages::policy::MAX_PRIORITY;
 use dormouse_messages::quantity::lacks_unit;
 use dormouse_messages::{Event, Quota, Resource};
@@ -13,8 +13,9 @@ use dormouse_projections::queries::{
 use serde_json::{Value, json};
 
 use super::{caught_up, configure, grants, holder, known, query, watched};
-use crate::cli::{TenantChangeArgs, TenantSetArgs, TenantShowArgs, WatchArg};
+use crate::cli::{TenantChangeArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg};
 use crate::context::Context;
+use crate::error::Coded;
 use crate::{describe, print, render};
 
 /// Lists tenants.
@@ -80,6 +81,36 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
         print::aside(format!("note: {aside}"));
     }
     configure::append_to(log, context, events, &said).await
+}
+
+/// Forgets what was said of a tenant.
+///
+/// # Errors
+/// When there is no such tenant, it has jobs that live, or the event cannot be appended.
+pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Result<u8> {
+    let name = &args.tenant.name;
+    let log = context.connect().await?;
+    caught_up(&log).await?;
+    let request = json!(TenantQuery {
+        tenant: name.clone(),
+    });
+    // An unknown one is refused with those that there are.
+    query::<Value>(&log, "tenant", request).await?;
+    let tenants: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
+    let row = tenants.tenants.iter().find(|row| row.tenant == *name);
+    let jobs = row.map_or(0, |row| row.released_jobs + row.queued_jobs + row.held_jobs);
+    if jobs > 0 {
+        let why = format!(
+            "{name} has jobs that live ({jobs}): wait for them, or cancel them with `dormouse job cancel --tenant {name} --yes`"
+        );
+        return Err(Coded::new("has_jobs", why).into());
+    }
+    let removed = TenantRemoved {
+        tenant: name.clone(),
+        reason: args.reason.clone(),
+    };
+    let said = format!("{name} is forgotten");
+    configure::append_to(log, context, vec![Event::from(removed)], &said).await
 }
 
 /// The quota that an event sets.

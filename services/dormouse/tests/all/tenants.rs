@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::common::{Cluster, PATIENCE, poll};
+use crate::common::{Cluster, PATIENCE, count_job, poll};
 use dormouse_messages::TenantId;
 use dormouse_runtime::{Log, Settings};
 use serde_json::{Value, json};
@@ -111,5 +111,37 @@ fn the_waits_of_three_tenants_come_in_the_order_that_the_simulator_predicts() {
         );
         assert!(seen[one] < seen[other], "{one}, {other}: {seen:?}");
     }
+    cluster.check();
+}
+
+#[test]
+fn a_tenant_is_forgotten_when_it_has_no_jobs() {
+    let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
+    let set = ["tenant", "set", "ads", "--weight", "3", "--max-queued", "5"];
+    cluster.run(&set).ok();
+    let remove = ["tenant", "remove", "ads", "--reason", "the team has left"];
+    cluster.submit(&count_job("a", 600, (1, 1), &[])).ok();
+    let early = cluster.run(&remove);
+    assert_eq!(early.error()["code"], "has_jobs", "{early:?}");
+    cluster.run(&["job", "cancel", "ads/a"]).ok();
+    poll("it is forgotten", PATIENCE, || {
+        (cluster.run(&remove).code == 0).then_some(())
+    });
+    poll("it is not in the list", PATIENCE, || {
+        let tenants = cluster.run(&["tenants"]).ok().json();
+        let rows = tenants["tenants"].as_array().expect("a list");
+        rows.iter().all(|it| it["tenant"] != "ads").then_some(())
+    });
+    let twice = cluster.run(&remove);
+    assert_eq!(twice.error()["code"], "not_found", "{twice:?}");
+    // What was said of it does not come back with a job.
+    cluster.submit(&count_job("b", 2, (1, 1), &[])).ok();
+    let ads = cluster.run(&["tenant", "show", "ads"]).ok().json();
+    assert_eq!(
+        (&ads["weight"], &ads["configured"]),
+        (&json!(1), &json!(false)),
+        "{ads}"
+    );
+    cluster.wait_completed("ads/b");
     cluster.check();
 }

@@ -541,7 +541,10 @@ impl Queues {
         let configures = matches!(
             recorded.event(),
             Some(
-                Event::ClusterConfigured(_) | Event::TenantConfigured(_) | Event::TenantGranted(_)
+                Event::ClusterConfigured(_)
+                    | Event::TenantConfigured(_)
+                    | Event::TenantGranted(_)
+                    | Event::TenantRemoved(_)
             )
         );
         if !configures {
@@ -555,6 +558,12 @@ impl Queues {
         for id in above {
             if self.above(&id).is_none() {
                 self.set_hopeless(&id, false);
+            }
+        }
+        if let Some(Event::TenantRemoved(event)) = recorded.event() {
+            let queue = self.tenants.get(&event.tenant);
+            if !queue.is_some_and(TenantQueue::has_jobs) {
+                self.tenants.remove(&event.tenant);
             }
         }
     }

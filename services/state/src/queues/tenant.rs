@@ -109,6 +109,12 @@ pub struct TenantQueue {
 }
 
 impl TenantQueue {
+    /// Whether a job of it has not ended.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        !self.order.is_empty() || self.released > 0 || self.held > 0
+    }
+
     /// What its released jobs hold for certain: where what runs is adjusted, the part that they
     /// cannot give back; else all of it.
     #[must_use]
