@@ -65,6 +65,8 @@ pub struct LogClock {
     skew_us: Option<i64>,
     /// The sum of all steps back, below 0: each is another clock, never a silence.
     back_us: i64,
+    /// When the last silence was over: much time had passed since the event before.
+    heard_again: Timestamp,
     step: Option<Step>,
 }
 
@@ -90,6 +92,9 @@ impl LogClock {
             }
         }
         self.offset_us.get_or_insert(0);
+        if now.as_micros() > self.now.as_micros().saturating_add(TRUSTED_US) {
+            self.heard_again = now;
+        }
         (self.now, self.stamp_us) = (now, stamp_us);
         self.hear(recorded);
         now
@@ -180,6 +185,13 @@ impl LogClock {
         self.now
     }
 
+    /// When the last silence of more than [`Self::TRUSTED_US`] was over: its end may be a whole
+    /// cluster's, and those who saw what happened in it have yet to say so.
+    #[must_use]
+    pub const fn heard_again(&self) -> Timestamp {
+        self.heard_again
+    }
+
     /// The last step.
     #[must_use]
     pub const fn step(&self) -> Option<Step> {
@@ -195,6 +207,7 @@ impl LogClock {
             words: BTreeMap::new(),
             skew_us: None,
             back_us: 0,
+            heard_again: self.heard_again,
             now: self.now,
             step: self.step,
         }

@@ -569,25 +569,36 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
             ));
         }
     }
+    let words = document.command.start.iter();
+    let words = words.chain(&document.command.resume).chain(command);
+    match unfit(words, &document.env) {
+        Some(why) => Err(Refusal::new("bad_command", why)),
+        None => Ok(()),
+    }
+}
+
+/// What of a command and an environment no program can be given.
+pub(crate) fn unfit<'a>(
+    mut words: impl Iterator<Item = &'a String>,
+    env: &BTreeMap<String, EnvValue>,
+) -> Option<String> {
     let nul = |text: &String| text.contains('\0');
-    let words = document
-        .command
-        .start
-        .iter()
-        .chain(&document.command.resume)
-        .chain(command);
-    let values = document.env.values().filter_map(|value| match value {
-        EnvValue::Plain(text) => Some(text),
-        EnvValue::Secret(_) => None,
-    });
-    let bad_name = |name: &String| name.is_empty() || name.contains('=') || nul(name);
-    if words.chain(values).any(nul) || document.env.keys().any(bad_name) {
-        return Err(Refusal::new(
-            "bad_command",
-            "a command word or environment entry has a NUL byte, or a name is empty or has '='",
+    if let Some(word) = words.find(|word| nul(word)) {
+        return Some(format!(
+            "the word {word:?} of the command has a NUL byte, which no program can be given; take it out"
         ));
     }
-    Ok(())
+    env.iter().find_map(|(name, value)| {
+        if name.is_empty() || name.contains('=') || nul(name) {
+            return Some(format!(
+                "env has the name {name:?}: a name is not empty and has neither '=' nor a NUL byte"
+            ));
+        }
+        let is_bad = matches!(value, EnvValue::Plain(text) if nul(text));
+        is_bad.then(|| {
+            format!("env.{name} has a NUL byte, which no program can be given; take it out")
+        })
+    })
 }
 
 #[cfg(test)]

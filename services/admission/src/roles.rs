@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_messages::job::{EnvValue, Executor, JobDocument, Kind};
+use dormouse_messages::job::{Executor, JobDocument, Kind};
 use dormouse_messages::roles::{ROLES, RoleDocument, RoleSpec, WORKER};
 use dormouse_messages::{Amounts, Resource};
 
@@ -105,20 +105,12 @@ fn demand(name: &str, role: &RoleDocument) -> Result<Amounts, Refusal> {
 }
 
 fn check_text(name: &str, role: &RoleDocument) -> Result<(), Refusal> {
-    let nul = |text: &String| text.contains('\0');
     let commands = role.command.iter();
-    let mut words = commands.flat_map(|it| it.start.iter().chain(&it.resume));
-    let mut values = role.env.values().filter_map(|value| match value {
-        EnvValue::Plain(text) => Some(text),
-        EnvValue::Secret(_) => None,
-    });
-    let bad_name = |name: &String| name.is_empty() || name.contains('=') || nul(name);
-    if words.any(nul) || values.any(nul) || role.env.keys().any(bad_name) {
-        return refuse(format!(
-            "roles.{name}: a command word or environment entry has a NUL byte, or a name is empty or has '='"
-        ));
+    let words = commands.flat_map(|it| it.start.iter().chain(&it.resume));
+    match parse::unfit(words, &role.env) {
+        Some(why) => refuse(format!("roles.{name}: {why}")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

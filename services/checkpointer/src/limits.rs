@@ -6,6 +6,10 @@ use dormouse_state::{Job, LifePhase, queue_limit_over};
 
 use crate::step::{Act, Step};
 
+/// After a silence of the whole log agents have so long to say what ended in it: a job that had ended
+/// within its time has not used it up.
+const HEARING_MS: u64 = 3_000;
+
 /// A job that has waited for too long is cancelled, before it ever starts.
 pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option<Step> {
     if now < until {
@@ -53,7 +57,7 @@ impl Act<'_> {
     pub fn limited(&self, now: Timestamp) -> Option<Step> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let stops_at = limits.stops_at(since)?;
-        if now >= stops_at {
+        if now >= self.when_heard(stops_at) {
             return Some(self.stop(StopReason::TimeLimit, self.life.last_event));
         }
         let (_, warning) = limits
@@ -75,6 +79,15 @@ impl Act<'_> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let warns = limits.warns_at(self.life.incarnation, since);
         let warns = warns.map(|(at, _)| at);
-        warns.or_else(|| limits.stops_at(since))
+        warns.or_else(|| Some(self.when_heard(limits.stops_at(since)?)))
+    }
+
+    /// That time, or a little after the silence in which it came.
+    fn when_heard(&self, at: Timestamp) -> Timestamp {
+        let again = self.state.clock.heard_again();
+        match again >= at {
+            true => again.plus_ms(HEARING_MS),
+            false => at,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use async_nats::Request;
 use async_nats::jetstream::stream::{Compression, Config, Info};
 
 use crate::log::{Log, is_absent, within};
@@ -56,16 +57,12 @@ pub struct FoundStream {
 impl Log {
     /// The broker, and how long it takes to answer.
     pub async fn broker(&self) -> BrokerState {
-        let client = &self.inner.connection.client;
+        let connection = &self.inner.connection;
         let since = Instant::now();
-        // Whatever it answers: a tenant may not ask for the log.
-        let _ = within(
-            self.inner
-                .jetstream
-                .get_stream(self.inner.prefix.log_stream()),
-        )
-        .await;
-        let info = client.server_info();
+        // It says at once that nobody answers there, or that this key may not ask.
+        let subject = format!("{}.ping", self.inner.prefix.as_str());
+        let _ = connection.ask(&subject, Request::new()).await;
+        let info = connection.client.server_info();
         BrokerState {
             name: info.server_name,
             version: info.version,

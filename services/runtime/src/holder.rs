@@ -108,6 +108,14 @@ impl Log {
         }
     }
 
+    /// Whether it is a person's key of an account of its own: it reads the log and asks queries, and sees
+    /// nothing else that the brokers keep.
+    #[must_use]
+    pub fn is_persons(&self) -> bool {
+        let own = self.inner.own.as_ref();
+        own.is_some_and(|own| own.name.is_none())
+    }
+
     /// What happens from now on: every event of the log, or with a tenant's key those of its jobs and
     /// messages, as it is shown them. Such an event is read as it is shown: an allocation holds the
     /// tenant's part alone.

@@ -63,7 +63,9 @@ pub enum Subject {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// It is not on the log, or the tenant that asks may not see it.
-    #[error("there is no {0} up to event {1}; name another one, or a later --at")]
+    #[error(
+        "there is no {0} up to event {1}; `dormouse jobs`, `nodes` and `tenants` list what there is"
+    )]
     NotThere(String, Sequence),
     /// It cannot be told without names that the tenant that asks may not know.
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! Why a tenant, a node or a decision is as it is.
 
 use dormouse_messages::events::{Outcome as Figures, StoppedBy};
-use dormouse_messages::{Epoch, Event, NodeId, TenantId};
+use dormouse_messages::{Epoch, Event, NodeId, TenantId, Timestamp};
 use dormouse_projections::jobs::Job;
 use dormouse_projections::keys::KeyHolder;
 use dormouse_state::NodePhase;
@@ -120,6 +120,17 @@ fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
     by.map_or_else(|| "the operator".to_owned(), ToString::to_string)
 }
 
+/// Why a node is lost; when its lease was renewed last is not always known.
+fn lost(last_seen: Timestamp) -> String {
+    match last_seen == Timestamp::default() {
+        true => "its agent's lease has ended".to_owned(),
+        false => format!(
+            "its agent's lease has ended; it was last renewed at {}",
+            last_seen.to_words()
+        ),
+    }
+}
+
 /// A node: whether it may be used, and who is on it.
 pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
@@ -127,13 +138,7 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     let node = cluster.nodes.get(name);
     let node = node.ok_or_else(|| explainer.not_there(format!("node {name}")))?;
     let (state, why) = match (&node.phase, &node.health.quarantine, node.drained) {
-        (NodePhase::Lost { last_seen }, _, _) => (
-            "lost",
-            format!(
-                "its agent's lease has ended; it was last renewed at {}",
-                last_seen.to_words()
-            ),
-        ),
+        (NodePhase::Lost { last_seen }, _, _) => ("lost", lost(*last_seen)),
         (NodePhase::Returning { .. }, _, _) => (
             "returning",
             "its agent has joined again and is being taken back".to_owned(),

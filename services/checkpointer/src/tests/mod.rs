@@ -526,6 +526,25 @@ fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
     given.step(&["dormouse.job.failed.v1"]);
 }
 
+/// Everybody was away, its agent too, which says a moment later that it had ended within its time.
+#[test]
+fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_heard() {
+    let mut given = Given::running(json!({"time_limit_s": 100}));
+    given.pass(500);
+    given.join("n1", 1);
+    given.step(&[]);
+    given.pass(2);
+    given.exit(0, 0);
+    given.exit(1, 0);
+    given.step(&["dormouse.job.completed.v1"]);
+    // One that still runs is stopped all the same.
+    let mut given = Given::running(json!({"time_limit_s": 100}));
+    given.pass(500);
+    given.join("n1", 1);
+    given.waits(3);
+    given.step(STOP);
+}
+
 #[test]
 fn a_life_that_saves_when_its_time_is_over_is_stopped() {
     let mut given = Given::running(json!({"time_limit_s": 10, "min_run_s": 0}));

@@ -65,10 +65,17 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
         );
         return answers(&log, looks).await;
     }
-    for stream in log.streams().await {
-        self::stream(&stream, looks);
+    if log.is_persons() {
+        looks.ok(
+            "key",
+            "it is an operator's own; streams and leases are looked at with the key of the cluster (operator.creds)",
+        );
+    } else {
+        for stream in log.streams().await {
+            self::stream(&stream, looks);
+        }
+        deciders(&log, looks).await;
     }
-    deciders(&log, looks).await;
     queries(&log, looks).await;
 }
 

@@ -126,7 +126,9 @@ async fn running(
     if let Some(found) = found {
         return Ok((found.node.clone(), found.container().clone()));
     }
-    listed.tell();
+    if !listed.silent.is_empty() {
+        return Err(Coded::new("unavailable", listed.silent.join("; ")).into());
+    }
     let which = match args.rank {
         Some(rank) => format!("no container of rank {rank}"),
         None => "no container".to_owned(),

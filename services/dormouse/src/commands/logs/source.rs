@@ -143,8 +143,7 @@ impl Source {
                     listed.found.extend(answer);
                 }
                 Err(error) => {
-                    let why = format!("{error}; what its containers printed is left out");
-                    listed.silent.push(why);
+                    listed.silent.push(error.to_string());
                 }
             }
         }
