@@ -173,10 +173,7 @@ mod tests {
                 ps(json!({"command": {"start": []}})),
                 "roles.ps.command.start is empty",
             ),
-            (
-                ps(json!({"env": {"A=B": "1"}})),
-                "a name is empty or has '='",
-            ),
+            (ps(json!({"env": {"A=B": "1"}})), "env has the name \"A=B\""),
             (json!({"kind": "inference"}), "training job"),
             (
                 json!({"executor": "torch"}),

@@ -7,12 +7,14 @@ use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
 use dormouse_messages::{Event, JobId, Resource, TenantId};
-use dormouse_projections::queries::{JobDetail, JobRow};
+use dormouse_projections::nodes::NodeState;
+use dormouse_projections::queries::{JobDetail, JobRow, NodesAnswer};
 use dormouse_runtime::Log;
 use serde_json::{Map, Value, json};
 
 use super::decided::{Message, decide};
 use super::jobs::{Chosen, chosen};
+use super::known::never_fits;
 use super::wait::worse;
 use super::{caught_up, next_event, query};
 use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
@@ -95,6 +97,15 @@ async fn changes(log: &Log, job: &JobId, args: &ReviseArgs) -> Option<String> {
     caught_up(log).await.ok()?;
     let known: anyhow::Result<JobDetail> = query(log, "job", json!({"job": job})).await;
     let before = known.ok()?.spec?;
+    if let Some((least, _)) = args.containers {
+        let nodes = query::<NodesAnswer>(log, "nodes", json!({"all": true})).await;
+        let nodes = nodes.map(|answer| answer.nodes).unwrap_or_default();
+        let there = nodes.iter().filter(|it| it.state != NodeState::Lost);
+        let there = there.map(|it| (&it.capacity, &it.labels));
+        if let Some(why) = never_fits(there, &before, least) {
+            print::aside(format!("note: {why}"));
+        }
+    }
     let limit = |seconds: Option<u32>| match seconds.unwrap_or(0) {
         0 => "none".to_owned(),
         seconds => render::span(f64::from(seconds)),

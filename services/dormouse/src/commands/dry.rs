@@ -2,16 +2,15 @@
 //! nothing is published.
 
 use dormouse_admission::{Admission, AdmissionState, received};
-use dormouse_messages::job::JobSpec;
-use dormouse_messages::plain;
 use dormouse_messages::{
     Decider as _, Envelope, Event, Fold as _, Recorded, Sequence, TenantId, Timestamp, Writer,
 };
-use dormouse_state::{Node, NodePhase};
+use dormouse_state::NodePhase;
 use serde_json::{Value, json};
 
 use super::documents::Written;
 use super::history::read_log;
+use super::known::never_fits;
 use crate::cli::Output;
 use crate::clock;
 use crate::context::Context;
@@ -59,28 +58,6 @@ impl Fork {
     }
 }
 
-/// Why all the nodes that there are and its constraints allow would not hold the fewest containers
-/// that it starts with, were they empty and not drained: it waits until others join. Taints and what
-/// stands beside its workers are not looked at.
-fn never_fits(nodes: &[&Node], spec: &JobSpec) -> Option<String> {
-    let (demand, least) = (&spec.demand, spec.containers.start());
-    let allowed = nodes.iter();
-    let allowed = allowed.filter(|node| spec.constraints.broken_by(&node.labels).is_none());
-    let hold = |most: u64, node: &&Node| most.saturating_add(demand.times_in(&node.capacity));
-    let most = allowed.fold(0, hold);
-    (most < u64::from(least)).then(|| {
-        let hold = plain::containers(u32::try_from(most).unwrap_or(u32::MAX));
-        let which = match spec.constraints.is_empty() {
-            true => "there are".to_owned(),
-            false => format!("its constraints allow ({})", spec.constraints),
-        };
-        format!(
-            "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that {which} hold {hold}, were they empty",
-            plain::containers(least)
-        )
-    })
-}
-
 /// Says what would become of each document.
 ///
 /// # Errors
@@ -116,8 +93,8 @@ pub async fn run(
                 };
                 let nodes = fork.state.queues.nodes.iter();
                 let there = nodes.filter(|(_, node)| !matches!(node.phase, NodePhase::Lost { .. }));
-                let there: Vec<&Node> = there.map(|(_, node)| node).collect();
-                let waits = never_fits(&there, &it.spec);
+                let there = there.map(|(_, node)| (&node.capacity, &node.labels));
+                let waits = never_fits(there, &it.spec, it.spec.containers.start());
                 let waits = waits.map_or_else(String::new, |why| format!("; {why}"));
                 let line = format!("{} would be admitted{values}{waits}", it.job);
                 if !waits.is_empty() && matches!(output, Output::Json | Output::Yaml) {
@@ -159,25 +136,31 @@ mod tests {
     use dormouse_state::history::{History, job, spec};
 
     use super::*;
+    use dormouse_messages::job::JobSpec;
 
     #[test]
     fn a_gang_that_no_nodes_hold_is_said_to_wait_for_others() {
         let mut history = History::default();
         history.join("n0", 1).join("n1", 1);
         let state = history.fold::<ClusterState>();
-        let nodes: Vec<&Node> = state.nodes.iter().map(|(_, node)| node).collect();
+        let never = |spec: &JobSpec| {
+            let nodes = state.nodes.iter();
+            let nodes = nodes.map(|(_, node)| (&node.capacity, &node.labels));
+            never_fits(nodes, spec, spec.containers.min)
+        };
         // A container is a quarter of a node.
         let mut spec = spec(&job("ads/a"));
         spec.containers.min = 8;
-        assert_eq!(never_fits(&nodes, &spec), None);
-        assert!(never_fits(&[], &spec).is_some(), "no node has joined");
+        assert_eq!(never(&spec), None);
+        let none = never_fits(std::iter::empty(), &spec, 8);
+        assert!(none.is_some(), "no node has joined");
         spec.containers.min = 9;
-        let said = never_fits(&nodes, &spec).expect("too large");
+        let said = never(&spec).expect("too large");
         let expected = "it starts with 9 containers of cpu=2,memory=8Gi, and the nodes that there are hold 8 containers";
         assert!(said.contains(expected), "{said}");
         spec.containers.min = 1;
         spec.constraints = serde_json::from_value(json!({"zone": "mars"})).expect("constraints");
-        let said = never_fits(&nodes, &spec).expect("nowhere");
+        let said = never(&spec).expect("nowhere");
         assert!(
             said.contains("that its constraints allow (zone: mars) hold 0"),
             "{said}"

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::NodeLabelled;
+use dormouse_messages::job::JobSpec;
+use dormouse_messages::needs::Labels;
 use dormouse_messages::policy::{Policy, Queue, Shares};
-use dormouse_messages::{NodeId, Quota, Resource, TenantId, near};
+use dormouse_messages::{Amounts, NodeId, Quota, Resource, TenantId, near, plain};
 use dormouse_projections::queries::{NodeRow, TenantRow};
 
 use crate::error::Coded;
@@ -24,6 +26,32 @@ pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
         "{name} is new here: no job and no operator has named this tenant before{}",
         near::hint(near)
     ))
+}
+
+/// Why all the nodes that there are, by their capacities and labels, and that its constraints allow
+/// would not hold the fewest containers that it starts with, were they empty and not drained: it waits
+/// until others join. Taints and what stands beside its workers are not looked at.
+pub fn never_fits<'a>(
+    nodes: impl Iterator<Item = (&'a Amounts, &'a Labels)>,
+    spec: &JobSpec,
+    least: u32,
+) -> Option<String> {
+    let demand = &spec.demand;
+    let allowed = nodes.filter(|(_, labels)| spec.constraints.broken_by(labels).is_none());
+    let hold =
+        |most: u64, (capacity, _): (&Amounts, _)| most.saturating_add(demand.times_in(capacity));
+    let most = allowed.fold(0, hold);
+    (most < u64::from(least)).then(|| {
+        let hold = plain::containers(u32::try_from(most).unwrap_or(u32::MAX));
+        let which = match spec.constraints.is_empty() {
+            true => "there are".to_owned(),
+            false => format!("its constraints allow ({})", spec.constraints),
+        };
+        format!(
+            "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that {which} hold {hold}, were they empty",
+            plain::containers(least)
+        )
+    })
 }
 
 /// What is said of a node that has not joined.

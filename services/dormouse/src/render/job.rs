@@ -407,6 +407,8 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
         },
         Some(StopReason::Cancelled) => "cancelled",
         Some(StopReason::Failed) => "a container failed; started again",
+        // A set fails by its tasks, or by its containers like any job: its reason says which.
+        Some(StopReason::GaveUp) if row.tasks.is_some() => "it failed; no retries left",
         Some(StopReason::GaveUp) => "a container failed; no retries left",
         Some(StopReason::NodeLost) => "a node was lost",
         Some(StopReason::TimeLimit) => "its time was over",

@@ -20,6 +20,25 @@ fn talking(name: &str, script: &str, containers: u32) -> Value {
 }
 
 #[test]
+fn replicas_that_cannot_start_have_printed_nothing() {
+    let cluster = Cluster::up(1, NODE);
+    let service = json!({
+        "name": "never", "tenant": "ads", "kind": "inference", "demand": {"cpu": 1},
+        "command": {"start": ["no-such-program"]}, "containers": {"min": 1, "max": 1},
+        "service": {"objective": {"latency_ms": 100, "percentile": 99}},
+    });
+    cluster.submit(&service).ok();
+    cluster.wait_event("it cannot start", |event| {
+        matches!(event, Event::ContainerExited(_)).then_some(())
+    });
+    let words = poll("its lists know it", PATIENCE, || {
+        let logs = cluster.run_with(&["job", "logs", "ads/never"], &[]);
+        logs.err.contains("cannot start").then_some(logs.err)
+    });
+    assert!(words.contains("has printed nothing"), "{words}");
+}
+
+#[test]
 fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
     let cluster = Cluster::up(2, "cpu=1,memory=1Gi");
     let script = "for i in 1 2 3; do echo line $i of $DORMOUSE_RANK; done; echo bad >&2";

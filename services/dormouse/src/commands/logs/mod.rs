@@ -14,6 +14,7 @@ use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{JobId, NodeId, TenantId, plain};
 use dormouse_node_agent::logs::{LogsQuery, Stream};
+use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{JobDetail, LifeRow};
 use serde::Serialize;
 
@@ -193,7 +194,9 @@ async fn whole(
         // Who has printed nothing has a folder all the same.
         let has_run =
             |life: &LifeRow| lives.contains(&life.incarnation) && life.started_at.is_some();
-        let is_gone = ranks.is_empty() && detail.lives.iter().any(has_run);
+        // Replicas of which none could start leave nothing, and their life goes on.
+        let starts = detail.row.phase == Phase::Starting;
+        let is_gone = ranks.is_empty() && !starts && detail.lives.iter().any(has_run);
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
         let which = format!("incarnation {}", lives.join(", "));
         match is_gone {
@@ -286,7 +289,12 @@ async fn task_logs(
         }
     }
     if !any {
-        print::aside(format!("task {task} of {id} has printed nothing yet"));
+        let yet = if detail.row.phase.is_over() {
+            ""
+        } else {
+            " yet"
+        };
+        print::aside(format!("task {task} of {id} has printed nothing{yet}"));
     }
     Ok(())
 }
