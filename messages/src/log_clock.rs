@@ -59,7 +59,7 @@ pub struct LogClock {
     stamp_us: i64,
     /// What is added to a stamp, once there was one.
     offset_us: Option<i64>,
-    /// The last words of nodes and gateways, by source.
+    /// The last words of nodes, gateways and operators, by source.
     words: BTreeMap<Text, Word>,
     /// By how much the log's time of the last event from outside the deciders was later than its own.
     skew_us: Option<i64>,
@@ -109,14 +109,15 @@ impl LogClock {
             back_us: self.back_us,
         };
         match recorded.writer {
-            Writer::Node | Writer::Gateway => match self.words.get_mut(&recorded.envelope.source) {
-                Some(known) => *known = word,
-                None => {
-                    let source = recorded.envelope.source.clone();
-                    self.words.insert(source, word);
+            Writer::Node | Writer::Gateway | Writer::Operator => {
+                match self.words.get_mut(&recorded.envelope.source) {
+                    Some(known) => *known = word,
+                    None => {
+                        let source = recorded.envelope.source.clone();
+                        self.words.insert(source, word);
+                    }
                 }
-            },
-            Writer::Operator => {}
+            }
             Writer::Admission
             | Writer::Optimizer
             | Writer::Placer
@@ -377,6 +378,19 @@ mod tests {
     }
 
     #[test]
+    fn a_host_whose_clock_is_as_far_off_as_the_brokers_steps_does_not_confirm_an_operator() {
+        let mut clock = LogClock::default();
+        clock.pass(&event(1, Writer::Operator, 0, 0));
+        clock.pass(&word("n0", 1, 1 - DAY_S));
+        // A leader whose clock is a day ahead.
+        assert_eq!(clock.pass(&event(3, Writer::Operator, DAY_S + 2, 2)), at(1));
+        assert_eq!(
+            clock.pass(&event(4, Writer::Operator, DAY_S + 602, 602)),
+            at(601)
+        );
+    }
+
+    #[test]
     fn an_operators_word_after_a_step_and_back_is_no_silence() {
         let (times, clock) = times(&[
             (false, 0, 0),
@@ -387,7 +401,8 @@ mod tests {
             (false, 20, 20),
             (false, 620, 620),
         ]);
-        assert_eq!(times, [0, 1, 1, 2, 2, 602]);
+        // As much as by the operator's own clock since its last word, and not 300 s more.
+        assert_eq!(times, [0, 1, 1, 2, 20, 620]);
         assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }
 
