@@ -10,21 +10,15 @@ use futures::stream::iter;
 const AT_ONCE: usize = 64;
 
 /// Whether the agent of a node answers, if only that it does not understand.
-///
-/// # Errors
-/// Why it does not.
-pub async fn answers(log: &Log, node: &NodeId) -> Result<(), ApiError> {
-    match log.ask_node(node, CONTAINERS, None, Vec::new()).await {
-        Err(silent @ ApiError::NodeSilent { .. }) => Err(silent),
-        Ok(_) | Err(_) => Ok(()),
-    }
+pub async fn answers(log: &Log, node: &NodeId) -> bool {
+    let answer = log.ask_node(node, CONTAINERS, None, Vec::new()).await;
+    !matches!(answer, Err(ApiError::NodeSilent { .. }))
 }
 
 /// Those of these nodes whose agents do not answer, in order.
 pub async fn silent<'a>(log: &Log, nodes: &[&'a NodeId]) -> Vec<&'a NodeId> {
     let asked = iter(nodes).map(|node| async { (*node, answers(log, node).await) });
     let answered = asked.buffered(AT_ONCE);
-    let silent =
-        answered.filter_map(|(node, answer)| async move { answer.is_err().then_some(node) });
+    let silent = answered.filter_map(|(node, answers)| async move { (!answers).then_some(node) });
     silent.collect().await
 }

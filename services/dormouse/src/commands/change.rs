@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
+use dormouse_messages::job::JobSpec;
 use dormouse_messages::{Event, JobId, Resource, TenantId};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{JobDetail, JobRow, NodesAnswer};
@@ -82,30 +83,44 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
             requeue(context, &log, &jobs, &change, &go).await
         }
         JobCommand::Revise(args) => {
-            let changes = match &jobs[..] {
-                [job] => changes(&log, job, args).await,
+            let before = match &jobs[..] {
+                [job] => spec(&log, job).await,
                 _ => None,
             };
+            if let Some(before) = &before {
+                note_what_never_fits(&log, before, args).await;
+            }
+            let changes = before.map(|before| changes(&before, args));
             carry_out(context, &log, &jobs, &Change { changes, ..change }).await
         }
         _ => carry_out(context, &log, &jobs, &change).await,
     }
 }
 
-/// What a revision changes of a job; `None` where what it had before is not known.
-async fn changes(log: &Log, job: &JobId, args: &ReviseArgs) -> Option<String> {
+/// What a job is before a revision, where that is known.
+async fn spec(log: &Log, job: &JobId) -> Option<JobSpec> {
     caught_up(log).await.ok()?;
     let known: anyhow::Result<JobDetail> = query(log, "job", json!({"job": job})).await;
-    let before = known.ok()?.spec?;
-    if let Some((least, _)) = args.containers {
-        let nodes = query::<NodesAnswer>(log, "nodes", json!({"all": true})).await;
-        let nodes = nodes.map(|answer| answer.nodes).unwrap_or_default();
-        let there = nodes.iter().filter(|it| it.state != NodeState::Lost);
-        let there = there.map(|it| (&it.capacity, &it.labels));
-        if let Some(why) = never_fits(there, &before, least) {
-            print::aside(format!("note: {why}"));
-        }
+    known.ok()?.spec
+}
+
+/// Says where no nodes hold the fewest containers that a revision asks for.
+async fn note_what_never_fits(log: &Log, before: &JobSpec, args: &ReviseArgs) {
+    let Some((least, _)) = args.containers else {
+        return;
+    };
+    // Nothing is said where the nodes are not known.
+    let nodes = query::<NodesAnswer>(log, "nodes", json!({"all": true})).await;
+    let Ok(nodes) = nodes else { return };
+    let there = nodes.nodes.iter().filter(|it| it.state != NodeState::Lost);
+    let there = there.map(|it| (&it.capacity, &it.labels));
+    if let Some(why) = never_fits(there, before, least) {
+        print::aside(format!("note: {why}"));
     }
+}
+
+/// What a revision changes of a job.
+fn changes(before: &JobSpec, args: &ReviseArgs) -> String {
     let limit = |seconds: Option<u32>| match seconds.unwrap_or(0) {
         0 => "none".to_owned(),
         seconds => render::span(f64::from(seconds)),
@@ -148,7 +163,7 @@ async fn changes(log: &Log, job: &JobId, args: &ReviseArgs) -> Option<String> {
         let after = after?;
         Some(format!("{name} {before} → {after}"))
     });
-    Some(changes.collect::<Vec<_>>().join(", "))
+    changes.collect::<Vec<_>>().join(", ")
 }
 
 /// Has jobs stop, and lets each go when it has given its room back: it takes its place in the queue

@@ -278,7 +278,7 @@ async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
 /// `node fence NAME`. Jobs start elsewhere at once: what lives still would run twice.
 ///
 /// # Errors
-/// When there is no such node, when it is lost already, or the event cannot be appended.
+/// When there is no such node, its agent answers, or the event cannot be appended.
 pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
     let FenceArgs {
         name,
@@ -291,7 +291,7 @@ pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
     if node.row.lost_at.is_some() {
         return unchanged(context, &format!("{name} is lost already"));
     }
-    if !force && agents::answers(&log, &name).await.is_ok() {
+    if !force && agents::answers(&log, &name).await {
         let why = format!(
             "the agent of {name} answers, so what runs there has not ended and would run twice; `dormouse node drain {name}` moves it, or stop the agent first, or say it all the same with --force"
         );

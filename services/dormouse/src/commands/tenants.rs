@@ -95,10 +95,8 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
         tenant: name.clone(),
     });
     // An unknown one is refused with those that there are.
-    query::<Value>(&log, "tenant", request).await?;
-    let tenants: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
-    let row = tenants.tenants.iter().find(|row| row.tenant == *name);
-    let jobs = row.map_or(0, |row| row.released_jobs + row.queued_jobs + row.held_jobs);
+    let row: TenantRow = query(&log, "tenant", request).await?;
+    let jobs = row.released_jobs + row.queued_jobs + row.held_jobs;
     if jobs > 0 {
         let why = format!(
             "{name} has jobs that live ({jobs}): wait for them, or cancel them with `dormouse job cancel --tenant {name} --yes`"

@@ -9,7 +9,7 @@ mod execs;
 mod gone;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ const FIRST_AGENT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What the kernel calls a keeper.
-const NAME: &str = "dormouse-keeper";
+const NAME: &CStr = c"dormouse-keeper";
 
 /// What was ended at the deadline says so.
 const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
@@ -94,7 +94,7 @@ impl Keeper {
         mask.thread_block()?;
         // What a guard that was killed leaves behind is this process's to end.
         prctl::set_child_subreaper(true)?;
-        let _ = prctl::set_name(&CString::new(NAME)?);
+        let _ = prctl::set_name(NAME);
         // Where memory is short, the keeper is the last to go; programs are put back.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
         Ok(Self {
@@ -301,8 +301,9 @@ impl Keeper {
             };
             // A keeper that was killed has left them, empty by now.
             self.cgroups.remove_unused(&[]);
-            self.cgroups
-                .remove_abandoned(|pid| procfs::name(pid).as_deref() == Some(NAME));
+            self.cgroups.remove_abandoned(|pid| {
+                procfs::name(pid).is_some_and(|it| it.as_bytes() == NAME.to_bytes())
+            });
         }
         if self.settings != settings {
             self.settings = settings;
