@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::small_cluster;
+use crate::common::submit;
 use dormouse_messages::events::{ClusterConfigured, NodeLost, NodeRemoved};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Recorded, Timestamp};
@@ -19,18 +20,6 @@ fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>)
         to.or_else(|| log.last().map(|last| last.stored_at))
             .unwrap_or(START),
     )
-}
-
-fn submit(engine: &mut Engine, at_s: f64, id: &str, payload: &str, model: ModelJob) {
-    let (tenant, name) = id.split_once('/').expect("tenant/name");
-    engine.model(id.parse().expect("a job"), model);
-    let action = Action::Submit {
-        tenant: tenant.to_owned(),
-        verb: "submit".to_owned(),
-        payload: format!(r#"{{"name":"{name}","command":{{"start":["run"]}},{payload}}}"#)
-            .into_bytes(),
-    };
-    engine.at(seconds_after_start(at_s), action);
 }
 
 /// One node of 8 CPUs. `a/x` gets all of them at 0 s, takes 5 s to start and 10 s to save. At 100 s

@@ -1,7 +1,7 @@
 //! What the tests of the simulator share.
 pub mod filling;
 
-use dormouse_replay::engine::{Engine, Faults, Rates};
+use dormouse_replay::engine::{Action, Engine, Faults, ModelJob, Rates};
 use dormouse_replay::random::Random;
 use dormouse_replay::scenario::{Scenario, presets, read_value};
 use dormouse_replay::simulate::{START, seconds_after_start};
@@ -35,4 +35,17 @@ pub fn small_cluster(seed: u64, rates: Option<Rates>) -> (Engine, Random) {
         .run_until(seconds_after_start(200_000.0))
         .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     (engine, random)
+}
+
+/// A job that is submitted at this time, with the rest of its document, and behaves like the model.
+pub fn submit(engine: &mut Engine, at_s: f64, id: &str, payload: &str, model: ModelJob) {
+    let (tenant, name) = id.split_once('/').expect("tenant/name");
+    engine.model(id.parse().expect("a job"), model);
+    let action = Action::Submit {
+        tenant: tenant.to_owned(),
+        verb: "submit".to_owned(),
+        payload: format!(r#"{{"name":"{name}","command":{{"start":["run"]}},{payload}}}"#)
+            .into_bytes(),
+    };
+    engine.at(seconds_after_start(at_s), action);
 }

@@ -6,6 +6,8 @@ use dormouse_messages::{Event, Recorded, Sequence};
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::simulate::{START, seconds_after_start};
 
+use crate::common::submit;
+
 use super::course;
 
 /// A node of 3 CPUs: a gang of three fails as soon as it works, in each of its lives, and another job
@@ -21,16 +23,9 @@ fn log(retries: u32) -> Vec<Arc<Recorded>> {
             fails_after_s,
             ..ModelJob::linear(30.0)
         };
-        engine.model(format!("ads/{name}").parse().expect("a job"), model);
-        let payload = format!(
-            r#"{{"name":"{name}","command":{{"start":["run"]}},"demand":{{"cpu":1}},"containers":{{"min":3,"max":3}},"retries":{retries}}}"#
-        );
-        let action = Action::Submit {
-            tenant: "ads".to_owned(),
-            verb: "submit".to_owned(),
-            payload: payload.into_bytes(),
-        };
-        engine.at(seconds_after_start(at_s), action);
+        let rest =
+            format!(r#""demand":{{"cpu":1}},"containers":{{"min":3,"max":3}},"retries":{retries}"#);
+        submit(&mut engine, at_s, &format!("ads/{name}"), &rest, model);
     }
     engine
         .run_until(seconds_after_start(300.0))

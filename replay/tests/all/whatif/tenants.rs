@@ -5,6 +5,8 @@ use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::whatif::{ForkAt, Metric, Options, whatif};
 use dormouse_replay::simulate::{START, seconds_after_start};
 
+use crate::common::submit;
+
 use super::{Asked, Sequence, history};
 
 /// Two tenants on two nodes, of which the second comes while both run, and work that is known.
@@ -25,17 +27,9 @@ fn log() -> Vec<std::sync::Arc<dormouse_messages::Recorded>> {
         (120.0, "lab", "c", 1e3),
         (300.0, "ads", "d", 2e3),
     ] {
-        let job = format!("{tenant}/{name}").parse().expect("a job");
-        engine.model(job, ModelJob::linear(work_s));
-        let payload = format!(
-            r#"{{"name":"{name}","command":{{"start":["run"]}},"demand":{{"cpu":1,"memory":"2Gi"}},"containers":{{"min":1,"max":6}},"checkpoint":{{"mode":"exit"}}}}"#
-        );
-        let action = Action::Submit {
-            tenant: tenant.to_owned(),
-            verb: "submit".to_owned(),
-            payload: payload.into_bytes(),
-        };
-        engine.at(seconds_after_start(at_s), action);
+        let job = format!("{tenant}/{name}");
+        let rest = r#""demand":{"cpu":1,"memory":"2Gi"},"containers":{"min":1,"max":6},"checkpoint":{"mode":"exit"}"#;
+        submit(&mut engine, at_s, &job, rest, ModelJob::linear(work_s));
     }
     engine
         .run_until(seconds_after_start(20_000.0))
