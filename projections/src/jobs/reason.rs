@@ -161,11 +161,12 @@ fn after_stop(job: &Job, live: &Live) -> Option<String> {
     Some(format!("{}stopped", doing(job, live)))
 }
 
-/// How a container of its present life ended that should not have.
+/// How a container of its present life ended that should not have, or why a replica was not used.
 #[must_use]
 pub fn failed_container(job: &Job) -> Option<String> {
-    let exit = job.live.as_ref()?.exit.as_ref()?;
-    Some(exit_text(exit))
+    let live = job.live.as_ref()?;
+    let unready = || live.unready.as_ref().map(|why| format!("a replica: {why}"));
+    live.exit.as_ref().map(exit_text).or_else(unready)
 }
 
 fn exit_text(exit: &Exit) -> String {

@@ -7,9 +7,11 @@ mod refusals;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dormouse_messages::events::{ClusterConfigured, KeyCreated, KeyRevoked, KeyRotated};
+use dormouse_messages::events::{
+    ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated,
+};
 use dormouse_messages::policy::{Allocation, Policy};
-use dormouse_messages::{Epoch, JobId, Recorded, Role};
+use dormouse_messages::{Body, Epoch, Event, Incarnation, JobId, Rank, Recorded, Role};
 use dormouse_projections::keys::KeyDone;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::history::explain::{Correction, Explainer, Explanation, Subject};
@@ -85,6 +87,45 @@ fn a_container_that_failed_is_named() {
     let answer = explain(&log, Subject::Job(job("ads/lr")), Some("ads"));
     let failed = "container 1 on n0: exited with 3".to_owned();
     assert!(answer.words.contains(&failed), "{:?}", answer.words);
+}
+
+#[test]
+fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/s")
+        .release("ads/s")
+        .allocate(1, &[("ads/s", 0, 1)], &[])
+        .place(1, "ads/s", 1, &[("n0", 1)])
+        .request_start(1, "ads/s", 1, 1)
+        .container_started("ads/s", 1, 0, "n0");
+    history.push(ContainerUnready {
+        container: "ads/s/1/0".parse().expect("a container"),
+        job: job("ads/s"),
+        incarnation: Incarnation(1),
+        rank: Rank(0),
+        node: "n0".parse().expect("a node"),
+        reason: "not ready within 3 s: connection refused".to_owned(),
+    });
+    history.resized(1, "ads/s", 1, &[]);
+    for (epoch, members) in [(2, &[][..]), (3, &[1])] {
+        history.allocate(epoch, &[("ads/s", 0, 1)], &[]);
+        let decided = &mut history.log.last_mut().expect("just pushed").envelope.body;
+        if let Body::Event(Event::AllocationDecided(event)) = decided {
+            // Its life goes on.
+            event.jobs.iter_mut().for_each(|own| own.new = false);
+        }
+        history.resized(epoch, "ads/s", 1, members);
+    }
+    let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
+    let answer = explain(&log, Subject::Job(job("ads/s")), Some("ads"));
+    let why = "a replica: not ready within 3 s: connection refused".to_owned();
+    assert!(answer.words.contains(&why), "{:?}", answer.words);
+    let resizes = answer.resizes.iter();
+    let came = resizes.map(|it| (it.epoch, it.given_up.is_some(), it.cost_s.is_some()));
+    let came: Vec<_> = came.collect();
+    assert_eq!(came, [(2, true, false), (3, false, true)]);
 }
 
 /// Two jobs of 8 fill both nodes, and theta2 0 lets nobody be restarted: the third waits. With theta2

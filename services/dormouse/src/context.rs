@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use dormouse_runtime::{Holder, LocalBroker, Log, LogError, Settings, Tls, is_local};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_norway::Value as Yaml;
 
 use crate::cli::{Global, Output};
 use crate::commands::holder;
@@ -311,14 +312,78 @@ fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
         false => "YAML",
     };
     // A mapping refuses a key that is there twice; whoever keeps the last one would not be told.
-    serde_norway::from_str::<serde_norway::Value>(text)
-        .with_context(|| format!("not valid {form}"))?;
+    let value =
+        serde_norway::from_str::<Yaml>(text).with_context(|| format!("not valid {form}"))?;
+    finite(&value)?;
     Ok(serde_norway::from_str(text)?)
+}
+
+/// Refuses `.inf` and `.nan`: JSON has no such numbers, and a document with one would be taken as if
+/// nothing stood there.
+///
+/// # Errors
+/// Where one is.
+pub fn finite(value: &Yaml) -> anyhow::Result<()> {
+    let mut path = Vec::new();
+    match infinite(value, &mut path) {
+        None => Ok(()),
+        Some(number) => {
+            let place = path.join(".");
+            let place = match place.as_str() {
+                "" => String::new(),
+                place => format!("{place}: "),
+            };
+            bail!("{place}{number} is no number that can be given; as text it stands in quotes")
+        }
+    }
+}
+
+/// The first number that is none, and the way to it.
+fn infinite(value: &Yaml, path: &mut Vec<String>) -> Option<String> {
+    let mut within = |step: String, value: &Yaml| {
+        path.push(step);
+        let found = infinite(value, path);
+        if found.is_none() {
+            path.pop();
+        }
+        found
+    };
+    match value {
+        Yaml::Number(number) => (!number.is_finite()).then(|| number.to_string()),
+        Yaml::Sequence(values) => {
+            let mut each = values.iter().enumerate();
+            each.find_map(|(index, value)| within(index.to_string(), value))
+        }
+        Yaml::Mapping(fields) => fields
+            .iter()
+            .find_map(|(key, value)| within(key.as_str().unwrap_or("?").to_owned(), value)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_are_none_are_refused_with_their_place() {
+        let why = |text| {
+            let read = parse_document::<serde_json::Value>(text);
+            read.map_err(|error| error.to_string())
+        };
+        for (text, place) in [
+            ("priority: .nan", "priority: .nan is no number"),
+            (
+                "tasks: [{demand: {cpu: -.INF}}]",
+                "tasks.0.demand.cpu: -.inf",
+            ),
+            (".inf", ".inf is no number"),
+        ] {
+            let error = why(text).expect_err("refused");
+            assert!(error.starts_with(place), "{error}");
+        }
+        assert!(why("env: {RATE: '.inf', OF: 1e300}").is_ok());
+    }
 
     #[test]
     fn what_cannot_be_read_is_called_what_it_is() {

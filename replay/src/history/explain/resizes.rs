@@ -74,8 +74,19 @@ impl Resizes {
             }
             // In place nobody waits for anybody.
             Some(Event::PartitionResized(event)) if event.job == *job => {
-                if let Some(last) = self.all.last_mut().filter(|last| last.from > 0) {
-                    last.cost_s.get_or_insert(0.0);
+                let Some(last) = self.all.last_mut() else {
+                    return;
+                };
+                match (last.from, event.containers) {
+                    // The replicas that it was to have left before they were used.
+                    (0, 0) => last.given_up = Some("no replica of it was used".to_owned()),
+                    (0, _) => {
+                        let took_s = recorded.stored_at.seconds_since(last.at);
+                        last.cost_s.get_or_insert(took_s);
+                    }
+                    _ => {
+                        last.cost_s.get_or_insert(0.0);
+                    }
                 }
             }
             Some(Event::PartitionKept(event)) if event.job == *job => {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::workdir;
-use crate::context::{read_text, shown};
+use crate::context::{finite, read_text, shown};
 
 /// The most that one command submits: beyond it a task set is what is meant.
 const MOST: usize = 100_000;
@@ -51,16 +51,19 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     if text.is_empty() {
         return Ok(Value::String(String::new()));
     }
-    let read = serde_norway::from_str::<Value>(text);
+    let read = serde_norway::from_str::<serde_norway::Value>(text);
     let is_number = match &read {
         Ok(value) => value.is_number(),
         // One that is too large for YAML.
         Err(_) => text.parse::<f64>().is_ok(),
     };
-    match is_number && is_text(path) {
-        true => Ok(Value::String(text.to_owned())),
-        false => read.map_err(|error| format!("{text:?}: {error}")),
+    if is_number && is_text(path) {
+        return Ok(Value::String(text.to_owned()));
     }
+    let bad = |error| format!("{text:?}: {error}");
+    let read = read.map_err(bad)?;
+    finite(&read).map_err(|error| error.to_string())?;
+    serde_norway::from_value(read).map_err(bad)
 }
 
 /// Whether a place of a document has text, whatever it looks like.
@@ -128,7 +131,9 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     let text = read_text(path)?;
     let of = || shown(path);
     if path.extension().is_none_or(|ending| ending != "csv") {
-        let rows: Vec<Map<String, Value>> = serde_norway::from_str(&text).with_context(|| {
+        let read = serde_norway::from_str::<serde_norway::Value>(&text).with_context(of)?;
+        finite(&read).with_context(of)?;
+        let rows: Vec<Map<String, Value>> = serde_norway::from_value(read).with_context(|| {
             format!(
                 "{}: a table is a list of maps such as {{env.LR: 0.1}}, or a .csv",
                 of()
@@ -227,6 +232,7 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
                     shown(path)
                 ),
             }
+            finite(&value).with_context(|| shown(path))?;
             documents.push(serde_norway::from_value(value).with_context(bad)?);
         }
     }
@@ -495,5 +501,11 @@ mod tests {
         let wrong = said(named, &[], Some(&places));
         assert!(wrong.contains("good.yaml, row 1 of "), "{wrong}");
         assert!("nothing".parse::<Set>().is_err());
+        let infinite = file(&folder, "inf.yaml", "name: a\ntime_limit_s: .inf\n");
+        let wrong = said(&[infinite], &[], None);
+        assert!(wrong.contains("inf.yaml: time_limit_s: .inf is"), "{wrong}");
+        let wrong = "priority=.nan".parse::<Set>().expect_err("no number");
+        assert!(wrong.contains(".nan is no number"), "{wrong}");
+        assert!("env.RATE=.inf".parse::<Set>().is_ok());
     }
 }

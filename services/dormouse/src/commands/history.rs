@@ -294,22 +294,27 @@ impl Reading {
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<Place> {
-        let until = self.until;
-        let mut last = None;
-        let read = self.history.read_while(1, self.to, |recorded| {
+        let (to, until) = (self.to, self.until);
+        let (mut last, mut is_enough) = (None, false);
+        let read = self.history.read_while(1, to, |recorded| {
             // The broker's time does not go back with the sequence.
             if until.is_some_and(|until| recorded.stored_at > until) {
                 return Ok(ControlFlow::Continue(()));
             }
-            last = Some(recorded.stored_at);
-            each(recorded)
+            last = Some((recorded.sequence.0, recorded.stored_at));
+            let goes_on = each(recorded)?;
+            is_enough = goes_on.is_break();
+            Ok(goes_on)
         });
         read.await?;
-        let Some(time) = last else {
+        let Some((end, time)) = last else {
             bail!(
                 "the log holds nothing up to there; `dormouse cluster` says where it begins and ends"
             );
         };
+        if let Some(to) = to.filter(|to| *to > end && !is_enough) {
+            bail!("there is no event {to} yet; the log ends with event {end}");
+        }
         Ok(Place {
             time: until.unwrap_or(time),
         })
