@@ -17,6 +17,7 @@ use crate::cli::{At, LogFileArg, NamedJob, PointArgs, Since};
 use crate::clock;
 use crate::context::Context;
 use crate::error::Coded;
+use crate::print;
 
 /// A log to read from its beginning.
 pub enum History {
@@ -238,6 +239,19 @@ async fn last_from(history: History, from: u64) -> anyhow::Result<Option<Timesta
     Ok(last)
 }
 
+/// Says where a log ends that ends before what is asked for; whether it does.
+pub fn say_end(to: Option<u64>, until: Option<Timestamp>, last: u64) -> bool {
+    let words = match (to, until) {
+        (Some(at), _) if at > last => format!("the log ends at event {last}, before {at}"),
+        (_, Some(until)) if until > clock::now() => {
+            format!("{until} has not come yet; this is what the log says so far, to event {last}")
+        }
+        _ => return false,
+    };
+    print::aside(words);
+    true
+}
+
 /// Where reading ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
@@ -312,8 +326,8 @@ impl Reading {
                 "the log holds nothing up to there; `dormouse cluster` says where it begins and ends"
             );
         };
-        if let Some(to) = to.filter(|to| *to > end && !is_enough) {
-            bail!("there is no event {to} yet; the log ends with event {end}");
+        if !is_enough {
+            let _ = say_end(to, until, end);
         }
         Ok(Place {
             time: until.unwrap_or(time),

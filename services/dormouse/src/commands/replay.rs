@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::history::{self, History};
 use crate::cli::{At, LogFileArg, PointArgs, ReplayCommand};
-use crate::clock;
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE, ERROR};
@@ -227,19 +226,12 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
         Ok(())
     });
     read.await?;
-    match (to, until) {
-        (Some(at), _) if at > last => {
-            print::aside(format!("the log ends at event {last}, before {at}"));
-        }
-        (_, Some(until)) if last == 0 => bail!("the log begins after {until}"),
-        (_, Some(until)) if until > clock::now() => {
-            print::aside(format!(
-                "{until} has not come yet; this is what the log says so far, to event {last}"
-            ));
-        }
+    if let (None, Some(until), 0) = (to, until, last) {
+        bail!("the log begins after {until}");
+    }
+    if !history::say_end(to, until, last) {
         // What was at that time: a job that runs is as old as it was then.
-        (_, Some(until)) => now = until,
-        _ => {}
+        now = until.unwrap_or(now);
     }
     let output = context.output()?;
     let ask = |name| queries::answer(&model, name, Value::Null, now);

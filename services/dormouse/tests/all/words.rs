@@ -211,8 +211,10 @@ fn places_on_the_log(cluster: &Cluster) {
     assert_eq!(jobs, Some(2), "{state:?}");
     let now = cluster.run(&["replay", "state", "--at", "0s"]).ok();
     assert_eq!(now.json()["jobs"].as_array().map(Vec::len), Some(2));
-    let beyond = cluster.run(&["replay", "state", "--at", "999999"]);
-    assert!(beyond.err.contains("the log ends with event"), "{beyond:?}");
+    for question in [&["replay", "state"][..], &["explain", "ads/first"]] {
+        let beyond = cluster.run(&[question, &["--at", "999999"]].concat()).ok();
+        assert!(beyond.err.contains("the log ends at event"), "{beyond:?}");
+    }
     let long_ago = cluster.run(&["replay", "state", "--at", "1d"]);
     assert!(
         long_ago.err.contains("the log begins after"),
