@@ -466,7 +466,8 @@ impl FakeLog {
     /// Waits until an event satisfies `check`, from the `from`-th event on.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, check: impl Fn(&Event) -> Option<T>) -> T {
-        let until = Instant::now() + Duration::from_secs(20);
+        // What it waits for may be a framework that loads, on a busy machine.
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(found) = self.events().iter().rev().find_map(&check) {
                 return found;
