@@ -118,6 +118,8 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
         }
         history.resized(epoch, "ads/s", 1, members);
     }
+    // The one that was used is gone later.
+    history.resized(3, "ads/s", 1, &[]);
     let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
     let answer = explain(&log, Subject::Job(job("ads/s")), Some("ads"));
     let why = "a replica: not ready within 3 s: connection refused".to_owned();

@@ -74,19 +74,8 @@ impl Resizes {
             }
             // In place nobody waits for anybody.
             Some(Event::PartitionResized(event)) if event.job == *job => {
-                let Some(last) = self.all.last_mut() else {
-                    return;
-                };
-                match (last.from, event.containers) {
-                    // The replicas that it was to have left before they were used.
-                    (0, 0) => last.given_up = Some("no replica of it was used".to_owned()),
-                    (0, _) => {
-                        let took_s = recorded.stored_at.seconds_since(last.at);
-                        last.cost_s.get_or_insert(took_s);
-                    }
-                    _ => {
-                        last.cost_s.get_or_insert(0.0);
-                    }
+                if let Some(last) = self.all.last_mut() {
+                    resized(last, event.containers, recorded.stored_at);
                 }
             }
             Some(Event::PartitionKept(event)) if event.job == *job => {
@@ -118,6 +107,25 @@ impl Resizes {
             }
         }
         all
+    }
+}
+
+/// What came of a resize in place.
+fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
+    match (last.from, containers) {
+        // The replicas that it was to have left before they were used.
+        (0, 0) if last.cost_s.is_none() => {
+            last.given_up = Some("no replica of it was used".to_owned());
+        }
+        // They were used before.
+        (0, 0) => {}
+        (0, _) => {
+            let took_s = at.seconds_since(last.at);
+            last.cost_s.get_or_insert(took_s);
+        }
+        _ => {
+            last.cost_s.get_or_insert(0.0);
+        }
     }
 }
 
