@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::{Amounts, Resource};
@@ -18,7 +19,11 @@ const LEAST_QUOTA_US: u64 = 1_000;
 /// Groups that a job has made below its own and that are looked at.
 const NESTED_LIMIT: usize = 10_000;
 
-/// Begins the name of a group; each is used once.
+/// What a container may leave in its group for the next one, in bytes: more than the guard's own memory
+/// and the kernel's for it.
+const LEFT_BYTES: u64 = 4 << 20;
+
+/// Begins the name of a group; no name is given twice.
 const NAMED: &str = ".once-";
 
 /// Where control groups can be made.
@@ -188,25 +193,27 @@ impl Cgroups {
     /// What the kernel refuses.
     pub fn limit(&self, group: &Group, demand: &Amounts, processes: Option<u64>) -> io::Result<()> {
         let memory_bytes = demand.get(&Resource::Memory);
+        let memory_bytes = (memory_bytes > 0).then(|| memory_bytes.to_string());
         let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
-        let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US));
+        let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US).to_string());
         match (self, &group.folders[..]) {
             (Self::V1 { .. }, [memory, cpu, ..]) => {
-                if memory_bytes > 0 {
-                    let limit = memory_bytes.to_string();
-                    fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
-                    // Without swap accounting the file is absent, and nothing is lost.
-                    let _ = fs::write(memory.join("memory.memsw.limit_in_bytes"), &limit);
-                }
-                let quota_us = quota_us.map_or("-1".to_owned(), |quota_us| quota_us.to_string());
-                set(&cpu.join("cpu.cfs_quota_us"), &quota_us)?;
+                let limit = memory_bytes.as_deref().unwrap_or("-1");
+                let with_swap = memory.join("memory.memsw.limit_in_bytes");
+                // The one with swap is never the smaller one. Without swap accounting its file is
+                // absent, and nothing is lost.
+                let _ = set(&with_swap, limit);
+                set(&memory.join("memory.limit_in_bytes"), limit)?;
+                let _ = set(&with_swap, limit);
+                let quota_us = quota_us.as_deref().unwrap_or("-1");
+                set(&cpu.join("cpu.cfs_quota_us"), quota_us)?;
             }
             (Self::V2(_), [folder]) => {
-                if memory_bytes > 0 {
-                    fs::write(folder.join("memory.max"), memory_bytes.to_string())?;
-                    let _ = fs::write(folder.join("memory.swap.max"), "0");
-                }
-                let quota_us = quota_us.map_or("max".to_owned(), |quota_us| quota_us.to_string());
+                let limit = memory_bytes.as_deref().unwrap_or("max");
+                set(&folder.join("memory.max"), limit)?;
+                let swap = memory_bytes.map_or("max", |_| "0");
+                let _ = set(&folder.join("memory.swap.max"), swap);
+                let quota_us = quota_us.as_deref().unwrap_or("max");
                 set(&folder.join("cpu.max"), &format!("{quota_us} {PERIOD_US}"))?;
             }
             _ => {}
@@ -307,6 +314,22 @@ impl Group {
             .any(|text| oom_kills(&text) > 0)
     }
 
+    /// Whether the next container finds it as the one before did: nothing was killed in it for want of
+    /// memory, next to none is held (files in memory stay charged to it), and no group was made below it.
+    #[must_use]
+    pub fn is_like_new(&self) -> bool {
+        let Some(first) = self.folders.first() else {
+            return true;
+        };
+        let held = ["memory.usage_in_bytes", "memory.current"]
+            .iter()
+            .find_map(|file| fs::read_to_string(first.join(file)).ok())
+            .and_then(|text| text.trim_end().parse::<u64>().ok());
+        held.is_some_and(|bytes| bytes <= LEFT_BYTES)
+            && !self.ran_out_of_memory()
+            && self.folders.iter().all(|folder| has_no_group_below(folder))
+    }
+
     /// Removes the groups; what still has members stays.
     pub fn remove(&self) {
         for folder in self.folders.iter().rev() {
@@ -319,6 +342,11 @@ impl Group {
             }
         }
     }
+}
+
+/// The kernel counts a group's folders as links to it: itself, its name, and one from each below it.
+fn has_no_group_below(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|it| it.nlink() == 2)
 }
 
 /// A group's folder and those below it, the outermost first.

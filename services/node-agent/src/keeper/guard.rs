@@ -2,7 +2,8 @@
 //! as what is trusted there: it starts the program, hears how it ends, and takes the rest along.
 //!
 //! Inside walls it is the first process of its namespace, whose end ends all others. Without them
-//! it adopts what loses its parent, and kills it when the program has ended.
+//! it adopts what loses its parent, and kills it when the program has ended; where nothing is left
+//! then, it waits for the next container.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -161,7 +162,7 @@ impl Guard {
                 }
             }
             GuardAsk::Kill => self.kill_program(),
-            GuardAsk::Beside(turn, program) => match self.start(&program) {
+            GuardAsk::Beside(turn, program) => match self.beside(&program) {
                 Ok(pid) => self.beside.push((pid, turn)),
                 Err(why) => self.keeper.say(&GuardTell::BesideEnded(turn, Err(why.why))),
             },
@@ -201,11 +202,22 @@ impl Guard {
     fn attached(&mut self, program: &Program, attachment: Attachment) -> Result<Pid, NotStarted> {
         let descriptors = self.keeper.take(attachment.descriptors());
         let descriptors = descriptors.ok_or("its descriptors are missing")?;
-        if self.program.is_none() {
-            return Err("the container does not run yet".into());
-        }
+        self.has_program()?;
         let ends = Ends::Attached(descriptors);
         launch(program, self.walls.as_ref(), !self.is_walled, ends)
+    }
+
+    fn beside(&self, program: &Program) -> Result<Pid, NotStarted> {
+        self.has_program()?;
+        self.start(program)
+    }
+
+    /// What is asked for at a container's end may come behind it.
+    fn has_program(&self) -> Result<(), NotStarted> {
+        match self.program {
+            Some(_) => Ok(()),
+            None => Err("the container does not run".into()),
+        }
     }
 
     fn start(&self, program: &Program) -> Result<Pid, NotStarted> {
@@ -219,7 +231,7 @@ impl Guard {
         }
     }
 
-    /// Whether the program has ended.
+    /// Whether its life is over: the program has ended, and another one cannot follow.
     fn reap(&mut self) -> bool {
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let (pid, code, signal) = match status {
@@ -230,9 +242,10 @@ impl Guard {
             };
             if self.program == Some(pid) {
                 self.sweep();
-                let is_last = self.has_swept && !self.is_walled;
-                self.keeper.say(&GuardTell::Ended(code, signal, is_last));
-                return true;
+                let is_free = self.has_swept && !self.is_walled;
+                (self.program, self.beside, self.execs) = (None, Vec::new(), Vec::new());
+                self.keeper.say(&GuardTell::Ended(code, signal, is_free));
+                return !is_free;
             }
             if let Some(index) = self.execs.iter().position(|(it, _)| *it == pid) {
                 let (_, number) = self.execs.remove(index);
@@ -273,5 +286,48 @@ impl Guard {
             }
             std::thread::sleep(SWEEP_PAUSE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_the_end_of_its_container_is_not_started_in_the_next_one() {
+        let (own, keepers) = UnixStream::pair().expect("a pair");
+        let mask = SigSet::empty();
+        let mut guard = Guard {
+            keeper: Lines::new(own).expect("a socket"),
+            signals: SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK).expect("a descriptor"),
+            base: None,
+            folder: PathBuf::new(),
+            is_walled: false,
+            unready: None,
+            walls: None,
+            program: None,
+            beside: Vec::new(),
+            execs: Vec::new(),
+            has_swept: true,
+        };
+        let program = Program {
+            path: "/bin/true".into(),
+            arguments: Vec::new(),
+            env: BTreeMap::new(),
+            working_dir: "/".into(),
+            output: "/tmp".into(),
+        };
+        assert!(guard.answer(GuardAsk::Kill) && guard.answer(GuardAsk::Signal(15)));
+        assert!(guard.answer(GuardAsk::Beside(7, Box::new(program))));
+        let told = BufReader::new(keepers).lines().next();
+        let told = told.expect("a word").expect("read");
+        let told = serde_json::from_str(&told).expect("a word");
+        assert!(
+            matches!(told, GuardTell::BesideEnded(7, Err(_))),
+            "{told:?}"
+        );
     }
 }

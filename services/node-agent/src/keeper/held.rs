@@ -22,6 +22,10 @@ pub struct Guard {
     pub pid: Pid,
     pub lines: Lines,
     pub group: Group,
+    /// It may have another container after one that it had: it stands as the next one would be made.
+    pub may_stay: bool,
+    /// It had one.
+    pub is_used: bool,
 }
 
 /// Where a container stands.
@@ -168,9 +172,9 @@ impl Held {
                     self.execs.retain(|it| *it != number);
                     heard.execs.push((number, exit));
                 }
-                GuardTell::Ended(code, signal, is_last) => {
+                GuardTell::Ended(code, signal, is_free) => {
                     self.said = Some((code, signal));
-                    heard.is_over = is_last;
+                    heard.is_over = is_free;
                 }
             }
         }

@@ -308,6 +308,8 @@ impl Keeper {
         if self.settings != settings {
             self.settings = settings;
             self.end_waiting();
+            let guards = self.held.values_mut().filter_map(|it| it.guard.as_mut());
+            guards.for_each(|guard| guard.may_stay = false);
         }
         let own = procfs::stat(std::process::id()).map(|stat| stat.identity);
         let limits = match &self.cgroups {
@@ -408,9 +410,9 @@ impl Keeper {
             }
         }
         for container in over {
-            // Nobody waits for the guard's own end.
-            let guard = self.has_ended(container, Heard::default(), None);
-            self.leaving.extend(guard);
+            if let Some(guard) = self.has_ended(container, Heard::default(), None) {
+                self.is_free(guard);
+            }
         }
     }
 

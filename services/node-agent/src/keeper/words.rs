@@ -221,6 +221,6 @@ pub enum GuardTell {
     /// How a program ended that somebody was attached to.
     ExecEnded(u64, ExecExit),
     /// How the program ended: its code, or its signal; and whether nothing of the container is left but
-    /// the guard itself.
+    /// the guard itself, which then waits for another one.
     Ended(Option<i32>, Option<i32>, bool),
 }

@@ -542,6 +542,111 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
     }
 }
 
+/// Runs a script as a container to its end: what it printed, and how it ended.
+async fn ran(
+    runtime: &ProcessRuntime,
+    exited: &mut Exited,
+    plan: ContainerPlan,
+) -> (Vec<String>, Exit) {
+    let directory = plan.directory.clone();
+    let (container, request) = (plan.container.clone(), plan.request);
+    runtime.start(plan).await.expect("started");
+    let exit = exit(exited).await;
+    runtime.forget(&container, request).await;
+    let printed = fs::read_to_string(directory.join("stdout.log")).expect("read");
+    (printed.lines().map(str::to_owned).collect(), exit)
+}
+
+/// Prints its guard, its group of memory (version 1, or else the only one) and how much it may hold.
+const WHERE: &str = "echo $PPID; path=$(sed -n 's/.*:memory://p' /proc/self/cgroup); \
+    if [ -n \"$path\" ]; then cat /sys/fs/cgroup/memory$path/memory.limit_in_bytes; \
+    else cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max; fi; ";
+
+#[tokio::test]
+async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runtime, mut exited) = runtime(folder.path(), true).await;
+    if !runtime.has_limits() {
+        skipped("this machine lets nobody make control groups");
+        return;
+    }
+    let held = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+    let mut incarnation = 0;
+    let mut next = |memory: &str, then: &str| {
+        incarnation += 1;
+        let mut plan = plan(folder.path(), incarnation, &format!("{WHERE}{then}"));
+        let memory = memory
+            .split_terminator(' ')
+            .map(|it| format!("memory={it}"));
+        let demand = memory.chain(["cpu=500m".to_owned()]).collect::<Vec<_>>();
+        plan.demand = demand.join(",").parse().expect("valid");
+        plan
+    };
+    let mib = |count: u64| (count << 20).to_string();
+    let (first, _) = ran(&runtime, &mut exited, next("64Mi", "sleep 60 &")).await;
+    assert_eq!(first[1], mib(64));
+    let (larger, _) = ran(&runtime, &mut exited, next("128Mi", "")).await;
+    assert_eq!((&larger[0], &larger[1]), (&first[0], &mib(128)));
+    let (unlimited, _) = ran(&runtime, &mut exited, next("", "")).await;
+    assert_eq!(unlimited[0], first[0]);
+    assert!(
+        unlimited[1] == "max" || unlimited[1].parse::<u64>().is_ok_and(|it| it > 1 << 60),
+        "{unlimited:?}"
+    );
+    // Files in memory stay charged to the group that wrote them.
+    let fills = format!("head -c 16M /dev/zero >{}", held.path().display());
+    let (fills, _) = ran(&runtime, &mut exited, next("64Mi", &fills)).await;
+    assert_eq!((&fills[0], &fills[1]), (&first[0], &mib(64)));
+    let (other, _) = ran(&runtime, &mut exited, next("64Mi", "")).await;
+    assert_ne!(
+        other[0], first[0],
+        "its group holds what the one before wrote"
+    );
+    // Nor is what was killed for want of memory the next one's.
+    let greedy = "python3 -c 'x = bytearray(200 << 20)'; exit 0";
+    let (greedy, _) = ran(&runtime, &mut exited, next("64Mi", greedy)).await;
+    assert_eq!(greedy[0], other[0]);
+    let (last, exit) = ran(&runtime, &mut exited, next("64Mi", "exit 1")).await;
+    assert_ne!(last[0], greedy[0]);
+    assert_eq!((exit.code, exit.out_of_memory), (Some(1), false));
+}
+
+#[tokio::test]
+async fn a_guard_of_other_settings_takes_no_other_container() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (former, _exited) = runtime(folder.path(), false).await;
+    let go = folder.path().join("go");
+    let waits = format!(
+        "echo $PPID; while [ ! -e {} ]; do sleep 0.01; done",
+        go.display()
+    );
+    let waits = plan(folder.path(), 1, &waits);
+    let directory = waits.directory.clone();
+    former.start(waits).await.expect("started");
+    drop(former);
+    let (runtime, mut exited) = runtime(folder.path(), true).await;
+    if !runtime.has_limits() {
+        skipped("this machine lets nobody make control groups");
+        return;
+    }
+    fs::write(&go, "").expect("written");
+    assert_eq!(exit(&mut exited).await.code, Some(0));
+    let guard = fs::read_to_string(directory.join("stdout.log")).expect("read");
+    for incarnation in 2..4 {
+        let plan = plan(
+            folder.path(),
+            incarnation,
+            "echo $PPID; cat /proc/self/cgroup",
+        );
+        let (printed, _) = ran(&runtime, &mut exited, plan).await;
+        assert_ne!(printed[0], guard.trim());
+        assert!(
+            printed.iter().any(|it| it.contains(".once-")),
+            "{printed:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let folder = tempfile::tempdir().expect("a folder");

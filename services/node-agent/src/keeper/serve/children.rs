@@ -24,6 +24,9 @@ use crate::runtime::NotStarted;
 /// How many guards wait: the containers that a node is often given at once.
 const WAITING: usize = 8;
 
+/// How many may wait with those that had a container: a burst of starts finds those of the burst before.
+const MOST_WAITING: usize = 32;
+
 /// With fewer than this others are made.
 const FEW: usize = 4;
 
@@ -36,28 +39,55 @@ const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Keeper {
     pub(super) fn guard_for(&mut self, orders: &Orders) -> Result<Guard, NotStarted> {
-        let guard = match self.waiting.pop() {
-            Some(guard) => guard,
-            None => self.make_guard().map_err(|error| {
-                let why =
-                    format!("no guard for it: {error}; the node is out of processes or memory");
-                NotStarted::of_node(NodeFault::Processes, why)
-            })?,
-        };
         let cpu_milli = orders.demand.get(&Resource::Cpu);
         if cpu_milli >= LEAST_LIKELY_CPU_MILLI {
             self.likely_cpu_milli = cpu_milli;
         }
-        let limited = self
-            .cgroups
-            .limit(&guard.group, &orders.demand, orders.processes);
+        let waiting = self.waiting.pop();
+        let mut guard = waiting.map_or_else(|| self.new_guard(), Ok)?;
+        let mut limited = self.limit(&guard, orders);
+        // What is left of its container before may be too much for this one.
+        if limited.is_err() && guard.is_used {
+            let fresh = self.new_guard()?;
+            self.end(std::mem::replace(&mut guard, fresh));
+            limited = self.limit(&guard, orders);
+        }
         match limited {
             Ok(()) => Ok(guard),
             Err(error) => {
-                guard.end();
+                self.end(guard);
                 Err(format!("its limits cannot be set: {error}; see demand").into())
             }
         }
+    }
+
+    fn new_guard(&mut self) -> Result<Guard, NotStarted> {
+        self.make_guard().map_err(|error| {
+            let why = format!("no guard for it: {error}; the node is out of processes or memory");
+            NotStarted::of_node(NodeFault::Processes, why)
+        })
+    }
+
+    fn limit(&self, guard: &Guard, orders: &Orders) -> io::Result<()> {
+        let group = &guard.group;
+        self.cgroups.limit(group, &orders.demand, orders.processes)
+    }
+
+    /// A guard has nothing to guard any more: it takes another container, where that would find it like a
+    /// new one.
+    pub(super) fn is_free(&mut self, mut guard: Guard) {
+        let is_wanted = self.agent.is_some() && self.waiting.len() < MOST_WAITING;
+        if is_wanted && guard.may_stay && guard.group.is_like_new() {
+            guard.is_used = true;
+            self.waiting.push(guard);
+        } else {
+            self.end(guard);
+        }
+    }
+
+    fn end(&mut self, guard: Guard) {
+        guard.end();
+        self.leaving.push(guard);
     }
 
     /// A guard, forked; in the child this does not return.
@@ -89,6 +119,8 @@ impl Keeper {
                 pid: Pid::from_raw(pid),
                 lines: own,
                 group,
+                may_stay: self.settings.base.is_none(),
+                is_used: false,
             }),
             Ok(Fork::Child) => Err(io::Error::other("a guard has no keeper's work to do")),
             Err(error) => {
