@@ -19,7 +19,7 @@ use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use tokio::sync::Semaphore;
 
 use crate::runtime::User;
@@ -176,11 +176,17 @@ impl Folder {
     }
 
     fn descend(mut self, way: &Path, make: bool) -> io::Result<Self> {
-        for step in way.components() {
-            let Component::Normal(name) = step else {
-                return Err(refused("leads out of its folder"));
-            };
-            let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
+        let leads_out = |it: Component<'_>| !matches!(it, Component::Normal(_));
+        if way.components().any(leads_out) {
+            return Err(refused("leads out of its folder"));
+        }
+        let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
+        // Mostly it is there, and the kernel is of 5.6 or later: one step instead of many.
+        let no_links = ResolveFlags::NO_SYMLINKS;
+        if let Ok(opened) = rustix::fs::openat2(&self.0, way, flags, Mode::empty(), no_links) {
+            return Ok(Self(opened));
+        }
+        for name in way {
             let open = || rustix::fs::openat(&self.0, name, flags, Mode::empty());
             // Mostly it is there, and to make it again costs more than to open it.
             let opened = match open() {

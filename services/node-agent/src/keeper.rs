@@ -15,7 +15,7 @@
 //!   the guards of the one before are gone, by a lock that each of them holds.
 //! - Inside walls ([`walls`]) a guard is the first process of a namespace of processes: when it
 //!   ends, the kernel kills everything in it. Without them it adopts what its program leaves
-//!   behind (a subreaper), and ends that.
+//!   behind (a subreaper), ends that, and may have another container.
 //! - What is believed comes from the keeper's socket, in a folder that no job inside walls sees.
 //!
 //! The keeper has one thread, no async runtime and no broker: it is forked from, and must not wait

@@ -50,6 +50,14 @@ pub struct Head {
     pub limit_ms: Option<u64>,
 }
 
+/// What decides whether a job may go past those in front of it that do not fit.
+struct Passing<'a> {
+    demand: &'a Amounts,
+    beside: &'a Beside,
+    class: i32,
+    limit_ms: Option<u64>,
+}
+
 /// What starting a job, and stopping it at its limit, takes beside what its limit counts: a minute is
 /// ample for both; more would keep short jobs waiting beside free room.
 const UNCOUNTED_MS: u64 = 60_000;
@@ -60,19 +68,47 @@ impl Head {
         u64::from(self.beside.containers(self.workers))
     }
 
+    fn passing(&self) -> Passing<'_> {
+        Passing {
+            demand: &self.demand,
+            beside: &self.beside,
+            class: self.class,
+            limit_ms: self.limit_ms,
+        }
+    }
+
     /// Whether it has ended by a time that is known, if it is released now.
     pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
-        let limit_ms = self.limit_ms;
-        let ends = limit_ms.map(|limit_ms| now.plus_ms(limit_ms + UNCOUNTED_MS));
-        ends.is_some_and(|ends| time.is_some_and(|time| ends <= time))
+        self.passing().ends_by(time, now)
     }
 
     /// The resources that its containers demand.
     pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
-        let roles = self.beside.parts().iter().map(|part| &part.demand);
-        let all = std::iter::once(&self.demand).chain(roles);
-        all.flat_map(Amounts::iter).map(|(resource, _)| resource)
+        demanded(&self.demand, &self.beside)
     }
+}
+
+impl<'a> Passing<'a> {
+    fn of(job: &'a QueueJob) -> Self {
+        Self {
+            demand: &job.demand,
+            beside: &job.beside,
+            class: job.class,
+            limit_ms: job.left_ms(),
+        }
+    }
+
+    fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
+        let limit_ms = self.limit_ms;
+        let ends = limit_ms.map(|limit_ms| now.plus_ms(limit_ms + UNCOUNTED_MS));
+        ends.is_some_and(|ends| time.is_some_and(|time| ends <= time))
+    }
+}
+
+fn demanded<'a>(workers: &'a Amounts, beside: &'a Beside) -> impl Iterator<Item = &'a Resource> {
+    let roles = beside.parts().iter().map(|part| &part.demand);
+    let all = std::iter::once(workers).chain(roles);
+    all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }
 
 /// A tenant's line.
@@ -232,14 +268,17 @@ impl<'a> Line<'a> {
     pub fn advance(&mut self, room: &mut Room<'_>) {
         self.head = None;
         for _ in 0..LOOKAHEAD {
-            let Some(head) = self.pop() else { return };
-            if !self.may_go(&head) {
-                self.lookahead = self.lookahead.saturating_sub(1);
-                match self.lookahead {
-                    0 => return,
-                    _ => continue,
+            let head = match self.pop() {
+                None => return,
+                Some(Some(head)) => head,
+                Some(None) => {
+                    self.lookahead = self.lookahead.saturating_sub(1);
+                    match self.lookahead {
+                        0 => return,
+                        _ => continue,
+                    }
                 }
-            }
+            };
             let one = (&head.demand, &head.beside);
             let above = self.queues.config.above(self.tenant, one, head.workers);
             if above.is_none() && room.could_run(&head) {
@@ -255,7 +294,11 @@ impl<'a> Line<'a> {
             let highest = self.outranked.entry(resource.clone()).or_insert(class);
             *highest = (*highest).max(class);
         }
-        if self.head.as_ref().is_some_and(|head| !self.may_go(head)) {
+        if self
+            .head
+            .as_ref()
+            .is_some_and(|head| !self.may_go(&head.passing()))
+        {
             self.advance(room);
         }
     }
@@ -273,29 +316,39 @@ impl<'a> Line<'a> {
             // Where one of them is not known nobody may go.
             *first = (*first).min(until);
         }
-        if self.head.as_ref().is_some_and(|head| !self.may_go(head)) {
+        if self
+            .head
+            .as_ref()
+            .is_some_and(|head| !self.may_go(&head.passing()))
+        {
             self.advance(room);
         }
     }
 
-    fn may_go(&self, head: &Head) -> bool {
-        let mut demanded = head.demanded();
+    fn may_go(&self, job: &Passing<'_>) -> bool {
+        if self.closed.is_empty() && self.outranked.is_empty() {
+            return true;
+        }
+        let mut demanded = demanded(job.demand, job.beside);
         !demanded.any(|resource| {
             let above = self.outranked.get(resource);
             let closed = self.closed.get(resource);
-            closed.is_some_and(|until| !head.ends_by(*until, self.now))
-                || above.is_some_and(|class| *class > head.class)
+            closed.is_some_and(|until| !job.ends_by(*until, self.now))
+                || above.is_some_and(|class| *class > job.class)
         })
     }
 
-    fn pop(&mut self) -> Option<Head> {
+    /// The next job, if there is one: absent where it may not go past those in front. A long queue is
+    /// looked through in each decision, so that those are not copied.
+    fn pop(&mut self) -> Option<Option<Head>> {
         let queues = self.queues;
         let stored_first = match (self.stored.peek(), self.fresh.last()) {
             (Some((stored, _)), Some((fresh, _))) => stored < fresh,
             (stored, _) => stored.is_some(),
         };
         if !stored_first {
-            return self.fresh.pop().map(|(_, head)| head);
+            let (_, head) = self.fresh.pop()?;
+            return Some(self.may_go(&head.passing()).then_some(head));
         }
         let cancelled = self.cancelled;
         let (_, id) = self
@@ -303,7 +356,8 @@ impl<'a> Line<'a> {
             .by_ref()
             .find(|(_, id)| !cancelled.contains(id))?;
         let job = queues.jobs.get(id)?;
-        Some(head_of(id, job))
+        let may_go = self.may_go(&Passing::of(job));
+        Some(may_go.then(|| head_of(id, job)))
     }
 
     /// Takes the head out of the line and counts it as run.

@@ -7,7 +7,7 @@ use futures::future::{AbortHandle, Abortable};
 
 use dormouse_messages::events::NodeFault;
 
-use super::{Container, KILL_AGAIN, Start, Storage, What};
+use super::{Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
 use crate::folder::{Below, aside_in_time};
 use crate::layout;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeError};
@@ -157,7 +157,10 @@ impl Handler<Start> for Container {
                     match started {
                         Ok(pid) => {
                             actor.now_running(pid, ctx);
-                            if actor.is_looking {
+                            if actor.is_looking && actor.orders.is_empty() {
+                                // A program that has just begun has left nothing yet.
+                                actor.look_in(LOOK_CLOSELY, ctx);
+                            } else if actor.is_looking {
                                 actor.look(ctx);
                             } else {
                                 actor.finish(ctx);

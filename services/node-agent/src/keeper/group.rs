@@ -49,6 +49,15 @@ pub enum Cgroups {
 pub struct Group {
     /// Their folders, the memory tree's first.
     pub folders: Vec<PathBuf>,
+    set: Limits,
+}
+
+/// What was set last; at first there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Limits {
+    memory_bytes: Option<u64>,
+    quota_us: Option<u64>,
+    processes: Option<u64>,
 }
 
 impl Cgroups {
@@ -121,6 +130,7 @@ impl Cgroups {
         let parents = self.parents().into_iter();
         Group {
             folders: parents.map(|parent| parent.join(name)).collect(),
+            set: Limits::default(),
         }
     }
 
@@ -130,18 +140,18 @@ impl Cgroups {
     /// # Errors
     /// What the kernel refuses.
     pub fn create(&self, name: &str, cpu_milli: u64) -> io::Result<Group> {
-        let group = self.named(&format!("{NAMED}{name}"));
+        let mut group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
             fs::create_dir_all(folder)?;
         }
         let mut demand = Amounts::new();
         demand.set(Resource::Cpu, cpu_milli);
-        self.limit(&group, &demand, None)?;
+        self.limit(&mut group, &demand, None)?;
         Ok(group)
     }
 
     /// Removes groups that a former keeper has made and nobody stands for, with what runs in them.
-    pub fn remove_unused(&self, used: &[Group]) {
+    pub fn remove_unused(&self) {
         let mut unused = Group::default();
         let parents = self.parents().into_iter();
         for entry in parents
@@ -149,8 +159,7 @@ impl Cgroups {
             .flatten()
             .flatten()
         {
-            let is_used = used.iter().any(|it| it.folders.contains(&entry.path()));
-            if !is_used && entry.file_name().to_string_lossy().starts_with(NAMED) {
+            if entry.file_name().to_string_lossy().starts_with(NAMED) {
                 unused.folders.push(entry.path());
             }
         }
@@ -184,46 +193,71 @@ impl Cgroups {
     fn one(folder: PathBuf) -> Group {
         Group {
             folders: vec![folder],
+            set: Limits::default(),
         }
     }
 
-    /// Sets the limits of a group to what a container asks for.
+    /// Sets the limits of a group to what a container asks for, as far as they are others than before.
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn limit(&self, group: &Group, demand: &Amounts, processes: Option<u64>) -> io::Result<()> {
-        let memory_bytes = demand.get(&Resource::Memory);
-        let memory_bytes = (memory_bytes > 0).then(|| memory_bytes.to_string());
-        let quota_us = demand.get(&Resource::Cpu) * PERIOD_US / 1000;
-        let quota_us = (quota_us > 0).then(|| quota_us.max(LEAST_QUOTA_US).to_string());
+    pub fn limit(
+        &self,
+        group: &mut Group,
+        demand: &Amounts,
+        processes: Option<u64>,
+    ) -> io::Result<()> {
+        let some = |amount: u64| (amount > 0).then_some(amount);
+        let quota_us = some(demand.get(&Resource::Cpu) * PERIOD_US / 1000);
+        let limits = Limits {
+            memory_bytes: some(demand.get(&Resource::Memory)),
+            quota_us: quota_us.map(|quota_us| quota_us.max(LEAST_QUOTA_US)),
+            processes,
+        };
+        let (before, text) = (std::mem::take(&mut group.set), text_of);
         match (self, &group.folders[..]) {
             (Self::V1 { .. }, [memory, cpu, ..]) => {
-                let limit = memory_bytes.as_deref().unwrap_or("-1");
-                let with_swap = memory.join("memory.memsw.limit_in_bytes");
-                // The one with swap is never the smaller one. Without swap accounting its file is
-                // absent, and nothing is lost.
-                let _ = set(&with_swap, limit);
-                set(&memory.join("memory.limit_in_bytes"), limit)?;
-                let _ = set(&with_swap, limit);
-                let quota_us = quota_us.as_deref().unwrap_or("-1");
-                set(&cpu.join("cpu.cfs_quota_us"), quota_us)?;
+                if limits.memory_bytes != before.memory_bytes {
+                    let limit = text(limits.memory_bytes, "-1");
+                    let with_swap = memory.join("memory.memsw.limit_in_bytes");
+                    // The one with swap is never the smaller one. Without swap accounting its file
+                    // is absent, and nothing is lost.
+                    let _ = fs::write(&with_swap, &limit);
+                    fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
+                    let _ = fs::write(&with_swap, &limit);
+                }
+                if limits.quota_us != before.quota_us {
+                    let quota_us = text(limits.quota_us, "-1");
+                    fs::write(cpu.join("cpu.cfs_quota_us"), quota_us)?;
+                }
             }
             (Self::V2(_), [folder]) => {
-                let limit = memory_bytes.as_deref().unwrap_or("max");
-                set(&folder.join("memory.max"), limit)?;
-                let swap = memory_bytes.map_or("max", |_| "0");
-                let _ = set(&folder.join("memory.swap.max"), swap);
-                let quota_us = quota_us.as_deref().unwrap_or("max");
-                set(&folder.join("cpu.max"), &format!("{quota_us} {PERIOD_US}"))?;
+                if limits.memory_bytes != before.memory_bytes {
+                    let limit = text(limits.memory_bytes, "max");
+                    fs::write(folder.join("memory.max"), limit)?;
+                    let swap = limits.memory_bytes.map_or("max", |_| "0");
+                    let _ = fs::write(folder.join("memory.swap.max"), swap);
+                }
+                if limits.quota_us != before.quota_us {
+                    let quota_us = text(limits.quota_us, "max");
+                    fs::write(folder.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+                }
             }
             _ => {}
         }
         // In the last of the trees, whichever version.
-        if let (Some(processes), Some(folder)) = (processes, group.folders.last()) {
-            let _ = fs::write(folder.join("pids.max"), processes.to_string());
+        if limits.processes != before.processes
+            && let Some(folder) = group.folders.last()
+        {
+            let _ = fs::write(folder.join("pids.max"), text(limits.processes, "max"));
         }
+        group.set = limits;
         Ok(())
     }
+}
+
+fn text_of(limit: Option<u64>, none: &str) -> String {
+    limit.map_or_else(|| none.to_owned(), |limit| limit.to_string())
 }
 
 /// Removes the groups in an owner's folder whose keepers are gone; whether there were any.
@@ -241,14 +275,6 @@ fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> b
         }
     }
     any
-}
-
-/// Writes a limit, unless it is what it was: a look costs a hundredth of the change.
-fn set(file: &Path, limit: &str) -> io::Result<()> {
-    match fs::read_to_string(file) {
-        Ok(before) if before.trim_end() == limit => Ok(()),
-        _ => fs::write(file, limit),
-    }
 }
 
 impl Group {
@@ -391,15 +417,18 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         fs::write(root.path().join("cgroup.controllers"), "cpu memory").expect("written");
         let cgroups = Cgroups::detect_in(root.path(), "me");
-        let group = cgroups.create("1", 1000).expect("made");
-        let read = |file: &str| fs::read_to_string(group.folders[0].join(file)).expect("written");
+        let mut group = cgroups.create("1", 1000).expect("made");
+        let folder = group.folders[0].clone();
+        let read = |file: &str| fs::read_to_string(folder.join(file)).expect("written");
         assert_eq!(read("cpu.max"), "100000 100000");
         cgroups
-            .limit(&group, &Amounts::new(), None)
+            .limit(&mut group, &Amounts::new(), None)
             .expect("written");
         assert_eq!(read("cpu.max"), "max 100000");
         let demand = "cpu=500m,memory=64Mi".parse().expect("valid");
-        cgroups.limit(&group, &demand, Some(100)).expect("written");
+        cgroups
+            .limit(&mut group, &demand, Some(100))
+            .expect("written");
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("cpu.max"), "50000 100000");
         assert_eq!(read("pids.max"), "100");

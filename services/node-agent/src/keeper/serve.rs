@@ -2,7 +2,8 @@
 //!
 //! Guards wait in advance, in control groups of their own and behind walls: a start neither
 //! forks the keeper nor makes groups nor moves a process, for which the kernel holds a lock and
-//! waits for milliseconds. It sets limits and gives the orders.
+//! waits for milliseconds. It sets limits and gives the orders. A guard without walls waits again when
+//! its container has ended and left nothing.
 
 mod children;
 mod execs;
@@ -300,7 +301,7 @@ impl Keeper {
                 None => Cgroups::Absent("the agent asks for none".to_owned()),
             };
             // A keeper that was killed has left them, empty by now.
-            self.cgroups.remove_unused(&[]);
+            self.cgroups.remove_unused();
             self.cgroups.remove_abandoned(|pid| {
                 procfs::name(pid).is_some_and(|it| it.as_bytes() == NAME.to_bytes())
             });

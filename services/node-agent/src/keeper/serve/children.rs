@@ -45,12 +45,12 @@ impl Keeper {
         }
         let waiting = self.waiting.pop();
         let mut guard = waiting.map_or_else(|| self.new_guard(), Ok)?;
-        let mut limited = self.limit(&guard, orders);
+        let mut limited = self.limit(&mut guard, orders);
         // What is left of its container before may be too much for this one.
         if limited.is_err() && guard.is_used {
             let fresh = self.new_guard()?;
             self.end(std::mem::replace(&mut guard, fresh));
-            limited = self.limit(&guard, orders);
+            limited = self.limit(&mut guard, orders);
         }
         match limited {
             Ok(()) => Ok(guard),
@@ -68,8 +68,8 @@ impl Keeper {
         })
     }
 
-    fn limit(&self, guard: &Guard, orders: &Orders) -> io::Result<()> {
-        let group = &guard.group;
+    fn limit(&self, guard: &mut Guard, orders: &Orders) -> io::Result<()> {
+        let group = &mut guard.group;
         self.cgroups.limit(group, &orders.demand, orders.processes)
     }
 
