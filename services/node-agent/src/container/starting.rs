@@ -157,8 +157,9 @@ impl Handler<Start> for Container {
                     match started {
                         Ok(pid) => {
                             actor.now_running(pid, ctx);
-                            if actor.is_looking && actor.orders.is_empty() {
-                                // A program that has just begun has left nothing yet.
+                            let has_begun = actor.exit.is_none() && actor.orders.is_empty();
+                            if actor.is_looking && has_begun {
+                                // It has left nothing yet.
                                 actor.look_in(LOOK_CLOSELY, ctx);
                             } else if actor.is_looking {
                                 actor.look(ctx);

@@ -12,9 +12,10 @@ use tokio::sync::mpsc;
 use dormouse_messages::grants::{Granted, Network};
 
 use super::*;
-use crate::container::{Container, Evict, Note, Readiness, Start, What};
+use crate::container::{Container, Ended, Evict, Note, Readiness, Start, What};
 use crate::folder::Below;
 use crate::marks::Mark;
+use crate::watch::{Watch, Watched};
 
 /// What an engine does with its container, and what it was asked.
 #[derive(Debug, Default)]
@@ -315,4 +316,40 @@ async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_star
     assert!(matches!(first, Ok(Some(What::Running(_)))), "{first:?}");
     let killed = engine.seen(|seen| seen.killed_as_it_started);
     assert!(killed, "it ran until its start was told");
+}
+
+/// A short program's end may be heard before its start is told: both are told, in their order.
+#[actix::test]
+async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(&folder.path().join("engine"), Answers::WhenItEnds, 0);
+    let (config, marks, runtime) = node(folder.path(), 60);
+    let runtime = Arc::new(runtime);
+    let plan = plan(&config);
+    let id = plan.container.clone();
+    let watch = Watch::new(
+        config.layout().checkpoint_below(&id.job, id.incarnation),
+        config.layout().container_below(&id),
+    );
+    let (told, mut notes) = mpsc::unbounded_channel();
+    let container = Container::new(
+        (marks, Mark::new(id.clone(), plan.request)),
+        Arc::clone(&runtime) as _,
+        Told(told).start().recipient(),
+        config.layout().container_below(&id),
+        false,
+        (Some(Watched::Chief(watch)), Readiness::default()),
+        None,
+    );
+    let container = container.start();
+    container.do_send(Start { plan, resume: None });
+    while !engine.seen(|seen| seen.runs) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    container.do_send(Ended(Exit::default()));
+    runtime.kill(&id).await.expect("killed");
+    let first = tokio::time::timeout(LONG, notes.recv()).await;
+    assert!(matches!(first, Ok(Some(What::Running(_)))), "{first:?}");
+    let second = tokio::time::timeout(LONG, notes.recv()).await;
+    assert!(matches!(second, Ok(Some(What::Ended(_)))), "{second:?}");
 }

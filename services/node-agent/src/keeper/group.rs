@@ -5,6 +5,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
 
 use dormouse_messages::{Amounts, Resource};
 
@@ -22,6 +24,12 @@ const NESTED_LIMIT: usize = 10_000;
 /// What a container may leave in its group for the next one, in bytes: more than the guard's own memory
 /// and the kernel's for it.
 const LEFT_BYTES: u64 = 4 << 20;
+
+/// What the kernel may have charged a group in advance, for each processor that something ran on.
+const IN_ADVANCE_BYTES: u64 = 256 << 10;
+
+static PROCESSORS: LazyLock<u64> =
+    LazyLock::new(|| available_parallelism().map_or(1, |it| it.get() as u64));
 
 /// Begins the name of a group; no name is given twice.
 const NAMED: &str = ".once-";
@@ -351,7 +359,8 @@ impl Group {
             .iter()
             .find_map(|file| fs::read_to_string(first.join(file)).ok())
             .and_then(|text| text.trim_end().parse::<u64>().ok());
-        held.is_some_and(|bytes| bytes <= LEFT_BYTES)
+        let most = LEFT_BYTES + *PROCESSORS * IN_ADVANCE_BYTES;
+        held.is_some_and(|bytes| bytes <= most)
             && !self.ran_out_of_memory()
             && self.folders.iter().all(|folder| has_no_group_below(folder))
     }

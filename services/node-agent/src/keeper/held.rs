@@ -137,9 +137,10 @@ impl Held {
 
     /// Kills a guard that has not obeyed in time, and again until it is gone.
     pub fn kill_what_is_due(&mut self, now: Instant) {
-        if let Some(guard) = &self.guard
+        if let Some(guard) = &mut self.guard
             && self.kill_at.is_some_and(|at| at <= now)
         {
+            guard.may_stay = false;
             guard.end();
             self.kill_at = Some(now + KILL_TIMEOUT);
         }
@@ -164,13 +165,20 @@ impl Held {
                         }
                     }
                 }
+                // What was asked of the container that the guard had before has been answered.
                 GuardTell::BesideEnded(turn, result) => {
-                    self.beside.retain(|it| *it != turn);
-                    heard.beside.push((turn, result));
+                    let asked = self.beside.iter().position(|it| *it == turn);
+                    if let Some(index) = asked {
+                        self.beside.remove(index);
+                        heard.beside.push((turn, result));
+                    }
                 }
                 GuardTell::ExecEnded(number, exit) => {
-                    self.execs.retain(|it| *it != number);
-                    heard.execs.push((number, exit));
+                    let asked = self.execs.iter().position(|it| *it == number);
+                    if let Some(index) = asked {
+                        self.execs.remove(index);
+                        heard.execs.push((number, exit));
+                    }
                 }
                 GuardTell::Ended(code, signal, is_free) => {
                     self.said = Some((code, signal));

@@ -84,6 +84,12 @@ impl Lines {
         self.is_open
     }
 
+    /// Whether nothing waits to be given.
+    #[must_use]
+    pub fn has_said_all(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
     /// Says something; what the other end does not take now it is given later.
     pub fn say(&mut self, word: &impl Serialize) {
         match serde_json::to_vec(word) {

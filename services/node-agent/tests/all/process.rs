@@ -583,6 +583,8 @@ async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before(
         plan
     };
     let mib = |count: u64| (count << 20).to_string();
+    // What the first one reads is charged to its group.
+    ran(&runtime, &mut exited, next("", "")).await;
     let (first, _) = ran(&runtime, &mut exited, next("64Mi", "sleep 60 &")).await;
     assert_eq!(first[1], mib(64));
     let (larger, _) = ran(&runtime, &mut exited, next("128Mi", "")).await;

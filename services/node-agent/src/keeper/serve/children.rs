@@ -48,8 +48,8 @@ impl Keeper {
         let mut limited = self.limit(&mut guard, orders);
         // What is left of its container before may be too much for this one.
         if limited.is_err() && guard.is_used {
-            let fresh = self.new_guard()?;
-            self.end(std::mem::replace(&mut guard, fresh));
+            self.end(guard);
+            guard = self.new_guard()?;
             limited = self.limit(&mut guard, orders);
         }
         match limited {
@@ -77,7 +77,8 @@ impl Keeper {
     /// new one.
     pub(super) fn is_free(&mut self, mut guard: Guard) {
         let is_wanted = self.agent.is_some() && self.waiting.len() < MOST_WAITING;
-        if is_wanted && guard.may_stay && guard.group.is_like_new() {
+        let hears = guard.lines.is_open() && guard.lines.has_said_all();
+        if is_wanted && hears && guard.may_stay && guard.group.is_like_new() {
             guard.is_used = true;
             self.waiting.push(guard);
         } else {
@@ -200,7 +201,8 @@ impl Keeper {
         }
         let among = |guards: &[Guard]| guards.iter().position(|it| it.pid == pid);
         if let Some(index) = among(&self.waiting) {
-            return self.unused.push(self.waiting.remove(index).group);
+            let guard = self.waiting.remove(index);
+            return self.leave(guard.group);
         }
         if let Some(index) = among(&self.leaving) {
             let guard = self.leaving.remove(index);
@@ -260,6 +262,9 @@ impl Keeper {
         }
         for (number, exit) in heard.execs {
             self.tell(&Tell::ExecEnded(number, exit));
+        }
+        for (turn, result) in heard.beside {
+            self.tell(&Tell::BesideEnded(turn, result));
         }
         self.tell_who_were_there(execs, beside);
         if never_ran {
