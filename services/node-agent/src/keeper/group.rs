@@ -222,7 +222,7 @@ impl Cgroups {
             quota_us: quota_us.map(|quota_us| quota_us.max(LEAST_QUOTA_US)),
             processes,
         };
-        let (before, text) = (std::mem::take(&mut group.set), text_of);
+        let before = std::mem::take(&mut group.set);
         match (self, &group.folders[..]) {
             (Self::V1 { .. }, [memory, cpu, ..]) => {
                 if limits.memory_bytes != before.memory_bytes {
@@ -264,7 +264,7 @@ impl Cgroups {
     }
 }
 
-fn text_of(limit: Option<u64>, none: &str) -> String {
+fn text(limit: Option<u64>, none: &str) -> String {
     limit.map_or_else(|| none.to_owned(), |limit| limit.to_string())
 }
 

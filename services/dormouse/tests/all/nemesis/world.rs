@@ -11,7 +11,9 @@ use dormouse_runtime::{Clock, Log, Settings, SystemClock};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
-use super::faults::{BROKERS, COPIES, Fault, GIVEN_UP, GIVEN_UP_AFTER_S, NODES, PLAIN, SERVICES};
+use super::faults::{
+    BROKERS, COPIES, Fault, GIVEN_UP, GIVEN_UP_AFTER_S, NODES, PLAIN, SERVICES, TRUSTS,
+};
 use super::ground::{BROKER_DISK, Disks, NODE_DISK, PORT, engine, remove_containers, start_broker};
 use super::net::{Net, OPERATOR};
 
@@ -158,6 +160,9 @@ impl World {
             arguments.extend(["--runtime", "docker"]);
         }
         let after = GIVEN_UP_AFTER_S.to_string();
+        if name == TRUSTS {
+            arguments.push("--trust-jobs");
+        }
         if name == GIVEN_UP {
             arguments.extend(["--gone-after", &after]);
         }
