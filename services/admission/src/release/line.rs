@@ -294,13 +294,7 @@ impl<'a> Line<'a> {
             let highest = self.outranked.entry(resource.clone()).or_insert(class);
             *highest = (*highest).max(class);
         }
-        if self
-            .head
-            .as_ref()
-            .is_some_and(|head| !self.may_go(&head.passing()))
-        {
-            self.advance(room);
-        }
+        self.pass_over_head(room);
     }
 
     /// Closes what a job in front lacks, which starts at `until` if limits hold; a head that demands it
@@ -316,11 +310,13 @@ impl<'a> Line<'a> {
             // Where one of them is not known nobody may go.
             *first = (*first).min(until);
         }
-        if self
-            .head
-            .as_ref()
-            .is_some_and(|head| !self.may_go(&head.passing()))
-        {
+        self.pass_over_head(room);
+    }
+
+    /// Goes on to the next job that could run, where the head may not go any more.
+    fn pass_over_head(&mut self, room: &mut Room<'_>) {
+        let head = self.head.as_ref().map(Head::passing);
+        if head.is_some_and(|head| !self.may_go(&head)) {
             self.advance(room);
         }
     }

@@ -138,7 +138,7 @@ impl Cgroups {
         let parents = self.parents().into_iter();
         Group {
             folders: parents.map(|parent| parent.join(name)).collect(),
-            set: Limits::default(),
+            ..Group::default()
         }
     }
 
@@ -201,7 +201,7 @@ impl Cgroups {
     fn one(folder: PathBuf) -> Group {
         Group {
             folders: vec![folder],
-            set: Limits::default(),
+            ..Group::default()
         }
     }
 

@@ -412,7 +412,7 @@ impl Keeper {
         }
         for container in over {
             if let Some(guard) = self.has_ended(container, Heard::default(), None) {
-                self.is_free(guard);
+                self.put_back(guard);
             }
         }
     }

@@ -28,6 +28,16 @@ async fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
     (runtime.expect("a keeper"), exited)
 }
 
+/// One with limits, for a test that is about them; absent, and said, where there can be none.
+async fn limited(folder: &Path) -> Option<(ProcessRuntime, Exited)> {
+    let (runtime, exited) = runtime(folder, true).await;
+    if !runtime.has_limits() {
+        skipped("this machine lets nobody make control groups");
+        return None;
+    }
+    Some((runtime, exited))
+}
+
 fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     let config = local(node(), Default::default(), folder.to_owned());
     let container = id(incarnation, 0);
@@ -436,11 +446,9 @@ async fn what_cannot_be_said_is_tried_again_until_another_agent_is_there() {
 #[tokio::test]
 async fn limits_hold_and_want_of_memory_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), true).await;
-    if !runtime.has_limits() {
-        skipped("this machine lets nobody make control groups");
+    let Some((runtime, mut exited)) = limited(folder.path()).await else {
         return;
-    }
+    };
     let mut plan = plan(
         folder.path(),
         1,
@@ -565,11 +573,9 @@ const WHERE: &str = "echo $PPID; path=$(sed -n 's/.*:memory://p' /proc/self/cgro
 #[tokio::test]
 async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), true).await;
-    if !runtime.has_limits() {
-        skipped("this machine lets nobody make control groups");
+    let Some((runtime, mut exited)) = limited(folder.path()).await else {
         return;
-    }
+    };
     let held = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
     let mut incarnation = 0;
     let mut next = |memory: &str, then: &str| {
@@ -626,11 +632,9 @@ async fn a_guard_of_other_settings_takes_no_other_container() {
     let directory = waits.directory.clone();
     former.start(waits).await.expect("started");
     drop(former);
-    let (runtime, mut exited) = runtime(folder.path(), true).await;
-    if !runtime.has_limits() {
-        skipped("this machine lets nobody make control groups");
+    let Some((runtime, mut exited)) = limited(folder.path()).await else {
         return;
-    }
+    };
     fs::write(&go, "").expect("written");
     assert_eq!(exit(&mut exited).await.code, Some(0));
     let guard = fs::read_to_string(directory.join("stdout.log")).expect("read");
@@ -704,11 +708,9 @@ async fn what_a_build_of_before_has_left_running_is_ended() {
 #[tokio::test]
 async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, mut exited) = runtime(folder.path(), true).await;
-    if !runtime.has_limits() {
-        skipped("this machine lets nobody make control groups");
+    let Some((runtime, mut exited)) = limited(folder.path()).await else {
         return;
-    }
+    };
     let pid_file = folder.path().join("pid");
     // Into a session of its own, and into a group of its own making below the container's.
     let script = format!(

@@ -75,7 +75,7 @@ impl Keeper {
 
     /// A guard has nothing to guard any more: it takes another container, where that would find it like a
     /// new one.
-    pub(super) fn is_free(&mut self, mut guard: Guard) {
+    pub(super) fn put_back(&mut self, mut guard: Guard) {
         let is_wanted = self.agent.is_some() && self.waiting.len() < MOST_WAITING;
         let hears = guard.lines.is_open() && guard.lines.has_said_all();
         if is_wanted && hears && guard.may_stay && guard.group.is_like_new() {
