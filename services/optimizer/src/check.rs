@@ -8,7 +8,7 @@ use dormouse_messages::job::Urgency;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
-use crate::p2::devices::{has_memory, overfull};
+use crate::instance::devices::{has_memory, overfull};
 use crate::problem::{Allocation, Problem, ProblemJob};
 use crate::solution::{JobShare, Solution};
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::decimal::Decimal;
-use crate::p2::devices::{has_memory, unnamed};
+use crate::instance::devices::{has_memory, unnamed};
 use crate::problem::{
     Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Precedence, Problem, ProblemJob,
     ProblemNode,

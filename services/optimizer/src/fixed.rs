@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::p2::diagnose::{hopeless, on_those};
-use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
+use crate::explain::waiting::{hopeless, on_those};
+use crate::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::{Problem, ProblemJob};
 use crate::report::{Draft, write};
 use crate::scaled;

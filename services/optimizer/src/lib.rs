@@ -21,20 +21,28 @@ pub mod problem;
 mod scaled;
 pub mod solution;
 
+mod candidate;
 mod decide;
+mod explain;
 mod fixed;
+mod independent_bound;
+mod instance;
+mod lagrangian;
+mod milp;
 mod offers;
-mod p2;
+mod primal;
+mod queue;
 mod recheck;
 mod report;
+mod solve;
 mod state;
 mod tenants;
 
 pub use check::{Violation, check};
 pub use decide::{Made, Optimizer};
 pub use document::{DocumentError, solve_document};
-pub use p2::conflict::{Conflict, Group, conflict};
-pub use p2::forced::{givers, may_have};
+pub use explain::conflict::{Conflict, Group, conflict};
+pub use explain::forced::{givers, may_have};
 pub use problem::Problem;
 pub use solution::Solution;
 pub use state::problem_of;
@@ -45,7 +53,7 @@ use problem::Allocation;
 #[must_use]
 pub fn solve(problem: &Problem) -> Solution {
     match problem.policy.allocation {
-        Allocation::Dorm => p2::admit::solve(problem),
+        Allocation::Dorm => queue::prefix::solve(problem),
         Allocation::Drf => offers::solve(problem),
         Allocation::Static => fixed::solve(problem),
     }

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::drf::{Key, User, key};
+use crate::explain::waiting::{hopeless, on_those};
 use crate::fixed::{beside, keep_running};
-use crate::p2::diagnose::{hopeless, on_those};
-use crate::p2::instance::{Cluster, fits, limits, runs, take};
+use crate::instance::{Cluster, fits, limits, runs, take};
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
 use crate::solution::{Solution, WaitCode};

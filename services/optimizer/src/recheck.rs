@@ -22,12 +22,12 @@ use dormouse_messages::{Amounts, Event, JobId, NodeId, Timestamp};
 use dormouse_state::ClusterState;
 
 use crate::check::limits;
-use crate::p2::devices::{has_memory, overfull};
-use crate::p2::instance::{Cluster, loss_bound};
-use crate::p2::pipeline::gap;
+use crate::instance::devices::{has_memory, overfull};
+use crate::instance::{Cluster, loss_bound};
 use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
 use crate::report::{Draft, write};
 use crate::solution::{JobShare, Solution};
+use crate::solve::gap;
 use crate::state::problem_of;
 
 /// Slack on sums of shares, and on objectives, which a solver reaches to its own tolerance.

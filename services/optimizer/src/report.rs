@@ -7,7 +7,7 @@ use dormouse_messages::ids::NodeId;
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Amounts;
 
-use crate::p2::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
+use crate::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::p2::instance::{Cluster, fits, give, limits, runs, take};
+use crate::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::Problem;
 use crate::report::Draft;
 

@@ -1,0 +1,65 @@
+//! Every job as if it were alone: what it would have at best, restarted where that wins.
+//!
+//! The sum of that bounds P2. Where there is room for all of it, as on a cluster with little to do,
+//! it is the optimum, and nothing else need be tried.
+
+use crate::candidate::Plan;
+use crate::instance::{Instance, State};
+use crate::lagrangian::relaxation::best_fresh;
+use crate::primal::best_fit::place;
+
+/// The bound, and the plan in which every job has its best, if there is room.
+pub(crate) fn alone(instance: &Instance) -> (f64, Option<Plan>) {
+    let mut bound = 0.0;
+    let mut restarted = vec![false; instance.jobs.len()];
+    let mut counts = vec![0; instance.jobs.len()];
+    for (index, job) in instance.jobs.iter().enumerate() {
+        let (fresh, count) = best_fresh(instance, index, 0.0, 0.0);
+        let stays = instance.worth(index, job.count);
+        restarted[index] = job.state == State::Running && fresh - job.restart > stays;
+        counts[index] = count;
+        bound += match job.state {
+            State::Free => fresh,
+            State::Running => stays.max(fresh - job.restart),
+            State::Pinned => stays,
+        };
+    }
+    (bound, place(instance, &restarted, &counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::samples;
+    use crate::problem::Budget;
+    use crate::solve::{Verdict, search_by_prices};
+
+    #[test]
+    fn nothing_is_better_and_with_room_it_is_reached() {
+        let (mut reached, mut short) = (0, 0);
+        for (seed, mut instance) in samples(0..200) {
+            let (bound, plan) = alone(&instance);
+            let budget = Budget::default();
+            if let Verdict::Found(found) = search_by_prices(&instance, &budget) {
+                assert!(
+                    found.plan.objective(&instance) <= bound + 1e-9,
+                    "seed {seed}"
+                );
+            }
+            short += u32::from(plan.is_none_or(|plan| plan.objective(&instance) < bound - 1e-9));
+            for room in instance.rooms.iter_mut().flatten() {
+                *room *= 20;
+            }
+            instance.restart_bound = u32::MAX;
+            instance.loss_bound = f64::INFINITY;
+            let (bound, plan) = alone(&instance);
+            let plan = plan.expect("there is room");
+            assert!(
+                (plan.objective(&instance) - bound).abs() < 1e-9,
+                "seed {seed}"
+            );
+            reached += 1;
+        }
+        assert!(reached > 0 && short > 0, "{reached} reached, {short} short");
+    }
+}

@@ -1,0 +1,105 @@
+//! Who may start on some of its nodes only, in this decision: jobs behind one that waits keep away
+//! from its nodes ([`crate::queue::backfill`]).
+//!
+//! Each set of nodes is one more permit, before the class of the node, in rooms and demands
+//! ([`crate::instance::columns`]); so the exact model, the prices and every filling know it. It is no need of
+//! the job: its fair share is what it was, and once it runs it may have containers anywhere.
+
+use std::collections::BTreeMap;
+
+use crate::instance::columns::PLENTY;
+
+/// The jobs that are held to sets of nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Confined {
+    /// Per set and node: whether it is in it.
+    sets: Vec<Vec<bool>>,
+    /// Of jobs by their index in the problem: the set.
+    set_of: BTreeMap<usize, usize>,
+}
+
+impl Confined {
+    /// Holds a job to `nodes`; to all of them, `None`.
+    pub fn hold(&mut self, job: usize, nodes: Option<Vec<bool>>) {
+        let Some(nodes) = nodes else {
+            self.set_of.remove(&job);
+            return;
+        };
+        let known = self.sets.iter().position(|set| *set == nodes);
+        let set = known.unwrap_or_else(|| {
+            self.sets.push(nodes);
+            self.sets.len() - 1
+        });
+        self.set_of.insert(job, set);
+    }
+
+    /// Whether `nodes` would be a set more than so many.
+    pub fn would_exceed(&self, nodes: &[bool], most: usize) -> bool {
+        self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
+    }
+
+    /// What of it concerns `members`.
+    pub fn of(&self, members: &[usize]) -> Self {
+        let mut of = Self::default();
+        for job in members {
+            if let Some(set) = self.set_of.get(job) {
+                of.hold(*job, Some(self.sets[*set].clone()));
+            }
+        }
+        of
+    }
+
+    /// Completes the rooms of all nodes, of which `counted` columns add up.
+    pub fn complete_rooms(&self, rooms: &mut [Vec<u64>], counted: usize) {
+        for (node, room) in rooms.iter_mut().enumerate() {
+            let permits = self.sets.iter();
+            let permits = permits.map(|set| if set[node] { PLENTY } else { 0 });
+            self.complete(room, counted, permits.collect());
+        }
+    }
+
+    /// Completes the demand of a job's container.
+    pub fn complete_demand(&self, demand: &mut Vec<u64>, job: usize, counted: usize) {
+        let own = self.set_of.get(&job);
+        let permits = 0..self.sets.len();
+        let permits = permits.map(|set| u64::from(own == Some(&set)));
+        self.complete(demand, counted, permits.collect());
+    }
+
+    fn complete(&self, amounts: &mut Vec<u64>, counted: usize, permits: Vec<u64>) {
+        if self.sets.is_empty() {
+            return;
+        }
+        // The last column is the node's class; without any permit there was none.
+        if amounts.len() == counted {
+            amounts.push(0);
+        }
+        let class = amounts.len() - 1;
+        amounts.splice(class..class, permits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_stand_before_the_class() {
+        let mut confined = Confined::default();
+        confined.hold(7, Some(vec![true, false]));
+        confined.hold(8, Some(vec![true, false]));
+        confined.hold(8, None);
+        let mut rooms = vec![vec![4, 5], vec![6, 7]];
+        confined.complete_rooms(&mut rooms, 2);
+        assert_eq!(rooms, [vec![4, 5, PLENTY, 0], vec![6, 7, 0, 0]]);
+        // Beside a permit that was there.
+        let (mut own, mut other) = (vec![1, 1, 0], vec![1, 0, 0]);
+        confined.complete_demand(&mut own, 7, 1);
+        confined.complete_demand(&mut other, 8, 1);
+        assert_eq!((own, other), (vec![1, 1, 1, 0], vec![1, 0, 0, 0]));
+        // Without anybody who is held nothing changes.
+        let mut room = vec![vec![4, 5]];
+        confined.of(&[8]).complete_rooms(&mut room, 2);
+        assert_eq!(room, [vec![4, 5]]);
+    }
+}

@@ -1,0 +1,658 @@
+//! One P2 instance by index: the resources of which there are any, the room of each node, the
+//! distinct demands (types) and the jobs taking part, with their fair shares and bounds.
+//!
+//! - [`columns`]: what stands behind the resources in rooms and demands, such as which nodes a job may be
+//!   on; [`confine`]: the same for one decision; [`devices`]: fractions of GPUs.
+
+pub(crate) mod columns;
+pub(crate) mod confine;
+pub(crate) mod devices;
+#[cfg(test)]
+pub(crate) mod samples;
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::ids::NodeId;
+use dormouse_messages::quantity::{Amounts, Resource};
+
+use crate::drf::{User, fill_within};
+use crate::instance::columns::Columns;
+use crate::instance::confine::Confined;
+use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
+
+/// What any restart costs, in parts of the smallest container's utilization (ε of the objective):
+/// it decides ties for fewer restarts, on twenty nodes as on ten thousand, where a fixed cost would
+/// be worth many containers. A tenth keeps it well below the least that a restart can win, and is
+/// 10⁻³ for the smallest job of Dorm's testbed.
+const RESTART_TIE: f64 = 0.1;
+
+/// The cluster by index.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// The resources with a total above 0, in order.
+    pub resources: Vec<Resource>,
+    /// Their totals.
+    pub totals: Vec<u64>,
+    /// The nodes' names, in ascending order: the index order everywhere.
+    pub names: Vec<NodeId>,
+    /// Per node: the capacity.
+    pub capacities: Vec<Vec<u64>>,
+    /// Per node: the capacity less what is reserved.
+    pub rooms: Vec<Vec<u64>>,
+    /// Per node: whether what is given up on it stays out of use.
+    closed: Vec<bool>,
+    index: BTreeMap<NodeId, usize>,
+    /// What stands behind the resources in rooms and demands.
+    pub columns: Columns,
+}
+
+impl Cluster {
+    pub fn new(problem: &Problem) -> Self {
+        let mut total = Amounts::new();
+        for node in &problem.nodes {
+            total.add(&node.capacity, 1);
+        }
+        let resources: Vec<Resource> = total.iter().map(|(name, _)| name.clone()).collect();
+        let totals = total.iter().map(|(_, amount)| amount).collect();
+        let mut nodes: Vec<_> = problem.nodes.iter().collect();
+        nodes.sort_by(|left, right| left.name.cmp(&right.name));
+        nodes.dedup_by(|left, right| left.name == right.name);
+        let columns = Columns::new(problem, &nodes, resources.len());
+        let capacity = |node: &&ProblemNode| -> Vec<u64> {
+            let amounts = resources.iter();
+            amounts
+                .map(|resource| node.capacity.get(resource))
+                .collect()
+        };
+        let room = |node: &&ProblemNode| -> Vec<u64> {
+            let reserved = resources.iter().map(|resource| node.reserved.get(resource));
+            let pairs = capacity(node).into_iter().zip(reserved);
+            pairs.map(|(c, r)| c.saturating_sub(r)).collect()
+        };
+        let complete =
+            |(index, node): (usize, &&ProblemNode), mut amounts: Vec<u64>, held: bool| {
+                columns.complete_room(&mut amounts, index, held.then(|| !node.reserved.is_empty()));
+                amounts
+            };
+        let each = || nodes.iter().enumerate();
+        Self {
+            capacities: each()
+                .map(|at| complete(at, capacity(at.1), false))
+                .collect(),
+            rooms: each().map(|at| complete(at, room(at.1), true)).collect(),
+            closed: nodes.iter().map(|node| node.closed).collect(),
+            names: nodes.iter().map(|node| node.name.clone()).collect(),
+            index: nodes
+                .iter()
+                .enumerate()
+                .map(|(i, node)| (node.name.clone(), i))
+                .collect(),
+            resources,
+            totals,
+            columns,
+        }
+    }
+
+    /// A container's demand as it stands beside rooms; `None` when it names a resource of which there
+    /// is none.
+    pub fn demand(&self, job: &ProblemJob) -> Option<Vec<u64>> {
+        let known = |resource: &Resource| self.resources.contains(resource);
+        if job.demand.is_empty() || !job.demand.iter().all(|(resource, _)| known(resource)) {
+            return None;
+        }
+        let amounts = self.resources.iter().map(|it| job.demand.get(it));
+        let mut demand: Vec<u64> = amounts.collect();
+        self.columns.complete_demand(&mut demand, job);
+        Some(demand)
+    }
+
+    /// How many containers of a job the empty nodes hold on which they may be.
+    pub fn holds(&self, demand: &[u64]) -> u64 {
+        self.capacities
+            .iter()
+            .map(|capacity| fits(demand, capacity))
+            .sum()
+    }
+
+    /// The weighted DRF shares ŝ of some jobs: divisible progressive filling with floors and caps.
+    /// What only some nodes may hold is bounded by what these have, for all of their jobs together.
+    pub fn fair_shares(&self, users: &[FairUser<'_>]) -> Vec<f64> {
+        let resources = self.totals.len();
+        let user = |user: &FairUser<'_>| {
+            let mut demand = user.demand[..resources].to_vec();
+            demand.extend(self.columns.pooled(user.demand, user.job));
+            let mut cap = user.cap;
+            if self.columns.is_bound(user.job) {
+                let holds = u32::try_from(self.holds(user.demand)).unwrap_or(u32::MAX);
+                cap = cap.min(holds).max(user.floor);
+            }
+            User {
+                demand,
+                weight: user.job.weight,
+                floor: user.floor,
+                cap: Some(cap),
+                beside: self.beside(&user.roles),
+            }
+        };
+        let users: Vec<User> = users.iter().map(user).collect();
+        let mut totals = self.totals.clone();
+        totals.extend(self.columns.pools(&self.capacities));
+        let filled = fill_within(&totals, resources, &users);
+        (0..users.len()).map(|index| filled.share(index)).collect()
+    }
+
+    /// What roles hold together of the resource of which a worker takes the largest part.
+    pub fn beside_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
+        let part =
+            |resource: &Resource, total: &u64| job.demand.get(resource) as f64 / *total as f64;
+        let pairs = self.resources.iter().zip(&self.totals);
+        let dominant = pairs.fold(
+            None,
+            |best: Option<(&Resource, u64, f64)>, (resource, total)| {
+                let part = part(resource, total);
+                match best {
+                    Some((_, _, most)) if most >= part => best,
+                    _ => Some((resource, *total, part)),
+                }
+            },
+        );
+        let Some((resource, total, _)) = dominant else {
+            return 0.0;
+        };
+        let amounts = roles.iter();
+        let amounts = amounts.map(|role| role.demand.get(resource) * u64::from(role.min));
+        amounts.sum::<u64>() as f64 / total as f64
+    }
+
+    /// What roles hold together, in the resources and in the pools of permits.
+    fn beside(&self, roles: &[&ProblemJob]) -> Vec<u64> {
+        let resources = self.totals.len();
+        let mut beside = Vec::new();
+        for role in roles {
+            let demand = self.demand(role).unwrap_or_default();
+            let mut each = demand.iter().take(resources).copied().collect::<Vec<_>>();
+            each.extend(self.columns.pooled(&demand, role));
+            beside.resize(each.len(), 0);
+            for (beside, amount) in beside.iter_mut().zip(each) {
+                *beside += amount * u64::from(role.min);
+            }
+        }
+        beside
+    }
+
+    /// Where a job's containers are by node index; `None` when one is on a node that is gone.
+    pub fn locate(&self, previous: &BTreeMap<NodeId, u32>) -> Option<Vec<(usize, u32)>> {
+        let counts = previous.iter().filter(|(_, count)| **count > 0);
+        counts
+            .map(|(node, count)| Some((*self.index.get(node)?, *count)))
+            .collect()
+    }
+}
+
+/// One of those who share a cluster.
+#[derive(Debug)]
+pub(crate) struct FairUser<'a> {
+    /// The job.
+    pub job: &'a ProblemJob,
+    /// Its demand, as it stands beside rooms.
+    pub demand: &'a [u64],
+    /// The containers that it is granted first.
+    pub floor: u32,
+    /// The most that it takes.
+    pub cap: u32,
+    /// Its roles.
+    pub roles: Vec<&'a ProblemJob>,
+}
+
+/// The roles of a job of the problem.
+pub(crate) fn roles_of(problem: &Problem, job: usize) -> Vec<&ProblemJob> {
+    problem.roles(job).map(|role| &problem.jobs[role]).collect()
+}
+
+/// How many containers with `demand` fit in `room`.
+pub(crate) fn fits(demand: &[u64], room: &[u64]) -> u64 {
+    let each = demand.iter().zip(room).filter(|(amount, _)| **amount > 0);
+    each.map(|(amount, room)| room / amount).min().unwrap_or(0)
+}
+
+/// Whether there is so much of everything.
+pub(crate) fn covers(demand: &[u64], room: &[u64]) -> bool {
+    demand.iter().zip(room).all(|(amount, room)| amount <= room)
+}
+
+/// Takes `count` containers with `demand` from `room`; false and nothing taken if they do not fit.
+pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
+    if fits(demand, room) < u64::from(count) {
+        return false;
+    }
+    for (room, amount) in room.iter_mut().zip(demand) {
+        *room -= amount * u64::from(count);
+    }
+    true
+}
+
+/// Gives them back.
+pub(crate) fn give(demand: &[u64], count: u32, room: &mut [u64]) {
+    for (room, amount) in room.iter_mut().zip(demand) {
+        *room += amount * u64::from(count);
+    }
+}
+
+/// A distinct demand vector.
+#[derive(Debug, Clone)]
+pub(crate) struct Type {
+    pub demand: Vec<u64>,
+    /// v: the utilization of one container, Σ_k d_k / C_k.
+    pub value: f64,
+    /// δ: the dominant share of one container, max_k d_k / C_k.
+    pub share: f64,
+}
+
+/// What may happen to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Stays as it is.
+    Pinned,
+    /// May be restarted, which counts.
+    Running,
+    /// Gets new containers in any case: new, displaced, resized in place, or its count outside its
+    /// limits.
+    Free,
+}
+
+/// A job taking part.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    /// Its index in the problem.
+    pub index: usize,
+    pub ty: usize,
+    pub state: State,
+    pub min: u32,
+    pub max: u32,
+    /// Where it runs, by node index.
+    pub previous: Vec<(usize, u32)>,
+    /// p: how many containers it has.
+    pub count: u32,
+    /// ŝ: its fair share.
+    pub fair: f64,
+    /// What its restart costs.
+    pub restart: f64,
+    /// Whether it is resized in place: its containers are free to come and go, but for its chief.
+    pub in_place: bool,
+    /// Containers that stay where they are, and are not among `previous`, `count`, `min` and `max`:
+    /// the chief of one that is resized in place, and what it has where it could not start any more.
+    pub fixed: Vec<(usize, u32)>,
+    /// Whether it is a role of the job before it: of a fixed number, and never moved while it runs. Its
+    /// loss is 0.
+    pub is_role: bool,
+}
+
+impl Job {
+    /// Containers that it has besides those that are decided.
+    pub fn base(&self) -> u32 {
+        self.fixed.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// An instance of P2.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    pub totals: Vec<u64>,
+    /// How many columns of a room add up: all up to the permits.
+    pub counted: usize,
+    /// Which types the nodes of each class allow; the class stands in the last column of a room.
+    /// Empty where all nodes allow all.
+    pub classes: Vec<Vec<bool>>,
+    pub rooms: Vec<Vec<u64>>,
+    pub types: Vec<Type>,
+    pub jobs: Vec<Job>,
+    pub objective: Objective,
+    /// F: the bound on Σ l_i (infinite: none).
+    pub loss_bound: f64,
+    /// R: the bound on Σ r_i.
+    pub restart_bound: u32,
+}
+
+/// Whether a job runs and need not be placed again.
+pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
+    let place = job
+        .previous
+        .as_ref()
+        .and_then(|previous| cluster.locate(previous));
+    !job.displaced && place.is_some_and(|place| !place.is_empty())
+}
+
+/// Whether it is a job, and not a role of one.
+pub(crate) fn is_head(job: &ProblemJob) -> bool {
+    job.role.is_none()
+}
+
+/// Its limits, read so that they make sense.
+pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
+    let min = job.min.max(1);
+    (min, job.max.max(min))
+}
+
+impl Instance {
+    /// The instance in which exactly `members` (indices of jobs) take part, with their roles.
+    pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
+        Self::within(problem, cluster, members, &Confined::default())
+    }
+
+    /// The same, where some of them are held to some of their nodes.
+    pub fn within(
+        problem: &Problem,
+        cluster: &Cluster,
+        members: &[usize],
+        confined: &Confined,
+    ) -> Self {
+        let mut instance = Self {
+            totals: cluster.totals.clone(),
+            counted: cluster.columns.counted(),
+            classes: Vec::new(),
+            rooms: cluster.rooms.clone(),
+            types: Vec::new(),
+            jobs: Vec::new(),
+            objective: problem.policy.objective,
+            loss_bound: loss_bound(problem, cluster),
+            restart_bound: 0,
+        };
+        let counted = instance.counted;
+        confined.complete_rooms(&mut instance.rooms, counted);
+        let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+        let heads = members.iter().copied();
+        let heads = heads.filter(|index| problem.jobs.get(*index).is_some_and(is_head));
+        for index in heads.flat_map(|head| std::iter::once(head).chain(problem.roles(head))) {
+            let job = &problem.jobs[index];
+            let Some(mut demand) = cluster.demand(job) else {
+                continue;
+            };
+            confined.complete_demand(&mut demand, index, counted);
+            let ty = *known.entry(demand).or_insert_with_key(|demand| {
+                instance.types.push(Type::new(demand, &cluster.totals));
+                instance.types.len() - 1
+            });
+            instance.push(problem, cluster, index, ty);
+        }
+        instance.classify();
+        instance.fair_shares(problem, cluster);
+        instance.price_restarts(problem);
+        let running = instance.jobs.iter().filter(|job| {
+            problem
+                .jobs
+                .get(job.index)
+                .is_some_and(|it| runs(cluster, it) && it.in_place.is_none() && is_head(it))
+        });
+        let running = u64::try_from(running.count()).unwrap_or(u64::MAX);
+        let bound = problem.policy.theta2.ceil_times(running);
+        instance.restart_bound = u32::try_from(bound).unwrap_or(u32::MAX);
+        instance
+    }
+
+    /// A job that does not take part any more: what it had on nodes that are closed is nobody's.
+    pub fn give_up(&mut self, cluster: &Cluster, job: &ProblemJob) {
+        let (Some(demand), Some(previous)) = (cluster.demand(job), &job.previous) else {
+            return;
+        };
+        for (node, count) in cluster.locate(previous).into_iter().flatten() {
+            if cluster.closed[node] {
+                for (room, amount) in self.rooms[node].iter_mut().zip(&demand) {
+                    *room = room.saturating_sub(amount * u64::from(count));
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, problem: &Problem, cluster: &Cluster, index: usize, ty: usize) {
+        let job = &problem.jobs[index];
+        let (min, max) = limits(job);
+        let previous = job.previous.as_ref().map(|previous| {
+            // Of a job on a node that is gone, what is left is still a preference.
+            let located = |(node, count): (&NodeId, &u32)| {
+                Some((*cluster.index.get(node)?, *count)).filter(|(_, count)| *count > 0)
+            };
+            previous.iter().filter_map(located).collect::<Vec<_>>()
+        });
+        let mut previous = previous.unwrap_or_default();
+        let fixed = self.fixed(cluster, job, max, &mut previous);
+        for (node, count) in &fixed {
+            // Where it stands nobody else can be.
+            for (room, amount) in self.rooms[*node].iter_mut().zip(&self.types[ty].demand) {
+                *room = room.saturating_sub(amount * u64::from(*count));
+            }
+        }
+        let base: u32 = fixed.iter().map(|(_, count)| count).sum();
+        let (min, max) = (min.saturating_sub(base), max.saturating_sub(base));
+        let count: u32 = previous.iter().map(|(_, count)| count).sum();
+        let state = match (runs(cluster, job), job.adjustable) {
+            (false, _) => State::Free,
+            (true, false) => State::Pinned,
+            (true, true) if job.in_place.is_some() => State::Free,
+            (true, true) if count < min || count > max => State::Free,
+            (true, true) => State::Running,
+        };
+        self.jobs.push(Job {
+            index,
+            ty,
+            state,
+            min,
+            max,
+            previous,
+            count,
+            fair: 0.0,
+            restart: 0.0,
+            in_place: job.in_place.is_some() && state == State::Free,
+            fixed,
+            is_role: !is_head(job),
+        });
+    }
+
+    /// What a job that is resized in place keeps where it is: its chief, and what stands where it may
+    /// not start any more, `most` in all; it is taken out of `previous`.
+    fn fixed(
+        &self,
+        cluster: &Cluster,
+        job: &ProblemJob,
+        most: u32,
+        previous: &mut Vec<(usize, u32)>,
+    ) -> Vec<(usize, u32)> {
+        let Some(in_place) = job.in_place.as_ref().filter(|_| job.adjustable) else {
+            return Vec::new();
+        };
+        if !runs(cluster, job) {
+            return Vec::new();
+        }
+        let chief = in_place.chief.as_ref();
+        let chief = chief.and_then(|chief| cluster.index.get(chief));
+        let mut left = most;
+        let mut fixed = BTreeMap::new();
+        if let Some((node, count)) = previous.iter_mut().find(|(at, _)| Some(at) == chief) {
+            (left, *count) = (left - 1, *count - 1);
+            fixed.insert(*node, 1);
+        }
+        for (node, count) in previous.iter_mut() {
+            if !cluster.columns.allows(job, *node) {
+                let stay = (*count).min(left);
+                (left, *count) = (left - stay, *count - stay);
+                *fixed.entry(*node).or_insert(0) += stay;
+            }
+        }
+        previous.retain(|(_, count)| *count > 0);
+        fixed.retain(|_, count| *count > 0);
+        fixed.into_iter().collect()
+    }
+
+    /// Numbers the nodes by what they allow, in the last column of their rooms.
+    pub fn classify(&mut self) {
+        let width = self.rooms.first().map_or(0, Vec::len);
+        self.classes.clear();
+        if width <= self.counted {
+            return;
+        }
+        let (counted, last) = (self.counted, width - 1);
+        let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+        for room in &mut self.rooms {
+            let types = self.types.iter();
+            let allowed: Vec<bool> = types
+                .map(|ty| covers(&ty.demand[counted..last], &room[counted..last]))
+                .collect();
+            let classes = &mut self.classes;
+            let class = *known.entry(allowed).or_insert_with_key(|allowed| {
+                classes.push(allowed.clone());
+                classes.len() - 1
+            });
+            room[last] = class as u64;
+        }
+    }
+
+    /// ε + stall · u n̄ / amortise: what the objective loses with each restart.
+    fn price_restarts(&mut self, problem: &Problem) {
+        let values = self.types.iter().map(|ty| ty.value);
+        let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
+        for job in &mut self.jobs {
+            let measured_s = problem.jobs[job.index].stall_s;
+            let stall_s = match measured_s > 0.0 {
+                true => measured_s,
+                false => DEFAULT_STALL_S,
+            };
+            let amortised = self.objective.amortise_s.map_or(0.0, |amortise_s| {
+                stall_s * self.types[job.ty].value * f64::from(job.count) / amortise_s
+            });
+            job.restart = tie + amortised;
+        }
+    }
+
+    /// ŝ: weighted divisible progressive filling with floors and caps, over the jobs taking part.
+    fn fair_shares(&mut self, problem: &Problem, cluster: &Cluster) {
+        let width = cluster.columns.width();
+        let user = |job: &Job| FairUser {
+            job: &problem.jobs[job.index],
+            demand: &self.types[job.ty].demand[..width],
+            floor: job.min + job.base(),
+            cap: job.max + job.base(),
+            roles: roles_of(problem, job.index),
+        };
+        let heads = self.jobs.iter().filter(|job| !job.is_role);
+        let users: Vec<FairUser<'_>> = heads.map(user).collect();
+        let mut shares = cluster.fair_shares(&users).into_iter();
+        for job in &mut self.jobs {
+            let own = self.types[job.ty].share;
+            job.fair = match job.is_role {
+                true => own * f64::from(job.min),
+                // P2 counts workers: what the roles have of the share is no part of its losses.
+                false => {
+                    let roles = roles_of(problem, job.index);
+                    let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
+                    shares.next().unwrap_or(0.0) - beside
+                }
+            };
+        }
+    }
+
+    /// The same if a job of the problem demanded nothing of one resource.
+    pub fn without_demand(
+        &self,
+        (problem, cluster): (&Problem, &Cluster),
+        index: usize,
+        resource: usize,
+    ) -> Option<Self> {
+        let mut other = self.clone();
+        let roles: Vec<usize> = problem.roles(index).collect();
+        let whose = |job: &&mut Job| job.index == index || roles.contains(&job.index);
+        for job in other.jobs.iter_mut().filter(whose) {
+            let mut demand = self.types[job.ty].demand.clone();
+            *demand.get_mut(resource)? = 0;
+            job.ty = other.types.len();
+            other.types.push(Type::new(&demand, &self.totals));
+        }
+        other.classify();
+        other.fair_shares(problem, cluster);
+        Some(other)
+    }
+
+    /// The same if a job of the problem could have its containers on any node.
+    pub fn without_constraints(&self, index: usize) -> Option<Self> {
+        let mut other = self.clone();
+        let (counted, totals) = (self.counted, &self.totals);
+        let job = other.jobs.iter_mut().find(|job| job.index == index)?;
+        let mut demand = self.types[job.ty].demand.clone();
+        demand[counted..].fill(0);
+        job.ty = other.types.len();
+        other.types.push(Type::new(&demand, totals));
+        other.classify();
+        Some(other)
+    }
+
+    /// l of one job at `count` containers (Dorm, equations 11 and 12).
+    pub fn loss(&self, job: usize, count: u32) -> f64 {
+        let job = &self.jobs[job];
+        (self.types[job.ty].share * f64::from(count + job.base()) - job.fair).abs()
+    }
+
+    /// What the bound on the loss is worth at a price of a unit of it; nothing without a bound.
+    pub fn allowed_loss(&self, price: f64) -> f64 {
+        match self.loss_bound.is_finite() {
+            true => price * self.loss_bound,
+            false => 0.0,
+        }
+    }
+
+    /// How much less `loss` is than its bound: the slope of its price. Without a bound a unit of loss
+    /// has no price, and 0 keeps it there.
+    pub fn spared_loss(&self, loss: f64) -> f64 {
+        match self.loss_bound.is_finite() {
+            true => self.loss_bound - loss,
+            false => 0.0,
+        }
+    }
+
+    /// What one job contributes to the objective at `count` containers, its restart apart.
+    pub fn worth(&self, job: usize, count: u32) -> f64 {
+        let containers = count + self.jobs[job].base();
+        let value = self.types[self.jobs[job].ty].value * f64::from(containers);
+        self.objective.utilization * value - self.objective.loss * self.loss(job, count)
+    }
+
+    /// The room of each node beside what is pinned, `restarted` deciding about the running jobs.
+    pub fn free_rooms(&self, restarted: &[bool]) -> Vec<Vec<u64>> {
+        let mut rooms = self.rooms.clone();
+        for (job, restarted) in self.jobs.iter().zip(restarted) {
+            let stays = match job.state {
+                State::Pinned => true,
+                State::Running => !*restarted,
+                State::Free => false,
+            };
+            if stays {
+                for (node, count) in &job.previous {
+                    for (room, amount) in rooms[*node].iter_mut().zip(&self.types[job.ty].demand) {
+                        *room = room.saturating_sub(amount * u64::from(*count));
+                    }
+                }
+            }
+        }
+        rooms
+    }
+}
+
+impl Type {
+    fn new(demand: &[u64], totals: &[u64]) -> Self {
+        let fractions = demand
+            .iter()
+            .zip(totals)
+            .map(|(d, c)| *d as f64 / *c as f64);
+        Self {
+            demand: demand.to_vec(),
+            value: fractions.clone().sum(),
+            share: fractions.fold(0.0, f64::max),
+        }
+    }
+}
+
+/// ⌈θ1 · 2m⌉ (Dorm, equation 15), or without the ceiling.
+pub(crate) fn loss_bound(problem: &Problem, cluster: &Cluster) -> f64 {
+    let twice = 2 * u64::try_from(cluster.totals.len()).unwrap_or(0);
+    match problem.policy.fairness_bound {
+        FairnessBound::Paper => problem.policy.theta1.ceil_times(twice) as f64,
+        FairnessBound::Exact => problem.policy.theta1.to_f64() * twice as f64,
+    }
+}

@@ -1,0 +1,518 @@
+//! What a room is worth: the best filling of every amount of room, at given container prices.
+//!
+//! Rooms are told apart on a lattice, one axis a resource. V(room) = max Σ π_t z_t subject to
+//! Σ_t d_t z_t ≤ room is an unbounded knapsack in several dimensions; one table answers it for
+//! every node, whatever is on it, so that an iteration of [`super::prices`] costs a millisecond
+//! or two at a thousand nodes.
+//!
+//! Where nodes do not allow the same types, each of their classes has a table of its own, in which only
+//! its types take part; the tables stand one behind the other.
+//!
+//! Proves: V is never below the true value. The unit of an axis is the demands' common divisor
+//! where the table stays small enough, and the table is then exact; else it is coarser, rooms and
+//! demands are both rounded down, and ⌊Σ d z / u⌋ ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
+
+use num_integer::Integer;
+
+use crate::instance::Instance;
+
+/// Table entries times types at most: a few milliseconds a table.
+const WORK: usize = 40_000_000;
+/// Entries at most, and how many are always allowed.
+const STATES: (usize, usize) = (20_000, 400_000);
+
+/// What adding some dozens of floats in another order may lose, relative to the sum.
+const ROUNDING: f64 = 1e-12;
+
+/// The lattice of an instance's rooms.
+#[derive(Debug, Clone)]
+pub(crate) struct Lattice {
+    axes: Vec<Axis>,
+    /// Entries of the table of a class.
+    base: usize,
+    /// Which types each class allows, and the column of a room in which its class stands; none where
+    /// all nodes allow all.
+    classes: Vec<Vec<bool>>,
+    column: usize,
+    /// Per type: its demand as coordinates, the last axis apart, and the distance in the table.
+    steps: Vec<Step>,
+    /// Per row (all axes but the last): its coordinates.
+    rows: Vec<Vec<usize>>,
+}
+
+/// The types that a table is made of, class by class.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Made(Vec<Vec<usize>>);
+
+#[derive(Debug, Clone)]
+struct Axis {
+    resource: usize,
+    unit: u64,
+    levels: usize,
+    stride: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    row: Vec<usize>,
+    rows: usize,
+    last: usize,
+    /// The entries whose levels are 0 along the first axes, of which it needs nothing.
+    span: usize,
+    fits: bool,
+}
+
+impl Lattice {
+    /// The lattice of the rooms on the nodes and the demands of `types`.
+    pub fn new(instance: &Instance) -> Self {
+        let mut axes = Vec::new();
+        for resource in 0..instance.totals.len() {
+            let demands = || instance.types.iter().map(|ty| ty.demand[resource]);
+            let unit = demands().fold(0, |divisor: u64, amount| divisor.gcd(&amount));
+            let most = instance.rooms.iter().map(|room| room[resource]).max();
+            if unit > 0 {
+                axes.push((resource, unit, most.unwrap_or(0)));
+            }
+        }
+        let limit = (WORK / instance.types.len().max(1)).clamp(STATES.0, STATES.1);
+        let limit = limit / instance.classes.len().max(1);
+        let levels =
+            |unit: u64, most: u64| usize::try_from(most / unit).unwrap_or(usize::MAX - 1) + 1;
+        loop {
+            let size = axes.iter().map(|(_, unit, most)| levels(*unit, *most));
+            if size.fold(1usize, usize::saturating_mul) <= limit {
+                break;
+            }
+            let mut widest: Vec<usize> = (0..axes.len()).collect();
+            widest.sort_by_key(|axis| std::cmp::Reverse(levels(axes[*axis].1, axes[*axis].2)));
+            // A quarter coarser each time: no unit ends far above what is needed.
+            let coarser = widest.into_iter().find_map(|axis| {
+                let mut coarser = axes.clone();
+                coarser[axis].1 += coarser[axis].1.div_ceil(4);
+                every_demand_counts(instance, &coarser).then_some(coarser)
+            });
+            match coarser {
+                Some(coarser) => axes = coarser,
+                None => break,
+            }
+        }
+        axes.sort_by_key(|(resource, unit, most)| (levels(*unit, *most), *resource));
+        let mut size = 1;
+        let mut made: Vec<Axis> = Vec::new();
+        for (resource, unit, most) in axes.into_iter().rev() {
+            let levels = levels(unit, most);
+            made.push(Axis {
+                resource,
+                unit,
+                levels,
+                stride: size,
+            });
+            size *= levels;
+        }
+        made.reverse();
+        Self::with(made, size, instance)
+    }
+
+    fn with(axes: Vec<Axis>, size: usize, instance: &Instance) -> Self {
+        let width = axes.last().map_or(1, |axis| axis.levels);
+        let outer = &axes[..axes.len().saturating_sub(1)];
+        let rows = (0..size / width).map(|row| {
+            let at = |axis: &Axis| row * width / axis.stride % axis.levels;
+            outer.iter().map(at).collect()
+        });
+        let step = |demand: &[u64]| {
+            let at = |axis: &Axis| {
+                usize::try_from(demand[axis.resource] / axis.unit).unwrap_or(usize::MAX)
+            };
+            let row: Vec<usize> = outer.iter().map(at).collect();
+            let fits = axes.iter().all(|axis| at(axis) < axis.levels);
+            let distance = |(axis, at): (&Axis, &usize)| axis.stride / width * at;
+            Step {
+                rows: if fits {
+                    outer.iter().zip(&row).map(distance).sum()
+                } else {
+                    0
+                },
+                last: axes.last().map_or(0, at),
+                span: match row.iter().position(|at| *at > 0).unwrap_or(row.len()) {
+                    0 => size,
+                    axis => axes[axis - 1].stride,
+                },
+                row,
+                fits,
+            }
+        };
+        Self {
+            steps: instance.types.iter().map(|ty| step(&ty.demand)).collect(),
+            rows: rows.collect(),
+            base: size,
+            classes: instance.classes.clone(),
+            column: instance
+                .rooms
+                .first()
+                .map_or(0, |room| room.len().saturating_sub(1)),
+            axes,
+        }
+    }
+
+    /// The entry of a room; `None` of an overfull one.
+    pub fn entry(&self, room: &[i64]) -> Option<usize> {
+        let mut entry = match self.classes.is_empty() {
+            true => 0,
+            false => usize::try_from(room[self.column]).ok()? * self.base,
+        };
+        for axis in &self.axes {
+            let amount = u64::try_from(room[axis.resource]).ok()?;
+            let level = usize::try_from(amount / axis.unit).unwrap_or(usize::MAX);
+            entry += level.min(axis.levels - 1) * axis.stride;
+        }
+        Some(entry)
+    }
+
+    /// The entry of a room.
+    pub fn entry_of(&self, room: &[u64]) -> usize {
+        let level = |axis: &Axis| {
+            let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
+            level.min(axis.levels - 1) * axis.stride
+        };
+        let class = match self.classes.is_empty() {
+            true => 0,
+            false => usize::try_from(room[self.column]).unwrap_or(0),
+        };
+        class * self.base + self.axes.iter().map(level).sum::<usize>()
+    }
+
+    /// The levels of a room, axis by axis.
+    pub fn levels_of(&self, room: &[u64]) -> Vec<usize> {
+        let level = |axis: &Axis| {
+            let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
+            level.min(axis.levels - 1)
+        };
+        self.axes.iter().map(level).collect()
+    }
+
+    /// The demand of a type in levels, axis by axis; `None` where it fits no node.
+    pub fn demand_of(&self, ty: usize) -> Option<Vec<usize>> {
+        let step = &self.steps[ty];
+        step.fits
+            .then(|| step.row.iter().copied().chain([step.last]).collect())
+    }
+
+    /// Entries of the table.
+    pub fn size(&self) -> usize {
+        self.base * self.classes.len().max(1)
+    }
+
+    /// Whether the class of an entry or a room allows a type.
+    fn allows(&self, class: usize, ty: usize) -> bool {
+        self.classes.get(class).is_none_or(|allowed| allowed[ty])
+    }
+
+    /// Whether the node of a room allows a type.
+    pub fn allows_in(&self, room: &[u64], ty: usize) -> bool {
+        self.classes.is_empty() || self.allows(usize::try_from(room[self.column]).unwrap_or(0), ty)
+    }
+
+    fn width(&self) -> usize {
+        self.axes.last().map_or(1, |axis| axis.levels)
+    }
+
+    /// Fills `table` with V at these prices; returns the types that it is made of.
+    ///
+    /// The order of the types is free, so those that need nothing of the first axes come first:
+    /// while only they are in, all slabs along those axes are equal, and one is worked out.
+    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> Made {
+        table.clear();
+        table.resize(self.size(), 0.0);
+        let classes = table.chunks_exact_mut(self.base.max(1)).enumerate();
+        Made(
+            classes
+                .map(|(class, table)| self.fill_class(class, prices, table))
+                .collect(),
+        )
+    }
+
+    fn fill_class(&self, class: usize, prices: &[f64], table: &mut [f64]) -> Vec<usize> {
+        let counts = |ty: &usize| {
+            let open = self.steps[*ty].fits && prices[*ty] > 0.0 && self.allows(class, *ty);
+            open && !self.is_dominated(class, *ty, prices)
+        };
+        let mut types: Vec<usize> = (0..self.steps.len()).filter(counts).collect();
+        types.sort_by_key(|ty| self.steps[*ty].span);
+        let mut done = types.first().map_or(self.base, |ty| self.steps[*ty].span);
+        for alike in types.chunk_by(|a, b| self.steps[*a].span == self.steps[*b].span) {
+            let span = self.steps[alike[0]].span;
+            repeat(&mut table[..span], done);
+            done = span;
+            self.add(alike, prices, &mut table[..span]);
+        }
+        repeat(table, done);
+        types
+    }
+
+    /// Lets more types into a part of the table, row by row: the rows that a row is made of are final
+    /// before it, and it stays close to the processor while every type has its turn.
+    fn add(&self, types: &[usize], prices: &[f64], table: &mut [f64]) {
+        let width = self.width();
+        for row in 0..table.len() / width {
+            let (before, here) = table.split_at_mut(row * width);
+            let here = &mut here[..width];
+            for ty in types {
+                let (step, price) = (&self.steps[*ty], prices[*ty]);
+                let at = self.rows[row].iter();
+                if at.zip(&step.row).any(|(at, step)| at < step) {
+                    continue;
+                }
+                if step.rows == 0 {
+                    let least = step.last.max(1);
+                    for cell in least..width {
+                        here[cell] = here[cell].max(here[cell - least] + price);
+                    }
+                    continue;
+                }
+                let from = &before[(row - step.rows) * width..][..width - step.last];
+                raise(&mut here[step.last..], from, price);
+            }
+        }
+    }
+
+    /// Whether another type is worth no less and needs no more.
+    fn is_dominated(&self, class: usize, ty: usize, prices: &[f64]) -> bool {
+        let step = &self.steps[ty];
+        self.steps
+            .iter()
+            .zip(prices)
+            .enumerate()
+            .any(|(other, (than, price))| {
+                let less = || {
+                    than.row.iter().zip(&step.row).all(|(a, b)| a <= b) && than.last <= step.last
+                };
+                let first = || {
+                    *price > prices[ty]
+                        || other < ty
+                        || than.row != step.row
+                        || than.last != step.last
+                };
+                let better = other != ty && *price >= prices[ty];
+                better && self.allows(class, other) && less() && first()
+            })
+    }
+
+    /// The filling of one entry that `table` says, with what [`Self::fill`] returned: types, one
+    /// by one.
+    pub fn filling(
+        &self,
+        mut entry: usize,
+        types: &Made,
+        prices: &[f64],
+        table: &[f64],
+        mut put: impl FnMut(usize),
+    ) {
+        while let Some(ty) = self.last(entry, types, prices, table) {
+            put(ty);
+            entry -= self.distance(ty);
+        }
+    }
+
+    /// Such fillings of many entries: `times` says how often each is filled, and is 0 afterwards.
+    /// What is left of two rooms is soon the same room: each is looked at once.
+    pub fn fillings(
+        &self,
+        times: &mut [f64],
+        types: &Made,
+        prices: &[f64],
+        table: &[f64],
+        mut put: impl FnMut(usize, f64),
+    ) {
+        let mut all = times.len();
+        while let Some(entry) = times[..all].iter().rposition(|times| *times > 0.0) {
+            let many = std::mem::take(&mut times[entry]);
+            if let Some(ty) = self.last(entry, types, prices, table) {
+                put(ty, many);
+                times[entry - self.distance(ty)] += many;
+            }
+            all = entry;
+        }
+    }
+
+    /// How far apart the entries are of a room with and without one container.
+    fn distance(&self, ty: usize) -> usize {
+        let step = &self.steps[ty];
+        step.rows * self.width() + step.last
+    }
+
+    /// One of the containers that an entry is filled with; `None` where it stays empty.
+    fn last(&self, entry: usize, types: &Made, prices: &[f64], table: &[f64]) -> Option<usize> {
+        if table[entry] <= 0.0 {
+            return None;
+        }
+        let width = self.width();
+        let class = entry / self.base;
+        let (at, last) = (&self.rows[(entry % self.base) / width], entry % width);
+        let least = table[entry] - ROUNDING * table[entry];
+        let is_last = |ty: &usize| {
+            let (step, distance) = (&self.steps[*ty], self.distance(*ty));
+            let fits = last >= step.last && at.iter().zip(&step.row).all(|(at, step)| at >= step);
+            fits && distance > 0 && table[entry - distance] + prices[*ty] >= least
+        };
+        types.0[class].iter().copied().find(is_last)
+    }
+}
+
+/// The inner loop of everything here. A function of its own, so that the compiler knows that the
+/// slices are apart and takes several entries at once.
+#[inline(never)]
+pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
+    for (to, from) in to.iter_mut().zip(from) {
+        let value = from + price;
+        *to = if value > *to { value } else { *to };
+    }
+}
+
+/// Repeats the first `part` of a table to its end.
+fn repeat(table: &mut [f64], part: usize) {
+    for at in (part..table.len()).step_by(part.max(1)) {
+        table.copy_within(..part, at);
+    }
+}
+
+/// Whether no demand is rounded to nothing: any number of its containers would fit.
+fn every_demand_counts(instance: &Instance, axes: &[(usize, u64, u64)]) -> bool {
+    instance.types.iter().all(|ty| {
+        let counts = |(resource, unit, _): &(usize, u64, u64)| ty.demand[*resource] >= *unit;
+        axes.iter().any(counts)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::chance;
+    use crate::instance::{Cluster, Instance};
+    use crate::problem::{Problem, ProblemJob, ProblemNode};
+
+    /// One node, and a new job of each demand.
+    fn instance(capacity: &str, demands: &[&str]) -> Instance {
+        let node = ProblemNode {
+            name: "n".parse().expect("a name"),
+            capacity: capacity.parse().expect("amounts"),
+            reserved: Default::default(),
+            closed: false,
+            labels: Default::default(),
+            taints: Default::default(),
+            gpus: Vec::new(),
+        };
+        let job = |(index, demand): (usize, &&str)| ProblemJob {
+            job: format!("t/j{index}").parse().expect("an id"),
+            demand: demand.parse().expect("amounts"),
+            weight: 1,
+            min: 1,
+            max: 9,
+            adjustable: true,
+            left_until: None,
+            displaced: false,
+            previous: None,
+            stall_s: 0.0,
+            may_be_overtaken: false,
+            in_place: None,
+            urgency: Default::default(),
+            has_checkpoint: true,
+            precedence: Default::default(),
+            static_containers: None,
+            role: None,
+            needs: Default::default(),
+            gpu_parts: 0,
+        };
+        let problem = Problem {
+            nodes: vec![node],
+            jobs: demands.iter().enumerate().map(job).collect(),
+            ..Problem::default()
+        };
+        let members: Vec<usize> = (0..demands.len()).collect();
+        Instance::new(&problem, &Cluster::new(&problem), &members)
+    }
+
+    /// The best filling of a room, by trying all.
+    fn brute(instance: &Instance, prices: &[f64], room: &[u64], from: usize) -> f64 {
+        let mut best = 0.0f64;
+        for ty in from..prices.len() {
+            let demand = &instance.types[ty].demand;
+            if demand.iter().zip(room).all(|(d, r)| d <= r) {
+                let rest: Vec<u64> = room.iter().zip(demand).map(|(r, d)| r - d).collect();
+                best = best.max(prices[ty] + brute(instance, prices, &rest, ty));
+            }
+        }
+        best
+    }
+
+    #[test]
+    fn every_room_is_worth_its_best_filling() {
+        let demands = [
+            "cpu=2,memory=3Gi",
+            "cpu=1,memory=4Gi",
+            "cpu=3,memory=1Gi",
+            "cpu=1,gpu=1,memory=1Gi",
+        ];
+        let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let prices = [2.9, 2.4, 3.1, 5.0];
+        let mut table = Vec::new();
+        let types = lattice.fill(&prices, &mut table);
+        let whole = &instance.rooms[0];
+        for part in 0..=8u64 {
+            let room: Vec<u64> = whole.iter().map(|amount| amount * part / 8).collect();
+            let entry = lattice.entry_of(&room);
+            let best = brute(&instance, &prices, &room, 0);
+            assert!(
+                (table[entry] - best).abs() < 1e-9,
+                "{part}/8: {} not {best}",
+                table[entry]
+            );
+            let mut value = 0.0;
+            let mut left = room.clone();
+            lattice.filling(entry, &types, &prices, &table, |ty| {
+                value += prices[ty];
+                for (left, demand) in left.iter_mut().zip(&instance.types[ty].demand) {
+                    *left = left.checked_sub(*demand).expect("fits");
+                }
+            });
+            assert!((value - best).abs() < 1e-9);
+        }
+        assert_eq!(lattice.entry(&[-1, 0, 0]), None);
+    }
+
+    #[test]
+    fn fillings_of_many_rooms_are_worth_what_each_is() {
+        let demands = ["cpu=2,memory=3Gi", "cpu=3,memory=1Gi", "memory=4Gi"];
+        let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let prices = [2.9, 3.1, 1.3];
+        let mut table = Vec::new();
+        let types = lattice.fill(&prices, &mut table);
+        let mut below = chance(7);
+        let mut times: Vec<f64> = (0..lattice.size()).map(|_| below(3) as f64).collect();
+        let pairs = times.iter().zip(&table);
+        let wanted: f64 = pairs.map(|(times, worth)| times * worth).sum();
+        let mut worth = 0.0;
+        lattice.fillings(&mut times, &types, &prices, &table, |ty, times| {
+            worth += times * prices[ty]
+        });
+        assert!((worth - wanted).abs() < 1e-9 * wanted, "{worth} {wanted}");
+        assert!(times.iter().all(|times| *times == 0.0), "none is left");
+    }
+
+    /// Demands without a useful common divisor: the table is coarser, and never below the truth.
+    #[test]
+    fn a_coarse_lattice_is_an_upper_bound() {
+        let demands = ["cpu=1001m,memory=3000000001", "cpu=1999m,memory=7000000003"];
+        let instance = instance("cpu=16,memory=64Gi", &demands);
+        let lattice = Lattice::new(&instance);
+        let mut table = Vec::new();
+        let prices = [1.0, 2.2];
+        lattice.fill(&prices, &mut table);
+        let best = brute(&instance, &prices, &instance.rooms[0], 0);
+        let value = table[lattice.entry_of(&instance.rooms[0])];
+        assert!(value >= best && value <= 1.1 * best, "{value} for {best}");
+        assert!(table.len() <= STATES.1);
+    }
+}

@@ -1,0 +1,288 @@
+//! The Lagrangian relaxation of the type model: what the jobs share gets a price, and each node
+//! and each job then decides alone, in whole containers.
+//!
+//! Prices: π_t ≥ 0 a container of type t; μ_b a block (what a running job has on one node), paid
+//! by the node that uses its room to the job that gives it; ρ ≥ 0 a restart; λ ≥ 0 a unit of
+//! fairness loss. With worth_λ the objective's worth less λ times the loss, for any such prices
+//!
+//! P2 ≤ ρ R + λ F + Σ_i max { stay: worth_λ(p_i); go: max_f worth_λ(f) − π f − restart_i − ρ + Σ_{b of i} μ_b }
+//!    + Σ_j max_{B leaves j} { V(room of j beside the others) − Σ_{b ∈ B} μ_b }.
+//!
+//! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]) and then takes the ρ that is
+//! best for them: the R jobs that gain most go.
+//!
+//! Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2. It is tighter than the linear
+//! relaxation, because a node is filled with whole containers and gives up whole blocks.
+
+use std::collections::BTreeMap;
+
+use crate::instance::{Instance, State};
+use crate::lagrangian::incumbent_blocks::Held;
+use crate::lagrangian::knapsack_table::{Lattice, Made};
+use crate::lagrangian::node_subproblem::{Many, Memory, Release};
+use crate::lagrangian::shadow_prices::Goods;
+
+/// What adding some ten thousand floats may lose, relative to the sum.
+pub(crate) const FLOAT_SLACK: f64 = 1e-9;
+/// Halvings of an interval of prices: to a millionth of it.
+const HALVINGS: usize = 20;
+
+/// The prices.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Prices {
+    /// π per type.
+    pub container: Vec<f64>,
+    /// μ per block.
+    pub block: Vec<f64>,
+    /// ρ.
+    pub restart: f64,
+    /// λ.
+    pub loss: f64,
+}
+
+/// What the jobs and nodes decide at some prices. The slopes say how the smoothed bound changes
+/// with a price: supply less demand.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// What no allocation exceeds.
+    pub bound: f64,
+    /// The slopes of π.
+    pub container: Vec<f64>,
+    /// The slope of λ.
+    pub loss: f64,
+    /// The ρ at which as many jobs go as may.
+    pub restart: f64,
+    /// Per job: how likely it is restarted.
+    pub going: Vec<f64>,
+}
+
+/// The relaxation of an instance.
+#[derive(Debug)]
+pub(crate) struct Relaxation<'a> {
+    pub instance: &'a Instance,
+    pub lattice: &'a Lattice,
+    pub held: &'a Held,
+    /// Per node of many blocks: what is good again at similar prices.
+    memories: BTreeMap<usize, Memory>,
+    /// V at the last prices.
+    pub table: Vec<f64>,
+    /// The types that it is made of.
+    types: Made,
+    /// Per entry of V: how often it is filled.
+    used: Vec<f64>,
+    release: Release,
+}
+
+impl<'a> Relaxation<'a> {
+    /// `rates` are valid or nearly so at the first prices, per node.
+    pub fn new(
+        instance: &'a Instance,
+        lattice: &'a Lattice,
+        held: &'a Held,
+        rates: impl Fn(usize) -> Vec<f64>,
+    ) -> Self {
+        let nodes = held.nodes.iter().enumerate();
+        let large = nodes.filter(|(_, node)| !node.is_tabulated());
+        Self {
+            instance,
+            lattice,
+            held,
+            memories: large
+                .map(|(index, _)| (index, Memory::new(rates(index))))
+                .collect(),
+            table: Vec::new(),
+            types: Made::default(),
+            used: vec![0.0; lattice.size()],
+            release: Release::default(),
+        }
+    }
+
+    /// The decisions at `prices`, of which those of blocks are renewed on the way.
+    pub fn sweep(&mut self, prices: &mut Prices, heat: f64) -> Answer {
+        self.types = self.lattice.fill(&prices.container, &mut self.table);
+        let mut answer = Answer {
+            bound: self.instance.allowed_loss(prices.loss),
+            container: vec![0.0; prices.container.len()],
+            loss: 0.0,
+            restart: 0.0,
+            going: Vec::new(),
+        };
+        let mut gains = self.gains(prices);
+        self.nodes(prices, heat, &mut gains, &mut answer);
+        answer.going = gains.iter().map(|gain| chance(*gain, heat)).collect();
+        let jobs = self.instance.jobs.iter().zip(&gains);
+        let running = jobs.filter(|(job, _)| job.state == State::Running);
+        let without_price: Vec<f64> = running.map(|(_, gain)| gain + prices.restart).collect();
+        answer.bound += self.restarts(&without_price);
+        answer.restart = self.best_price(&without_price, heat);
+        for job in 0..self.instance.jobs.len() {
+            self.job(job, prices, &mut answer);
+        }
+        answer.loss = self.instance.spared_loss(-answer.loss);
+        answer.bound += FLOAT_SLACK * (1.0 + answer.bound.abs());
+        answer
+    }
+
+    /// Per job: what its restart gains, its price and what is paid for its blocks included.
+    fn gains(&self, prices: &Prices) -> Vec<f64> {
+        let mut gains = gains(self.instance, &prices.container, prices.loss);
+        for (gain, blocks) in gains.iter_mut().zip(&self.held.of_job) {
+            let paid: f64 = blocks.iter().map(|block| prices.block[*block]).sum();
+            *gain += paid - prices.restart;
+        }
+        gains
+    }
+
+    fn nodes(&mut self, prices: &mut Prices, heat: f64, gains: &mut [f64], answer: &mut Answer) {
+        // Rates are of resources; what a node does not allow is worth nothing there.
+        let resources = self.instance.totals.len();
+        let types = self.instance.types.iter();
+        let demands: Vec<&[u64]> = types.map(|ty| &ty.demand[..resources]).collect();
+        let priced = priced(self.instance, &prices.container);
+        let held = self.held;
+        let (table, release) = (&self.table, &mut self.release);
+        let mut unpaid = Vec::new();
+        for (index, node) in held.nodes.iter().enumerate() {
+            let blocks = &held.blocks[node.blocks.clone()];
+            let block_prices = &mut prices.block[node.blocks.clone()];
+            let now = blocks.iter().map(|block| gains[block.job]);
+            release.left.clear();
+            release.left.extend(now.clone());
+            unpaid.clear();
+            unpaid.extend(now.zip(&*block_prices).map(|(gain, price)| gain - price));
+            let possible = match self.memories.get_mut(&index) {
+                None => release.of_few(node, &unpaid, table, heat),
+                Some(memory) => {
+                    let room = &self.instance.rooms[index];
+                    let class = room.last().filter(|_| !self.instance.classes.is_empty());
+                    let class = class.map_or(0, |class| *class as usize);
+                    let many = Many {
+                        node,
+                        blocks,
+                        capacity: &room[..resources],
+                        goods: Goods {
+                            demands: &demands,
+                            prices: &priced[class],
+                        },
+                        gains: &unpaid,
+                    };
+                    many.decide(release, memory, self.lattice, table, heat)
+                }
+            };
+            // A node that stays overfull whoever leaves: the instance has no solution, and any
+            // value bounds it.
+            if !possible {
+                continue;
+            }
+            let decided = release.left.iter().zip(&unpaid);
+            for ((price, block), (left, unpaid)) in block_prices.iter_mut().zip(blocks).zip(decided)
+            {
+                *price = left - unpaid;
+                gains[block.job] = *left;
+            }
+            answer.bound += release.value;
+            for (entry, part) in &release.rooms {
+                self.used[*entry] += part;
+            }
+        }
+        let supply = &mut answer.container;
+        let (types, prices) = (&self.types, &prices.container);
+        let put = |ty: usize, times: f64| supply[ty] += times;
+        self.lattice
+            .fillings(&mut self.used, types, prices, table, put);
+    }
+
+    /// What the restarts gain together: ρ R + Σ max { 0, gain − ρ } at the best ρ.
+    fn restarts(&self, gains: &[f64]) -> f64 {
+        let mut gains: Vec<f64> = gains.iter().copied().filter(|gain| *gain > 0.0).collect();
+        gains.sort_by(|a, b| b.total_cmp(a));
+        gains.iter().take(self.restart_bound()).sum()
+    }
+
+    fn restart_bound(&self) -> usize {
+        usize::try_from(self.instance.restart_bound).unwrap_or(usize::MAX)
+    }
+
+    /// The ρ at which as many jobs go as may, at this heat.
+    fn best_price(&self, gains: &[f64], heat: f64) -> f64 {
+        let most = self.restart_bound() as f64;
+        let (mut low, mut high) = (0.0, gains.iter().copied().fold(0.0, f64::max));
+        for _ in 0..HALVINGS {
+            let middle = f64::midpoint(low, high);
+            let going: f64 = gains.iter().map(|gain| chance(gain - middle, heat)).sum();
+            if going > most {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    fn job(&self, index: usize, prices: &Prices, answer: &mut Answer) {
+        let job = &self.instance.jobs[index];
+        let going = match job.state {
+            State::Free => 1.0,
+            State::Running => answer.going[index],
+            State::Pinned => 0.0,
+        };
+        let price = prices.container[job.ty];
+        let (fresh, count) = best_fresh(self.instance, index, price, prices.loss);
+        answer.container[job.ty] -= going * f64::from(count);
+        answer.loss -= going * self.instance.loss(index, count);
+        if job.state == State::Free {
+            answer.bound += fresh;
+        } else {
+            answer.bound += worth(self.instance, index, job.count, prices.loss);
+            answer.loss -= (1.0 - going) * self.instance.loss(index, job.count);
+        }
+    }
+}
+
+/// Per class of nodes: the prices of the containers that it allows, and 0 for the others.
+fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
+    if instance.classes.is_empty() {
+        return vec![prices.to_vec()];
+    }
+    let classes = instance.classes.iter().map(|allowed| {
+        let pairs = prices.iter().zip(allowed);
+        pairs
+            .map(|(price, allowed)| if *allowed { *price } else { 0.0 })
+            .collect()
+    });
+    classes.collect()
+}
+
+/// How likely something is that gains so much.
+fn chance(gain: f64, heat: f64) -> f64 {
+    1.0 / (1.0 + (-gain / heat).exp())
+}
+
+/// What `count` containers of a job are worth at loss price `price`.
+pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> f64 {
+    instance.worth(job, count) - price * instance.loss(job, count)
+}
+
+/// The best count of new containers at a price, and its value. The worth is concave with one kink
+/// where the share is fair, so one of four counts is best.
+pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f64) -> (f64, u32) {
+    let job = &instance.jobs[index];
+    let fair = (job.fair / instance.types[job.ty].share) as u32;
+    let value = |count: u32| worth(instance, index, count, loss) - price * f64::from(count);
+    let counts = [job.min, fair, fair.saturating_add(1), job.max];
+    let valued = counts
+        .map(|count| count.clamp(job.min, job.max))
+        .map(|count| (value(count), count));
+    let better = |best: (f64, u32), next: (f64, u32)| if next.0 > best.0 { next } else { best };
+    valued.into_iter().fold(valued[0], better)
+}
+
+/// Per job: what its restart gains at some prices, its room apart.
+pub(crate) fn gains(instance: &Instance, container: &[f64], loss: f64) -> Vec<f64> {
+    let gain = |index: usize| {
+        let job = &instance.jobs[index];
+        let (fresh, _) = best_fresh(instance, index, container[job.ty], loss);
+        fresh - job.restart - worth(instance, index, job.count, loss)
+    };
+    (0..instance.jobs.len()).map(gain).collect()
+}

@@ -1,0 +1,211 @@
+//! The best set of a node's blocks where there are too many for all sets to be tried.
+//!
+//! Block by block, the states that sets of the blocks so far reach: a room, and the best worth with
+//! which it is reached. Rooms at one entry of the lattice are one state (where they differ, the
+//! larger of both), and a state is dropped that, by the linear bound of what may still leave, cannot
+//! become better than what is known. Of the 2²⁶ sets of a node of 26 blocks that leaves some
+//! thousand states.
+//!
+//! Proves: the result is never below the worth of any set. Where more than [`STATES`] are left, the
+//! linear bound ends the search.
+
+use crate::lagrangian::knapsack_table::Lattice;
+
+/// States up to which the search goes on: under a millisecond a node.
+const STATES: usize = 4_000;
+/// The entry of a state that is overfull so far.
+const OVERFULL: u32 = u32::MAX;
+
+/// What a set gains by one block more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaving<'a> {
+    /// The room that it leaves.
+    pub size: &'a [i64],
+    /// What it is worth, its room apart.
+    pub worth: f64,
+    /// The same with its room at linear rates.
+    pub linear: f64,
+}
+
+/// The states that are left, and what is used again from node to node.
+#[derive(Debug, Default)]
+pub(crate) struct Beyond {
+    states: Vec<Reached>,
+    /// Per state and resource: its room.
+    rooms: Vec<i64>,
+    /// Per lattice entry: the state that may be there.
+    at: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reached {
+    entry: u32,
+    worth: f64,
+    linear: f64,
+}
+
+impl Beyond {
+    /// The worth of the best set, or `known` if that is more. `room` is the one beside all blocks,
+    /// worth `linear` at the rates.
+    pub fn best(
+        &mut self,
+        (room, linear): (&[i64], f64),
+        blocks: &mut [Leaving<'_>],
+        known: f64,
+        lattice: &Lattice,
+        table: &[f64],
+    ) -> f64 {
+        let mut rest: f64 = blocks.iter().map(|block| block.linear.max(0.0)).sum();
+        if linear + rest <= known {
+            return known;
+        }
+        // Those that decide most come first: what follows can then change little.
+        blocks.sort_by(|a, b| b.linear.abs().total_cmp(&a.linear.abs()));
+        self.at.resize(table.len(), 0);
+        self.states.clear();
+        self.rooms.clear();
+        self.rooms.extend_from_slice(room);
+        self.states.push(Reached {
+            entry: entry_of(lattice, room),
+            worth: 0.0,
+            linear,
+        });
+        for block in blocks.iter() {
+            rest -= block.linear.max(0.0);
+            let before = self.states.len();
+            self.branch(block, known - rest, lattice);
+            self.merge(before, known - rest, room.len());
+            if self.states.len() > STATES {
+                let linear = self.states.iter().map(|state| state.linear + rest);
+                return linear.fold(known, f64::max);
+            }
+        }
+        let worth = |state: &Reached| {
+            table
+                .get(state.entry as usize)
+                .map(|room| room + state.worth)
+        };
+        self.states.iter().filter_map(worth).fold(known, f64::max)
+    }
+
+    /// Adds the states with one block more that may come to more than `least` at the rates.
+    fn branch(&mut self, block: &Leaving<'_>, least: f64, lattice: &Lattice) {
+        let width = block.size.len();
+        for state in 0..self.states.len() {
+            let without = self.states[state];
+            if without.linear + block.linear <= least {
+                continue;
+            }
+            let start = self.rooms.len();
+            for (resource, size) in block.size.iter().enumerate() {
+                let amount = self.rooms[state * width + resource] + size;
+                self.rooms.push(amount);
+            }
+            self.states.push(Reached {
+                entry: entry_of(lattice, &self.rooms[start..]),
+                worth: without.worth + block.worth,
+                linear: without.linear + block.linear,
+            });
+        }
+    }
+
+    /// Drops those of the first `before` states that cannot come to more than `least`, and makes
+    /// one of those at one entry.
+    fn merge(&mut self, before: usize, least: f64, width: usize) {
+        let mut kept = 0;
+        for state in 0..self.states.len() {
+            let reached = self.states[state];
+            if state < before && reached.linear <= least {
+                continue;
+            }
+            let rooms = state * width..(state + 1) * width;
+            if reached.entry != OVERFULL {
+                let other = self.at[reached.entry as usize] as usize;
+                if other < kept && self.states[other].entry == reached.entry {
+                    let into = &mut self.states[other];
+                    into.worth = into.worth.max(reached.worth);
+                    into.linear = into.linear.max(reached.linear);
+                    for (resource, at) in rooms.enumerate() {
+                        let amount = self.rooms[at].max(self.rooms[other * width + resource]);
+                        self.rooms[other * width + resource] = amount;
+                    }
+                    continue;
+                }
+                self.at[reached.entry as usize] = kept as u32;
+            }
+            self.states[kept] = reached;
+            self.rooms.copy_within(rooms, kept * width);
+            kept += 1;
+        }
+        self.states.truncate(kept);
+        self.rooms.truncate(kept * width);
+    }
+}
+
+fn entry_of(lattice: &Lattice, room: &[i64]) -> u32 {
+    lattice.entry(room).map_or(OVERFULL, |entry| entry as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::{chance, samples};
+    use crate::lagrangian::incumbent_blocks::Held;
+    use crate::lagrangian::shadow_prices::{Goods, at_rates, rates};
+
+    /// The best worth of `blocks` and sets of them, by trying all.
+    fn brute(blocks: &[Leaving<'_>], room: &[i64], worth: &dyn Fn(&[i64]) -> f64) -> f64 {
+        let Some((block, others)) = blocks.split_first() else {
+            return worth(room);
+        };
+        let pairs = room.iter().zip(block.size);
+        let more: Vec<i64> = pairs.map(|(room, size)| room + size).collect();
+        brute(others, room, worth).max(block.worth + brute(others, &more, worth))
+    }
+
+    #[test]
+    fn as_good_as_the_best_of_all_sets() {
+        let mut large = 0;
+        for (seed, instance) in samples(0..40) {
+            let lattice = Lattice::new(&instance);
+            let held = Held::new(&instance, &lattice);
+            let prices: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
+            let mut table = Vec::new();
+            lattice.fill(&prices, &mut table);
+            let types = instance.types.iter();
+            let demands: Vec<&[u64]> = types.map(|ty| ty.demand.as_slice()).collect();
+            let goods = Goods {
+                demands: &demands,
+                prices: &prices,
+            };
+            let mut below = chance(seed + 1000);
+            let mut beyond = Beyond::default();
+            for (node, capacity) in held.nodes.iter().zip(&instance.rooms) {
+                let rates = rates(&node.room, capacity, goods);
+                let blocks = &held.blocks[node.blocks.clone()];
+                let leaving = blocks.iter().map(|block| {
+                    let worth = 0.1 - below(100) as f64 / 300.0;
+                    let linear = worth + at_rates(&block.size, &rates);
+                    Leaving {
+                        size: &block.size,
+                        worth,
+                        linear,
+                    }
+                });
+                let mut leaving: Vec<_> = leaving.collect();
+                let value = |room: &[i64]| {
+                    let entry = lattice.entry(room);
+                    entry.map_or(f64::NEG_INFINITY, |entry| table[entry])
+                };
+                let best = brute(&leaving, &node.room, &value);
+                let room = (node.room.as_slice(), at_rates(&node.room, &rates));
+                let found = beyond.best(room, &mut leaving, 0.0, &lattice, &table);
+                assert!((found - best.max(0.0)).abs() < 1e-9, "{found} for {best}");
+                let known = beyond.best(room, &mut leaving, best + 1.0, &lattice, &table);
+                assert!((known - best - 1.0).abs() < 1e-12, "what is known stays");
+                large += u32::from(!node.is_tabulated());
+            }
+        }
+        assert!(large > 0, "a node of many blocks");
+    }
+}

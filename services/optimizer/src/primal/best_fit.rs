@@ -1,0 +1,200 @@
+//! Puts a count of containers of each type into the nodes' rooms: scarce types first, each on the
+//! nodes that it fits most tightly; what does not fit is given up, what is left over is used.
+
+use crate::candidate::{Plan, SHARE_SLACK};
+use crate::instance::{Instance, fits, take};
+
+/// A plan with the given restarts and, as far as they fit, the given counts; `None` when a job's
+/// minimum does not fit or a bound is broken.
+pub(crate) fn place(instance: &Instance, restarted: &[bool], targets: &[u32]) -> Option<Plan> {
+    let mut packing = Packing::new(instance, restarted, targets);
+    for ty in packing.scarce_first() {
+        packing.place_type(ty)?;
+    }
+    packing.use_rest();
+    packing.plan.is_feasible(instance).then_some(packing.plan)
+}
+
+/// Gives the free jobs of a plan what the rest of the rooms holds, as far as the objective grows.
+pub(crate) fn grow(instance: &Instance, plan: &mut Plan) {
+    let Some(rooms) = plan.rooms(instance) else {
+        return;
+    };
+    let mut packing = Packing {
+        instance,
+        rooms,
+        plan: plan.clone(),
+        members: Vec::new(),
+    };
+    packing.members = members(instance, plan);
+    packing.use_rest();
+    if packing.plan.is_feasible(instance) {
+        *plan = packing.plan;
+    }
+}
+
+struct Packing<'a> {
+    instance: &'a Instance,
+    rooms: Vec<Vec<u64>>,
+    plan: Plan,
+    /// Per type, the jobs that get new containers.
+    members: Vec<Vec<usize>>,
+}
+
+fn members(instance: &Instance, plan: &Plan) -> Vec<Vec<usize>> {
+    let mut members = vec![Vec::new(); instance.types.len()];
+    for (index, job) in instance.jobs.iter().enumerate() {
+        if plan.is_free(instance, index) {
+            members[job.ty].push(index);
+        }
+    }
+    members
+}
+
+impl<'a> Packing<'a> {
+    fn new(instance: &'a Instance, restarted: &[bool], targets: &[u32]) -> Self {
+        let mut plan = Plan::standing(instance);
+        plan.restarted = restarted.to_vec();
+        for (index, job) in instance.jobs.iter().enumerate() {
+            if plan.is_free(instance, index) {
+                plan.counts[index] = targets[index].clamp(job.min, job.max);
+            }
+        }
+        let rooms = instance.free_rooms(restarted);
+        let members = members(instance, &plan);
+        Self {
+            instance,
+            rooms,
+            plan,
+            members,
+        }
+    }
+
+    /// The types by how many of their containers would fit at most, ascending.
+    fn scarce_first(&self) -> Vec<usize> {
+        let most = |ty: usize| {
+            let demand = &self.instance.types[ty].demand;
+            self.rooms
+                .iter()
+                .map(|room| fits(demand, room))
+                .sum::<u64>()
+        };
+        let mut types: Vec<(u64, usize)> = (0..self.instance.types.len())
+            .filter(|ty| !self.members[*ty].is_empty())
+            .map(|ty| (most(ty), ty))
+            .collect();
+        types.sort_unstable();
+        types.into_iter().map(|(_, ty)| ty).collect()
+    }
+
+    /// The nodes that `ty` fits, those first where the least is left over.
+    fn tightest(&self, ty: usize, wanted: u64) -> Vec<usize> {
+        let demand = &self.instance.types[ty].demand;
+        let mut nodes = Vec::new();
+        for (node, room) in self.rooms.iter().enumerate() {
+            let fit = fits(demand, room).min(wanted);
+            if fit > 0 {
+                let left = room.iter().zip(demand).zip(&self.instance.totals);
+                // As fractions of the totals, so that a scarce resource that this type does not
+                // need counts most.
+                let left: f64 = left
+                    .map(|((r, d), c)| (r - d * fit) as f64 / *c as f64)
+                    .sum();
+                nodes.push((left, node));
+            }
+        }
+        nodes.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+        nodes.into_iter().map(|(_, node)| node).collect()
+    }
+
+    fn put(&mut self, ty: usize, node: usize, count: u32) {
+        if count > 0
+            && take(
+                &self.instance.types[ty].demand,
+                count,
+                &mut self.rooms[node],
+            )
+        {
+            *self.plan.slots[ty].entry(node).or_insert(0) += count;
+        }
+    }
+
+    fn place_type(&mut self, ty: usize) -> Option<()> {
+        let counts = self.members[ty]
+            .iter()
+            .map(|job| u64::from(self.plan.counts[*job]));
+        let placed = self.plan.slots[ty].values().map(|count| u64::from(*count));
+        let mut rest = counts.sum::<u64>().checked_sub(placed.sum())?;
+        if rest == 0 {
+            return Some(());
+        }
+        for node in self.tightest(ty, rest) {
+            let fit = fits(&self.instance.types[ty].demand, &self.rooms[node]).min(rest);
+            self.put(ty, node, u32::try_from(fit).unwrap_or(u32::MAX));
+            rest -= fit;
+            if rest == 0 {
+                break;
+            }
+        }
+        for _ in 0..rest {
+            self.give_up_one(ty)?;
+        }
+        Some(())
+    }
+
+    /// The job of this type that loses least by one container less gets one less.
+    fn give_up_one(&mut self, ty: usize) -> Option<()> {
+        let able = self.members[ty]
+            .iter()
+            .copied()
+            .filter(|job| self.plan.counts[*job] > self.instance.jobs[*job].min);
+        let loss = |job: usize| {
+            let count = self.plan.counts[job];
+            self.instance.worth(job, count) - self.instance.worth(job, count - 1)
+        };
+        let job = able.min_by(|left, right| loss(*left).total_cmp(&loss(*right)))?;
+        self.plan.counts[job] -= 1;
+        Some(())
+    }
+
+    /// The job of this type that gains most by one container more, if any gains.
+    fn best_grower(&self, ty: usize, loss: f64) -> Option<(usize, f64)> {
+        let mut best: Option<(usize, f64)> = None;
+        for job in self.members[ty].iter().copied() {
+            let count = self.plan.counts[job];
+            if count >= self.instance.jobs[job].max {
+                continue;
+            }
+            let gain = self.instance.worth(job, count + 1) - self.instance.worth(job, count);
+            let more = self.instance.loss(job, count + 1) - self.instance.loss(job, count);
+            let allowed =
+                more <= 0.0 || loss + more <= self.instance.loss_bound + SHARE_SLACK / 2.0;
+            if gain > 0.0 && allowed && best.is_none_or(|(_, other)| gain > other) {
+                best = Some((job, gain));
+            }
+        }
+        best
+    }
+
+    /// Gives the rest of the rooms to whoever gains most by it.
+    fn use_rest(&mut self) {
+        let mut loss = self.plan.loss(self.instance);
+        let mut order: Vec<(usize, f64)> = (0..self.instance.types.len())
+            .filter_map(|ty| Some((ty, self.best_grower(ty, loss)?.1)))
+            .collect();
+        order.sort_by(|left, right| right.1.total_cmp(&left.1).then(left.0.cmp(&right.0)));
+        for (ty, _) in order {
+            for node in self.tightest(ty, u64::MAX) {
+                while fits(&self.instance.types[ty].demand, &self.rooms[node]) > 0 {
+                    let Some((job, _)) = self.best_grower(ty, loss) else {
+                        break;
+                    };
+                    let count = self.plan.counts[job];
+                    loss += self.instance.loss(job, count + 1) - self.instance.loss(job, count);
+                    self.plan.counts[job] = count + 1;
+                    self.put(ty, node, 1);
+                }
+            }
+        }
+    }
+}

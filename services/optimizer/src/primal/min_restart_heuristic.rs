@@ -1,0 +1,223 @@
+//! The new jobs beside what runs: after a single event that is often good enough.
+//!
+//! 1. Everything that runs stays; the new jobs get the room that there is.
+//! 2. Where a minimum does not fit, one running job is restarted to make room for it: of those on
+//!    whose nodes a container would then fit, the first few by how little they have.
+//! 3. Where none of them is enough, several are restarted, one after the other: always the one that
+//!    makes most room for how much it has.
+//!
+//! A heuristic: the plan is checked, and what it is worth is compared with the bound.
+
+use crate::candidate::Plan;
+use crate::instance::{Instance, State, fits};
+use crate::primal::best_fit::place;
+
+/// How many jobs are tried in step 2, and restarted in step 3: a few milliseconds each.
+const TRIES: usize = 12;
+const TOGETHER: u32 = 24;
+
+/// The best plan with at most one restart that was found, or the first one with more.
+pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
+    let mut restarted = vec![false; instance.jobs.len()];
+    // Of what it had, a restarted job gets back as much as fits; where that leaves no room for
+    // others' minima, as much as is left over.
+    let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
+    let counts = instance.jobs.iter().map(|job| match job.state {
+        State::Free => job.min,
+        State::Running | State::Pinned => job.count,
+    });
+    let counts: Vec<u32> = counts.collect();
+    let plan = place(instance, &restarted, &minima);
+    if plan.is_some() || instance.restart_bound == 0 {
+        return plan;
+    }
+    let mut best: Option<(f64, Plan)> = None;
+    for job in makes_room(instance) {
+        restarted[job] = true;
+        let plan = place(instance, &restarted, &counts);
+        if let Some(plan) = plan.or_else(|| place(instance, &restarted, &minima)) {
+            let objective = plan.objective(instance);
+            if best.as_ref().is_none_or(|(most, _)| objective > *most) {
+                best = Some((objective, plan));
+            }
+        }
+        restarted[job] = false;
+    }
+    best.map(|(_, plan)| plan)
+        .or_else(|| with_several(instance, &minima))
+}
+
+/// A plan with as many restarts as it takes, up to [`TOGETHER`].
+fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
+    let mut restarted = vec![false; instance.jobs.len()];
+    let mut room = Room::new(instance);
+    for _ in 0..TOGETHER.min(instance.restart_bound) {
+        let worth = |job: usize| room.made_by(job) * spare(instance, job) / size(instance, job);
+        let others = (0..restarted.len())
+            .filter(|job| instance.jobs[*job].state == State::Running && !restarted[*job]);
+        let valued = others.map(|job| (worth(job), job));
+        let (_, best) = valued
+            .filter(|(worth, _)| *worth > 0.0)
+            .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
+        restarted[best] = true;
+        let plan = place(instance, &restarted, minima);
+        if plan.is_some() {
+            return plan;
+        }
+        room.rooms = instance.free_rooms(&restarted);
+    }
+    None
+}
+
+/// The running jobs without which a container of a new job fits that does not fit now: those first
+/// that need not have all of that back, the smallest first.
+fn makes_room(instance: &Instance) -> Vec<usize> {
+    let room = Room::new(instance);
+    let mut jobs = Vec::new();
+    for job in 0..instance.jobs.len() {
+        let made = room.made_by(job);
+        if made > 0.0 {
+            let needs_all = made * spare(instance, job) < 1.0;
+            jobs.push((needs_all, size(instance, job), job));
+        }
+    }
+    jobs.sort_by(|a, b| {
+        let larger = a.1.total_cmp(&b.1).then(a.2.cmp(&b.2));
+        a.0.cmp(&b.0).then(larger)
+    });
+    jobs.into_iter()
+        .map(|(_, _, job)| job)
+        .take(TRIES)
+        .collect()
+}
+
+/// How much a job has.
+fn size(instance: &Instance, job: usize) -> f64 {
+    let job = &instance.jobs[job];
+    instance.types[job.ty].value * f64::from(job.count)
+}
+
+/// How much of what a job has it need not have back.
+fn spare(instance: &Instance, job: usize) -> f64 {
+    let job = &instance.jobs[job];
+    1.0 - f64::from(job.min) / f64::from(job.count.max(1))
+}
+
+/// The room that there is, and the new jobs whose minimum did not fit it at first.
+struct Room<'a> {
+    instance: &'a Instance,
+    rooms: Vec<Vec<u64>>,
+    lacking: Vec<usize>,
+}
+
+impl<'a> Room<'a> {
+    /// The room beside all that runs.
+    fn new(instance: &'a Instance) -> Self {
+        let jobs = instance.jobs.len();
+        let mut room = Self {
+            instance,
+            rooms: instance.free_rooms(&vec![false; jobs]),
+            lacking: Vec::new(),
+        };
+        let new = (0..jobs).filter(|job| instance.jobs[*job].state == State::Free);
+        let lacking = new.filter(|job| {
+            let fit = room.rooms.iter().map(|free| fits(room.demand(*job), free));
+            fit.sum::<u64>() < u64::from(instance.jobs[*job].min)
+        });
+        room.lacking = lacking.collect();
+        room
+    }
+
+    fn demand(&self, job: usize) -> &[u64] {
+        &self.instance.types[self.instance.jobs[job].ty].demand
+    }
+
+    /// How many more containers of the lacking jobs would fit without a running job.
+    fn made_by(&self, index: usize) -> f64 {
+        let job = &self.instance.jobs[index];
+        if job.state != State::Running {
+            return 0.0;
+        }
+        let more = |(node, count): &(usize, u32)| {
+            let pairs = self.rooms[*node].iter().zip(self.demand(index));
+            let with: Vec<u64> = pairs.map(|(r, d)| r + d * u64::from(*count)).collect();
+            let more = |new: &usize| {
+                let demand = self.demand(*new);
+                fits(demand, &with) - fits(demand, &self.rooms[*node])
+            };
+            self.lacking.iter().map(more).sum::<u64>()
+        };
+        job.previous.iter().map(more).sum::<u64>() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::samples;
+    use crate::instance::{Job, Type};
+    use crate::problem::Objective;
+
+    #[test]
+    fn restarts_only_where_nothing_fits_without() {
+        let (mut stood, mut made) = (0, 0);
+        for (seed, instance) in samples(0..200) {
+            let Some(plan) = beside(&instance) else {
+                continue;
+            };
+            assert!(plan.is_feasible(&instance), "seed {seed}");
+            let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
+            let without = place(&instance, &vec![false; minima.len()], &minima);
+            assert_eq!(plan.restarts() == 0, without.is_some(), "seed {seed}");
+            stood += u32::from(without.is_some());
+            made += u32::from(without.is_none());
+        }
+        assert!(stood > 0 && made > 0, "{stood} stood, {made} made room");
+    }
+
+    /// Two nodes, a job on each that can give up one of its two containers, a new one that needs two.
+    #[test]
+    fn two_make_room_together() {
+        let job = |index: usize, min: u32, previous: Vec<(usize, u32)>| Job {
+            index,
+            ty: 0,
+            state: match previous.is_empty() {
+                true => State::Free,
+                false => State::Running,
+            },
+            min,
+            max: 2,
+            count: previous.iter().map(|(_, count)| count).sum(),
+            previous,
+            fair: 0.4,
+            in_place: false,
+            fixed: Vec::new(),
+            is_role: false,
+            restart: 0.001,
+        };
+        let mut instance = Instance {
+            totals: vec![4],
+            counted: 1,
+            classes: Vec::new(),
+            rooms: vec![vec![2], vec![2]],
+            types: vec![Type {
+                demand: vec![1],
+                value: 0.25,
+                share: 0.25,
+            }],
+            jobs: vec![
+                job(0, 1, vec![(0, 2)]),
+                job(1, 1, vec![(1, 2)]),
+                job(2, 2, Vec::new()),
+            ],
+            objective: Objective::default(),
+            loss_bound: f64::INFINITY,
+            restart_bound: 2,
+        };
+        let plan = beside(&instance).expect("there is room");
+        assert!(plan.is_feasible(&instance));
+        assert_eq!((plan.restarts(), plan.counts), (2, vec![1, 1, 2]));
+        instance.restart_bound = 1;
+        assert_eq!(beside(&instance), None);
+    }
+}

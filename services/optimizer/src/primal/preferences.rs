@@ -1,0 +1,204 @@
+//! What starts goes where it would rather be: `spread`, `pack` and `prefer` of its constraints.
+//!
+//! P2 counts containers on nodes and knows no wishes. Here the containers of each new or restarted job
+//! that has some are taken off and put back one by one, each on the node with room that it likes best;
+//! that stays where it is better than before. Counts, restarts and what others have do not change.
+
+use std::collections::BTreeMap;
+
+use dormouse_messages::needs::{Constraints, Labels};
+
+use crate::problem::Problem;
+
+use crate::candidate::Plan;
+use crate::instance::{Cluster, Instance, fits, give, take};
+use crate::primal::slots_to_jobs::Partitions;
+
+/// Rearranges the containers of jobs with wishes.
+pub(crate) fn arrange(
+    problem: &Problem,
+    cluster: &Cluster,
+    instance: &Instance,
+    plan: &mut Plan,
+    partitions: &mut Partitions,
+) {
+    let wishes = |index: usize| {
+        let constraints = &problem.jobs[instance.jobs[index].index].needs.constraints;
+        let any = constraints.spread.is_some()
+            || constraints.pack.is_some()
+            || !constraints.prefer.is_empty();
+        any.then_some(constraints)
+    };
+    let jobs = 0..instance.jobs.len();
+    let fussy: Vec<(usize, &Constraints)> = jobs
+        .filter(|index| plan.is_free(instance, *index) && !instance.jobs[*index].in_place)
+        .filter_map(|index| Some((index, wishes(index)?)))
+        .collect();
+    if fussy.is_empty() {
+        return;
+    }
+    let Some(mut rooms) = plan.rooms(instance) else {
+        return;
+    };
+    let known: BTreeMap<_, _> = problem
+        .nodes
+        .iter()
+        .map(|node| (&node.name, &node.labels))
+        .collect();
+    let none = Labels::new();
+    let labels = cluster
+        .names
+        .iter()
+        .map(|name| *known.get(name).unwrap_or(&&none));
+    let labels: Vec<&Labels> = labels.collect();
+    for (index, constraints) in fussy {
+        let ty = instance.jobs[index].ty;
+        let demand = &instance.types[ty].demand;
+        let before = partitions[index].clone();
+        for (node, count) in &before {
+            give(demand, *count, &mut rooms[*node]);
+        }
+        let wish = Wish {
+            constraints,
+            labels: &labels,
+        };
+        let count = before.values().sum();
+        let after = wish.placed(demand, count, &rooms, &before);
+        let after = after.filter(|after| wish.regret(after) < wish.regret(&before));
+        let chosen = after.as_ref().unwrap_or(&before);
+        for (node, count) in chosen {
+            take(demand, *count, &mut rooms[*node]);
+        }
+        if let Some(after) = after {
+            for (node, count) in &before {
+                if let Some(slot) = plan.slots[ty].get_mut(node) {
+                    *slot = slot.saturating_sub(*count);
+                }
+            }
+            for (node, count) in &after {
+                *plan.slots[ty].entry(*node).or_insert(0) += count;
+            }
+            plan.slots[ty].retain(|_, count| *count > 0);
+            partitions[index] = after;
+        }
+    }
+}
+
+/// What a job wishes, and the labels of the nodes by index.
+struct Wish<'a> {
+    constraints: &'a Constraints,
+    labels: &'a [&'a Labels],
+}
+
+impl Wish<'_> {
+    fn value(&self, node: usize, label: &str) -> &str {
+        self.labels[node].get(label).map_or("", String::as_str)
+    }
+
+    fn by_value(&self, label: &str, counts: &BTreeMap<usize, u32>) -> BTreeMap<&str, u64> {
+        let mut by_value = BTreeMap::new();
+        for (node, count) in counts {
+            *by_value.entry(self.value(*node, label)).or_insert(0) += u64::from(*count);
+        }
+        by_value
+    }
+
+    /// How far containers are from what is wished: unevenness, then values, then nodes disliked.
+    fn regret(&self, counts: &BTreeMap<usize, u32>) -> (u64, usize, u64) {
+        let spread = self.constraints.spread.as_ref().map_or(0, |label| {
+            let by_value = self.by_value(label, counts);
+            by_value.values().map(|count| count * count).sum()
+        });
+        let packed = self.constraints.pack.as_ref();
+        let packed = packed.map_or(0, |label| self.by_value(label, counts).len());
+        let disliked = counts.iter().map(|(node, count)| {
+            self.constraints.dislikes(self.labels[*node]) as u64 * u64::from(*count)
+        });
+        (spread, packed, disliked.sum())
+    }
+
+    /// So many containers, one by one on the node that is liked best; `None` where they do not all fit.
+    fn placed(
+        &self,
+        demand: &[u64],
+        count: u32,
+        rooms: &[Vec<u64>],
+        before: &BTreeMap<usize, u32>,
+    ) -> Option<BTreeMap<usize, u32>> {
+        let mut free: BTreeMap<usize, u64> = (0..rooms.len())
+            .map(|node| (node, fits(demand, &rooms[node])))
+            .filter(|(_, fits)| *fits > 0)
+            .collect();
+        let mut placed: BTreeMap<usize, u32> = BTreeMap::new();
+        for left in (1..=count).rev() {
+            let node = self.next(&free, &placed, before, left)?;
+            *placed.entry(node).or_insert(0) += 1;
+            let fits = free.get_mut(&node)?;
+            *fits -= 1;
+            if *fits == 0 {
+                free.remove(&node);
+            }
+        }
+        Some(placed)
+    }
+
+    /// The node for the next container, of `left`.
+    fn next(
+        &self,
+        free: &BTreeMap<usize, u64>,
+        placed: &BTreeMap<usize, u32>,
+        before: &BTreeMap<usize, u32>,
+        left: u32,
+    ) -> Option<usize> {
+        let spread = self.constraints.spread.as_ref();
+        let spread = spread.map(|label| (label, self.by_value(label, placed)));
+        let pack = self.constraints.pack.as_ref();
+        let pack = pack.map(|label| (label, self.gathered(label, free, placed, left)));
+        let key = |node: &usize| {
+            let crowd = spread.as_ref().map_or(0, |(label, by_value)| {
+                by_value.get(self.value(*node, label)).copied().unwrap_or(0)
+            });
+            let apart = pack
+                .as_ref()
+                .is_some_and(|(label, value)| self.value(*node, label) != value);
+            let has = placed.get(node).copied().unwrap_or(0);
+            let was = before.get(node).copied().unwrap_or(0);
+            (
+                crowd,
+                apart,
+                self.constraints.dislikes(self.labels[*node]),
+                has == 0,
+                was <= has,
+                free[node],
+                *node,
+            )
+        };
+        free.keys().copied().min_by_key(key)
+    }
+
+    /// The value of `label` on whose nodes the rest is gathered: one that has some already, else the
+    /// smallest that holds all, else the largest.
+    fn gathered(
+        &self,
+        label: &str,
+        free: &BTreeMap<usize, u64>,
+        placed: &BTreeMap<usize, u32>,
+        left: u32,
+    ) -> String {
+        let mut room: BTreeMap<&str, u64> = BTreeMap::new();
+        for (node, fits) in free {
+            *room.entry(self.value(*node, label)).or_insert(0) += fits;
+        }
+        let has = self.by_value(label, placed);
+        let known = room.iter().filter(|(value, _)| has.contains_key(*value));
+        let whole = room.iter().filter(|(_, fits)| **fits >= u64::from(left));
+        let value = known
+            .max_by_key(|(value, _)| (has[*value], std::cmp::Reverse(**value)))
+            .or_else(|| whole.min_by_key(|(value, fits)| (**fits, **value)))
+            .or_else(|| {
+                room.iter()
+                    .max_by_key(|(value, fits)| (**fits, std::cmp::Reverse(**value)))
+            });
+        value.map_or_else(String::new, |(value, _)| (*value).to_owned())
+    }
+}

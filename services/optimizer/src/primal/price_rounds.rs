@@ -1,0 +1,240 @@
+//! The first steps of a packing ([`crate::primal::packing`]): container prices at which the nodes, each taking
+//! its best filling, supply what the jobs want at those prices.
+//!
+//! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
+//!    is lowered by Shor's method ([`crate::lagrangian::r_algorithm`]); where it is least, supply meets demand as far as
+//!    prices can make it. The ascent lowered a function much like it, so the best prices that it
+//!    found are where this begins, with its stretching of space: thirty looks come twice as close.
+//!    Prices that each follow the demand for their own containers took hundreds of rounds to find
+//!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
+//! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node
+//!    takes the filling of another round, so that together they mix fillings as an optimum does;
+//!    then they agree on fillings which suit each other ([`crate::primal::pattern_selection`]).
+
+use std::collections::BTreeMap;
+
+use crate::lagrangian::knapsack_table::{Lattice, Made};
+use crate::lagrangian::r_algorithm::{Descent, minimise};
+use crate::primal::packing::Packing;
+use crate::primal::pattern_selection::Choices;
+
+/// How often step 1 looks at prices.
+const LOOKS: u32 = 30;
+/// How many rounds are mixed in step 2, and the step of a price as a part of its container's value.
+const MIXED: usize = 40;
+const STEP: f64 = 0.002;
+/// Memory of the slope and of its square.
+const SLOPE: f64 = 0.7;
+const SQUARE: f64 = 0.9;
+
+/// What step 1 finds.
+#[derive(Debug, Clone)]
+pub(crate) struct Cleared {
+    /// Per type; 0 where nobody wants any.
+    pub prices: Vec<f64>,
+    /// V at the prices.
+    pub table: Vec<f64>,
+    /// What no packing with all minima exceeds in [`Packing::value`].
+    pub most: f64,
+}
+
+/// Per lattice entry of a room: the nodes that have it.
+type Alike = BTreeMap<usize, Vec<usize>>;
+
+impl Packing<'_> {
+    /// Prices at which supply meets demand. `descent` begins at what containers are thought to be
+    /// worth, as parts of `scale`; what it has beyond the types stays.
+    pub fn cleared(&self, descent: Descent, scale: &[f64]) -> Cleared {
+        let alike = self.alike();
+        let mut table = Vec::new();
+        let prices = self.clearing(descent, scale, &alike, &mut table);
+        let (most, _) = self.dual(&prices, &alike, &mut table);
+        Cleared {
+            prices,
+            table,
+            most,
+        }
+    }
+
+    /// Fills the nodes; `prices` are the cleared ones.
+    pub fn settle(&mut self, prices: &[f64]) {
+        let alike = self.alike();
+        let mut tatonnement = Tatonnement::new(prices.to_vec());
+        let mut choices = Choices::new(self.rooms.len());
+        for round in 0..MIXED {
+            tatonnement.price_rooms(self.lattice);
+            let mut supply = vec![0.0; prices.len()];
+            for (entry, nodes) in &alike {
+                let filling = tatonnement.filling(self.lattice, *entry);
+                filling
+                    .iter()
+                    .for_each(|ty| supply[*ty] += nodes.len() as f64);
+                let filling = choices.add(*entry, filling);
+                // Nodes alike take turns; the node's number keeps single nodes apart.
+                let turn = |index: usize, node: usize| (index + node) % MIXED == round;
+                for (index, node) in nodes.iter().enumerate() {
+                    if turn(index, *node) {
+                        choices.taken[*node] = (*entry, filling);
+                    }
+                }
+            }
+            tatonnement.step(self, &supply);
+        }
+        choices.agree(self, tatonnement.prices);
+        for node in 0..self.rooms.len() {
+            self.put_all(node, choices.of(node));
+        }
+        (0..self.rooms.len()).for_each(|node| self.top_up(node));
+    }
+
+    fn alike(&self) -> Alike {
+        let mut alike = Alike::new();
+        for (node, room) in self.rooms.iter().enumerate() {
+            let entry = self.lattice.entry_of(room);
+            alike.entry(entry).or_default().push(node);
+        }
+        alike
+    }
+
+    /// Step 1: prices at which the dual is low.
+    fn clearing(
+        &self,
+        descent: Descent,
+        scale: &[f64],
+        alike: &Alike,
+        table: &mut Vec<f64>,
+    ) -> Vec<f64> {
+        let types = self.counts.len();
+        // Of what nobody wants the price is 0, and has no slope.
+        let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
+        let priced =
+            |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
+        let (at, ()) = minimise(descent, LOOKS, |at| {
+            let (dual, excess) = self.dual(&priced(at), alike, table);
+            let slope = (0..types).map(|ty| excess[ty] * wanted(ty));
+            let rest = std::iter::repeat_n(0.0, at.len() - types);
+            (dual, slope.chain(rest).collect(), ())
+        });
+        priced(&at)
+    }
+
+    /// What no packing with all minima exceeds in [`Packing::value`], by prices; and per type how
+    /// many containers are supplied beyond what is wanted. `table` is room for V.
+    fn dual(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> (f64, Vec<f64>) {
+        let types = self.lattice.fill(prices, table);
+        let (mut dual, mut excess) = (0.0, vec![0.0; prices.len()]);
+        let mut rooms = vec![0.0; table.len()];
+        for (entry, nodes) in alike {
+            rooms[*entry] = nodes.len() as f64;
+            dual += rooms[*entry] * table[*entry];
+        }
+        let supply = |ty: usize, many: f64| excess[ty] += many;
+        self.lattice
+            .fillings(&mut rooms, &types, prices, table, supply);
+        for ty in (0..prices.len()).filter(|ty| self.is_wanted(*ty)) {
+            let (count, surplus) = self.wanted_at(ty, prices[ty]);
+            dual += surplus;
+            excess[ty] -= count as f64;
+        }
+        (dual, excess)
+    }
+
+    /// How many containers of a type are wanted at a price, and what they are worth beyond it; the
+    /// minima are worth nothing.
+    fn wanted_at(&self, ty: usize, price: f64) -> (usize, f64) {
+        let demand = &self.demands[ty];
+        let more = demand.worth.iter().map(|(worth, _)| worth - price);
+        let (count, surplus) = more
+            .take_while(|surplus| *surplus > 0.0)
+            .fold((0, 0.0), |(count, sum), surplus| (count + 1, sum + surplus));
+        (demand.min + count, surplus - price * demand.min as f64)
+    }
+}
+
+/// Prices that follow supply and demand.
+struct Tatonnement {
+    prices: Vec<f64>,
+    /// V at the prices, and the types that it is made of.
+    table: Vec<f64>,
+    types: Made,
+    slope: Vec<f64>,
+    square: Vec<f64>,
+}
+
+impl Tatonnement {
+    fn new(prices: Vec<f64>) -> Self {
+        Self {
+            table: Vec::new(),
+            types: Made::default(),
+            slope: vec![0.0; prices.len()],
+            square: vec![0.0; prices.len()],
+            prices,
+        }
+    }
+
+    fn price_rooms(&mut self, lattice: &Lattice) {
+        self.types = lattice.fill(&self.prices, &mut self.table);
+    }
+
+    fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
+        let mut filling = Vec::new();
+        lattice.filling(entry, &self.types, &self.prices, &self.table, |ty| {
+            filling.push(ty)
+        });
+        filling
+    }
+
+    fn step(&mut self, packing: &Packing<'_>, supply: &[f64]) {
+        let wanted = (0..supply.len()).filter(|ty| packing.is_wanted(*ty));
+        for ty in wanted {
+            let price = self.prices[ty];
+            let (count, _) = packing.wanted_at(ty, price);
+            let slope = supply[ty] - count as f64;
+            self.slope[ty] = SLOPE * self.slope[ty] + (1.0 - SLOPE) * slope;
+            self.square[ty] = SQUARE * self.square[ty] + (1.0 - SQUARE) * slope * slope;
+            let step = STEP * packing.instance.types[ty].value * self.slope[ty];
+            self.prices[ty] = (price - step / (self.square[ty].sqrt() + 1.0)).max(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::{all_restarted, bound_samples, samples};
+
+    #[test]
+    fn cleared_prices_bound_every_packing_and_lower_than_those_before() {
+        let (mut before, mut after, mut packed, mut all) = (0.0, 0.0, 0.0, 0);
+        for (_, instance) in samples(0..400).chain(bound_samples(0..400)) {
+            let lattice = Lattice::new(&instance);
+            let restarted = all_restarted(&instance);
+            let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let alike = packing.alike();
+            let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
+            let mut table = Vec::new();
+            let (dual_before, _) = packing.dual(&first, &alike, &mut table);
+            let way = Descent::new(vec![1.0; first.len()], 0.2);
+            let cleared = packing.cleared(way, &first);
+            let dual = cleared.most;
+            packing.settle(&cleared.prices);
+            packing.refill();
+            if packing.misses_any() {
+                continue;
+            }
+            let value = packing.value();
+            assert!(value <= dual + 1e-9, "{value} in {dual}");
+            assert!(value <= dual_before + 1e-9, "{value} in {dual_before}");
+            before += dual_before;
+            after += dual;
+            packed += value;
+            all += 1;
+        }
+        assert!(all > 30, "{all}");
+        // What lies between the bound and what is packed: most of it goes.
+        assert!(
+            after - packed < 0.3 * (before - packed),
+            "{before} {after} {packed}"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! Which running jobs are restarted, at given prices.
+//!
+//! At container prices π a set S of restarts is worth
+//! F(S) = Σ_{i ∈ S} (best fresh worth − standing worth − restart cost) + Σ_j V(room of j beside who stays),
+//! which counts what two neighbours' rooms are worth together. It is built greedily and improved
+//! by exchanges. A heuristic: it proves nothing, the plan that comes of it is checked.
+
+use crate::instance::{Instance, State};
+use crate::lagrangian::incumbent_blocks::Held;
+use crate::lagrangian::knapsack_table::Lattice;
+
+/// A node that is overfull until somebody leaves: worse than anything.
+const OVERFULL: f64 = -1e3;
+/// Passes of exchanges.
+const PASSES: usize = 2;
+
+/// The restarts, chosen.
+pub(crate) struct Choice<'a> {
+    instance: &'a Instance,
+    lattice: &'a Lattice,
+    table: &'a [f64],
+    /// Per running job: what its restart gains, its room apart.
+    gains: &'a [f64],
+    held: &'a Held,
+    rooms: Vec<Vec<i64>>,
+    restarted: Vec<bool>,
+    /// How many more may be restarted.
+    open: usize,
+    /// Per job: what changing its state would add to F; forgotten when a neighbour changes.
+    deltas: Vec<Option<f64>>,
+}
+
+/// Chooses at most as many restarts as the instance allows; `table` is V at the prices that
+/// `gains` were computed with.
+pub(crate) fn choose(
+    instance: &Instance,
+    lattice: &Lattice,
+    held: &Held,
+    table: &[f64],
+    gains: &[f64],
+    start: &[bool],
+) -> Vec<bool> {
+    let mut choice = Choice {
+        instance,
+        lattice,
+        table,
+        gains,
+        held,
+        rooms: held.nodes.iter().map(|node| node.room.clone()).collect(),
+        deltas: vec![None; instance.jobs.len()],
+        restarted: vec![false; instance.jobs.len()],
+        open: usize::try_from(instance.restart_bound).unwrap_or(usize::MAX),
+    };
+    for (job, starts) in start.iter().enumerate() {
+        if *starts && choice.open > 0 {
+            choice.flip(job);
+        }
+    }
+    while choice.open > 0 && choice.add_best() {}
+    for _ in 0..PASSES {
+        if !choice.exchange() {
+            break;
+        }
+    }
+    choice.restarted
+}
+
+impl Choice<'_> {
+    fn value(&self, room: &[i64]) -> f64 {
+        self.lattice
+            .entry(room)
+            .map_or(OVERFULL, |entry| self.table[entry])
+    }
+
+    /// What changing the state of `job` would add to F.
+    fn delta(&self, job: usize) -> f64 {
+        let sign = if self.restarted[job] { -1 } else { 1 };
+        let mut delta = self.gains[job] * sign as f64;
+        for block in &self.held.of_job[job] {
+            let block = &self.held.blocks[*block];
+            let mut room = self.rooms[block.node].clone();
+            let before = self.value(&room);
+            shift(&mut room, &block.size, sign);
+            delta += self.value(&room) - before;
+        }
+        delta
+    }
+
+    fn flip(&mut self, job: usize) {
+        let sign = if self.restarted[job] { -1 } else { 1 };
+        for block in &self.held.of_job[job] {
+            let node = self.held.blocks[*block].node;
+            shift(&mut self.rooms[node], &self.held.blocks[*block].size, sign);
+            for neighbour in self.held.nodes[node].blocks.clone() {
+                self.deltas[self.held.blocks[neighbour].job] = None;
+            }
+        }
+        self.restarted[job] = !self.restarted[job];
+        if sign > 0 {
+            self.open -= 1;
+        } else {
+            self.open += 1;
+        }
+    }
+
+    fn add_best(&mut self) -> bool {
+        let mut best: Option<(f64, usize)> = None;
+        for job in 0..self.instance.jobs.len() {
+            let able = self.instance.jobs[job].state == State::Running && !self.restarted[job];
+            if !able {
+                continue;
+            }
+            let delta = self.deltas[job].unwrap_or_else(|| self.delta(job));
+            self.deltas[job] = Some(delta);
+            if delta > 1e-12 && best.is_none_or(|(other, _)| delta > other) {
+                best = Some((delta, job));
+            }
+        }
+        best.map(|(_, job)| self.flip(job)).is_some()
+    }
+
+    /// Takes each restart out once and puts the best in its place.
+    fn exchange(&mut self) -> bool {
+        let before = self.restarted.clone();
+        for job in 0..self.restarted.len() {
+            if self.restarted[job] {
+                self.flip(job);
+                self.add_best();
+            }
+        }
+        before != self.restarted
+    }
+}
+
+fn shift(room: &mut [i64], size: &[i64], sign: i64) {
+    for (room, size) in room.iter_mut().zip(size) {
+        *room += sign * size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::samples::samples;
+    use crate::lagrangian::relaxation::gains;
+
+    /// F of a set of restarts, all rooms counted anew.
+    fn worth(
+        instance: &Instance,
+        lattice: &Lattice,
+        held: &Held,
+        table: &[f64],
+        gains: &[f64],
+        restarted: &[bool],
+    ) -> f64 {
+        let mut sum = 0.0;
+        let mut rooms: Vec<Vec<i64>> = held.nodes.iter().map(|node| node.room.clone()).collect();
+        for job in (0..instance.jobs.len()).filter(|job| restarted[*job]) {
+            sum += gains[job];
+            for block in &held.of_job[job] {
+                let block = &held.blocks[*block];
+                shift(&mut rooms[block.node], &block.size, 1);
+            }
+        }
+        let value = |room: &Vec<i64>| lattice.entry(room).map_or(OVERFULL, |entry| table[entry]);
+        sum + rooms.iter().map(value).sum::<f64>()
+    }
+
+    /// The best F of at most `open` restarts of `job` and the later ones.
+    fn brute(
+        instance: &Instance,
+        worth: &dyn Fn(&[bool]) -> f64,
+        restarted: &mut Vec<bool>,
+        job: usize,
+        open: u32,
+    ) -> f64 {
+        if job == restarted.len() {
+            return worth(restarted);
+        }
+        let mut best = brute(instance, worth, restarted, job + 1, open);
+        if open > 0 && instance.jobs[job].state == State::Running {
+            restarted[job] = true;
+            best = best.max(brute(instance, worth, restarted, job + 1, open - 1));
+            restarted[job] = false;
+        }
+        best
+    }
+
+    #[test]
+    fn as_many_as_may_and_nearly_as_good_as_the_best() {
+        let (mut exact, mut all) = (0, 0);
+        for (seed, mut instance) in samples(0..60) {
+            instance.restart_bound = 1 + (seed % 3) as u32;
+            let lattice = Lattice::new(&instance);
+            let held = Held::new(&instance, &lattice);
+            let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
+            let mut table = Vec::new();
+            lattice.fill(&prices, &mut table);
+            let gains = gains(&instance, &prices, 0.0);
+            let nobody = vec![false; instance.jobs.len()];
+            let worth =
+                |restarted: &[bool]| worth(&instance, &lattice, &held, &table, &gains, restarted);
+            let chosen = choose(&instance, &lattice, &held, &table, &gains, &nobody);
+            let many = chosen.iter().filter(|restarted| **restarted).count();
+            assert!(many <= instance.restart_bound as usize, "seed {seed}");
+            let best = brute(
+                &instance,
+                &worth,
+                &mut nobody.clone(),
+                0,
+                instance.restart_bound,
+            );
+            let reached = worth(&chosen);
+            assert!(
+                reached >= worth(&nobody) - 1e-12 && reached <= best + 1e-9,
+                "seed {seed}"
+            );
+            exact += u32::from(reached > best - 1e-9);
+            all += 1;
+        }
+        assert!(all >= 10 && exact * 10 >= all * 9, "{exact} of {all}");
+    }
+}

@@ -1,0 +1,92 @@
+//! The revert pass: no job is stopped for less than the solver's proven gap.
+//!
+//! A solver that stops within a gap may restart jobs for nothing. Every restart whose reversal
+//! stays feasible and costs less than the gap that was proven is taken back, the cheapest first,
+//! as long as the allocation stays as close to the bound as the budget asks.
+
+use crate::candidate::{Plan, SHARE_SLACK};
+use crate::instance::{Instance, give, take};
+use crate::primal::slots_to_jobs::Partitions;
+
+/// Takes restarts back; `gap` is what was proven and `allowed` what may be lost, both absolute.
+pub(crate) fn revert(
+    instance: &Instance,
+    plan: &mut Plan,
+    partitions: &mut Partitions,
+    gap: f64,
+    allowed: f64,
+) {
+    let Some(mut rooms) = plan.rooms(instance) else {
+        return;
+    };
+    let mut loss = plan.loss(instance);
+    let mut spent = 0.0;
+    let mut candidates: Vec<(f64, usize)> = (0..instance.jobs.len())
+        .filter(|index| plan.restarted[*index])
+        .map(|index| (cost(instance, plan, index), index))
+        .filter(|(cost, _)| *cost <= gap.max(0.0))
+        .collect();
+    candidates.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    for (cost, index) in candidates {
+        let job = &instance.jobs[index];
+        let after =
+            loss - instance.loss(index, plan.counts[index]) + instance.loss(index, job.count);
+        let too_unfair = after > loss && after > instance.loss_bound + SHARE_SLACK;
+        if too_unfair || spent + cost.max(0.0) > allowed.max(0.0) {
+            continue;
+        }
+        if swap(instance, &mut rooms, partitions, index) {
+            spent += cost.max(0.0);
+            loss = after;
+            take_back(instance, plan, partitions, index);
+        }
+    }
+}
+
+/// What the objective loses when restart `index` is taken back.
+fn cost(instance: &Instance, plan: &Plan, index: usize) -> f64 {
+    let job = &instance.jobs[index];
+    instance.worth(index, plan.counts[index]) - job.restart - instance.worth(index, job.count)
+}
+
+/// Frees what the job got and takes what it had; undone when that does not fit.
+fn swap(
+    instance: &Instance,
+    rooms: &mut [Vec<u64>],
+    partitions: &Partitions,
+    index: usize,
+) -> bool {
+    let job = &instance.jobs[index];
+    let demand = &instance.types[job.ty].demand;
+    for (node, count) in &partitions[index] {
+        give(demand, *count, &mut rooms[*node]);
+    }
+    let mut taken = 0;
+    let fits = job.previous.iter().all(|(node, count)| {
+        let fits = take(demand, *count, &mut rooms[*node]);
+        taken += usize::from(fits);
+        fits
+    });
+    if !fits {
+        for (node, count) in &job.previous[..taken] {
+            give(demand, *count, &mut rooms[*node]);
+        }
+        for (node, count) in &partitions[index] {
+            take(demand, *count, &mut rooms[*node]);
+        }
+    }
+    fits
+}
+
+fn take_back(instance: &Instance, plan: &mut Plan, partitions: &mut Partitions, index: usize) {
+    let job = &instance.jobs[index];
+    for (node, count) in &partitions[index] {
+        if let Some(slot) = plan.slots[job.ty].get_mut(node) {
+            *slot = slot.saturating_sub(*count);
+        }
+    }
+    plan.slots[job.ty].retain(|_, count| *count > 0);
+    plan.restarted[index] = false;
+    plan.counts[index] = job.count;
+    partitions[index] = job.previous.iter().copied().collect();
+}

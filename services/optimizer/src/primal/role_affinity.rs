@@ -1,0 +1,59 @@
+//! What stands beside the workers of a job starts near them.
+//!
+//! P2 finds a node for a parameter server, not the one where its workers are. Here each container of a
+//! role that starts goes to a node of its job's workers, where there is room for it: to the one with
+//! the most of them. Counts, restarts and what others have do not change.
+
+use std::cmp::Reverse;
+
+use crate::candidate::Plan;
+use crate::instance::{Instance, fits, give, take};
+use crate::primal::slots_to_jobs::Partitions;
+
+/// Brings roles that start to the nodes of their workers.
+pub(crate) fn near(instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
+    if !instance.jobs.iter().any(|job| job.is_role) {
+        return;
+    }
+    let Some(mut rooms) = plan.rooms(instance) else {
+        return;
+    };
+    let mut head = 0;
+    for (index, job) in instance.jobs.iter().enumerate() {
+        if !job.is_role {
+            head = index;
+            continue;
+        }
+        if !plan.is_free(instance, index) {
+            continue;
+        }
+        let mut workers = partitions[head].clone();
+        for (node, count) in &instance.jobs[head].fixed {
+            *workers.entry(*node).or_insert(0) += count;
+        }
+        let mut homes: Vec<(usize, u32)> = workers.into_iter().collect();
+        homes.sort_by_key(|(node, count)| (Reverse(*count), *node));
+        let demand = &instance.types[job.ty].demand;
+        let stands = partitions[index].clone();
+        let away = stands
+            .iter()
+            .filter(|(node, _)| !homes.iter().any(|it| it.0 == **node));
+        for from in away.flat_map(|(node, count)| (0..*count).map(|_| *node)) {
+            let home = homes
+                .iter()
+                .find(|(node, _)| fits(demand, &rooms[*node]) > 0);
+            let Some((home, _)) = home else {
+                break;
+            };
+            take(demand, 1, &mut rooms[*home]);
+            give(demand, 1, &mut rooms[from]);
+            for counts in [&mut plan.slots[job.ty], &mut partitions[index]] {
+                if let Some(count) = counts.get_mut(&from) {
+                    *count -= 1;
+                }
+                *counts.entry(*home).or_insert(0) += 1;
+                counts.retain(|_, count| *count > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Backfill: who may start behind a job that cannot (policy `admit: backfill`).
+//!
+//! 1. What a passed job lacks is named by cause: the resources of which it would have to demand
+//!    nothing for P2 to have a solution with it; of several those that are short on the nodes that its
+//!    containers fit. A GPU job that the fairness bound does not admit lacks GPUs, not the
+//!    processors that stand idle.
+//! 2. Jobs behind it that demand something that it lacks keep off these nodes, and wait where the
+//!    others do not hold their smallest partition: first in, first out always, under other queue
+//!    policies once it has waited for `reserve_after_s`. Processors that a GPU job lacks are not
+//!    those of nodes without GPUs.
+//! 3. Those that are left are tried, in order, each held to its nodes ([`crate::instance::confine`]). Where a
+//!    passed job that may not be overtaken would fit if nothing but room counted, it must still fit
+//!    beside them: what it is about to get is not taken.
+//!
+//! The waiting job starts no later for it, but for what a decision may restart at once.
+
+use std::collections::BTreeMap;
+
+use crate::instance::confine::Confined;
+use crate::instance::{Instance, State, covers, fits, roles_of};
+use crate::queue::prefix::Queue;
+use crate::solve::may_be_feasible;
+
+/// Sets of nodes to which jobs are held in one decision: each is a column more in every model, and
+/// with many of them the gap is seldom closed.
+const MOST_SETS: usize = 1;
+
+/// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
+/// behind a job long before, where nobody may be overtaken.
+const MOST_PASSED: usize = 8;
+
+/// A job that cannot start.
+struct Head {
+    job: usize,
+    /// The resources that it lacks, by index.
+    lacks: Vec<usize>,
+    /// Per node: whether one of its containers would fit it if it were empty.
+    nodes: Vec<bool>,
+    /// Whether those who demand what it lacks wait behind it.
+    holds: bool,
+    /// Whether it would have room beside what takes part: that is kept for it.
+    fits: bool,
+}
+
+/// The jobs that were passed, and where those behind them may start.
+#[derive(Default)]
+pub(crate) struct Passed {
+    heads: Vec<Head>,
+    confined: Confined,
+    /// Per job that is held to some nodes: the first passed job that it keeps away from.
+    kept_off: BTreeMap<usize, usize>,
+}
+
+impl Passed {
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.heads.len() >= MOST_PASSED
+    }
+
+    /// The jobs, in order.
+    pub fn heads(&self) -> impl Iterator<Item = usize> {
+        self.heads.iter().map(|head| head.job)
+    }
+
+    /// Where `members` may start.
+    pub fn confined(&self, members: &[usize]) -> Confined {
+        self.confined.of(members)
+    }
+
+    /// The first passed job whose nodes a job keeps off.
+    pub fn keeps_off(&self, job: usize) -> Option<usize> {
+        self.kept_off.get(&job).copied()
+    }
+
+    /// Notes that `job` cannot start beside `members`; what it lacks is asked where others wait
+    /// behind it.
+    pub fn note(&mut self, queue: &Queue<'_>, members: &[usize], job: usize, is_asked: bool) {
+        let holds = !queue.problem.jobs[job].may_be_overtaken;
+        let mut head = Head {
+            job,
+            lacks: Vec::new(),
+            nodes: Vec::new(),
+            holds,
+            fits: false,
+        };
+        if is_asked && holds {
+            head.nodes = nodes(queue, job);
+            head.lacks = self.lacks(queue, members, &head);
+            head.fits = self.has_room(queue, members, &[job]);
+        }
+        self.heads.push(head);
+    }
+
+    /// Whether a job behind those that were passed is tried; where it may start is noted then.
+    pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
+        let known = |head: &Head| {
+            if queue.problem.roles(head.job).next().is_some() {
+                return false;
+            }
+            // One that demands the same, and no less of it, cannot start either.
+            let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
+            head.container_type() == job.container_type()
+                && head.min <= job.min
+                && head.weight == job.weight
+        };
+        if self.heads.iter().any(known) {
+            return false;
+        }
+        let Ok(left) = self.left(queue, job) else {
+            return false;
+        };
+        if let Some((head, nodes)) = left {
+            if self.confined.would_exceed(&nodes, MOST_SETS) {
+                return false;
+            }
+            self.confined.hold(job, Some(nodes));
+            self.kept_off.entry(job).or_insert(head);
+        }
+        true
+    }
+
+    /// The first passed job behind which `job` waits.
+    pub fn holder(&self, queue: &Queue<'_>, job: usize) -> Option<usize> {
+        self.left(queue, job).err()
+    }
+
+    /// Where `job` may start beside the nodes of the passed jobs that lack what it demands, with the
+    /// first of these; nothing where that is everywhere. An error is the one behind which it waits.
+    fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, Vec<bool>)>, usize> {
+        let posed = &queue.problem.jobs[job];
+        let Some(demand) = queue.cluster.demand(posed) else {
+            return Ok(None);
+        };
+        let roles = roles_of(queue.problem, job);
+        let beside = roles.iter().filter_map(|role| queue.cluster.demand(role));
+        let beside: Vec<Vec<u64>> = beside.collect();
+        let wants = |resource: &usize| {
+            let mut all = std::iter::once(&demand).chain(&beside);
+            all.any(|demand| demand.get(*resource).is_some_and(|amount| *amount > 0))
+        };
+        let mut nodes = nodes(queue, job);
+        let mut first = None;
+        for head in self.heads.iter().filter(|head| head.holds) {
+            let shared = nodes.iter().zip(&head.nodes).any(|(own, its)| *own && *its);
+            if !shared || !head.lacks.iter().any(wants) {
+                continue;
+            }
+            if !roles.is_empty() {
+                // Its parts start together: they are not held to nodes one by one.
+                return Err(head.job);
+            }
+            let first = *first.get_or_insert(head.job);
+            for (own, its) in nodes.iter_mut().zip(&head.nodes) {
+                *own &= !its;
+            }
+            let left = queue.cluster.capacities.iter().zip(&nodes);
+            let left = left.filter(|(_, open)| **open);
+            let holds: u64 = left.map(|(capacity, _)| fits(&demand, capacity)).sum();
+            if holds < u64::from(posed.min.max(1)) {
+                return Err(first);
+            }
+        }
+        Ok(first.map(|head| (head, nodes)))
+    }
+
+    /// Whether the passed jobs that would have room still have it beside `members`.
+    pub fn leave_room(&self, queue: &Queue<'_>, members: &[usize]) -> bool {
+        let kept = self.heads.iter().filter(|head| head.holds && head.fits);
+        let kept: Vec<usize> = kept.map(|head| head.job).collect();
+        kept.is_empty() || self.has_room(queue, members, &kept)
+    }
+
+    /// Whether there is room for `heads` beside `members`, whatever the bounds say.
+    fn has_room(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> bool {
+        let mut instance = queue.within(&[members, heads].concat(), self);
+        instance.loss_bound = f64::INFINITY;
+        instance.restart_bound = u32::MAX;
+        may_be_feasible(&instance)
+    }
+
+    /// The resources without whose demand `head` could start beside `members`; all that it demands
+    /// where there is none.
+    fn lacks(&self, queue: &Queue<'_>, members: &[usize], head: &Head) -> Vec<usize> {
+        let job = head.job;
+        let instance = queue.within(&[members, &[job]].concat(), self);
+        // A cheap answer counts where it tells the job that cannot start from one that could.
+        let is_told = !may_be_feasible(&instance);
+        let could = |instance: &Instance| {
+            may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
+        };
+        let demand = queue.cluster.demand(&queue.problem.jobs[job]);
+        let mut demand = demand.unwrap_or_default();
+        let min = u64::from(queue.problem.jobs[job].min.max(1));
+        // As if each worker had its part of the roles: what is demanded counts, and whether there is so
+        // much of it.
+        for role in roles_of(queue.problem, job) {
+            let beside = queue.cluster.demand(role).unwrap_or_default();
+            for (amount, beside) in demand.iter_mut().zip(beside) {
+                *amount += (beside * u64::from(role.min)).div_ceil(min);
+            }
+        }
+        let resources = queue.cluster.totals.len().min(demand.len());
+        let demanded: Vec<usize> = (0..resources).filter(|k| demand[*k] > 0).collect();
+        if demanded.len() == 1 {
+            return demanded;
+        }
+        let without = |resource: &&usize| {
+            let asked = instance.without_demand((queue.problem, queue.cluster), job, **resource);
+            asked.is_some_and(|instance| could(&instance))
+        };
+        let causes: Vec<usize> = demanded.iter().filter(without).copied().collect();
+        let causes = match causes.is_empty() {
+            true => demanded,
+            false => causes,
+        };
+        // Of several causes those that are short.
+        let roles: Vec<usize> = queue.problem.roles(job).collect();
+        let free = free(&instance, head, &roles);
+        let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
+        let short: Vec<usize> = causes.iter().filter(is_short).copied().collect();
+        match short.is_empty() {
+            true => causes,
+            false => short,
+        }
+    }
+}
+
+/// The nodes that a container of `job` would fit if they were empty, or one of its roles.
+fn nodes(queue: &Queue<'_>, job: usize) -> Vec<bool> {
+    let all = std::iter::once(job).chain(queue.problem.roles(job));
+    let demands = all.map(|index| queue.cluster.demand(&queue.problem.jobs[index]));
+    let demands: Vec<Vec<u64>> = demands.map(Option::unwrap_or_default).collect();
+    let capacities = queue.cluster.capacities.iter();
+    capacities
+        .map(|capacity| demands.iter().any(|demand| fits(demand, capacity) > 0))
+        .collect()
+}
+
+/// What is free of each resource on the nodes of `head`, beside what runs and the minima of what is
+/// let in.
+fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
+    let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
+    let mut free = vec![0_u64; instance.totals.len()];
+    let rooms = rooms.into_iter().zip(&head.nodes);
+    for (room, _) in rooms.filter(|(_, its)| **its) {
+        for (free, amount) in free.iter_mut().zip(room) {
+            *free += amount;
+        }
+    }
+    // Who is held to other nodes takes nothing there.
+    let may_be_there = |ty: usize| {
+        let asked = &instance.types[ty].demand[instance.counted..];
+        let mut theirs = instance.rooms.iter().zip(&head.nodes);
+        theirs.any(|(room, its)| *its && covers(asked, &room[instance.counted..]))
+    };
+    let fresh = instance.jobs.iter();
+    let is_other = |index: usize| index != head.job && !roles.contains(&index);
+    let fresh = fresh.filter(|job| job.state == State::Free && is_other(job.index));
+    for job in fresh.filter(|job| may_be_there(job.ty)) {
+        for (free, amount) in free.iter_mut().zip(&instance.types[job.ty].demand) {
+            *free = free.saturating_sub(amount * u64::from(job.min));
+        }
+    }
+    free
+}

@@ -1,0 +1,552 @@
+//! Admission: which waiting jobs take part, such that P2 has a solution.
+//!
+//! 1. What runs takes part; jobs that can never fit do not hold up the queue.
+//! 2. Displaced jobs come before new ones, each in release order. All are tried, then bisected:
+//!    first against the class relaxation, which is cheap, then against P2. That is the longest prefix
+//!    of the queue, where a prefix of a feasible one is feasible. It need not be: without rivals a
+//!    job's share may be one that whole containers cannot give. So an idle cluster tries each of
+//!    the first prefixes before step 6.
+//! 3. Behind the job that ends the prefix others are filled in ([`crate::queue::backfill`]), unless the
+//!    policy admits prefixes alone: the same again with those who take nothing from it.
+//! 4. Without a solution for what runs alone, the allocation stays as it is.
+//! 5. Services and notebooks take part in any case; where one has less than its target, room is made
+//!    ([`crate::queue::urgent`]), and so it is for the first job that waits, if its class preempts.
+//! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the
+//!    fairness bound.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::StoppedBy;
+use dormouse_messages::job::Urgency;
+
+use crate::problem::{Budget, Problem};
+use crate::report::Draft;
+use crate::solution::{Solution, SolverReport, WaitCode};
+
+use crate::candidate::Plan;
+use crate::explain::waiting::{Standing, blocked, hopeless};
+use crate::instance::{Cluster, Instance, loss_bound, runs};
+use crate::milp::highs::{self, Purse};
+use crate::primal::gathering::gather;
+use crate::primal::in_place::stay;
+use crate::primal::preferences::arrange;
+use crate::primal::restart_pruning::revert;
+use crate::primal::role_affinity::near;
+use crate::primal::slots_to_jobs::{Partitions, assign};
+use crate::queue::backfill::Passed;
+use crate::queue::preempt::Preempted;
+use crate::queue::urgent::{self, MadeRoom, Whom};
+use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
+
+/// Prefixes of an idle cluster's queue that are tried one by one.
+const PREFIXES: usize = 16;
+
+/// Decides by P2.
+pub(crate) fn solve(problem: &Problem) -> Solution {
+    let cluster = Cluster::new(problem);
+    let queue = Queue::new(problem, &cluster);
+    let draft = queue.decide();
+    crate::report::write(problem, &cluster, draft)
+}
+
+pub(crate) struct Queue<'a> {
+    pub problem: &'a Problem,
+    pub cluster: &'a Cluster,
+    /// Those that take part in any case.
+    pub(super) running: Vec<usize>,
+    /// By class; within one displaced jobs, then new ones.
+    pub(super) candidates: Vec<usize>,
+    hopeless: BTreeMap<usize, (WaitCode, String)>,
+    /// The time of the whole decision, however many instances it tries.
+    purse: Purse,
+}
+
+/// The instance with some of the candidates, solved.
+pub(crate) struct Admitted {
+    pub members: Vec<usize>,
+    pub instance: Instance,
+    pub found: Box<Found>,
+    pub unbounded: bool,
+}
+
+impl<'a> Queue<'a> {
+    fn new(problem: &'a Problem, cluster: &'a Cluster) -> Self {
+        let mut queue = Self {
+            problem,
+            cluster,
+            running: Vec::new(),
+            candidates: Vec::new(),
+            hopeless: BTreeMap::new(),
+            purse: Purse::new(problem.budget.seconds),
+        };
+        let mut fresh = Vec::new();
+        for (index, job) in problem.heads() {
+            if runs(cluster, job) {
+                queue.running.push(index);
+            } else if let Some(why) = hopeless(problem, cluster, index) {
+                queue.hopeless.insert(index, why);
+            } else if job.urgency > Urgency::Training {
+                queue.running.push(index);
+            } else if job.displaced || job.previous.as_ref().is_some_and(|p| !p.is_empty()) {
+                queue.candidates.push(index);
+            } else {
+                fresh.push(index);
+            }
+        }
+        queue.candidates.append(&mut fresh);
+        // By class, and within one as they were.
+        let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
+        queue.candidates.sort_by_key(class);
+        queue
+    }
+
+    /// The instance of what runs, with these candidates.
+    pub fn instance(&self, members: &[usize]) -> Instance {
+        self.within(members, &Passed::default())
+    }
+
+    /// The same, where those behind passed jobs keep away from what these lack.
+    pub fn within(&self, members: &[usize], passed: &Passed) -> Instance {
+        let mut all = self.running.clone();
+        all.extend(members);
+        all.sort_unstable();
+        let confined = passed.confined(members);
+        Instance::within(self.problem, self.cluster, &all, &confined)
+    }
+
+    /// The same queue of a problem that differs in what may be changed.
+    pub fn of<'b>(&self, problem: &'b Problem) -> Queue<'b>
+    where
+        'a: 'b,
+    {
+        Queue {
+            problem,
+            cluster: self.cluster,
+            running: self.running.clone(),
+            candidates: self.candidates.clone(),
+            hopeless: self.hopeless.clone(),
+            purse: self.purse,
+        }
+    }
+
+    /// The instance of what runs, without some of it, with these candidates.
+    pub fn instance_without(&self, members: &[usize], evicted: &BTreeSet<usize>) -> Instance {
+        let running = self.running.iter().copied();
+        let mut stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
+        stays.extend(members);
+        stays.sort_unstable();
+        let mut instance = Instance::new(self.problem, self.cluster, &stays);
+        for job in evicted {
+            for index in std::iter::once(*job).chain(self.problem.roles(*job)) {
+                instance.give_up(self.cluster, &self.problem.jobs[index]);
+            }
+        }
+        instance
+    }
+
+    /// Whether a job takes part in any case.
+    pub fn takes_part(&self, job: usize) -> bool {
+        self.running.contains(&job)
+    }
+
+    /// Room for a service or a notebook; where nobody had to give any, waiting jobs start beside it.
+    fn serve(&self, short: usize) -> Option<Draft> {
+        let whom = Whom::service(short);
+        let made = urgent::make_room(self, &whom)?;
+        if !self.candidates.is_empty() && self.takes_nothing(&made) {
+            let mut passed = Passed::default();
+            let admitted = self.admitted(&mut passed);
+            if admitted.as_ref().is_some_and(|it| !it.members.is_empty()) {
+                return Some(self.usual(admitted, &passed));
+            }
+        }
+        Some(self.made(&whom, made))
+    }
+
+    /// Whether nobody who runs has less than before.
+    fn takes_nothing(&self, made: &MadeRoom) -> bool {
+        let Admitted {
+            instance, found, ..
+        } = &made.admitted;
+        let mut counts = instance.jobs.iter().zip(&found.plan.counts);
+        let all = counts.all(|(job, count)| {
+            let previous = self.problem.jobs[job.index].previous.iter().flatten();
+            let had: u32 = previous.map(|(_, count)| count).sum();
+            job.base() + count >= had
+        });
+        all && !made.forced && made.evicted.is_empty()
+    }
+
+    /// Writes down what room was made.
+    pub(super) fn made(&self, whom: &Whom, made: MadeRoom) -> Draft {
+        let MadeRoom {
+            problem,
+            mut admitted,
+            evicted,
+            forced,
+            was_free,
+        } = made;
+        let mut partitions = assign(&admitted.instance, &mut admitted.found.plan);
+        stay(
+            &admitted.instance,
+            &mut admitted.found.plan,
+            &mut partitions,
+        );
+        let Admitted {
+            instance, found, ..
+        } = &mut admitted;
+        let held = self.of(&problem);
+        held.arrange(instance, &mut found.plan, &mut partitions);
+        let mut draft = self.write(admitted, &Passed::default(), partitions);
+        draft.forced = forced;
+        draft.made_room_for = Some(whom.first).filter(|_| !was_free);
+        let first = &self.problem.jobs[whom.first].job;
+        for job in evicted {
+            let reason = format!("makes room for {first}; it goes on when there is room again");
+            draft.waiting.insert(job, (WaitCode::Preempted, reason));
+        }
+        draft
+    }
+
+    fn decide(&self) -> Draft {
+        if let Some(short) = urgent::short(self) {
+            if let Some(draft) = self.serve(short) {
+                return draft;
+            }
+            let cut = urgent::cut_targets(self);
+            if !cut.is_empty() {
+                return self.decide_with(&cut);
+            }
+        }
+        self.decide_rest()
+    }
+
+    /// What is left to decide where services and notebooks have what they are to have.
+    fn decide_rest(&self) -> Draft {
+        let mut passed = Passed::default();
+        let admitted = self.admitted(&mut passed);
+        let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
+        match self.preempt(members) {
+            Preempted::Nobody => self.usual(admitted, &passed),
+            Preempted::Room(draft) => *draft,
+            Preempted::Protected(job, reason) => {
+                let mut draft = self.usual(admitted, &passed);
+                let why = (WaitCode::PreemptionBound, reason);
+                draft.waiting.insert(job, why);
+                draft
+            }
+        }
+    }
+
+    /// What P2 decides within its bounds.
+    fn usual(&self, admitted: Option<Admitted>, passed: &Passed) -> Draft {
+        let Some(mut admitted) = admitted else {
+            return self.keep();
+        };
+        let plan = &mut admitted.found.plan;
+        let mut partitions = assign(&admitted.instance, plan);
+        let objective = plan.objective(&admitted.instance);
+        let bound = admitted.found.bound.max(objective);
+        let (proven, allowed) = revertible(objective, bound, &self.problem.budget);
+        revert(&admitted.instance, plan, &mut partitions, proven, allowed);
+        stay(&admitted.instance, plan, &mut partitions);
+        self.arrange(&admitted.instance, plan, &mut partitions);
+        self.write(admitted, passed, partitions)
+    }
+
+    fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
+        gather(self.problem, instance, plan, partitions);
+        near(instance, plan, partitions);
+        arrange(self.problem, self.cluster, instance, plan, partitions);
+    }
+
+    /// Decides with smaller targets: the cluster does not hold all that services are to have.
+    fn decide_with(&self, cut: &[(usize, u32)]) -> Draft {
+        let mut problem = self.problem.clone();
+        for (index, target) in cut.iter().filter(|(_, target)| *target > 0) {
+            let job = &mut problem.jobs[*index];
+            (job.min, job.max) = (*target, *target);
+        }
+        let mut queue = Queue::new(&problem, self.cluster);
+        for (index, _) in cut.iter().filter(|(_, target)| *target == 0) {
+            queue.running.retain(|job| job != index);
+            let reason =
+                "the services before it fill the cluster; add nodes, or lower their replicas";
+            let why = (WaitCode::Resources, reason.to_owned());
+            queue.hopeless.insert(*index, why);
+        }
+        match urgent::short(&queue) {
+            Some(short) => queue.serve(short).unwrap_or_else(|| queue.keep()),
+            None => queue.decide_rest(),
+        }
+    }
+
+    /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.
+    fn admitted(&self, passed: &mut Passed) -> Option<Admitted> {
+        let mut rest = self.candidates.clone();
+        let mut admitted = self.longest(&[], &rest, passed);
+        loop {
+            let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
+            let taken = rest.iter().filter(|job| members.contains(job)).count();
+            let Some(head) = rest.get(taken).copied() else {
+                return admitted;
+            };
+            // Without the fairness bound nobody else is let in.
+            let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
+            if ends || !self.problem.policy.backfill || passed.is_full() {
+                return admitted;
+            }
+            let behind = rest.split_off(taken + 1);
+            passed.note(self, members, head, !behind.is_empty());
+            rest = behind;
+            rest.retain(|job| passed.lets_try(self, *job));
+            if let Some(more) = self.longest(members, &rest, passed) {
+                admitted = Some(more);
+            }
+        }
+    }
+
+    fn write(&self, admitted: Admitted, passed: &Passed, partitions: Partitions) -> Draft {
+        let Admitted {
+            members,
+            instance,
+            found,
+            unbounded,
+        } = admitted;
+        let mut draft = Draft::empty(self.problem, "p2");
+        for (job, nodes) in instance.jobs.iter().zip(partitions) {
+            let placed = &mut draft.placed[job.index];
+            *placed = nodes;
+            for (node, count) in &job.fixed {
+                *placed.entry(*node).or_insert(0) += count;
+            }
+        }
+        draft.loss_bound = loss_bound(self.problem, self.cluster);
+        draft.adjustment_bound = instance.restart_bound;
+        draft.unbounded = unbounded;
+        draft.solver = report(&instance, &found);
+        draft.waiting = self.waiting(&members, passed, false);
+        draft
+    }
+
+    /// What runs stays; all candidates wait, and who takes part in any case and does not run.
+    fn keep(&self) -> Draft {
+        let mut draft = Draft::empty(self.problem, "p2");
+        let running = self.running.iter();
+        for index in running.flat_map(|job| std::iter::once(*job).chain(self.problem.roles(*job))) {
+            let job = &self.problem.jobs[index];
+            let previous = job.previous.as_ref().filter(|_| runs(self.cluster, job));
+            let located = previous.and_then(|previous| self.cluster.locate(previous));
+            draft.placed[index] = located.unwrap_or_default().into_iter().collect();
+        }
+        let instance = self.instance(&[]);
+        let mut stands = Plan::standing(&instance);
+        // Those outside their limits stay, too.
+        for (count, job) in stands.counts.iter_mut().zip(&instance.jobs) {
+            let placed: u32 = draft.placed[job.index].values().sum();
+            *count = placed.saturating_sub(job.base());
+        }
+        let objective = stands.objective(&instance);
+        draft.loss_bound = loss_bound(self.problem, self.cluster);
+        draft.adjustment_bound = instance.restart_bound;
+        draft.solver = SolverReport {
+            // Of nobody there is one allocation.
+            status: match self.running.is_empty() {
+                true => "optimal".to_owned(),
+                false => "infeasible".to_owned(),
+            },
+            objective,
+            bound: objective,
+            stopped_by: StoppedBy::Stages,
+            stage: "kept".to_owned(),
+            ..draft.solver
+        };
+        draft.waiting = self.waiting(&[], &Passed::default(), true);
+        draft
+    }
+
+    /// The longest prefix of `rest` that is feasible with `taken`; `None` where nobody more is, and
+    /// nothing is taken whose solution is asked for.
+    fn longest(&self, taken: &[usize], rest: &[usize], passed: &Passed) -> Option<Admitted> {
+        let attempt = |count: usize| self.attempt(taken, &rest[..count], passed);
+        let all = rest.len();
+        if all > 0
+            && let Some(admitted) = attempt(all)
+        {
+            return Some(admitted);
+        }
+        let relaxed = bisect(0, all, |count| {
+            let members = [taken, &rest[..count]].concat();
+            may_be_feasible(&self.within(&members, passed)).then_some(())
+        });
+        let mut high = relaxed.map_or(0, |(count, ())| count + 1);
+        if let Some(count) = high
+            .checked_sub(1)
+            .filter(|count| *count > 0 && *count < all)
+        {
+            if let Some(admitted) = attempt(count) {
+                return Some(admitted);
+            }
+            high = count;
+        }
+        let found = bisect(0, high.min(all), attempt).map(|(_, admitted)| admitted);
+        if found.is_some() || !passed.is_empty() {
+            return found;
+        }
+        if !self.running.is_empty() {
+            return attempt(0);
+        }
+        let mut prefixes = (1..=all.min(PREFIXES)).rev();
+        let any = prefixes.find_map(|count| {
+            let instance = self.instance(&rest[..count]);
+            may_be_feasible(&instance).then(|| attempt(count)).flatten()
+        });
+        any.or_else(|| self.head())
+    }
+
+    fn attempt(&self, taken: &[usize], more: &[usize], passed: &Passed) -> Option<Admitted> {
+        let members = [taken, more].concat();
+        let instance = self.within(&members, passed);
+        if instance.jobs.is_empty() || !passed.leave_room(self, &members) {
+            return None;
+        }
+        let found = self.search(&instance)?;
+        Some(Admitted {
+            members,
+            instance,
+            found,
+            unbounded: false,
+        })
+    }
+
+    /// An allocation of `instance`, within what is left of the decision's time.
+    pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
+        match search(instance, &self.problem.budget, &self.purse) {
+            Verdict::Found(found) => Some(found),
+            Verdict::Infeasible | Verdict::Unknown => None,
+        }
+    }
+
+    /// The head of an idle cluster's queue, without the fairness bound.
+    fn head(&self) -> Option<Admitted> {
+        let head = self
+            .candidates
+            .first()
+            .filter(|_| self.running.is_empty())?;
+        let mut instance = self.instance(&[*head]);
+        instance.loss_bound = f64::INFINITY;
+        let found = self.search(&instance)?;
+        Some(Admitted {
+            members: vec![*head],
+            instance,
+            found,
+            unbounded: true,
+        })
+    }
+
+    fn waiting(
+        &self,
+        members: &[usize],
+        passed: &Passed,
+        is_kept: bool,
+    ) -> BTreeMap<usize, (WaitCode, String)> {
+        let mut waiting = self.hopeless.clone();
+        let running = self.running.iter();
+        let without = running.filter(|job| !runs(self.cluster, &self.problem.jobs[**job]));
+        if members.is_empty() && is_kept {
+            for index in without {
+                let reason = "no room could be made for it; it starts when a job ends".to_owned();
+                waiting.insert(*index, (WaitCode::Resources, reason));
+            }
+        }
+        let standing = Standing {
+            problem: self.problem,
+            cluster: self.cluster,
+        };
+        let mut first = None;
+        for index in self.candidates.iter().filter(|job| !members.contains(job)) {
+            let behind = match first {
+                None => None,
+                Some(_) if passed.heads().any(|head| head == *index) => None,
+                Some(first) => Some(passed.holder(self, *index).unwrap_or(first)),
+            };
+            let why = match (behind, passed.keeps_off(*index)) {
+                (None, None) => {
+                    let with = [members, &[*index]].concat();
+                    blocked(&standing, &self.within(&with, passed), *index)
+                }
+                (None, Some(head)) => {
+                    let head = &self.problem.jobs[head].job;
+                    let reason = format!(
+                        "waits behind {head}, which was released before it; on other nodes than {head} needs it cannot start now"
+                    );
+                    (WaitCode::Behind, reason)
+                }
+                (Some(head), _) => {
+                    let head = &self.problem.jobs[head].job;
+                    let reason = format!("waits behind {head}, which was released before it");
+                    (WaitCode::Behind, reason)
+                }
+            };
+            first.get_or_insert(*index);
+            waiting.insert(*index, why);
+        }
+        waiting
+    }
+}
+
+/// The largest count in `low + 1 .. high` for which `test` holds, if it is monotone.
+fn bisect<T>(low: usize, high: usize, test: impl Fn(usize) -> Option<T>) -> Option<(usize, T)> {
+    let (mut low, mut high, mut best) = (low, high, None);
+    while high > low + 1 {
+        let middle = low.midpoint(high);
+        match test(middle) {
+            Some(found) => (low, best) = (middle, Some((middle, found))),
+            None => high = middle,
+        }
+    }
+    best
+}
+
+/// The gap that was proven, and how much of the objective may be given up within the budget.
+fn revertible(objective: f64, bound: f64, budget: &Budget) -> (f64, f64) {
+    let proven = bound - objective;
+    (
+        proven,
+        (budget.gap * bound.abs() - proven).clamp(0.0, f64::INFINITY),
+    )
+}
+
+/// Whose allocation a stage's is, and of which version.
+fn finder(stage: &str) -> (&'static str, String) {
+    let own = env!("CARGO_PKG_VERSION").to_owned();
+    match stage {
+        "classes" | "exact" => ("highs", highs::version()),
+        "alone" | "in_place" => ("direct", own),
+        _ => ("lagrangian", own),
+    }
+}
+
+fn report(instance: &Instance, found: &Found) -> SolverReport {
+    let objective = found.plan.objective(instance);
+    let bound = found.bound.max(objective);
+    let (name, version) = finder(found.stage);
+    SolverReport {
+        name: name.to_owned(),
+        version,
+        status: if found.stopped_by == StoppedBy::Optimal {
+            "optimal"
+        } else {
+            "feasible"
+        }
+        .to_owned(),
+        objective,
+        bound,
+        gap: gap(objective, bound),
+        // HiGHS does not tell how many there were.
+        nodes: (!found.branched).then_some(0),
+        stopped_by: found.stopped_by,
+        stage: found.stage.to_owned(),
+    }
+}

@@ -1,0 +1,337 @@
+//! Room for services, notebooks and jobs of a class that preempts: training and batch make it.
+//!
+//! P2 is solved under bounds that are loosened step by step, and the first that has a solution is
+//! taken:
+//!
+//! 1. nothing is restarted: what is resized in place shrinks;
+//! 2. restarts as θ2 allows, unfairness as θ1 allows;
+//! 3. nothing is restarted, unfairness without bound;
+//! 4. restarts and unfairness without bound;
+//! 5. jobs are sent back to the queue, as few as make room, in the order of [`victims`].
+//!
+//! A job of a class that preempts takes free room first, whatever θ1 says ([`beside`]), and room only of
+//! jobs of lower classes: all others stay where they are.
+//!
+//! Jobs that the policy's bound on preemptions protects are neither restarted nor sent back by these
+//! steps. Where that leaves no solution a service or a notebook gets its room all the same
+//! ([`beyond`]); a job of a class waits.
+//!
+//! From the third step on the decision says that the bounds were lifted. Nobody else who waits is
+//! admitted by such a decision: the next one sees what is left. If even an empty cluster is too
+//! small, the targets of services are cut, the last one first.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use dormouse_messages::job::Urgency;
+
+use crate::instance::{Instance, fits, is_head, limits, loss_bound, runs};
+use crate::problem::{Problem, ProblemJob};
+use crate::queue::prefix::{Admitted, Queue};
+use crate::solve::may_be_feasible;
+
+/// Slack on sums of shares.
+const SLACK: f64 = 1e-9;
+
+/// For whom room is made.
+pub(crate) struct Whom {
+    /// The job that the log names.
+    pub first: usize,
+    /// Waiting jobs that are to start, of classes that preempt; none for services and notebooks,
+    /// which take part in any case.
+    pub members: Vec<usize>,
+    /// Only jobs of lower classes than this make room; of services and notebooks all training and
+    /// batch does.
+    pub below: Option<i32>,
+}
+
+impl Whom {
+    /// A service or a notebook.
+    pub fn service(first: usize) -> Self {
+        Self {
+            first,
+            members: Vec::new(),
+            below: None,
+        }
+    }
+
+    /// Whether a job makes room for them.
+    pub fn outranks(&self, job: &ProblemJob) -> bool {
+        let lower = |below: i32| job.precedence.class < below;
+        job.urgency == Urgency::Training && self.below.is_none_or(lower)
+    }
+}
+
+/// A service or notebook that has fewer containers than it is to have: the first by its order. One
+/// that has to be placed again has none: where it was it may not be, or there is no room any more.
+pub(crate) fn short(queue: &Queue<'_>) -> Option<usize> {
+    let jobs = queue.problem.jobs.iter().enumerate();
+    let mut urgent = jobs.filter(|(_, job)| job.urgency > Urgency::Training);
+    let short = urgent.find(|(index, job)| {
+        let stands = job.previous.iter().filter(|_| runs(queue.cluster, job));
+        let has: u32 = stands.flat_map(|it| it.values()).sum();
+        has < limits(job).0 && queue.takes_part(*index)
+    });
+    short.map(|(index, _)| index)
+}
+
+/// What was decided, and who was sent back to the queue for it.
+pub(crate) struct MadeRoom {
+    /// The problem in which those stay who give no room.
+    pub problem: Problem,
+    pub admitted: Admitted,
+    pub evicted: BTreeSet<usize>,
+    /// Whether bounds were loosened.
+    pub forced: bool,
+    /// Whether there was room enough.
+    pub was_free: bool,
+}
+
+/// Makes room; `None` where nothing does.
+pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+    let problem = held(queue, |job| {
+        !whom.outranks(job) || (job.precedence.protected && job.in_place.is_none())
+    });
+    let made = steps(&queue.of(&problem), whom);
+    match whom.below {
+        None => made.or_else(|| beyond(queue, whom)),
+        Some(_) => made,
+    }
+}
+
+/// Whether the bound on preemptions alone keeps room from a waiting job: the jobs that it protects.
+pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a ProblemJob> {
+    let victims = victims(queue, whom, true);
+    let all: BTreeSet<usize> = victims.iter().copied().collect();
+    let mut without = unbounded(queue.instance_without(&whom.members, &all));
+    without.restart_bound = 0;
+    let jobs = victims.iter().map(|index| &queue.problem.jobs[*index]);
+    let protected: Vec<&ProblemJob> = jobs.filter(|job| job.precedence.protected).collect();
+    match !protected.is_empty() && may_be_feasible(&without) {
+        true => protected,
+        false => Vec::new(),
+    }
+}
+
+/// The problem in which some of the training and batch that runs stays as it is.
+fn held(queue: &Queue<'_>, stays: impl Fn(&ProblemJob) -> bool) -> Problem {
+    let mut problem = queue.problem.clone();
+    for job in &mut problem.jobs {
+        let runs = job.urgency == Urgency::Training && runs(queue.cluster, job);
+        job.adjustable &= !(runs && stays(job));
+    }
+    problem
+}
+
+/// Room that is free, whatever θ1 says: nobody gives any.
+pub(crate) fn beside(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+    let problem = held(queue, |_| true);
+    let queue = queue.of(&problem);
+    let mut instance = unbounded(queue.instance(&whom.members));
+    instance.restart_bound = 0;
+    let admitted = solved(&queue, whom, instance)?;
+    let loss = admitted.found.plan.loss(&admitted.instance);
+    Some(MadeRoom {
+        forced: loss > loss_bound(&problem, queue.cluster) + SLACK,
+        admitted,
+        evicted: BTreeSet::new(),
+        was_free: true,
+        problem: problem.clone(),
+    })
+}
+
+/// The steps, within the bound on preemptions.
+fn steps(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+    let whole = queue.instance(&whom.members);
+    let within = |instance: Instance, forced| {
+        Some(MadeRoom {
+            admitted: solved(queue, whom, instance)?,
+            evicted: BTreeSet::new(),
+            forced,
+            was_free: false,
+            problem: queue.problem.clone(),
+        })
+    };
+    let in_place = |mut instance: Instance| {
+        instance.restart_bound = 0;
+        instance
+    };
+    within(in_place(whole.clone()), false)
+        .or_else(|| within(whole.clone(), false))
+        .or_else(|| within(in_place(unbounded(whole.clone())), true))
+        .or_else(|| within(unbounded(whole), true))
+        .or_else(|| evict(queue, whom, &victims(queue, whom, false)))
+}
+
+/// Steps 4 and 5 again, where jobs are protected: a service has promised its latency to others, and
+/// the log says that it was forced.
+fn beyond(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+    let mut jobs = queue.problem.jobs.iter();
+    if !jobs.any(|job| job.precedence.protected && runs(queue.cluster, job)) {
+        return None;
+    }
+    let admitted = solved(queue, whom, unbounded(queue.instance(&whom.members)));
+    let restarted = admitted.map(|admitted| MadeRoom {
+        admitted,
+        evicted: BTreeSet::new(),
+        forced: true,
+        was_free: false,
+        problem: queue.problem.clone(),
+    });
+    restarted.or_else(|| evict(queue, whom, &victims(queue, whom, true)))
+}
+
+fn unbounded(mut instance: Instance) -> Instance {
+    instance.restart_bound = u32::MAX;
+    instance.loss_bound = f64::INFINITY;
+    instance
+}
+
+fn solved(queue: &Queue<'_>, whom: &Whom, instance: Instance) -> Option<Admitted> {
+    if !may_be_feasible(&instance) {
+        return None;
+    }
+    let found = queue.search(&instance)?;
+    Some(Admitted {
+        members: whom.members.clone(),
+        instance,
+        found,
+        unbounded: false,
+    })
+}
+
+/// Step 5: the fewest of the victims, in their order, without which there is a solution.
+fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> {
+    let without = |count: usize| {
+        let evicted: BTreeSet<usize> = victims.iter().take(count).copied().collect();
+        let instance = unbounded(queue.instance_without(&whom.members, &evicted));
+        (evicted, instance)
+    };
+    let (mut low, mut high) = (0, victims.len());
+    if !may_be_feasible(&without(high).1) {
+        return None;
+    }
+    while high > low + 1 {
+        let middle = low.midpoint(high);
+        match may_be_feasible(&without(middle).1) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    // The relaxation may promise too much: then one more makes room, or a few.
+    for count in high..=victims.len() {
+        let (mut evicted, instance) = without(count);
+        if let Some(admitted) = solved(queue, whom, instance) {
+            spare(queue, whom, &mut evicted, &victims[..count]);
+            let again = unbounded(queue.instance_without(&whom.members, &evicted));
+            let admitted = solved(queue, whom, again).unwrap_or(admitted);
+            return Some(MadeRoom {
+                admitted,
+                evicted,
+                forced: true,
+                was_free: false,
+                problem: queue.problem.clone(),
+            });
+        }
+    }
+    None
+}
+
+/// Takes victims back whose room is not needed after all: the first ones were small.
+fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims: &[usize]) {
+    for victim in victims.iter().rev().skip(1) {
+        let mut fewer = evicted.clone();
+        fewer.remove(victim);
+        let instance = unbounded(queue.instance_without(&whom.members, &fewer));
+        if solved(queue, whom, instance).is_some() {
+            *evicted = fewer;
+        }
+    }
+}
+
+/// Running jobs that may be sent back, the first victim first: those that are not protected, of the
+/// lowest class, with a checkpoint, that lose the least work, that have the most for their weight,
+/// the youngest.
+fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
+    let jobs = queue.problem.jobs.iter().enumerate();
+    let victims = jobs.filter(|(index, job)| {
+        whom.outranks(job)
+            && is_head(job)
+            && runs(queue.cluster, job)
+            && queue.takes_part(*index)
+            && (protected || !job.precedence.protected)
+    });
+    let lost = victims.map(|(index, job)| (Loss::of(queue, job), index));
+    let mut victims: Vec<(Loss, usize)> = lost.collect();
+    // The sort is stable, and begins with the youngest.
+    victims.reverse();
+    victims.sort_by(|(left, one), (right, other)| {
+        let (one, other) = (&queue.problem.jobs[*one], &queue.problem.jobs[*other]);
+        let key = |job: &ProblemJob| {
+            let precedence = &job.precedence;
+            (precedence.protected, precedence.class, !job.has_checkpoint)
+        };
+        key(one).cmp(&key(other)).then_with(|| left.compare(right))
+    });
+    victims.into_iter().map(|(_, index)| index).collect()
+}
+
+/// What sending a job back loses.
+struct Loss {
+    /// Its work in seconds of the whole cluster, summed over the resources.
+    work: f64,
+    /// Its dominant share, divided by its weight.
+    weighted_share: f64,
+}
+
+impl Loss {
+    fn of(queue: &Queue<'_>, job: &ProblemJob) -> Self {
+        let demand = queue.cluster.demand(job).unwrap_or_default();
+        let totals = &queue.cluster.totals;
+        let parts = demand.iter().zip(totals);
+        let parts = parts.map(|(demand, total)| *demand as f64 / *total as f64);
+        let (sum, dominant) = parts.fold((0.0, 0.0_f64), |(sum, most), part| {
+            (sum + part, most.max(part))
+        });
+        let count: u32 = job.previous.iter().flat_map(|it| it.values()).sum();
+        Self {
+            work: job.precedence.at_risk_s * sum * f64::from(count),
+            weighted_share: dominant * f64::from(count) / f64::from(job.weight.max(1)),
+        }
+    }
+
+    /// The smaller loss first; of equal ones the larger share.
+    fn compare(&self, other: &Self) -> Ordering {
+        let work = self.work.total_cmp(&other.work);
+        work.then_with(|| other.weighted_share.total_cmp(&self.weighted_share))
+    }
+}
+
+/// The targets of services and notebooks as far as the empty cluster holds them, the first ones
+/// first: what is above is cut.
+pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
+    let mut rooms = queue.cluster.rooms.clone();
+    let mut cut = Vec::new();
+    for (index, job) in queue.problem.jobs.iter().enumerate() {
+        let Some(demand) = queue.cluster.demand(job) else {
+            continue;
+        };
+        if job.urgency == Urgency::Training {
+            continue;
+        }
+        let (target, _) = limits(job);
+        let mut left = u64::from(target);
+        for room in &mut rooms {
+            let count = fits(&demand, room).min(left);
+            left -= count;
+            for (room, amount) in room.iter_mut().zip(&demand) {
+                *room -= amount * count;
+            }
+        }
+        if left > 0 {
+            let fits = u64::from(target) - left;
+            cut.push((index, u32::try_from(fits).unwrap_or(u32::MAX)));
+        }
+    }
+    cut
+}

@@ -1,0 +1,335 @@
+//! The search for an allocation of one instance, stage by stage, until the gap is small enough.
+//!
+//! Where there is room for all ([`crate::independent_bound`]), that. Where the exact model is small:
+//! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
+//!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
+//! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
+//!
+//! Where it is not:
+//! 3. `prices` ([`crate::lagrangian::search`]): bounds and plans from prices of containers, rooms and restarts;
+//! 4. `classes` if that found no plan, then `exact` if the gap is still open and it can be tried.
+
+use dormouse_messages::events::StoppedBy;
+
+use crate::problem::Budget;
+
+use crate::candidate::Plan;
+use crate::independent_bound::alone;
+use crate::instance::Instance;
+use crate::lagrangian::search;
+use crate::milp::highs::{Ending, Limits, Outcome, Purse};
+use crate::milp::node_classes::{Groups, classes, single_nodes};
+use crate::milp::type_milp::TypeModel;
+use crate::primal::best_fit::{grow, place};
+use crate::primal::min_restart_heuristic::beside;
+
+/// The gap within which an allocation counts as optimal: below what a container is worth on any
+/// cluster of a few thousand nodes, above what floats lose.
+const OPTIMAL: f64 = 1e-6;
+/// Branch-and-bound nodes of a run when the budget names no number: a few seconds at most.
+const DEFAULT_NODES: u64 = 2_000;
+/// The same for an exact model that is not small: its cuts at the root close most of the gap.
+const LARGE_NODES: u64 = 10;
+/// The largest exact model, in columns of slots, that is solved first: the testbed's is 140.
+const SMALL_COLUMNS: usize = 600;
+/// The largest that is tried at all.
+const EXACT_COLUMNS: usize = 4_000;
+
+/// What the search found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub plan: Plan,
+    /// What no allocation exceeds.
+    pub bound: f64,
+    pub stage: &'static str,
+    pub stopped_by: StoppedBy,
+    /// Whether the solver of mixed-integer programs ran.
+    pub branched: bool,
+}
+
+/// The outcome of a search.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// An allocation.
+    Found(Box<Found>),
+    /// There is none.
+    Infeasible,
+    /// None was found within the budget.
+    Unknown,
+}
+
+/// (bound − objective) / |bound|.
+pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
+    ((bound - objective) / bound.abs().max(1e-9)).max(0.0)
+}
+
+/// Searches for an allocation of `instance`.
+pub(crate) fn search(instance: &Instance, budget: &Budget, purse: &Purse) -> Verdict {
+    let mut search = Search {
+        instance,
+        budget,
+        purse,
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: StoppedBy::Stages,
+        branched: false,
+    };
+    match search.stages() {
+        Some(()) => search.verdict(),
+        None => Verdict::Infeasible,
+    }
+}
+
+/// The search as on a large cluster, whatever the size, without the exact model.
+#[cfg(test)]
+pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
+    let mut search = Search {
+        instance,
+        budget,
+        purse: &Purse::new(None),
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: StoppedBy::Stages,
+        branched: false,
+    };
+    match search::search(&mut search) {
+        Some(()) if !search.has_plan() => Verdict::Unknown,
+        Some(()) => search.verdict(),
+        None => Verdict::Infeasible,
+    }
+}
+
+/// Columns of slots of the exact model.
+fn exact_columns(instance: &Instance) -> usize {
+    instance.types.len() * instance.rooms.len()
+}
+
+/// Whether `instance` has an allocation, however good: the first one that is found ends the search.
+/// Nothing where none was found within the budget, and none was proven not to be.
+pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option<bool> {
+    let simple = [Some(Plan::standing(instance)), beside(instance)];
+    if simple.iter().flatten().any(|it| it.is_feasible(instance)) {
+        return Some(true);
+    }
+    if !may_be_feasible(instance) {
+        return Some(false);
+    }
+    let mut budget = Budget {
+        gap: f64::INFINITY,
+        ..*budget
+    };
+    // Whole containers on classes of nodes: small, and mostly it says already that there is none.
+    let small = exact_columns(instance) <= SMALL_COLUMNS;
+    budget.nodes = budget.nodes.or((!small).then_some(LARGE_NODES));
+    let mut first = Search {
+        instance,
+        budget: &budget,
+        purse,
+        best: None,
+        bound: f64::INFINITY,
+        stopped_by: StoppedBy::Stages,
+        branched: false,
+    };
+    if first.classes().is_none() {
+        return Some(false);
+    }
+    if first.has_plan() {
+        return Some(true);
+    }
+    match search(instance, &budget, purse) {
+        Verdict::Found(_) => Some(true),
+        Verdict::Infeasible => Some(false),
+        Verdict::Unknown => None,
+    }
+}
+
+/// Whether the class relaxation has a solution: a cheap necessary condition.
+pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
+    let groups = classes(instance);
+    let model = TypeModel::new(instance, &groups, false);
+    let limits = Limits {
+        gap: 0.0,
+        nodes: 0,
+        seconds: None,
+    };
+    model.model.maximise(&limits, None).ending != Ending::Infeasible
+}
+
+/// A search on the way: the best plan and the least bound so far.
+pub(crate) struct Search<'a> {
+    pub instance: &'a Instance,
+    budget: &'a Budget,
+    purse: &'a Purse,
+    best: Option<(Plan, f64, &'static str)>,
+    bound: f64,
+    stopped_by: StoppedBy,
+    branched: bool,
+}
+
+impl Search<'_> {
+    /// Runs the stages; `None` when P2 is proven to have no solution.
+    fn stages(&mut self) -> Option<()> {
+        if self.instance.jobs.iter().any(|job| job.in_place) {
+            // First of all what moves nobody: another plan must be better, not only as good.
+            self.offer(Plan::in_place(self.instance), "in_place");
+        }
+        let (bound, plan) = alone(self.instance);
+        self.bounded(bound);
+        self.offer(plan, "alone");
+        if self.is_within(OPTIMAL) {
+            return Some(());
+        }
+        if exact_columns(self.instance) <= SMALL_COLUMNS {
+            self.classes()?;
+            if !self.good_enough() {
+                self.exact()?;
+            }
+            return Some(());
+        }
+        search::search(self)?;
+        if !self.has_plan() {
+            self.classes()?;
+        }
+        if !self.good_enough() && exact_columns(self.instance) <= EXACT_COLUMNS {
+            self.exact()?;
+        }
+        Some(())
+    }
+
+    /// What a run may spend: at most `part` of the time that is left.
+    pub fn limits(&self, part: f64) -> Limits {
+        Limits {
+            gap: self.budget.gap.max(0.0),
+            nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
+            seconds: self.purse.left().map(|seconds| seconds * part),
+        }
+    }
+
+    /// Whether the time is over; recorded as what stopped the search.
+    pub fn is_late(&mut self) -> bool {
+        let late = self.purse.is_empty();
+        if late {
+            self.stopped_by = StoppedBy::Time;
+        }
+        late
+    }
+
+    fn classes(&mut self) -> Option<()> {
+        let groups = classes(self.instance);
+        let limits = Limits {
+            // Where any allocation will do, the first one.
+            gap: match self.budget.gap.is_finite() {
+                true => OPTIMAL,
+                false => f64::INFINITY,
+            },
+            ..self.limits(0.2)
+        };
+        let (outcome, plan) = self.run(&groups, limits, None);
+        if outcome.ending == Ending::Infeasible {
+            return None;
+        }
+        if let Some(plan) = plan {
+            let placed = place(self.instance, &plan.restarted, &plan.counts);
+            self.offer(placed, "classes");
+        }
+        Some(())
+    }
+
+    fn exact(&mut self) -> Option<()> {
+        let groups = single_nodes(self.instance);
+        let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
+        let mut limits = self.limits(0.9);
+        if self.budget.nodes.is_none() && exact_columns(self.instance) > SMALL_COLUMNS {
+            limits.nodes = LARGE_NODES;
+        }
+        let (outcome, plan) = self.run(&groups, limits, start.as_ref());
+        if outcome.ending == Ending::Infeasible {
+            return None;
+        }
+        self.offer(plan, "exact");
+        Some(())
+    }
+
+    fn run(
+        &mut self,
+        groups: &Groups,
+        limits: Limits,
+        start: Option<&Plan>,
+    ) -> (Outcome, Option<Plan>) {
+        let mut model = TypeModel::new(self.instance, groups, true);
+        let start = start.map(|plan| model.columns(plan));
+        let linear = std::mem::take(&mut model.model);
+        let outcome = linear.maximise(&limits, start.as_deref());
+        self.branched = true;
+        self.bounded(model.bound(outcome.bound));
+        self.stopped_by = match outcome.ending {
+            Ending::Optimal => StoppedBy::Gap,
+            Ending::Limit => StoppedBy::Nodes,
+            Ending::Time => StoppedBy::Time,
+            Ending::Infeasible | Ending::Error => StoppedBy::Stages,
+        };
+        let plan = model.plan(&outcome);
+        (outcome, plan)
+    }
+
+    /// Notes that no allocation exceeds `bound`.
+    pub fn bounded(&mut self, bound: f64) {
+        self.bound = self.bound.min(bound);
+    }
+
+    /// Takes a plan if it is feasible and better than the best so far.
+    pub fn offer(&mut self, plan: Option<Plan>, stage: &'static str) {
+        let Some(mut plan) = plan.filter(|plan| plan.is_feasible(self.instance)) else {
+            return;
+        };
+        grow(self.instance, &mut plan);
+        let objective = plan.objective(self.instance);
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|(_, best, _)| objective > best + 1e-12)
+        {
+            self.best = Some((plan, objective, stage));
+        }
+    }
+
+    /// Whether any plan was found.
+    pub fn has_plan(&self) -> bool {
+        self.best.is_some()
+    }
+
+    /// Whether a plan with such an objective were within the gap that was asked.
+    pub fn would_do(&self, objective: f64) -> bool {
+        gap(objective, self.bound) <= self.budget.gap
+    }
+
+    /// Whether the best plan is within the gap that was asked.
+    pub fn good_enough(&self) -> bool {
+        self.is_within(self.budget.gap)
+    }
+
+    fn is_within(&self, wanted: f64) -> bool {
+        let best = self.best.as_ref();
+        best.is_some_and(|(_, objective, _)| gap(*objective, self.bound) <= wanted)
+    }
+
+    fn verdict(self) -> Verdict {
+        let Some((plan, objective, stage)) = self.best else {
+            return Verdict::Unknown;
+        };
+        // A bound from floats may lie a hair below what was reached.
+        let bound = self.bound.max(objective);
+        let stopped_by = match gap(objective, bound) {
+            gap if gap <= OPTIMAL => StoppedBy::Optimal,
+            gap if gap <= self.budget.gap => StoppedBy::Gap,
+            _ => self.stopped_by,
+        };
+        Verdict::Found(Box::new(Found {
+            plan,
+            bound,
+            stage,
+            stopped_by,
+            branched: self.branched,
+        }))
+    }
+}
