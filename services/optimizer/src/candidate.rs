@@ -10,7 +10,7 @@ pub(crate) const SHARE_SLACK: f64 = 1e-9;
 
 /// Who is restarted, who has how many containers, and where the free ones go by type.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct Candidate {
     /// r: whether a running job is restarted; false for the others.
     pub restarted: Vec<bool>,
     /// y: the containers of each job.
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub slots: Vec<BTreeMap<usize, u32>>,
 }
 
-impl Plan {
+impl Candidate {
     /// What is there already: nobody restarted, nothing for free jobs.
     pub fn standing(instance: &Instance) -> Self {
         let stands = |job: &crate::instance::Job| match job.state {
@@ -36,22 +36,22 @@ impl Plan {
     /// The same, and what is resized in place as it is, within its limits; `None` where there is not
     /// room for all of it.
     pub fn in_place(instance: &Instance) -> Option<Self> {
-        let mut plan = Self::standing(instance);
+        let mut candidate = Self::standing(instance);
         for (index, job) in instance.jobs.iter().enumerate() {
             if !job.in_place || job.count < job.min {
                 continue;
             }
             let mut left = job.count.min(job.max);
-            plan.counts[index] = left;
+            candidate.counts[index] = left;
             for (node, had) in &job.previous {
                 let stays = left.min(*had);
                 left -= stays;
                 if stays > 0 {
-                    *plan.slots[job.ty].entry(*node).or_insert(0) += stays;
+                    *candidate.slots[job.ty].entry(*node).or_insert(0) += stays;
                 }
             }
         }
-        plan.rooms(instance).is_some().then_some(plan)
+        candidate.rooms(instance).is_some().then_some(candidate)
     }
 
     /// Whether job `index` gets its containers from the slots.

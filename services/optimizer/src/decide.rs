@@ -8,7 +8,7 @@
 //!    of one is not answered before admission has had a moment to release the next: the room is not
 //!    given to others, who would have to give it back, and one decision answers both.
 //! 2. The last allocation has been placed or refused: its counts stand on nodes.
-//! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve`]).
+//! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve()`]).
 //! 4. What changes is listed, and what a partition in place has lost; where nothing does, the reason is.
 //!
 //! Invariant: the slots of every node fit it, with what is in transit counted twice. Left to
@@ -161,7 +161,7 @@ impl Decider for Optimizer {
         self.within(budget).decide(state, now)
     }
 
-    /// With time enough: what time had stopped is checked, and not made again ([`recheck`]).
+    /// With time enough: what time had stopped is checked, and not made again ([`recheck()`]).
     fn decide_again(
         &self,
         state: &ClusterState,

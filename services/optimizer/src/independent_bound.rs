@@ -3,13 +3,13 @@
 //! The sum of that bounds P2. Where there is room for all of it, as on a cluster with little to do,
 //! it is the optimum, and nothing else need be tried.
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, State};
 use crate::lagrangian::relaxation::best_fresh;
-use crate::primal::best_fit::place;
+use crate::primal::best_fit::best_fit;
 
-/// The bound, and the plan in which every job has its best, if there is room.
-pub(crate) fn alone(instance: &Instance) -> (f64, Option<Plan>) {
+/// The bound, and the candidate in which every job has its best, if there is room.
+pub(crate) fn independent_bound(instance: &Instance) -> (f64, Option<Candidate>) {
     let mut bound = 0.0;
     let mut restarted = vec![false; instance.jobs.len()];
     let mut counts = vec![0; instance.jobs.len()];
@@ -24,7 +24,7 @@ pub(crate) fn alone(instance: &Instance) -> (f64, Option<Plan>) {
             State::Pinned => stays,
         };
     }
-    (bound, place(instance, &restarted, &counts))
+    (bound, best_fit(instance, &restarted, &counts))
 }
 
 #[cfg(test)]
@@ -38,24 +38,26 @@ mod tests {
     fn nothing_is_better_and_with_room_it_is_reached() {
         let (mut reached, mut short) = (0, 0);
         for (seed, mut instance) in samples(0..200) {
-            let (bound, plan) = alone(&instance);
+            let (bound, candidate) = independent_bound(&instance);
             let budget = Budget::default();
             if let Verdict::Found(found) = search_by_prices(&instance, &budget) {
                 assert!(
-                    found.plan.objective(&instance) <= bound + 1e-9,
+                    found.candidate.objective(&instance) <= bound + 1e-9,
                     "seed {seed}"
                 );
             }
-            short += u32::from(plan.is_none_or(|plan| plan.objective(&instance) < bound - 1e-9));
+            short += u32::from(
+                candidate.is_none_or(|candidate| candidate.objective(&instance) < bound - 1e-9),
+            );
             for room in instance.rooms.iter_mut().flatten() {
                 *room *= 20;
             }
             instance.restart_bound = u32::MAX;
             instance.loss_bound = f64::INFINITY;
-            let (bound, plan) = alone(&instance);
-            let plan = plan.expect("there is room");
+            let (bound, candidate) = independent_bound(&instance);
+            let candidate = candidate.expect("there is room");
             assert!(
-                (plan.objective(&instance) - bound).abs() < 1e-9,
+                (candidate.objective(&instance) - bound).abs() < 1e-9,
                 "seed {seed}"
             );
             reached += 1;

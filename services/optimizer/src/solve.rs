@@ -3,25 +3,27 @@
 //! Where there is room for all ([`crate::independent_bound`]), that. Where the exact model is small:
 //! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
 //!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
-//! 2. `exact`: the type model with every node on its own, which is P2, begun with the best plan.
+//! 2. `exact`: the type model with every node on its own, which is P2, begun with the best candidate.
 //!
 //! Where it is not:
-//! 3. `prices` ([`crate::lagrangian::search`]): bounds and plans from prices of containers, rooms and restarts;
-//! 4. `classes` if that found no plan, then `exact` if the gap is still open and it can be tried.
+//! 3. `prices` ([`crate::lagrangian::search`]): bounds and candidates from prices of containers,
+//!    rooms and restarts;
+//! 4. `classes` if that found no candidate, then `exact` if the gap is still open and it can be tried.
 
 use dormouse_messages::events::StoppedBy;
 
 use crate::problem::Budget;
 
-use crate::candidate::Plan;
-use crate::independent_bound::alone;
+use crate::candidate::Candidate;
+use crate::deadline::Deadline;
+use crate::independent_bound::independent_bound;
 use crate::instance::Instance;
 use crate::lagrangian::search;
-use crate::milp::highs::{Ending, Limits, Outcome, Purse};
-use crate::milp::node_classes::{Groups, classes, single_nodes};
-use crate::milp::type_milp::TypeModel;
-use crate::primal::best_fit::{grow, place};
-use crate::primal::min_restart_heuristic::beside;
+use crate::milp::highs::{Ending, Limits, Outcome};
+use crate::milp::node_classes::{NodeClasses, classes, single_nodes};
+use crate::milp::type_milp::TypeMilp;
+use crate::primal::best_fit::{best_fit, grow};
+use crate::primal::min_restart_heuristic::min_restart_heuristic;
 
 /// The gap within which an allocation counts as optimal: below what a container is worth on any
 /// cluster of a few thousand nodes, above what floats lose.
@@ -38,7 +40,7 @@ const EXACT_COLUMNS: usize = 4_000;
 /// What the search found.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    pub plan: Plan,
+    pub candidate: Candidate,
     /// What no allocation exceeds.
     pub bound: f64,
     pub stage: &'static str,
@@ -64,11 +66,11 @@ pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
 }
 
 /// Searches for an allocation of `instance`.
-pub(crate) fn search(instance: &Instance, budget: &Budget, purse: &Purse) -> Verdict {
+pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Verdict {
     let mut search = Search {
         instance,
         budget,
-        purse,
+        deadline,
         best: None,
         bound: f64::INFINITY,
         stopped_by: StoppedBy::Stages,
@@ -86,14 +88,14 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
     let mut search = Search {
         instance,
         budget,
-        purse: &Purse::new(None),
+        deadline: &Deadline::new(None),
         best: None,
         bound: f64::INFINITY,
         stopped_by: StoppedBy::Stages,
         branched: false,
     };
     match search::search(&mut search) {
-        Some(()) if !search.has_plan() => Verdict::Unknown,
+        Some(()) if !search.has_candidate() => Verdict::Unknown,
         Some(()) => search.verdict(),
         None => Verdict::Infeasible,
     }
@@ -106,8 +108,11 @@ fn exact_columns(instance: &Instance) -> usize {
 
 /// Whether `instance` has an allocation, however good: the first one that is found ends the search.
 /// Nothing where none was found within the budget, and none was proven not to be.
-pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option<bool> {
-    let simple = [Some(Plan::standing(instance)), beside(instance)];
+pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Option<bool> {
+    let simple = [
+        Some(Candidate::standing(instance)),
+        min_restart_heuristic(instance),
+    ];
     if simple.iter().flatten().any(|it| it.is_feasible(instance)) {
         return Some(true);
     }
@@ -124,7 +129,7 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option
     let mut first = Search {
         instance,
         budget: &budget,
-        purse,
+        deadline,
         best: None,
         bound: f64::INFINITY,
         stopped_by: StoppedBy::Stages,
@@ -133,10 +138,10 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option
     if first.classes().is_none() {
         return Some(false);
     }
-    if first.has_plan() {
+    if first.has_candidate() {
         return Some(true);
     }
-    match search(instance, &budget, purse) {
+    match search(instance, &budget, deadline) {
         Verdict::Found(_) => Some(true),
         Verdict::Infeasible => Some(false),
         Verdict::Unknown => None,
@@ -146,7 +151,7 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, purse: &Purse) -> Option
 /// Whether the class relaxation has a solution: a cheap necessary condition.
 pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     let groups = classes(instance);
-    let model = TypeModel::new(instance, &groups, false);
+    let model = TypeMilp::new(instance, &groups, false);
     let limits = Limits {
         gap: 0.0,
         nodes: 0,
@@ -155,12 +160,12 @@ pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     model.model.maximise(&limits, None).ending != Ending::Infeasible
 }
 
-/// A search on the way: the best plan and the least bound so far.
+/// A search on the way: the best candidate and the least bound so far.
 pub(crate) struct Search<'a> {
     pub instance: &'a Instance,
     budget: &'a Budget,
-    purse: &'a Purse,
-    best: Option<(Plan, f64, &'static str)>,
+    deadline: &'a Deadline,
+    best: Option<(Candidate, f64, &'static str)>,
     bound: f64,
     stopped_by: StoppedBy,
     branched: bool,
@@ -170,12 +175,12 @@ impl Search<'_> {
     /// Runs the stages; `None` when P2 is proven to have no solution.
     fn stages(&mut self) -> Option<()> {
         if self.instance.jobs.iter().any(|job| job.in_place) {
-            // First of all what moves nobody: another plan must be better, not only as good.
-            self.offer(Plan::in_place(self.instance), "in_place");
+            // First of all what moves nobody: another candidate must be better, not only as good.
+            self.offer(Candidate::in_place(self.instance), "in_place");
         }
-        let (bound, plan) = alone(self.instance);
+        let (bound, candidate) = independent_bound(self.instance);
         self.bounded(bound);
-        self.offer(plan, "alone");
+        self.offer(candidate, "alone");
         if self.is_within(OPTIMAL) {
             return Some(());
         }
@@ -187,7 +192,7 @@ impl Search<'_> {
             return Some(());
         }
         search::search(self)?;
-        if !self.has_plan() {
+        if !self.has_candidate() {
             self.classes()?;
         }
         if !self.good_enough() && exact_columns(self.instance) <= EXACT_COLUMNS {
@@ -201,13 +206,13 @@ impl Search<'_> {
         Limits {
             gap: self.budget.gap.max(0.0),
             nodes: self.budget.nodes.unwrap_or(DEFAULT_NODES),
-            seconds: self.purse.left().map(|seconds| seconds * part),
+            seconds: self.deadline.left().map(|seconds| seconds * part),
         }
     }
 
     /// Whether the time is over; recorded as what stopped the search.
     pub fn is_late(&mut self) -> bool {
-        let late = self.purse.is_empty();
+        let late = self.deadline.is_over();
         if late {
             self.stopped_by = StoppedBy::Time;
         }
@@ -224,12 +229,12 @@ impl Search<'_> {
             },
             ..self.limits(0.2)
         };
-        let (outcome, plan) = self.run(&groups, limits, None);
+        let (outcome, candidate) = self.run(&groups, limits, None);
         if outcome.ending == Ending::Infeasible {
             return None;
         }
-        if let Some(plan) = plan {
-            let placed = place(self.instance, &plan.restarted, &plan.counts);
+        if let Some(candidate) = candidate {
+            let placed = best_fit(self.instance, &candidate.restarted, &candidate.counts);
             self.offer(placed, "classes");
         }
         Some(())
@@ -237,27 +242,30 @@ impl Search<'_> {
 
     fn exact(&mut self) -> Option<()> {
         let groups = single_nodes(self.instance);
-        let start = self.best.as_ref().map(|(plan, _, _)| plan.clone());
+        let start = self
+            .best
+            .as_ref()
+            .map(|(candidate, _, _)| candidate.clone());
         let mut limits = self.limits(0.9);
         if self.budget.nodes.is_none() && exact_columns(self.instance) > SMALL_COLUMNS {
             limits.nodes = LARGE_NODES;
         }
-        let (outcome, plan) = self.run(&groups, limits, start.as_ref());
+        let (outcome, candidate) = self.run(&groups, limits, start.as_ref());
         if outcome.ending == Ending::Infeasible {
             return None;
         }
-        self.offer(plan, "exact");
+        self.offer(candidate, "exact");
         Some(())
     }
 
     fn run(
         &mut self,
-        groups: &Groups,
+        groups: &NodeClasses,
         limits: Limits,
-        start: Option<&Plan>,
-    ) -> (Outcome, Option<Plan>) {
-        let mut model = TypeModel::new(self.instance, groups, true);
-        let start = start.map(|plan| model.columns(plan));
+        start: Option<&Candidate>,
+    ) -> (Outcome, Option<Candidate>) {
+        let mut model = TypeMilp::new(self.instance, groups, true);
+        let start = start.map(|candidate| model.columns(candidate));
         let linear = std::mem::take(&mut model.model);
         let outcome = linear.maximise(&limits, start.as_deref());
         self.branched = true;
@@ -268,8 +276,8 @@ impl Search<'_> {
             Ending::Time => StoppedBy::Time,
             Ending::Infeasible | Ending::Error => StoppedBy::Stages,
         };
-        let plan = model.plan(&outcome);
-        (outcome, plan)
+        let candidate = model.candidate(&outcome);
+        (outcome, candidate)
     }
 
     /// Notes that no allocation exceeds `bound`.
@@ -277,33 +285,35 @@ impl Search<'_> {
         self.bound = self.bound.min(bound);
     }
 
-    /// Takes a plan if it is feasible and better than the best so far.
-    pub fn offer(&mut self, plan: Option<Plan>, stage: &'static str) {
-        let Some(mut plan) = plan.filter(|plan| plan.is_feasible(self.instance)) else {
+    /// Takes a candidate if it is feasible and better than the best so far.
+    pub fn offer(&mut self, candidate: Option<Candidate>, stage: &'static str) {
+        let Some(mut candidate) =
+            candidate.filter(|candidate| candidate.is_feasible(self.instance))
+        else {
             return;
         };
-        grow(self.instance, &mut plan);
-        let objective = plan.objective(self.instance);
+        grow(self.instance, &mut candidate);
+        let objective = candidate.objective(self.instance);
         if self
             .best
             .as_ref()
             .is_none_or(|(_, best, _)| objective > best + 1e-12)
         {
-            self.best = Some((plan, objective, stage));
+            self.best = Some((candidate, objective, stage));
         }
     }
 
-    /// Whether any plan was found.
-    pub fn has_plan(&self) -> bool {
+    /// Whether any candidate was found.
+    pub fn has_candidate(&self) -> bool {
         self.best.is_some()
     }
 
-    /// Whether a plan with such an objective were within the gap that was asked.
+    /// Whether a candidate with such an objective were within the gap that was asked.
     pub fn would_do(&self, objective: f64) -> bool {
         gap(objective, self.bound) <= self.budget.gap
     }
 
-    /// Whether the best plan is within the gap that was asked.
+    /// Whether the best candidate is within the gap that was asked.
     pub fn good_enough(&self) -> bool {
         self.is_within(self.budget.gap)
     }
@@ -314,7 +324,7 @@ impl Search<'_> {
     }
 
     fn verdict(self) -> Verdict {
-        let Some((plan, objective, stage)) = self.best else {
+        let Some((candidate, objective, stage)) = self.best else {
             return Verdict::Unknown;
         };
         // A bound from floats may lie a hair below what was reached.
@@ -325,7 +335,7 @@ impl Search<'_> {
             _ => self.stopped_by,
         };
         Verdict::Found(Box::new(Found {
-            plan,
+            candidate,
             bound,
             stage,
             stopped_by,

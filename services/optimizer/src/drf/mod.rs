@@ -1,8 +1,8 @@
 //! Dominant Resource Fairness (Ghodsi et al., NSDI 2011), exactly: amounts are integers, keys are
 //! compared as fractions, and nothing depends on a step size.
 //!
-//! - [`fill`]: divisible progressive filling with floors and caps; the fair shares ŝ of Dorm.
-//! - [`offer`]: whole tasks, one offer at a time, with a trace; [`Misfit`](crate::problem::Misfit)
+//! - [`fill()`]: divisible progressive filling with floors and caps; the fair shares ŝ of Dorm.
+//! - [`offer()`]: whole tasks, one offer at a time, with a trace; [`Misfit`](crate::problem::Misfit)
 //!   says what a task that does not fit means.
 //!
 //! `share_i = max_r allocated_ir / total_r` over the resources of which there are any;
@@ -22,11 +22,11 @@ pub struct User {
     pub demand: Vec<u64>,
     /// Its weight; 0 is read as 1.
     pub weight: u32,
-    /// Tasks that it is granted before anything is shared ([`fill`] only).
+    /// Tasks that it is granted before anything is shared ([`fill()`] only).
     pub floor: u32,
     /// The most tasks it takes.
     pub cap: Option<u32>,
-    /// What it has beside its tasks in any case, by resource; empty where that is nothing ([`fill`]
+    /// What it has beside its tasks in any case, by resource; empty where that is nothing ([`fill()`]
     /// only).
     pub beside: Vec<u64>,
 }

@@ -21,8 +21,8 @@ use dormouse_messages::quantity::Resource;
 
 use crate::problem::Problem;
 
+use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State};
-use crate::milp::highs::Purse;
 use crate::solve::{Verdict, any, may_be_feasible, search};
 
 /// A group of constraints.
@@ -76,7 +76,7 @@ pub(super) struct Questions<'a> {
     restarts: bool,
     /// Its place in the instance, and what its restart costs the objective.
     own: (usize, f64),
-    purse: Purse,
+    deadline: Deadline,
     /// Whether some question had no answer within the budget.
     pub limit: bool,
 }
@@ -135,7 +135,7 @@ impl<'a> Questions<'a> {
             target,
             restarts,
             own: (place, price),
-            purse: Purse::new(problem.budget.seconds),
+            deadline: Deadline::new(problem.budget.seconds),
             limit: false,
         };
         Some((questions, place))
@@ -226,12 +226,12 @@ impl<'a> Questions<'a> {
         if !may_be_feasible(&instance) {
             return None;
         }
-        match search(&instance, &self.problem.budget, &self.purse) {
+        match search(&instance, &self.problem.budget, &self.deadline) {
             Verdict::Found(found) => {
                 let (place, price) = self.own;
-                let moves = found.plan.counts[place] != instance.jobs[place].count;
+                let moves = found.candidate.counts[place] != instance.jobs[place].count;
                 let price = if moves { price } else { 0.0 };
-                Some(found.plan.objective(&instance) - price)
+                Some(found.candidate.objective(&instance) - price)
             }
             Verdict::Infeasible => None,
             Verdict::Unknown => {
@@ -246,7 +246,7 @@ impl<'a> Questions<'a> {
         let Some(instance) = self.relaxed(relaxed) else {
             return false;
         };
-        let found = any(&instance, &self.problem.budget, &self.purse);
+        let found = any(&instance, &self.problem.budget, &self.deadline);
         self.limit |= found.is_none();
         found == Some(true)
     }

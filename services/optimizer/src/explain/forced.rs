@@ -12,9 +12,9 @@ use dormouse_messages::job::Urgency;
 
 use crate::problem::{Allocation, Budget, Objective, Problem};
 
+use crate::deadline::Deadline;
 use crate::explain::conflict::{Group, Questions};
 use crate::instance::{Cluster, runs};
-use crate::milp::highs::Purse;
 use crate::solve::{Verdict, search};
 
 /// What utilization and unfairness count beside the number of jobs that are changed. Utilization is a
@@ -94,11 +94,15 @@ pub fn givers(
         gap: GAP,
         ..problem.budget
     };
-    let Verdict::Found(found) = search(&instance, &budget, &Purse::new(problem.budget.seconds))
+    let Verdict::Found(found) = search(&instance, &budget, &Deadline::new(problem.budget.seconds))
     else {
         return None;
     };
-    let counts = instance.jobs.iter().zip(&found.plan.counts).enumerate();
+    let counts = instance
+        .jobs
+        .iter()
+        .zip(&found.candidate.counts)
+        .enumerate();
     let less = counts.filter(|(at, (it, count))| *at != place && **count < it.count);
     let less = less.map(|(_, (it, count))| (problem.jobs[it.index].job.clone(), count + it.base()));
     Some(less.collect())

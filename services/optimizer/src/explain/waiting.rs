@@ -6,8 +6,8 @@ use dormouse_messages::needs::NODE_LABEL;
 use dormouse_messages::plain::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
+use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State, limits, roles_of};
-use crate::milp::highs::Purse;
 use crate::solve::{any, may_be_feasible};
 
 /// Jobs that are named in one line before the rest is counted.
@@ -45,8 +45,8 @@ pub(crate) fn hopeless(
         .jobs
         .iter_mut()
         .for_each(|job| job.state = State::Free);
-    let purse = Purse::new(problem.budget.seconds);
-    let never = any(&empty, &problem.budget, &purse) == Some(false);
+    let deadline = Deadline::new(problem.budget.seconds);
+    let never = any(&empty, &problem.budget, &deadline) == Some(false);
     never.then(|| {
         let reason = format!(
             "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",

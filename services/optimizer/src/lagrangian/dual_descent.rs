@@ -1,33 +1,35 @@
-//! Prices that bound well: those of the classes ([`crate::lagrangian::warm_start`]), improved step by step.
+//! Multipliers that bound well: those of the classes ([`crate::lagrangian::warm_start`]), improved
+//! step by step.
 //!
-//! A step renews the prices of blocks node by node ([`crate::lagrangian::node_subproblem`]), at a heat that falls from
-//! step to step; the price of a restart goes past where it would be best, as the jobs' gains follow
-//! it ([`crate::lagrangian::step_size`]); the few prices of containers and of the loss go down the slopes of the
-//! smoothed bound by Shor's method ([`crate::lagrangian::r_algorithm`]), which soon finds out which of them belong
-//! together: with 240 distinct shapes sixty such steps bounded as well as three hundred that moved
-//! every price by its own slope. As the other prices move beside them, it may go astray: when the
-//! bound has not fallen for a while they go back to the best ones, with smaller steps but with what
-//! was learnt. Any prices give a bound; the least is kept.
+//! A step renews the prices of blocks node by node ([`crate::lagrangian::node_subproblem`]), at a
+//! temperature that falls from step to step; the price of a restart goes past where it would be best,
+//! as the jobs' gains follow it ([`crate::lagrangian::step_size`]); the few prices of containers and
+//! of the loss go down the slopes of the smoothed bound by Shor's method
+//! ([`crate::lagrangian::r_algorithm`]), which soon finds out which of them belong together: with 240
+//! distinct shapes sixty such steps bounded as well as three hundred that moved every price by its
+//! own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
+//! for a while they go back to the best ones, with smaller steps but with what was learnt. Any prices
+//! give a bound; the least is kept.
 //!
 //! On the way, averages over the last steps say what a fractional optimum looks like: how likely
 //! each job is restarted, what room and restarts are worth.
 
 use crate::instance::Instance;
-use crate::lagrangian::incumbent_blocks::Held;
-use crate::lagrangian::knapsack_table::Lattice;
-use crate::lagrangian::r_algorithm::Descent;
-use crate::lagrangian::relaxation::{Answer, Prices, Relaxation, gains};
-use crate::lagrangian::shadow_prices::at_rates;
-use crate::lagrangian::step_size::Pace;
-use crate::lagrangian::warm_start::Opening;
+use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
+use crate::lagrangian::knapsack_table::RoomGrid;
+use crate::lagrangian::r_algorithm::RAlgorithm;
+use crate::lagrangian::relaxation::{Answer, Multipliers, Relaxation, gains};
+use crate::lagrangian::shadow_prices::at_shadow_prices;
+use crate::lagrangian::step_size::StepSize;
+use crate::lagrangian::warm_start::WarmStart;
 
 /// The first step of all prices together: the root of their number times this part of what they are
 /// compared with.
 const FIRST: f64 = 0.005;
-/// A price is compared with at least this part of a container's value. Prices of types with a scarce
+/// A price is compared with at least this part of a container's value. Multipliers of types with a scarce
 /// resource begin too high by half.
 const LEAST: f64 = 1.5;
-/// The first heat and, after so many steps, the last one, as parts of a container's mean value:
+/// The first temperature and, after so many steps, the last one, as parts of a container's mean value:
 /// hotter is smoother and further from the true bound.
 const HOT: f64 = 0.0075;
 const COOL: f64 = 0.003;
@@ -63,7 +65,7 @@ struct Best {
 }
 
 impl Best {
-    fn of(prices: &Prices, step: i32) -> Self {
+    fn of(prices: &Multipliers, step: i32) -> Self {
         Self {
             container: prices.container.clone(),
             loss: prices.loss,
@@ -78,17 +80,17 @@ impl Best {
     }
 }
 
-/// An ascent on the way.
+/// A dual descent on the way.
 #[derive(Debug)]
-pub(crate) struct Ascent<'a> {
+pub(crate) struct DualDescent<'a> {
     relaxation: Relaxation<'a>,
-    pub prices: Prices,
+    pub prices: Multipliers,
     best: Best,
     /// Per price that takes steps, those of containers and then that of the loss: what it is
     /// compared with.
     pub scale: Vec<f64>,
-    descent: Descent,
-    pace: Pace,
+    descent: RAlgorithm,
+    step_size: StepSize,
     /// How many steps it has taken.
     pub step: i32,
     /// The least bound so far.
@@ -98,39 +100,44 @@ pub(crate) struct Ascent<'a> {
     value: f64,
 }
 
-impl<'a> Ascent<'a> {
+impl<'a> DualDescent<'a> {
     /// Starts from the first prices ([`crate::lagrangian::warm_start`]).
-    pub fn new(instance: &'a Instance, lattice: &'a Lattice, held: &'a Held) -> Self {
-        let opening = Opening::new(instance);
-        let rate = |node: usize| opening.rates(node).to_vec();
-        let relaxation = Relaxation::new(instance, lattice, held, rate);
-        let block = held.blocks.iter();
-        let block = block.map(|block| at_rates(&block.size, opening.rates(block.node)));
-        let prices = Prices {
+    pub fn new(
+        instance: &'a Instance,
+        grid: &'a RoomGrid,
+        incumbents: &'a IncumbentBlocks,
+    ) -> Self {
+        let warm_start = WarmStart::new(instance);
+        let rate = |node: usize| warm_start.shadow_prices(node).to_vec();
+        let relaxation = Relaxation::new(instance, grid, incumbents, rate);
+        let block = incumbents.blocks.iter();
+        let block =
+            block.map(|block| at_shadow_prices(&block.size, warm_start.shadow_prices(block.node)));
+        let prices = Multipliers {
             block: block.collect(),
-            container: opening.container,
-            restart: opening.restart,
-            loss: opening.loss,
+            container: warm_start.container,
+            restart: warm_start.restart,
+            loss: warm_start.loss,
         };
         let scale = scales(instance, &prices);
         let size = FIRST * (scale.len() as f64).sqrt();
         let best = Best::of(&prices, 0);
         Self {
             relaxation,
-            descent: Descent::new(best.parts(&scale), size),
+            descent: RAlgorithm::new(best.parts(&scale), size),
             best,
-            pace: Pace::new(),
+            step_size: StepSize::new(),
             prices,
             scale,
             step: 0,
-            bound: opening.bound,
+            bound: warm_start.bound,
             averages: Averages::default(),
             value: mean_value(instance),
         }
     }
 
-    /// A way down from the best prices, with what the ascent has learnt of how they belong together.
-    pub fn way_from_best(&self, size: f64) -> Descent {
+    /// A way down from the best prices, with what the dual descent has learnt of how they belong together.
+    pub fn way_from_best(&self, size: f64) -> RAlgorithm {
         self.descent
             .beginning_at(self.best.parts(&self.scale), size)
     }
@@ -138,8 +145,8 @@ impl<'a> Ascent<'a> {
     /// Takes one step.
     pub fn step(&mut self) {
         let done = f64::from(self.step.min(SETTLED)) / f64::from(SETTLED);
-        let heat = self.value * HOT * (COOL / HOT).powf(done);
-        let answer = self.relaxation.sweep(&mut self.prices, heat);
+        let temperature = self.value * HOT * (COOL / HOT).powf(done);
+        let answer = self.relaxation.sweep(&mut self.prices, temperature);
         self.average(&answer.going);
         self.step += 1;
         if answer.bound < self.bound || self.step == 1 {
@@ -150,7 +157,7 @@ impl<'a> Ascent<'a> {
             return;
         }
         let restart = &mut self.prices.restart;
-        let way = self.pace.step(answer.restart - *restart, answer.bound);
+        let way = self.step_size.step(answer.restart - *restart, answer.bound);
         *restart = (*restart + way).max(0.0);
         if self.step > SETTLING {
             self.descend(&answer);
@@ -162,7 +169,7 @@ impl<'a> Ascent<'a> {
         let slopes = answer.container.iter().chain([&answer.loss]);
         let slopes = slopes.zip(&self.scale).map(|(slope, scale)| slope * scale);
         let to = self.descent.step(&slopes.collect::<Vec<f64>>());
-        let Prices {
+        let Multipliers {
             container, loss, ..
         } = &mut self.prices;
         let prices = container.iter_mut().chain([loss]).zip(&self.scale);
@@ -207,7 +214,7 @@ pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f
 }
 
 /// Per price that takes steps: what it is compared with.
-fn scales(instance: &Instance, prices: &Prices) -> Vec<f64> {
+fn scales(instance: &Instance, prices: &Multipliers) -> Vec<f64> {
     let pairs = prices.container.iter().zip(&instance.types);
     let containers = pairs.map(|(price, ty)| price.max(LEAST * ty.value));
     containers.chain([prices.loss.max(0.1)]).collect()
@@ -226,23 +233,23 @@ mod tests {
     #[test]
     fn what_needs_no_step_size_is_not_sent_back() {
         let (_, instance) = samples(0..9).next().expect("a sample");
-        let lattice = Lattice::new(&instance);
-        let held = Held::new(&instance, &lattice);
-        let mut ascent = Ascent::new(&instance, &lattice, &held);
+        let grid = RoomGrid::new(&instance);
+        let incumbents = IncumbentBlocks::new(&instance, &grid);
+        let mut dual_descent = DualDescent::new(&instance, &grid, &incumbents);
         for _ in 0..2 * SETTLING {
-            ascent.step();
+            dual_descent.step();
         }
-        let best = ascent.best.container.clone();
-        ascent.prices.restart += 1.0;
-        ascent
+        let best = dual_descent.best.container.clone();
+        dual_descent.prices.restart += 1.0;
+        dual_descent
             .prices
             .container
             .iter_mut()
             .for_each(|price| *price += 1.0);
-        let before = ascent.prices.clone();
-        ascent.again();
-        assert_eq!(ascent.prices.container, best);
-        assert_eq!(ascent.prices.restart, before.restart);
-        assert_eq!(ascent.prices.block, before.block);
+        let before = dual_descent.prices.clone();
+        dual_descent.again();
+        assert_eq!(dual_descent.prices.container, best);
+        assert_eq!(dual_descent.prices.restart, before.restart);
+        assert_eq!(dual_descent.prices.block, before.block);
     }
 }

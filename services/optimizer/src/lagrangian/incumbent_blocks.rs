@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::instance::{Instance, State};
-use crate::lagrangian::knapsack_table::Lattice;
+use crate::lagrangian::knapsack_table::RoomGrid;
 
 /// Blocks on a node up to which the room beside every set of them is tabulated: 4,096 sets. At 9,
 /// sixty steps of the ascent end 0.3 % higher, on a cluster of a thousand nodes where one in six has
@@ -25,26 +25,26 @@ pub(crate) struct Block {
 
 /// A node and its blocks.
 #[derive(Debug)]
-pub(crate) struct HeldNode {
+pub(crate) struct NodeBlocks {
     pub blocks: Range<usize>,
     /// Per resource: the room beside all that runs; negative on a node that shrank.
     pub room: Vec<i64>,
-    /// Per set of blocks that leave (bit by bit): the lattice entry of the room then; empty for
+    /// Per set of blocks that leave (bit by bit): the grid entry of the room then; empty for
     /// a node of more than [`TABULATED`] blocks.
     pub entries: Vec<u32>,
 }
 
 /// The blocks of an instance, in the order of the nodes.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct IncumbentBlocks {
     pub blocks: Vec<Block>,
-    pub nodes: Vec<HeldNode>,
+    pub nodes: Vec<NodeBlocks>,
     /// Per job: its blocks.
     pub of_job: Vec<Vec<usize>>,
 }
 
-impl Held {
-    pub fn new(instance: &Instance, lattice: &Lattice) -> Self {
+impl IncumbentBlocks {
+    pub fn new(instance: &Instance, grid: &RoomGrid) -> Self {
         let mut on_node: Vec<Vec<Block>> = instance.rooms.iter().map(|_| Vec::new()).collect();
         for (index, job) in instance.jobs.iter().enumerate() {
             let moves = job.state == State::Running;
@@ -60,37 +60,37 @@ impl Held {
                 });
             }
         }
-        let mut held = Self {
+        let mut incumbents = Self {
             blocks: Vec::new(),
             nodes: Vec::new(),
             of_job: vec![Vec::new(); instance.jobs.len()],
         };
         for (blocks, room) in on_node.into_iter().zip(rooms_beside_all(instance)) {
-            let first = held.blocks.len();
+            let first = incumbents.blocks.len();
             for block in blocks {
-                held.of_job[block.job].push(held.blocks.len());
-                held.blocks.push(block);
+                incumbents.of_job[block.job].push(incumbents.blocks.len());
+                incumbents.blocks.push(block);
             }
-            let blocks = first..held.blocks.len();
-            let sizes: Vec<&[i64]> = held.blocks[blocks.clone()]
+            let blocks = first..incumbents.blocks.len();
+            let sizes: Vec<&[i64]> = incumbents.blocks[blocks.clone()]
                 .iter()
                 .map(|block| block.size.as_slice())
                 .collect();
             let entries = match blocks.len() {
-                0..=TABULATED => entries(&room, &sizes, lattice),
+                0..=TABULATED => entries(&room, &sizes, grid),
                 _ => Vec::new(),
             };
-            held.nodes.push(HeldNode {
+            incumbents.nodes.push(NodeBlocks {
                 blocks,
                 room,
                 entries,
             });
         }
-        held
+        incumbents
     }
 }
 
-impl HeldNode {
+impl NodeBlocks {
     /// Whether every set of its blocks is tabulated.
     pub fn is_tabulated(&self) -> bool {
         !self.entries.is_empty()
@@ -118,8 +118,8 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// Per set of blocks of these sizes that leave: the lattice entry of the room then.
-pub(crate) fn entries(room: &[i64], sizes: &[&[i64]], lattice: &Lattice) -> Vec<u32> {
+/// Per set of blocks of these sizes that leave: the grid entry of the room then.
+pub(crate) fn entries(room: &[i64], sizes: &[&[i64]], grid: &RoomGrid) -> Vec<u32> {
     let width = room.len();
     let mut rooms = room.to_vec();
     rooms.reserve(width << sizes.len());
@@ -128,6 +128,6 @@ pub(crate) fn entries(room: &[i64], sizes: &[&[i64]], lattice: &Lattice) -> Vec<
             rooms.push(rooms[at] + size[at % width]);
         }
     }
-    let entry = |room: &[i64]| lattice.entry(room).map_or(OVERFULL, |at| at as u32);
+    let entry = |room: &[i64]| grid.entry(room).map_or(OVERFULL, |at| at as u32);
     rooms.chunks_exact(width.max(1)).map(entry).collect()
 }

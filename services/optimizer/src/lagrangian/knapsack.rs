@@ -1,15 +1,15 @@
-//! The best filling of one room.
+//! The best pattern of one room.
 //!
-//! One table answers for all rooms at the same prices ([`crate::lagrangian::knapsack_table`]). Where every room sees
-//! other prices, a table of its own, no larger than the room, is filled sooner: ten microseconds
-//! for what is free on a node that is mostly full.
+//! One table answers for all rooms at the same prices ([`crate::lagrangian::knapsack_table`]). Where
+//! every room sees other prices, a table of its own, no larger than the room, is filled sooner: ten
+//! microseconds for what is free on a node that is mostly full.
 
-use crate::lagrangian::knapsack_table::{Lattice, raise};
+use crate::lagrangian::knapsack_table::{RoomGrid, raise};
 
 /// Fills rooms one by one.
 #[derive(Debug)]
 pub(crate) struct Knapsack<'a> {
-    lattice: &'a Lattice,
+    grid: &'a RoomGrid,
     /// Per type: its demand in levels of each axis; `None` where it fits no node.
     demands: Vec<Option<Vec<usize>>>,
     /// Per amount of room up to the whole: the best value.
@@ -18,7 +18,7 @@ pub(crate) struct Knapsack<'a> {
 
 /// A type that takes part: its number, value and demand, and how far apart the entries are of a
 /// room with and without it.
-struct Good<'a> {
+struct Item<'a> {
     ty: usize,
     value: f64,
     demand: &'a [usize],
@@ -26,53 +26,53 @@ struct Good<'a> {
 }
 
 impl<'a> Knapsack<'a> {
-    pub fn new(lattice: &'a Lattice, types: usize) -> Self {
+    pub fn new(grid: &'a RoomGrid, types: usize) -> Self {
         Self {
-            lattice,
-            demands: (0..types).map(|ty| lattice.demand_of(ty)).collect(),
+            grid,
+            demands: (0..types).map(|ty| grid.demand_of(ty)).collect(),
             table: Vec::new(),
         }
     }
 
     /// The most that containers in `room` are worth at `values`; `put` gets the types, one by one.
     pub fn fill(&mut self, room: &[u64], values: &[f64], mut put: impl FnMut(usize)) -> f64 {
-        let levels = self.lattice.levels_of(room);
+        let levels = self.grid.levels_of(room);
         let mut strides = vec![1; levels.len()];
         for axis in (1..levels.len()).rev() {
             strides[axis - 1] = strides[axis] * (levels[axis] + 1);
         }
-        let goods = goods(&self.demands, &levels, &strides, values, |ty| {
-            self.lattice.allows_in(room, ty)
+        let items = items(&self.demands, &levels, &strides, values, |ty| {
+            self.grid.allows_in(room, ty)
         });
         let size = levels.iter().map(|level| level + 1).product();
         self.table.clear();
         self.table.resize(size, 0.0);
         let width = levels.last().map_or(1, |level| level + 1);
-        for good in &goods {
-            add(&mut self.table, good, width, &strides);
+        for item in &items {
+            add(&mut self.table, item, width, &strides);
         }
         let best = self.table[size - 1];
         let mut rest = levels;
-        while let Some(good) = self.last(&goods, &rest, &strides) {
-            put(good.ty);
-            for (rest, demand) in rest.iter_mut().zip(good.demand) {
+        while let Some(item) = self.last(&items, &rest, &strides) {
+            put(item.ty);
+            for (rest, demand) in rest.iter_mut().zip(item.demand) {
                 *rest -= demand;
             }
         }
         best
     }
 
-    /// One of the containers of the best filling of `rest`.
+    /// One of the containers of the best pattern of `rest`.
     fn last<'b>(
         &self,
-        goods: &'b [Good<'b>],
+        items: &'b [Item<'b>],
         rest: &[usize],
         strides: &[usize],
-    ) -> Option<&'b Good<'b>> {
+    ) -> Option<&'b Item<'b>> {
         let at: usize = rest.iter().zip(strides).map(|(r, stride)| r * stride).sum();
-        let fits = |good: &&Good<'_>| good.demand.iter().zip(rest).all(|(d, r)| d <= r);
-        let with = |good: &Good<'_>| self.table[at - good.distance] + good.value;
-        let best = goods
+        let fits = |item: &&Item<'_>| item.demand.iter().zip(rest).all(|(d, r)| d <= r);
+        let with = |item: &Item<'_>| self.table[at - item.distance] + item.value;
+        let best = items
             .iter()
             .filter(fits)
             .max_by(|a, b| with(a).total_cmp(&with(b)))?;
@@ -81,44 +81,44 @@ impl<'a> Knapsack<'a> {
 }
 
 /// The types of value that fit; none that is worth no more than one that needs no more.
-fn goods<'a>(
+fn items<'a>(
     demands: &'a [Option<Vec<usize>>],
     levels: &[usize],
     strides: &[usize],
     values: &[f64],
     is_allowed: impl Fn(usize) -> bool,
-) -> Vec<Good<'a>> {
-    let good = |(ty, demand): (usize, &'a Option<Vec<usize>>)| {
+) -> Vec<Item<'a>> {
+    let item = |(ty, demand): (usize, &'a Option<Vec<usize>>)| {
         let demand = demand.as_deref()?;
         let open = values[ty] > 0.0 && is_allowed(ty);
         let fits = open && demand.iter().zip(levels).all(|(d, level)| d <= level);
         let distance = demand.iter().zip(strides).map(|(d, stride)| d * stride);
         let distance = distance.sum();
-        (fits && distance > 0).then_some(Good {
+        (fits && distance > 0).then_some(Item {
             ty,
             value: values[ty],
             demand,
             distance,
         })
     };
-    let mut all: Vec<Good<'a>> = demands.iter().enumerate().filter_map(good).collect();
+    let mut all: Vec<Item<'a>> = demands.iter().enumerate().filter_map(item).collect();
     all.sort_by(|a, b| b.value.total_cmp(&a.value));
-    let mut kept: Vec<Good<'a>> = Vec::with_capacity(all.len());
-    for good in all {
-        let less = |than: &Good<'_>| than.demand.iter().zip(good.demand).all(|(a, b)| a <= b);
+    let mut kept: Vec<Item<'a>> = Vec::with_capacity(all.len());
+    for item in all {
+        let less = |than: &Item<'_>| than.demand.iter().zip(item.demand).all(|(a, b)| a <= b);
         if !kept.iter().any(less) {
-            kept.push(good);
+            kept.push(item);
         }
     }
     kept
 }
 
 /// Lets one more type into the table.
-fn add(table: &mut [f64], good: &Good<'_>, width: usize, strides: &[usize]) {
-    let (outer, last) = (good.demand.len() - 1, good.demand[good.demand.len() - 1]);
+fn add(table: &mut [f64], item: &Item<'_>, width: usize, strides: &[usize]) {
+    let (outer, last) = (item.demand.len() - 1, item.demand[item.demand.len() - 1]);
     for start in (0..table.len()).step_by(width) {
         let mut rest = start;
-        let fits = strides[..outer].iter().zip(good.demand).all(|(stride, d)| {
+        let fits = strides[..outer].iter().zip(item.demand).all(|(stride, d)| {
             let level = rest / stride;
             rest %= stride;
             level >= *d
@@ -126,13 +126,13 @@ fn add(table: &mut [f64], good: &Good<'_>, width: usize, strides: &[usize]) {
         if !fits {
             continue;
         }
-        if good.distance >= width {
+        if item.distance >= width {
             let (before, here) = table.split_at_mut(start);
-            let from = &before[start + last - good.distance..][..width - last];
-            raise(&mut here[last..width], from, good.value);
+            let from = &before[start + last - item.distance..][..width - last];
+            raise(&mut here[last..width], from, item.value);
         } else {
             for at in start + last..start + width {
-                table[at] = table[at].max(table[at - good.distance] + good.value);
+                table[at] = table[at].max(table[at - item.distance] + item.value);
             }
         }
     }
@@ -146,13 +146,13 @@ mod tests {
     #[test]
     fn as_good_as_the_table_of_all_rooms() {
         for (seed, instance) in samples(0..40).chain(bound_samples(0..40)) {
-            let lattice = Lattice::new(&instance);
-            let mut knapsack = Knapsack::new(&lattice, instance.types.len());
+            let grid = RoomGrid::new(&instance);
+            let mut knapsack = Knapsack::new(&grid, instance.types.len());
             let mut below = chance(seed);
             let worth = |ty: &crate::instance::Type| ty.value * below(150) as f64 / 100.0;
             let values: Vec<f64> = instance.types.iter().map(worth).collect();
             let mut table = Vec::new();
-            lattice.fill(&values, &mut table);
+            grid.fill(&values, &mut table);
             for room in &instance.rooms {
                 let mut left = room.clone();
                 let mut sum = 0.0;
@@ -162,7 +162,7 @@ mod tests {
                         *left = left.checked_sub(*demand).expect("fits");
                     }
                 });
-                assert!((best - table[lattice.entry_of(room)]).abs() < 1e-9);
+                assert!((best - table[grid.entry_of(room)]).abs() < 1e-9);
                 assert!((best - sum).abs() < 1e-9);
             }
         }

@@ -1,8 +1,8 @@
-//! What a room is worth: the best filling of every amount of room, at given container prices.
+//! What a room is worth: the best pattern of every amount of room, at given container prices.
 //!
-//! Rooms are told apart on a lattice, one axis a resource. V(room) = max Σ π_t z_t subject to
+//! Rooms are told apart on a grid, one axis a resource. V(room) = max Σ π_t z_t subject to
 //! Σ_t d_t z_t ≤ room is an unbounded knapsack in several dimensions; one table answers it for
-//! every node, whatever is on it, so that an iteration of [`super::prices`] costs a millisecond
+//! every node, whatever is on it, so that a step of [`crate::lagrangian::dual_descent`] costs a millisecond
 //! or two at a thousand nodes.
 //!
 //! Where nodes do not allow the same types, each of their classes has a table of its own, in which only
@@ -24,9 +24,9 @@ const STATES: (usize, usize) = (20_000, 400_000);
 /// What adding some dozens of floats in another order may lose, relative to the sum.
 const ROUNDING: f64 = 1e-12;
 
-/// The lattice of an instance's rooms.
+/// The grid of an instance's rooms.
 #[derive(Debug, Clone)]
-pub(crate) struct Lattice {
+pub(crate) struct RoomGrid {
     axes: Vec<Axis>,
     /// Entries of the table of a class.
     base: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Lattice {
 
 /// The types that a table is made of, class by class.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Made(Vec<Vec<usize>>);
+pub(crate) struct TableTypes(Vec<Vec<usize>>);
 
 #[derive(Debug, Clone)]
 struct Axis {
@@ -62,8 +62,8 @@ struct Step {
     fits: bool,
 }
 
-impl Lattice {
-    /// The lattice of the rooms on the nodes and the demands of `types`.
+impl RoomGrid {
+    /// The grid of the rooms on the nodes and the demands of `types`.
     pub fn new(instance: &Instance) -> Self {
         let mut axes = Vec::new();
         for resource in 0..instance.totals.len() {
@@ -221,11 +221,11 @@ impl Lattice {
     ///
     /// The order of the types is free, so those that need nothing of the first axes come first:
     /// while only they are in, all slabs along those axes are equal, and one is worked out.
-    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> Made {
+    pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> TableTypes {
         table.clear();
         table.resize(self.size(), 0.0);
         let classes = table.chunks_exact_mut(self.base.max(1)).enumerate();
-        Made(
+        TableTypes(
             classes
                 .map(|(class, table)| self.fill_class(class, prices, table))
                 .collect(),
@@ -298,12 +298,12 @@ impl Lattice {
             })
     }
 
-    /// The filling of one entry that `table` says, with what [`Self::fill`] returned: types, one
+    /// The pattern of one entry that `table` says, with what [`Self::fill`] returned: types, one
     /// by one.
-    pub fn filling(
+    pub fn pattern(
         &self,
         mut entry: usize,
-        types: &Made,
+        types: &TableTypes,
         prices: &[f64],
         table: &[f64],
         mut put: impl FnMut(usize),
@@ -314,12 +314,12 @@ impl Lattice {
         }
     }
 
-    /// Such fillings of many entries: `times` says how often each is filled, and is 0 afterwards.
+    /// Such patterns of many entries: `times` says how often each is filled, and is 0 afterwards.
     /// What is left of two rooms is soon the same room: each is looked at once.
-    pub fn fillings(
+    pub fn patterns(
         &self,
         times: &mut [f64],
-        types: &Made,
+        types: &TableTypes,
         prices: &[f64],
         table: &[f64],
         mut put: impl FnMut(usize, f64),
@@ -342,7 +342,13 @@ impl Lattice {
     }
 
     /// One of the containers that an entry is filled with; `None` where it stays empty.
-    fn last(&self, entry: usize, types: &Made, prices: &[f64], table: &[f64]) -> Option<usize> {
+    fn last(
+        &self,
+        entry: usize,
+        types: &TableTypes,
+        prices: &[f64],
+        table: &[f64],
+    ) -> Option<usize> {
         if table[entry] <= 0.0 {
             return None;
         }
@@ -432,7 +438,7 @@ mod tests {
         Instance::new(&problem, &Cluster::new(&problem), &members)
     }
 
-    /// The best filling of a room, by trying all.
+    /// The best pattern of a room, by trying all.
     fn brute(instance: &Instance, prices: &[f64], room: &[u64], from: usize) -> f64 {
         let mut best = 0.0f64;
         for ty in from..prices.len() {
@@ -454,14 +460,14 @@ mod tests {
             "cpu=1,gpu=1,memory=1Gi",
         ];
         let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
-        let lattice = Lattice::new(&instance);
+        let grid = RoomGrid::new(&instance);
         let prices = [2.9, 2.4, 3.1, 5.0];
         let mut table = Vec::new();
-        let types = lattice.fill(&prices, &mut table);
+        let types = grid.fill(&prices, &mut table);
         let whole = &instance.rooms[0];
         for part in 0..=8u64 {
             let room: Vec<u64> = whole.iter().map(|amount| amount * part / 8).collect();
-            let entry = lattice.entry_of(&room);
+            let entry = grid.entry_of(&room);
             let best = brute(&instance, &prices, &room, 0);
             assert!(
                 (table[entry] - best).abs() < 1e-9,
@@ -470,7 +476,7 @@ mod tests {
             );
             let mut value = 0.0;
             let mut left = room.clone();
-            lattice.filling(entry, &types, &prices, &table, |ty| {
+            grid.pattern(entry, &types, &prices, &table, |ty| {
                 value += prices[ty];
                 for (left, demand) in left.iter_mut().zip(&instance.types[ty].demand) {
                     *left = left.checked_sub(*demand).expect("fits");
@@ -478,23 +484,23 @@ mod tests {
             });
             assert!((value - best).abs() < 1e-9);
         }
-        assert_eq!(lattice.entry(&[-1, 0, 0]), None);
+        assert_eq!(grid.entry(&[-1, 0, 0]), None);
     }
 
     #[test]
     fn fillings_of_many_rooms_are_worth_what_each_is() {
         let demands = ["cpu=2,memory=3Gi", "cpu=3,memory=1Gi", "memory=4Gi"];
         let instance = instance("cpu=9,gpu=2,memory=14Gi", &demands);
-        let lattice = Lattice::new(&instance);
+        let grid = RoomGrid::new(&instance);
         let prices = [2.9, 3.1, 1.3];
         let mut table = Vec::new();
-        let types = lattice.fill(&prices, &mut table);
+        let types = grid.fill(&prices, &mut table);
         let mut below = chance(7);
-        let mut times: Vec<f64> = (0..lattice.size()).map(|_| below(3) as f64).collect();
+        let mut times: Vec<f64> = (0..grid.size()).map(|_| below(3) as f64).collect();
         let pairs = times.iter().zip(&table);
         let wanted: f64 = pairs.map(|(times, worth)| times * worth).sum();
         let mut worth = 0.0;
-        lattice.fillings(&mut times, &types, &prices, &table, |ty, times| {
+        grid.patterns(&mut times, &types, &prices, &table, |ty, times| {
             worth += times * prices[ty]
         });
         assert!((worth - wanted).abs() < 1e-9 * wanted, "{worth} {wanted}");
@@ -506,12 +512,12 @@ mod tests {
     fn a_coarse_lattice_is_an_upper_bound() {
         let demands = ["cpu=1001m,memory=3000000001", "cpu=1999m,memory=7000000003"];
         let instance = instance("cpu=16,memory=64Gi", &demands);
-        let lattice = Lattice::new(&instance);
+        let grid = RoomGrid::new(&instance);
         let mut table = Vec::new();
         let prices = [1.0, 2.2];
-        lattice.fill(&prices, &mut table);
+        grid.fill(&prices, &mut table);
         let best = brute(&instance, &prices, &instance.rooms[0], 0);
-        let value = table[lattice.entry_of(&instance.rooms[0])];
+        let value = table[grid.entry_of(&instance.rooms[0])];
         assert!(value >= best && value <= 1.1 * best, "{value} for {best}");
         assert!(table.len() <= STATES.1);
     }

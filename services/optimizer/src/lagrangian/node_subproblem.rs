@@ -1,12 +1,12 @@
 //! What leaves a node: the sets of its blocks, how good each is, and how much each block decides.
 //!
-//! What a job gains by its restart is shared among the job and the nodes that it is on: of what
-//! hangs on block b, u_b is left to the job, the rest is paid to the node. With g_b the gain of the
-//! job without what it is paid for b, a set B of leaving blocks is worth
-//! V(room beside the others) + Σ_{b ∈ B} (g_b − u_b) to the node, whatever the u.
+//! A job gains by its restart, and the nodes that it is on gain the room of its blocks. The price of block
+//! b moves gain from one to the other. Let g_b be what the job gains without the price of b, and u_b what
+//! it gains with it. To the node, a set B of leaving blocks is then worth
+//! V(room beside the others) + Σ_{b ∈ B} (g_b − u_b), whatever the u.
 //!
 //! The u of one node are renewed together. Were every set taken with a probability that falls
-//! e-fold with each `heat` of worth, block b would leave with some odds; u_b is set so that the
+//! e-fold with each `temperature` of worth, block b would leave with some odds; u_b is set so that the
 //! job, cooled the same way, leaves with the same odds. Each such step lowers the smoothed bound
 //! as far as one block's price can (the star updates of Globerson and Jaakkola, Fixing
 //! Max-Product, 2007, at a temperature): it needs no step size, and gets past the ties at which
@@ -14,20 +14,21 @@
 //!
 //! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are
 //! tried. Where a node has more, all sets of its most likely ones decide about those, and the best of
-//! whatever goes beyond is searched for ([`crate::lagrangian::subset_dp`]) where a linear bound does not rule it out.
-//! With the linear bound alone, ten such nodes of a thousand gave half a per cent of everything away.
+//! any larger set is searched for ([`crate::lagrangian::subset_dp`]) where a linear bound does not
+//! rule it out. With the linear bound alone, ten such nodes of a thousand gave half a per cent of
+//! everything away.
 
-use crate::lagrangian::incumbent_blocks::{Block, HeldNode, TABULATED, entries};
-use crate::lagrangian::knapsack_table::Lattice;
-use crate::lagrangian::shadow_prices::{Goods, at_rates, raise, rates};
-use crate::lagrangian::subset_dp::{Beyond, Leaving};
+use crate::lagrangian::incumbent_blocks::{Block, NodeBlocks, TABULATED, entries};
+use crate::lagrangian::knapsack_table::RoomGrid;
+use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, raise, shadow_prices};
+use crate::lagrangian::subset_dp::{Leaving, SubsetDp};
 
 /// What is left to the job of an unlikely block, of what it lacks: little, so that the linear bound
 /// stays low.
 const LEFT: f64 = 0.1;
 /// The most that may hang on a block: one without which the node is overfull.
 const DECISIVE: f64 = 10.0;
-/// Sets that are worth less than the best by more than so many times the heat do not count.
+/// Sets that are worth less than the best by more than so many times the temperature do not count.
 const COLD: f64 = 8.0;
 /// A block's weight changes at most e-fold so often at once.
 const HOTTER: f64 = 40.0;
@@ -38,12 +39,12 @@ const RARE: f64 = 0.01;
 
 /// A node's decision.
 #[derive(Debug, Default)]
-pub(crate) struct Release {
+pub(crate) struct NodeSubproblem {
     /// What the node has of it at most.
     pub value: f64,
     /// Per block of the node: u.
     pub left: Vec<f64>,
-    /// Lattice entries of its room, and how likely each is.
+    /// Grid entries of its room, and how likely each is.
     pub rooms: Vec<(usize, f64)>,
     /// Per set of blocks, bit by bit: its worth.
     values: Vec<f64>,
@@ -56,15 +57,21 @@ pub(crate) struct Release {
     better: Vec<f64>,
     /// Per set: by how much u has changed, then its worth after that.
     shifts: Vec<f64>,
-    beyond: Beyond,
+    subset_dp: SubsetDp,
 }
 
-impl Release {
+impl NodeSubproblem {
     /// Decides for a node of few blocks; `left` holds u as it was. False where the node stays
     /// overfull whoever leaves.
-    pub fn of_few(&mut self, node: &HeldNode, gains: &[f64], table: &[f64], heat: f64) -> bool {
+    pub fn of_few(
+        &mut self,
+        node: &NodeBlocks,
+        gains: &[f64],
+        table: &[f64],
+        temperature: f64,
+    ) -> bool {
         let all: Vec<usize> = (0..gains.len()).collect();
-        self.decide(&node.entries, &all, gains, table, heat)
+        self.decide(&node.entries, &all, gains, table, temperature)
     }
 
     /// Decides among all sets of `likely` blocks.
@@ -74,7 +81,7 @@ impl Release {
         likely: &[usize],
         gains: &[f64],
         table: &[f64],
-        heat: f64,
+        temperature: f64,
     ) -> bool {
         self.rooms.clear();
         self.evaluate(entries, likely, gains, table);
@@ -82,15 +89,15 @@ impl Release {
         if best == f64::NEG_INFINITY {
             return false;
         }
-        self.warm_up(best, heat);
+        self.warm_up(best, temperature);
         let mut changes = [0.0; TABULATED];
         for (bit, block) in likely.iter().enumerate() {
-            let odds = self.odds(bit, best, heat);
+            let odds = self.odds(bit, best, temperature);
             let change = 0.5 * (odds - self.left[*block]);
             self.left[*block] += change;
             changes[bit] = change;
             // Bounded so that no product of them overflows.
-            let times = (-change / heat).clamp(-HOTTER, HOTTER).exp();
+            let times = (-change / temperature).clamp(-HOTTER, HOTTER).exp();
             for (weight, set) in self.weights.iter_mut().zip(&self.warm) {
                 *weight *= if set >> bit & 1 == 1 { times } else { 1.0 };
             }
@@ -133,10 +140,10 @@ impl Release {
     }
 
     /// Takes the sets that count when the best is worth `best`.
-    fn warm_up(&mut self, best: f64, heat: f64) {
+    fn warm_up(&mut self, best: f64, temperature: f64) {
         self.warm.clear();
         self.weights.clear();
-        let least = best - COLD * heat;
+        let least = best - COLD * temperature;
         for (part, values) in self.values.chunks(2 * LANES).enumerate() {
             // Most parts are cold altogether.
             if most(values) <= least {
@@ -145,7 +152,7 @@ impl Release {
             for (set, value) in (part * 2 * LANES..).zip(values) {
                 if *value > least {
                     self.warm.push(set as i32);
-                    self.weights.push(((value - best) / heat).exp());
+                    self.weights.push(((value - best) / temperature).exp());
                 }
             }
         }
@@ -168,11 +175,11 @@ impl Release {
         (with.iter().sum(), without.iter().sum())
     }
 
-    /// By how much it is better, at this heat, that block `bit` leaves.
-    fn odds(&self, bit: usize, best: f64, heat: f64) -> f64 {
+    /// By how much it is better, at this temperature, that block `bit` leaves.
+    fn odds(&self, bit: usize, best: f64, temperature: f64) -> f64 {
         let (with, without) = self.sides(bit);
         if with > 0.0 && without > 0.0 {
-            return heat * f64::ln(with / without);
+            return temperature * f64::ln(with / without);
         }
         // One side is cold altogether: what its best lacks.
         let (best_with, best_without) = self.bests[bit];
@@ -227,17 +234,17 @@ fn most(values: &[f64]) -> f64 {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Valid or nearly so at the next prices.
-    rates: Vec<f64>,
-    /// The likely blocks, and the lattice entries of the room beside every set of them.
+    shadow_prices: Vec<f64>,
+    /// The likely blocks, and the grid entries of the room beside every set of them.
     likely: Vec<usize>,
     entries: Vec<u32>,
 }
 
 impl Memory {
     /// Before the first decision.
-    pub fn new(rates: Vec<f64>) -> Self {
+    pub fn new(shadow_prices: Vec<f64>) -> Self {
         Self {
-            rates,
+            shadow_prices,
             ..Self::default()
         }
     }
@@ -246,57 +253,58 @@ impl Memory {
 /// A node of many blocks.
 #[derive(Debug)]
 pub(crate) struct Many<'a> {
-    pub node: &'a HeldNode,
+    pub node: &'a NodeBlocks,
     pub blocks: &'a [Block],
     pub capacity: &'a [u64],
-    pub goods: Goods<'a>,
+    pub items: Items<'a>,
     /// g per block.
     pub gains: &'a [f64],
 }
 
 impl Many<'_> {
-    /// What each block's room is worth at `rates`, with g.
-    fn surpluses(&self, rates: &[f64]) -> Vec<f64> {
+    /// What each block's room is worth at `shadow_prices`, with g.
+    fn surpluses(&self, shadow_prices: &[f64]) -> Vec<f64> {
         let pairs = self.blocks.iter().zip(self.gains);
         pairs
-            .map(|(block, gain)| at_rates(&block.size, rates) + gain)
+            .map(|(block, gain)| at_shadow_prices(&block.size, shadow_prices) + gain)
             .collect()
     }
 
     /// The linear bound: all blocks with a surplus leave.
-    fn linear(&self, rates: &[f64]) -> f64 {
-        let surpluses = self.surpluses(rates).into_iter();
-        at_rates(&self.node.room, rates) + surpluses.map(|surplus| surplus.max(0.0)).sum::<f64>()
+    fn linear(&self, shadow_prices: &[f64]) -> f64 {
+        let surpluses = self.surpluses(shadow_prices).into_iter();
+        at_shadow_prices(&self.node.room, shadow_prices)
+            + surpluses.map(|surplus| surplus.max(0.0)).sum::<f64>()
     }
 
-    /// Makes `rates` valid again, and better if those of the room that would be free are.
-    fn tighten(&self, rates_now: &mut Vec<f64>) {
-        raise(rates_now, self.capacity, self.goods);
+    /// Makes `shadow_prices` valid again, and better if those of the room that would be free are.
+    fn tighten(&self, shadow_prices_now: &mut Vec<f64>) {
+        raise(shadow_prices_now, self.capacity, self.items);
         let mut room = self.node.room.clone();
-        for (block, surplus) in self.blocks.iter().zip(self.surpluses(rates_now)) {
+        for (block, surplus) in self.blocks.iter().zip(self.surpluses(shadow_prices_now)) {
             if surplus > 0.0 {
                 let pairs = room.iter_mut().zip(&block.size);
                 pairs.for_each(|(room, size)| *room += size);
             }
         }
-        let others = rates(&room, self.capacity, self.goods);
-        if self.linear(&others) < self.linear(rates_now) {
-            *rates_now = others;
+        let others = shadow_prices(&room, self.capacity, self.items);
+        if self.linear(&others) < self.linear(shadow_prices_now) {
+            *shadow_prices_now = others;
         }
     }
 
-    /// Decides, as [`Release::of_few`].
+    /// Decides, as [`NodeSubproblem::of_few`].
     pub fn decide(
         &self,
-        release: &mut Release,
+        subproblem: &mut NodeSubproblem,
         memory: &mut Memory,
-        lattice: &Lattice,
+        grid: &RoomGrid,
         table: &[f64],
-        heat: f64,
+        temperature: f64,
     ) -> bool {
-        self.tighten(&mut memory.rates);
-        let rates = &memory.rates;
-        let surpluses = self.surpluses(rates);
+        self.tighten(&mut memory.shadow_prices);
+        let shadow_prices = &memory.shadow_prices;
+        let surpluses = self.surpluses(shadow_prices);
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         order.sort_by(|a, b| surpluses[*b].total_cmp(&surpluses[*a]).then(a.cmp(b)));
         let many = TABULATED.min(order.len());
@@ -306,37 +314,37 @@ impl Many<'_> {
             let sizes = likely
                 .iter()
                 .map(|block| self.blocks[*block].size.as_slice());
-            memory.entries = entries(&self.node.room, &sizes.collect::<Vec<_>>(), lattice);
+            memory.entries = entries(&self.node.room, &sizes.collect::<Vec<_>>(), grid);
             memory.likely = likely.to_vec();
         }
-        if !release.decide(&memory.entries, likely, self.gains, table, heat) {
-            release.value = f64::NEG_INFINITY;
+        if !subproblem.decide(&memory.entries, likely, self.gains, table, temperature) {
+            subproblem.value = f64::NEG_INFINITY;
         }
         let Some(first) = others.first() else {
-            return release.value > f64::NEG_INFINITY;
+            return subproblem.value > f64::NEG_INFINITY;
         };
         for block in &*others {
             let surplus = surpluses[*block];
-            release.left[*block] = surplus.max(LEFT * surplus);
+            subproblem.left[*block] = surplus.max(LEFT * surplus);
         }
-        // With at least one of the others, at the rates: the first of them lacks least.
-        let over = |block: &usize| surpluses[*block] - release.left[*block];
+        // With at least one of the others, at the shadow prices: the first of them lacks least.
+        let over = |block: &usize| surpluses[*block] - subproblem.left[*block];
         let gained: f64 = likely.iter().map(|block| over(block).max(0.0)).sum();
-        let room = at_rates(&self.node.room, rates);
-        if room + gained + over(first) > release.value {
+        let room = at_shadow_prices(&self.node.room, shadow_prices);
+        if room + gained + over(first) > subproblem.value {
             let leaving = |block: usize| Leaving {
                 size: &self.blocks[block].size,
-                worth: self.gains[block] - release.left[block],
+                worth: self.gains[block] - subproblem.left[block],
                 linear: over(&block),
             };
             let mut leaving: Vec<_> = (0..self.blocks.len()).map(leaving).collect();
             let room = (self.node.room.as_slice(), room);
-            let known = release.value;
-            release.value = release
-                .beyond
-                .best(room, &mut leaving, known, lattice, table);
+            let known = subproblem.value;
+            subproblem.value = subproblem
+                .subset_dp
+                .best(room, &mut leaving, known, grid, table);
         }
-        release.value > f64::NEG_INFINITY
+        subproblem.value > f64::NEG_INFINITY
     }
 }
 
@@ -344,14 +352,14 @@ impl Many<'_> {
 mod tests {
     use super::*;
     use crate::instance::samples::{chance, samples};
-    use crate::lagrangian::incumbent_blocks::Held;
+    use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 
     /// The worth of every set of a node's blocks, one by one.
     fn worths(
-        node: &HeldNode,
+        node: &NodeBlocks,
         blocks: &[Block],
         worth: &[f64],
-        lattice: &Lattice,
+        grid: &RoomGrid,
         table: &[f64],
     ) -> Vec<f64> {
         let set_worth = |set: usize| {
@@ -365,57 +373,61 @@ mod tests {
                 pairs.for_each(|(room, size)| *room += size);
                 sum += worth[bit];
             }
-            let entry = lattice.entry(&room);
+            let entry = grid.entry(&room);
             entry.map_or(f64::NEG_INFINITY, |entry| table[entry] + sum)
         };
         (0..1 << blocks.len()).map(set_worth).collect()
     }
 
-    /// ln Σ e^x, as smooth a maximum as `heat` makes it.
-    fn soft(values: impl Iterator<Item = f64>, heat: f64) -> f64 {
-        heat * values.map(|value| (value / heat).exp()).sum::<f64>().ln()
+    /// ln Σ e^x, as smooth a maximum as `temperature` makes it.
+    fn soft(values: impl Iterator<Item = f64>, temperature: f64) -> f64 {
+        temperature
+            * values
+                .map(|value| (value / temperature).exp())
+                .sum::<f64>()
+                .ln()
     }
 
     /// One node of a random instance.
     struct Sample<'a> {
         many: Many<'a>,
-        lattice: &'a Lattice,
+        grid: &'a RoomGrid,
         table: &'a [f64],
-        release: Release,
+        subproblem: NodeSubproblem,
     }
 
     impl Sample<'_> {
         /// The worth of every set, and the best.
         fn worths(&self) -> (Vec<f64>, f64) {
-            let pairs = self.many.gains.iter().zip(&self.release.left);
+            let pairs = self.many.gains.iter().zip(&self.subproblem.left);
             let worth: Vec<f64> = pairs.map(|(gain, left)| gain - left).collect();
             let (node, blocks) = (self.many.node, self.many.blocks);
-            let worths = worths(node, blocks, &worth, self.lattice, self.table);
+            let worths = worths(node, blocks, &worth, self.grid, self.table);
             let best = worths.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             (worths, best)
         }
 
-        fn check_few(&mut self, heat: f64) {
+        fn check_few(&mut self, temperature: f64) {
             let mut before = f64::INFINITY;
             for _ in 0..4 {
                 let Many { node, gains, .. } = self.many;
-                assert!(self.release.of_few(node, gains, self.table, heat));
+                assert!(self.subproblem.of_few(node, gains, self.table, temperature));
                 let (sets, best) = self.worths();
-                assert!((self.release.value - best).abs() < 1e-9);
-                let jobs = self.release.left.iter();
-                let jobs = jobs.map(|left| soft([0.0, *left].into_iter(), heat));
-                let now = soft(sets.into_iter(), heat) + jobs.sum::<f64>();
+                assert!((self.subproblem.value - best).abs() < 1e-9);
+                let jobs = self.subproblem.left.iter();
+                let jobs = jobs.map(|left| soft([0.0, *left].into_iter(), temperature));
+                let now = soft(sets.into_iter(), temperature) + jobs.sum::<f64>();
                 assert!(now <= before + 1e-4, "{before} to {now}");
                 before = now;
             }
         }
 
-        fn check_many(&mut self, heat: f64) {
+        fn check_many(&mut self, temperature: f64) {
             let mut memory = Memory::new(vec![0.0; self.many.capacity.len()]);
             for _ in 0..4 {
-                let (many, release) = (&self.many, &mut self.release);
-                assert!(many.decide(release, &mut memory, self.lattice, self.table, heat));
-                assert!(self.release.value >= self.worths().1 - 1e-9);
+                let (many, subproblem) = (&self.many, &mut self.subproblem);
+                assert!(many.decide(subproblem, &mut memory, self.grid, self.table, temperature));
+                assert!(self.subproblem.value >= self.worths().1 - 1e-9);
             }
         }
     }
@@ -424,20 +436,20 @@ mod tests {
     fn no_set_is_worth_more_and_every_step_lowers_the_smoothed_bound() {
         let mut large = 0;
         for (seed, instance) in samples(0..40) {
-            let lattice = Lattice::new(&instance);
-            let held = Held::new(&instance, &lattice);
+            let grid = RoomGrid::new(&instance);
+            let incumbents = IncumbentBlocks::new(&instance, &grid);
             let prices: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
-            lattice.fill(&prices, &mut table);
+            grid.fill(&prices, &mut table);
             let types = instance.types.iter();
             let demands: Vec<&[u64]> = types.map(|ty| ty.demand.as_slice()).collect();
             let mut below = chance(seed + 1000);
-            for (node, capacity) in held.nodes.iter().zip(&instance.rooms) {
-                let blocks = &held.blocks[node.blocks.clone()];
+            for (node, capacity) in incumbents.nodes.iter().zip(&instance.rooms) {
+                let blocks = &incumbents.blocks[node.blocks.clone()];
                 let mut random = |_| 0.4 - below(100) as f64 / 100.0;
                 let gains: Vec<f64> = blocks.iter().map(&mut random).collect();
                 let left = blocks.iter().map(&mut random).collect();
-                let goods = Goods {
+                let items = Items {
                     demands: &demands,
                     prices: &prices,
                 };
@@ -445,16 +457,16 @@ mod tests {
                     node,
                     blocks,
                     capacity,
-                    goods,
+                    items,
                     gains: &gains,
                 };
                 let mut sample = Sample {
                     many,
-                    lattice: &lattice,
+                    grid: &grid,
                     table: &table,
-                    release: Release {
+                    subproblem: NodeSubproblem {
                         left,
-                        ..Release::default()
+                        ..NodeSubproblem::default()
                     },
                 };
                 if node.is_tabulated() {

@@ -14,7 +14,7 @@ const DECLINE: f64 = 0.985;
 
 /// A way down among variables that are not negative: below 0 the function is continued upwards.
 #[derive(Debug, Clone)]
-pub(crate) struct Descent {
+pub(crate) struct RAlgorithm {
     /// Where it is; also below 0.
     at: Vec<f64>,
     size: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Descent {
     repeats: u32,
 }
 
-impl Descent {
+impl RAlgorithm {
     /// From `at` on, with steps of about `size`.
     pub fn new(at: Vec<f64>, size: f64) -> Self {
         let width = at.len();
@@ -142,7 +142,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// it, when it has been asked `most` times. `look` gives the value and the slope at a point; the
 /// descent begins where it has not yet been.
 pub(crate) fn minimise<T>(
-    mut descent: Descent,
+    mut descent: RAlgorithm,
     most: u32,
     mut look: impl FnMut(&[f64]) -> (f64, Vec<f64>, T),
 ) -> (Vec<f64>, T) {
@@ -182,7 +182,7 @@ mod tests {
             ];
             (value, slope, value)
         };
-        let (at, value) = minimise(Descent::new(vec![0.5, 3.0, 1.0], 1.0), 300, look);
+        let (at, value) = minimise(RAlgorithm::new(vec![0.5, 3.0, 1.0], 1.0), 300, look);
         assert!(value < 0.01, "{value} at {at:?}");
         assert!(
             (at[0] - 4.0).abs() < 0.01 && (at[1] - 2.0).abs() < 0.01,

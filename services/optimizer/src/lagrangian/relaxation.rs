@@ -1,15 +1,19 @@
 //! The Lagrangian relaxation of the type model: what the jobs share gets a price, and each node
 //! and each job then decides alone, in whole containers.
 //!
-//! Prices: π_t ≥ 0 a container of type t; μ_b a block (what a running job has on one node), paid
-//! by the node that uses its room to the job that gives it; ρ ≥ 0 a restart; λ ≥ 0 a unit of
-//! fairness loss. With worth_λ the objective's worth less λ times the loss, for any such prices
+//! The prices are its multipliers: π_t ≥ 0 a container of type t; μ_b a block (what a running job has on
+//! one node), paid by the node that uses its room to the job that gives it; ρ ≥ 0 a restart; λ ≥ 0 a unit
+//! of fairness loss. With worth_λ the objective's worth less λ times the loss, for any such prices
 //!
-//! P2 ≤ ρ R + λ F + Σ_i max { stay: worth_λ(p_i); go: max_f worth_λ(f) − π f − restart_i − ρ + Σ_{b of i} μ_b }
+//! ```text
+//! P2 ≤ ρ R + λ F
+//!    + Σ_i max { stay: worth_λ(p_i);
+//!                go: max_f worth_λ(f) − π f − restart_i − ρ + Σ_{b of i} μ_b }
 //!    + Σ_j max_{B leaves j} { V(room of j beside the others) − Σ_{b ∈ B} μ_b }.
+//! ```
 //!
-//! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]) and then takes the ρ that is
-//! best for them: the R jobs that gain most go.
+//! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]) and then
+//! takes the ρ that is best for them: the R jobs that gain most go.
 //!
 //! Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2. It is tighter than the linear
 //! relaxation, because a node is filled with whole containers and gives up whole blocks.
@@ -17,19 +21,19 @@
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, State};
-use crate::lagrangian::incumbent_blocks::Held;
-use crate::lagrangian::knapsack_table::{Lattice, Made};
-use crate::lagrangian::node_subproblem::{Many, Memory, Release};
-use crate::lagrangian::shadow_prices::Goods;
+use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
+use crate::lagrangian::knapsack_table::{RoomGrid, TableTypes};
+use crate::lagrangian::node_subproblem::{Many, Memory, NodeSubproblem};
+use crate::lagrangian::shadow_prices::Items;
 
 /// What adding some ten thousand floats may lose, relative to the sum.
 pub(crate) const FLOAT_SLACK: f64 = 1e-9;
 /// Halvings of an interval of prices: to a millionth of it.
 const HALVINGS: usize = 20;
 
-/// The prices.
+/// The prices of what is shared.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Prices {
+pub(crate) struct Multipliers {
     /// π per type.
     pub container: Vec<f64>,
     /// μ per block.
@@ -60,46 +64,46 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 pub(crate) struct Relaxation<'a> {
     pub instance: &'a Instance,
-    pub lattice: &'a Lattice,
-    pub held: &'a Held,
-    /// Per node of many blocks: what is good again at similar prices.
+    pub grid: &'a RoomGrid,
+    pub incumbents: &'a IncumbentBlocks,
+    /// Per node of many blocks: what is used again at similar prices.
     memories: BTreeMap<usize, Memory>,
     /// V at the last prices.
     pub table: Vec<f64>,
     /// The types that it is made of.
-    types: Made,
+    types: TableTypes,
     /// Per entry of V: how often it is filled.
     used: Vec<f64>,
-    release: Release,
+    subproblem: NodeSubproblem,
 }
 
 impl<'a> Relaxation<'a> {
-    /// `rates` are valid or nearly so at the first prices, per node.
+    /// `shadow_prices` are valid or nearly so at the first prices, per node.
     pub fn new(
         instance: &'a Instance,
-        lattice: &'a Lattice,
-        held: &'a Held,
-        rates: impl Fn(usize) -> Vec<f64>,
+        grid: &'a RoomGrid,
+        incumbents: &'a IncumbentBlocks,
+        shadow_prices: impl Fn(usize) -> Vec<f64>,
     ) -> Self {
-        let nodes = held.nodes.iter().enumerate();
+        let nodes = incumbents.nodes.iter().enumerate();
         let large = nodes.filter(|(_, node)| !node.is_tabulated());
         Self {
             instance,
-            lattice,
-            held,
+            grid,
+            incumbents,
             memories: large
-                .map(|(index, _)| (index, Memory::new(rates(index))))
+                .map(|(index, _)| (index, Memory::new(shadow_prices(index))))
                 .collect(),
             table: Vec::new(),
-            types: Made::default(),
-            used: vec![0.0; lattice.size()],
-            release: Release::default(),
+            types: TableTypes::default(),
+            used: vec![0.0; grid.size()],
+            subproblem: NodeSubproblem::default(),
         }
     }
 
     /// The decisions at `prices`, of which those of blocks are renewed on the way.
-    pub fn sweep(&mut self, prices: &mut Prices, heat: f64) -> Answer {
-        self.types = self.lattice.fill(&prices.container, &mut self.table);
+    pub fn sweep(&mut self, prices: &mut Multipliers, temperature: f64) -> Answer {
+        self.types = self.grid.fill(&prices.container, &mut self.table);
         let mut answer = Answer {
             bound: self.instance.allowed_loss(prices.loss),
             container: vec![0.0; prices.container.len()],
@@ -108,13 +112,16 @@ impl<'a> Relaxation<'a> {
             going: Vec::new(),
         };
         let mut gains = self.gains(prices);
-        self.nodes(prices, heat, &mut gains, &mut answer);
-        answer.going = gains.iter().map(|gain| chance(*gain, heat)).collect();
+        self.nodes(prices, temperature, &mut gains, &mut answer);
+        answer.going = gains
+            .iter()
+            .map(|gain| chance(*gain, temperature))
+            .collect();
         let jobs = self.instance.jobs.iter().zip(&gains);
         let running = jobs.filter(|(job, _)| job.state == State::Running);
         let without_price: Vec<f64> = running.map(|(_, gain)| gain + prices.restart).collect();
         answer.bound += self.restarts(&without_price);
-        answer.restart = self.best_price(&without_price, heat);
+        answer.restart = self.best_price(&without_price, temperature);
         for job in 0..self.instance.jobs.len() {
             self.job(job, prices, &mut answer);
         }
@@ -124,34 +131,40 @@ impl<'a> Relaxation<'a> {
     }
 
     /// Per job: what its restart gains, its price and what is paid for its blocks included.
-    fn gains(&self, prices: &Prices) -> Vec<f64> {
+    fn gains(&self, prices: &Multipliers) -> Vec<f64> {
         let mut gains = gains(self.instance, &prices.container, prices.loss);
-        for (gain, blocks) in gains.iter_mut().zip(&self.held.of_job) {
+        for (gain, blocks) in gains.iter_mut().zip(&self.incumbents.of_job) {
             let paid: f64 = blocks.iter().map(|block| prices.block[*block]).sum();
             *gain += paid - prices.restart;
         }
         gains
     }
 
-    fn nodes(&mut self, prices: &mut Prices, heat: f64, gains: &mut [f64], answer: &mut Answer) {
+    fn nodes(
+        &mut self,
+        prices: &mut Multipliers,
+        temperature: f64,
+        gains: &mut [f64],
+        answer: &mut Answer,
+    ) {
         // Rates are of resources; what a node does not allow is worth nothing there.
         let resources = self.instance.totals.len();
         let types = self.instance.types.iter();
         let demands: Vec<&[u64]> = types.map(|ty| &ty.demand[..resources]).collect();
         let priced = priced(self.instance, &prices.container);
-        let held = self.held;
-        let (table, release) = (&self.table, &mut self.release);
+        let incumbents = self.incumbents;
+        let (table, subproblem) = (&self.table, &mut self.subproblem);
         let mut unpaid = Vec::new();
-        for (index, node) in held.nodes.iter().enumerate() {
-            let blocks = &held.blocks[node.blocks.clone()];
+        for (index, node) in incumbents.nodes.iter().enumerate() {
+            let blocks = &incumbents.blocks[node.blocks.clone()];
             let block_prices = &mut prices.block[node.blocks.clone()];
             let now = blocks.iter().map(|block| gains[block.job]);
-            release.left.clear();
-            release.left.extend(now.clone());
+            subproblem.left.clear();
+            subproblem.left.extend(now.clone());
             unpaid.clear();
             unpaid.extend(now.zip(&*block_prices).map(|(gain, price)| gain - price));
             let possible = match self.memories.get_mut(&index) {
-                None => release.of_few(node, &unpaid, table, heat),
+                None => subproblem.of_few(node, &unpaid, table, temperature),
                 Some(memory) => {
                     let room = &self.instance.rooms[index];
                     let class = room.last().filter(|_| !self.instance.classes.is_empty());
@@ -160,13 +173,13 @@ impl<'a> Relaxation<'a> {
                         node,
                         blocks,
                         capacity: &room[..resources],
-                        goods: Goods {
+                        items: Items {
                             demands: &demands,
                             prices: &priced[class],
                         },
                         gains: &unpaid,
                     };
-                    many.decide(release, memory, self.lattice, table, heat)
+                    many.decide(subproblem, memory, self.grid, table, temperature)
                 }
             };
             // A node that stays overfull whoever leaves: the instance has no solution, and any
@@ -174,22 +187,22 @@ impl<'a> Relaxation<'a> {
             if !possible {
                 continue;
             }
-            let decided = release.left.iter().zip(&unpaid);
+            let decided = subproblem.left.iter().zip(&unpaid);
             for ((price, block), (left, unpaid)) in block_prices.iter_mut().zip(blocks).zip(decided)
             {
                 *price = left - unpaid;
                 gains[block.job] = *left;
             }
-            answer.bound += release.value;
-            for (entry, part) in &release.rooms {
+            answer.bound += subproblem.value;
+            for (entry, part) in &subproblem.rooms {
                 self.used[*entry] += part;
             }
         }
         let supply = &mut answer.container;
         let (types, prices) = (&self.types, &prices.container);
         let put = |ty: usize, times: f64| supply[ty] += times;
-        self.lattice
-            .fillings(&mut self.used, types, prices, table, put);
+        self.grid
+            .patterns(&mut self.used, types, prices, table, put);
     }
 
     /// What the restarts gain together: ρ R + Σ max { 0, gain − ρ } at the best ρ.
@@ -203,13 +216,16 @@ impl<'a> Relaxation<'a> {
         usize::try_from(self.instance.restart_bound).unwrap_or(usize::MAX)
     }
 
-    /// The ρ at which as many jobs go as may, at this heat.
-    fn best_price(&self, gains: &[f64], heat: f64) -> f64 {
+    /// The ρ at which as many jobs go as may, at this temperature.
+    fn best_price(&self, gains: &[f64], temperature: f64) -> f64 {
         let most = self.restart_bound() as f64;
         let (mut low, mut high) = (0.0, gains.iter().copied().fold(0.0, f64::max));
         for _ in 0..HALVINGS {
             let middle = f64::midpoint(low, high);
-            let going: f64 = gains.iter().map(|gain| chance(gain - middle, heat)).sum();
+            let going: f64 = gains
+                .iter()
+                .map(|gain| chance(gain - middle, temperature))
+                .sum();
             if going > most {
                 low = middle;
             } else {
@@ -219,7 +235,7 @@ impl<'a> Relaxation<'a> {
         low
     }
 
-    fn job(&self, index: usize, prices: &Prices, answer: &mut Answer) {
+    fn job(&self, index: usize, prices: &Multipliers, answer: &mut Answer) {
         let job = &self.instance.jobs[index];
         let going = match job.state {
             State::Free => 1.0,
@@ -254,8 +270,8 @@ fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
 }
 
 /// How likely something is that gains so much.
-fn chance(gain: f64, heat: f64) -> f64 {
-    1.0 / (1.0 + (-gain / heat).exp())
+fn chance(gain: f64, temperature: f64) -> f64 {
+    1.0 / (1.0 + (-gain / temperature).exp())
 }
 
 /// What `count` containers of a job are worth at loss price `price`.

@@ -1,9 +1,9 @@
-//! A linear bound on what a room is worth: rates w ≥ 0, one a resource, with w · d_t ≥ π_t for
-//! every type t that fits the node at all. Any filling z of a room is then worth
+//! A linear bound on what a room is worth: shadow prices w ≥ 0, one a resource, with w · d_t ≥ π_t for
+//! every type t that fits the node at all. Any pattern z of a room is then worth
 //! Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
 //!
-//! [`rates`] minimises w · room over such w (the dual of the fractional knapsack, by the simplex
-//! method in as many rows as there are resources); [`raise`] makes any rates valid again after
+//! [`shadow_prices`] minimises w · room over such w (the dual of the fractional knapsack, by the simplex
+//! method in as many rows as there are resources); [`raise`] makes any shadow prices valid again after
 //! the prices have moved. Whatever rounding does, `raise` comes last, so the bound holds.
 
 use num_traits::AsPrimitive;
@@ -16,12 +16,12 @@ const PIVOTS: usize = 40;
 
 /// The containers that are priced: their demands, and the prices.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Goods<'a> {
+pub(crate) struct Items<'a> {
     pub demands: &'a [&'a [u64]],
     pub prices: &'a [f64],
 }
 
-impl Goods<'_> {
+impl Items<'_> {
     /// The types with a price that fit `capacity`.
     fn fitting<'a>(&'a self, capacity: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let fits = move |ty: &usize| self.demands[*ty].iter().zip(capacity).all(|(d, c)| d <= c);
@@ -29,9 +29,9 @@ impl Goods<'_> {
     }
 }
 
-/// The rates that bound `room` of a node with `capacity` most tightly.
-pub(crate) fn rates(room: &[i64], capacity: &[u64], goods: Goods<'_>) -> Vec<f64> {
-    let types: Vec<usize> = goods.fitting(capacity).collect();
+/// The shadow prices that bound `room` of a node with `capacity` most tightly.
+pub(crate) fn shadow_prices(room: &[i64], capacity: &[u64], items: Items<'_>) -> Vec<f64> {
+    let types: Vec<usize> = items.fitting(capacity).collect();
     let (rows, columns) = (capacity.len(), types.len());
     let rest = columns + rows;
     // Amounts as parts of the capacity; slack columns, then the right-hand side.
@@ -43,13 +43,13 @@ pub(crate) fn rates(room: &[i64], capacity: &[u64], goods: Goods<'_>) -> Vec<f64
         .map(|row| {
             let demands = types
                 .iter()
-                .map(|ty| part(row, goods.demands[*ty][row] as f64));
+                .map(|ty| part(row, items.demands[*ty][row] as f64));
             let slacks = (0..rows).map(|slack| f64::from(u8::from(slack == row)));
             let room = part(row, room[row].max(0) as f64) + SPARE;
             demands.chain(slacks).chain([room]).collect()
         })
         .collect();
-    let mut gains: Vec<f64> = types.iter().map(|ty| goods.prices[*ty]).collect();
+    let mut gains: Vec<f64> = types.iter().map(|ty| items.prices[*ty]).collect();
     gains.resize(rest + 1, 0.0);
     for _ in 0..PIVOTS {
         let Some((row, column)) = pivot(&tableau, &gains, rest) else {
@@ -61,9 +61,9 @@ pub(crate) fn rates(room: &[i64], capacity: &[u64], goods: Goods<'_>) -> Vec<f64
         0 => 0.0,
         whole => (-gains[columns + row]).max(0.0) / whole as f64,
     };
-    let mut rates: Vec<f64> = (0..rows).map(rate).collect();
-    raise(&mut rates, capacity, goods);
-    rates
+    let mut shadow_prices: Vec<f64> = (0..rows).map(rate).collect();
+    raise(&mut shadow_prices, capacity, items);
+    shadow_prices
 }
 
 fn pivot(tableau: &[Vec<f64>], gains: &[f64], rest: usize) -> Option<(usize, usize)> {
@@ -93,28 +93,28 @@ fn eliminate(tableau: &mut [Vec<f64>], gains: &mut [f64], row: usize, column: us
     }
 }
 
-/// Raises rates until they cover every price.
-pub(crate) fn raise(rates: &mut [f64], capacity: &[u64], goods: Goods<'_>) {
-    for ty in goods.fitting(capacity) {
-        let demand = goods.demands[ty];
-        let covered: f64 = at_rates(demand, rates);
+/// Raises shadow prices until they cover every price.
+pub(crate) fn raise(shadow_prices: &mut [f64], capacity: &[u64], items: Items<'_>) {
+    for ty in items.fitting(capacity) {
+        let demand = items.demands[ty];
+        let covered: f64 = at_shadow_prices(demand, shadow_prices);
         if covered <= 0.0 {
             // Nothing that it needs has a rate: the first such resource gets one.
             if let Some(resource) = demand.iter().position(|amount| *amount > 0) {
-                rates[resource] = goods.prices[ty] / demand[resource] as f64;
+                shadow_prices[resource] = items.prices[ty] / demand[resource] as f64;
             }
-        } else if covered < goods.prices[ty] {
-            let times = goods.prices[ty] / covered;
-            rates.iter_mut().for_each(|rate| *rate *= times);
+        } else if covered < items.prices[ty] {
+            let times = items.prices[ty] / covered;
+            shadow_prices.iter_mut().for_each(|rate| *rate *= times);
         }
     }
 }
 
-/// What amounts are worth at rates a unit of each resource.
-pub(super) fn at_rates<N: AsPrimitive<f64>>(amounts: &[N], rates: &[f64]) -> f64 {
+/// What amounts are worth at shadow prices a unit of each resource.
+pub(super) fn at_shadow_prices<N: AsPrimitive<f64>>(amounts: &[N], shadow_prices: &[f64]) -> f64 {
     amounts
         .iter()
-        .zip(rates)
+        .zip(shadow_prices)
         .map(|(amount, rate)| amount.as_() * rate)
         .sum()
 }
@@ -126,30 +126,33 @@ mod tests {
     #[test]
     fn the_rates_of_a_room_are_its_fractional_knapsack() {
         let demands: [&[u64]; 3] = [&[1, 4], &[3, 1], &[2, 2]];
-        let goods = Goods {
+        let items = Items {
             demands: &demands,
             prices: &[4.0, 6.0, 1.0],
         };
         let (room, capacity) = ([9, 18], [9, 18]);
-        let rates = rates(&room, &capacity, goods);
-        // Both of the first two are worth filling with: w₁ + 4 w₂ = 4 and 3 w₁ + w₂ = 6.
-        assert!((rates[0] - 20.0 / 11.0).abs() < 1e-9 && (rates[1] - 6.0 / 11.0).abs() < 1e-9);
+        let shadow_prices = shadow_prices(&room, &capacity, items);
+        // Both of the first two are worth pattern with: w₁ + 4 w₂ = 4 and 3 w₁ + w₂ = 6.
+        assert!(
+            (shadow_prices[0] - 20.0 / 11.0).abs() < 1e-9
+                && (shadow_prices[1] - 6.0 / 11.0).abs() < 1e-9
+        );
     }
 
     #[test]
     fn raised_rates_cover_every_price() {
         let demands: [&[u64]; 2] = [&[1, 0], &[1, 5]];
-        let goods = Goods {
+        let items = Items {
             demands: &demands,
             prices: &[3.0, 4.0],
         };
-        let mut rates = vec![0.0, 0.1];
-        raise(&mut rates, &[8, 8], goods);
+        let mut shadow_prices = vec![0.0, 0.1];
+        raise(&mut shadow_prices, &[8, 8], items);
         assert!(
             demands
                 .iter()
-                .zip(goods.prices)
-                .all(|(d, p)| at_rates(d, &rates) >= p - 1e-12)
+                .zip(items.prices)
+                .all(|(d, p)| at_shadow_prices(d, &shadow_prices) >= p - 1e-12)
         );
     }
 }

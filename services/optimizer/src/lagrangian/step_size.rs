@@ -1,11 +1,12 @@
 //! How far the price of restarts goes in a step of the ascent ([`crate::lagrangian::dual_descent`]).
 //!
-//! A step knows where that price were best if nothing else moved. But what is paid for blocks follows
-//! it, and then it were best a little further on: at twice the way, three hundred steps are too few on
-//! some instances, and until it is there the wrong jobs are restarted; at five times it swings on others.
-//! So the pace rises while steps agree on the direction and the bound falls.
+//! A step knows which price of restarts would be best if all other prices stayed as they are. But the
+//! prices of blocks follow it, and the best price then lies a little further in the same direction. A step
+//! of twice the distance is too short on some instances: after three hundred steps the price is not there
+//! yet, and until it is, the wrong jobs are restarted. A step of five times the distance oscillates on
+//! others. So the factor rises while steps agree on the direction and the bound falls.
 
-/// The pace at first, and its range: parts of the way to where the price were best.
+/// The factor at first, and its range: parts of the distance to where the price would be best.
 const FIRST: f64 = 2.0;
 const LEAST: f64 = 1.0;
 const MOST: f64 = 5.0;
@@ -17,19 +18,19 @@ const FELL: f64 = 1.2;
 const ROSE: f64 = 0.9;
 const TURNED: f64 = 0.5;
 
-/// The pace, and the last step.
+/// The factor, and the last step.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    pace: f64,
+pub(crate) struct StepSize {
+    factor: f64,
     steps: u32,
     way: f64,
     bound: f64,
 }
 
-impl Pace {
+impl StepSize {
     pub fn new() -> Self {
         Self {
-            pace: FIRST,
+            factor: FIRST,
             steps: 0,
             way: 0.0,
             bound: f64::INFINITY,
@@ -45,10 +46,10 @@ impl Pace {
                 (true, false) => ROSE,
                 (true, true) => FELL,
             };
-            self.pace = (self.pace * change).clamp(LEAST, MOST);
+            self.factor = (self.factor * change).clamp(LEAST, MOST);
         }
         (self.way, self.bound) = (way, bound);
-        self.pace * way
+        self.factor * way
     }
 }
 
@@ -56,30 +57,30 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A pace after `steps` equal steps while the bound falls.
-    fn after(steps: u32) -> Pace {
-        let mut pace = Pace::new();
+    /// A step size after `steps` equal steps while the bound falls.
+    fn after(steps: u32) -> StepSize {
+        let mut step_size = StepSize::new();
         for step in 0..steps {
-            pace.step(1.0, -f64::from(step));
+            step_size.step(1.0, -f64::from(step));
         }
-        pace
+        step_size
     }
 
     #[test]
     fn it_rises_only_after_a_while() {
-        assert_eq!(after(CALM - 1).pace, FIRST);
-        assert_eq!(after(CALM).pace, FIRST * FELL);
-        assert_eq!(after(100).pace, MOST);
+        assert_eq!(after(CALM - 1).factor, FIRST);
+        assert_eq!(after(CALM).factor, FIRST * FELL);
+        assert_eq!(after(100).factor, MOST);
     }
 
     #[test]
     fn it_falls_when_the_bound_rises_and_more_when_the_direction_turns() {
-        let mut pace = after(100);
-        assert_eq!(pace.step(1.0, 0.0), MOST * ROSE);
-        assert_eq!(pace.step(-0.1, -1.0), -0.1 * MOST * ROSE * TURNED);
+        let mut step_size = after(100);
+        assert_eq!(step_size.step(1.0, 0.0), MOST * ROSE);
+        assert_eq!(step_size.step(-0.1, -1.0), -0.1 * MOST * ROSE * TURNED);
         for _ in 0..10 {
-            pace.step(0.0, -1.0);
+            step_size.step(0.0, -1.0);
         }
-        assert_eq!(pace.pace, LEAST);
+        assert_eq!(step_size.factor, LEAST);
     }
 }

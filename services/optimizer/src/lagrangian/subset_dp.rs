@@ -1,7 +1,7 @@
 //! The best set of a node's blocks where there are too many for all sets to be tried.
 //!
 //! Block by block, the states that sets of the blocks so far reach: a room, and the best worth with
-//! which it is reached. Rooms at one entry of the lattice are one state (where they differ, the
+//! which it is reached. Rooms at one entry of the grid are one state (where they differ, the
 //! larger of both), and a state is dropped that, by the linear bound of what may still leave, cannot
 //! become better than what is known. Of the 2²⁶ sets of a node of 26 blocks that leaves some
 //! thousand states.
@@ -9,7 +9,7 @@
 //! Proves: the result is never below the worth of any set. Where more than [`STATES`] are left, the
 //! linear bound ends the search.
 
-use crate::lagrangian::knapsack_table::Lattice;
+use crate::lagrangian::knapsack_table::RoomGrid;
 
 /// States up to which the search goes on: under a millisecond a node.
 const STATES: usize = 4_000;
@@ -23,17 +23,17 @@ pub(crate) struct Leaving<'a> {
     pub size: &'a [i64],
     /// What it is worth, its room apart.
     pub worth: f64,
-    /// The same with its room at linear rates.
+    /// The same with its room at linear shadow prices.
     pub linear: f64,
 }
 
 /// The states that are left, and what is used again from node to node.
 #[derive(Debug, Default)]
-pub(crate) struct Beyond {
+pub(crate) struct SubsetDp {
     states: Vec<Reached>,
     /// Per state and resource: its room.
     rooms: Vec<i64>,
-    /// Per lattice entry: the state that may be there.
+    /// Per grid entry: the state that may be there.
     at: Vec<u32>,
 }
 
@@ -44,15 +44,15 @@ struct Reached {
     linear: f64,
 }
 
-impl Beyond {
+impl SubsetDp {
     /// The worth of the best set, or `known` if that is more. `room` is the one beside all blocks,
-    /// worth `linear` at the rates.
+    /// worth `linear` at the shadow prices.
     pub fn best(
         &mut self,
         (room, linear): (&[i64], f64),
         blocks: &mut [Leaving<'_>],
         known: f64,
-        lattice: &Lattice,
+        grid: &RoomGrid,
         table: &[f64],
     ) -> f64 {
         let mut rest: f64 = blocks.iter().map(|block| block.linear.max(0.0)).sum();
@@ -66,14 +66,14 @@ impl Beyond {
         self.rooms.clear();
         self.rooms.extend_from_slice(room);
         self.states.push(Reached {
-            entry: entry_of(lattice, room),
+            entry: entry_of(grid, room),
             worth: 0.0,
             linear,
         });
         for block in blocks.iter() {
             rest -= block.linear.max(0.0);
             let before = self.states.len();
-            self.branch(block, known - rest, lattice);
+            self.branch(block, known - rest, grid);
             self.merge(before, known - rest, room.len());
             if self.states.len() > STATES {
                 let linear = self.states.iter().map(|state| state.linear + rest);
@@ -88,8 +88,8 @@ impl Beyond {
         self.states.iter().filter_map(worth).fold(known, f64::max)
     }
 
-    /// Adds the states with one block more that may come to more than `least` at the rates.
-    fn branch(&mut self, block: &Leaving<'_>, least: f64, lattice: &Lattice) {
+    /// Adds the states with one block more that may come to more than `least` at the shadow prices.
+    fn branch(&mut self, block: &Leaving<'_>, least: f64, grid: &RoomGrid) {
         let width = block.size.len();
         for state in 0..self.states.len() {
             let without = self.states[state];
@@ -102,7 +102,7 @@ impl Beyond {
                 self.rooms.push(amount);
             }
             self.states.push(Reached {
-                entry: entry_of(lattice, &self.rooms[start..]),
+                entry: entry_of(grid, &self.rooms[start..]),
                 worth: without.worth + block.worth,
                 linear: without.linear + block.linear,
             });
@@ -142,16 +142,16 @@ impl Beyond {
     }
 }
 
-fn entry_of(lattice: &Lattice, room: &[i64]) -> u32 {
-    lattice.entry(room).map_or(OVERFULL, |entry| entry as u32)
+fn entry_of(grid: &RoomGrid, room: &[i64]) -> u32 {
+    grid.entry(room).map_or(OVERFULL, |entry| entry as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::instance::samples::{chance, samples};
-    use crate::lagrangian::incumbent_blocks::Held;
-    use crate::lagrangian::shadow_prices::{Goods, at_rates, rates};
+    use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
+    use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, shadow_prices};
 
     /// The best worth of `blocks` and sets of them, by trying all.
     fn brute(blocks: &[Leaving<'_>], room: &[i64], worth: &dyn Fn(&[i64]) -> f64) -> f64 {
@@ -167,25 +167,25 @@ mod tests {
     fn as_good_as_the_best_of_all_sets() {
         let mut large = 0;
         for (seed, instance) in samples(0..40) {
-            let lattice = Lattice::new(&instance);
-            let held = Held::new(&instance, &lattice);
+            let grid = RoomGrid::new(&instance);
+            let incumbents = IncumbentBlocks::new(&instance, &grid);
             let prices: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
-            lattice.fill(&prices, &mut table);
+            grid.fill(&prices, &mut table);
             let types = instance.types.iter();
             let demands: Vec<&[u64]> = types.map(|ty| ty.demand.as_slice()).collect();
-            let goods = Goods {
+            let items = Items {
                 demands: &demands,
                 prices: &prices,
             };
             let mut below = chance(seed + 1000);
-            let mut beyond = Beyond::default();
-            for (node, capacity) in held.nodes.iter().zip(&instance.rooms) {
-                let rates = rates(&node.room, capacity, goods);
-                let blocks = &held.blocks[node.blocks.clone()];
+            let mut subset_dp = SubsetDp::default();
+            for (node, capacity) in incumbents.nodes.iter().zip(&instance.rooms) {
+                let shadow_prices = shadow_prices(&node.room, capacity, items);
+                let blocks = &incumbents.blocks[node.blocks.clone()];
                 let leaving = blocks.iter().map(|block| {
                     let worth = 0.1 - below(100) as f64 / 300.0;
-                    let linear = worth + at_rates(&block.size, &rates);
+                    let linear = worth + at_shadow_prices(&block.size, &shadow_prices);
                     Leaving {
                         size: &block.size,
                         worth,
@@ -194,14 +194,17 @@ mod tests {
                 });
                 let mut leaving: Vec<_> = leaving.collect();
                 let value = |room: &[i64]| {
-                    let entry = lattice.entry(room);
+                    let entry = grid.entry(room);
                     entry.map_or(f64::NEG_INFINITY, |entry| table[entry])
                 };
                 let best = brute(&leaving, &node.room, &value);
-                let room = (node.room.as_slice(), at_rates(&node.room, &rates));
-                let found = beyond.best(room, &mut leaving, 0.0, &lattice, &table);
+                let room = (
+                    node.room.as_slice(),
+                    at_shadow_prices(&node.room, &shadow_prices),
+                );
+                let found = subset_dp.best(room, &mut leaving, 0.0, &grid, &table);
                 assert!((found - best.max(0.0)).abs() < 1e-9, "{found} for {best}");
-                let known = beyond.best(room, &mut leaving, best + 1.0, &lattice, &table);
+                let known = subset_dp.best(room, &mut leaving, best + 1.0, &grid, &table);
                 assert!((known - best - 1.0).abs() < 1e-12, "what is known stays");
                 large += u32::from(!node.is_tabulated());
             }

@@ -1,17 +1,21 @@
 //! Prices to begin with: what each resource is worth on each class of equal nodes.
 //!
 //! The Lagrangian relaxation in which the nodes of a class are one, and its room may be cut as fine
-//! as one likes: with rates w_g ≥ 0 per class, λ ≥ 0 a unit of fairness loss, π_t = min_g w_g · d_t,
+//! as one likes (the aggregated dual). With shadow prices w_g ≥ 0 per class, λ ≥ 0 a unit of fairness loss
+//! and π_t = min_g w_g · d_t,
 //!
+//! ```text
 //! P2 ≤ λ F + Σ_g w_g · room_g + Σ_i stay_i + max Σ_{at most R of the i} (go_i − stay_i),
-//! stay_i = worth_λ(p_i) − w · held_i, go_i = max_f worth_λ(f) − π f − restart_i.
+//! stay_i = worth_λ(p_i) − w · held_i,
+//! go_i   = max_f worth_λ(f) − π f − restart_i.
+//! ```
 //!
 //! There are a dozen such prices on most clusters, and the bound at some of them takes microseconds.
 //! The linear relaxation of the same model bounds no better, and HiGHS needs 6 ms for it at two
 //! hundred nodes, 30 at a thousand.
 
 use crate::instance::{Instance, State};
-use crate::lagrangian::r_algorithm::{Descent, minimise};
+use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
 use crate::lagrangian::relaxation::{FLOAT_SLACK, best_fresh, worth};
 use crate::milp::node_classes::classes;
 
@@ -22,9 +26,9 @@ const LOOKS: u32 = 100;
 
 /// The prices, and what they prove.
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct WarmStart {
     /// Per class and resource: one unit of it.
-    rates: Vec<Vec<f64>>,
+    shadow_prices: Vec<Vec<f64>>,
     /// Per node: its class.
     class_of: Vec<usize>,
     /// π per type.
@@ -37,22 +41,22 @@ pub(crate) struct Opening {
     pub bound: f64,
 }
 
-impl Opening {
+impl WarmStart {
     /// Finds them.
     pub fn new(instance: &Instance) -> Self {
-        let market = Market::new(instance);
-        let (prices, answer) = minimise(Descent::new(market.first(), FIRST), LOOKS, |prices| {
-            let answer = market.answer(prices);
+        let dual = AggregatedDual::new(instance);
+        let (prices, answer) = minimise(RAlgorithm::new(dual.first(), FIRST), LOOKS, |prices| {
+            let answer = dual.answer(prices);
             (answer.bound, answer.slopes.clone(), answer)
         });
-        let (loss, rates) = prices.split_last().unwrap_or((&0.0, &[]));
-        let unit = |rates: &[f64]| -> Vec<f64> {
-            let pairs = rates.iter().zip(&instance.totals);
+        let (loss, shadow_prices) = prices.split_last().unwrap_or((&0.0, &[]));
+        let unit = |shadow_prices: &[f64]| -> Vec<f64> {
+            let pairs = shadow_prices.iter().zip(&instance.totals);
             pairs.map(|(rate, total)| rate / *total as f64).collect()
         };
         Self {
-            rates: rates.chunks(market.width()).map(unit).collect(),
-            class_of: market.class_of,
+            shadow_prices: shadow_prices.chunks(dual.width()).map(unit).collect(),
+            class_of: dual.class_of,
             container: answer.containers,
             restart: answer.restart,
             loss: *loss,
@@ -61,14 +65,14 @@ impl Opening {
     }
 
     /// What one unit of each resource is worth on a node.
-    pub fn rates(&self, node: usize) -> &[f64] {
-        &self.rates[self.class_of[node]]
+    pub fn shadow_prices(&self, node: usize) -> &[f64] {
+        &self.shadow_prices[self.class_of[node]]
     }
 }
 
 /// The instance by class. Amounts are parts of the cluster's total. A price's index is its class
 /// times the resources plus its resource; the last price is λ.
-struct Market<'a> {
+struct AggregatedDual<'a> {
     instance: &'a Instance,
     class_of: Vec<usize>,
     /// Per price but the last: the room beside all that runs.
@@ -94,11 +98,11 @@ struct Answer {
     restart: f64,
 }
 
-impl<'a> Market<'a> {
+impl<'a> AggregatedDual<'a> {
     fn new(instance: &'a Instance) -> Self {
         let width = instance.totals.len();
         let classes = classes(instance);
-        let mut market = Self {
+        let mut dual = Self {
             instance,
             class_of: vec![0; instance.rooms.len()],
             room: vec![0.0; classes.len() * width],
@@ -107,9 +111,9 @@ impl<'a> Market<'a> {
         };
         for (class, nodes) in classes.iter().enumerate() {
             for node in nodes {
-                market.class_of[*node] = class;
-                let room = market.parts(&instance.rooms[*node]);
-                add(&mut market.room, class * width, &room, 1.0);
+                dual.class_of[*node] = class;
+                let room = dual.parts(&instance.rooms[*node]);
+                add(&mut dual.room, class * width, &room, 1.0);
             }
         }
         for ty in &instance.types {
@@ -121,27 +125,27 @@ impl<'a> Market<'a> {
                     .all(|(demand, room)| demand <= room)
             };
             let able = classes.iter().enumerate().filter(|(_, nodes)| fits(nodes));
-            market.types.push(Demand {
+            dual.types.push(Demand {
                 able: able.map(|(class, _)| class * width).collect(),
-                parts: market.parts(&ty.demand),
+                parts: dual.parts(&ty.demand),
             });
         }
         for job in &instance.jobs {
-            let mut load = vec![0.0; market.room.len()];
+            let mut load = vec![0.0; dual.room.len()];
             for (node, count) in job.previous.iter().filter(|_| job.state != State::Free) {
-                let demand = &market.types[job.ty].parts;
+                let demand = &dual.types[job.ty].parts;
                 add(
                     &mut load,
-                    market.class_of[*node] * width,
+                    dual.class_of[*node] * width,
                     demand,
                     f64::from(*count),
                 );
             }
-            add(&mut market.room, 0, &load, -1.0);
+            add(&mut dual.room, 0, &load, -1.0);
             let held = load.into_iter().enumerate().filter(|(_, load)| *load > 0.0);
-            market.held.push(held.collect());
+            dual.held.push(held.collect());
         }
-        market
+        dual
     }
 
     fn width(&self) -> usize {
@@ -262,7 +266,7 @@ mod tests {
     use super::*;
     use crate::instance::samples::{bound_samples, samples};
     use crate::milp::highs::{Ending, Limits};
-    use crate::milp::type_milp::TypeModel;
+    use crate::milp::type_milp::TypeMilp;
 
     /// Integral counts and losses only make it tighter than the linear relaxation of the classes,
     /// which the search comes close to.
@@ -271,7 +275,7 @@ mod tests {
         let mut compared = 0;
         for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
             let groups = classes(&instance);
-            let mut model = TypeModel::new(&instance, &groups, false);
+            let mut model = TypeMilp::new(&instance, &groups, false);
             let limits = Limits {
                 gap: 0.0,
                 nodes: 0,
@@ -282,11 +286,11 @@ mod tests {
                 continue;
             }
             compared += 1;
-            let (linear, opening) = (model.bound(outcome.bound), Opening::new(&instance));
+            let (linear, warm_start) = (model.bound(outcome.bound), WarmStart::new(&instance));
             assert!(
-                opening.bound <= linear + 0.002 * linear.abs(),
+                warm_start.bound <= linear + 0.002 * linear.abs(),
                 "seed {seed}: {} above {linear}",
-                opening.bound
+                warm_start.bound
             );
         }
         assert!(compared >= 10, "{compared}");
@@ -294,19 +298,19 @@ mod tests {
 
     #[test]
     fn no_allocation_exceeds_it() {
-        use crate::milp::highs::Purse;
+        use crate::deadline::Deadline;
         use crate::problem::Budget;
         use crate::solve::{Verdict, search};
 
         let mut compared = 0;
         for (seed, instance) in samples(0..100).chain(bound_samples(0..100)) {
-            let verdict = search(&instance, &Budget::default(), &Purse::new(None));
+            let verdict = search(&instance, &Budget::default(), &Deadline::new(None));
             let Verdict::Found(found) = verdict else {
                 continue;
             };
             compared += 1;
-            let reached = found.plan.objective(&instance);
-            let bound = Opening::new(&instance).bound;
+            let reached = found.candidate.objective(&instance);
+            let bound = WarmStart::new(&instance).bound;
             assert!(reached <= bound + 1e-9, "seed {seed}: {reached} > {bound}");
         }
         assert!(compared >= 10, "{compared}");

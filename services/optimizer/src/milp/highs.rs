@@ -1,37 +1,13 @@
 //! HiGHS, wrapped: a model of columns and rows in, the outcome of one deterministic run out.
 //!
 //! One thread and a fixed seed: a run that stops by optimality, gap or node limit gives the same
-//! columns every time. A time limit does not; the outcome says when it struck. The [`Purse`] is the
+//! columns every time. A time limit does not; the outcome says when it struck. The [`crate::deadline`] is the
 //! time of one whole decision: every run takes from what is left. Without a limit no clock is read.
-
-use std::time::Instant;
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
 /// A column's index.
 pub(crate) type Column = usize;
-
-/// The time that one decision may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Purse(Option<(Instant, f64)>);
-
-impl Purse {
-    /// `seconds` from now on, or no limit.
-    pub fn new(seconds: Option<f64>) -> Self {
-        Self(seconds.map(|seconds| (Instant::now(), seconds)))
-    }
-
-    /// The seconds left, if limited.
-    pub fn left(&self) -> Option<f64> {
-        self.0
-            .map(|(start, seconds)| (seconds - start.elapsed().as_secs_f64()).max(0.0))
-    }
-
-    /// Whether nothing is left.
-    pub fn is_empty(&self) -> bool {
-        self.left().is_some_and(|left| left <= 0.0)
-    }
-}
 
 /// A linear model to maximise.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The type model of P2 over groups of nodes (see the crate's header for the formulation).
+//! The type model of P2 over groups of nodes (the formulation is in `docs/optimizer.md`).
 //!
 //! Containers with one demand vector are interchangeable for jobs that get new containers anyway,
 //! so there is one column z per type and group of nodes instead of one x per job and node:
@@ -15,19 +15,19 @@ use std::collections::BTreeMap;
 
 use num_integer::Integer;
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, Job, State, fits};
 use crate::milp::highs::{Column, Model, Outcome};
-use crate::milp::node_classes::Groups;
+use crate::milp::node_classes::NodeClasses;
 
 /// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
 const LOSS_TIE: f64 = 1e-6;
 
 /// A model and where its columns are.
-pub(crate) struct TypeModel<'a> {
+pub(crate) struct TypeMilp<'a> {
     pub model: Model,
     instance: &'a Instance,
-    groups: &'a Groups,
+    groups: &'a NodeClasses,
     integer: bool,
     /// S: brings shares, values and losses near 1.
     scale: f64,
@@ -39,9 +39,9 @@ pub(crate) struct TypeModel<'a> {
     pub slots: Vec<Vec<Option<Column>>>,
 }
 
-impl<'a> TypeModel<'a> {
+impl<'a> TypeMilp<'a> {
     /// Builds the model; `integer` false gives its linear relaxation.
-    pub fn new(instance: &'a Instance, groups: &'a Groups, integer: bool) -> Self {
+    pub fn new(instance: &'a Instance, groups: &'a NodeClasses, integer: bool) -> Self {
         let smallest = instance.types.iter().map(|ty| ty.share).fold(1.0, f64::min);
         let mut built = Self {
             model: Model::default(),
@@ -257,21 +257,23 @@ impl<'a> TypeModel<'a> {
         outcome_bound / self.scale + self.constant + tie * most
     }
 
-    /// The columns that say what a plan says, to begin a run with.
-    pub fn columns(&self, plan: &Plan) -> Vec<f64> {
+    /// The columns that say what a candidate says, to begin a run with.
+    pub fn columns(&self, candidate: &Candidate) -> Vec<f64> {
         let mut columns = vec![0.0; self.model.width()];
         for index in 0..self.instance.jobs.len() {
-            if let (Some(fresh), true) = (self.fresh[index], plan.is_free(self.instance, index)) {
-                columns[fresh] = f64::from(plan.counts[index]);
+            if let (Some(fresh), true) =
+                (self.fresh[index], candidate.is_free(self.instance, index))
+            {
+                columns[fresh] = f64::from(candidate.counts[index]);
             }
-            if let (Some(restart), true) = (self.restart[index], plan.restarted[index]) {
+            if let (Some(restart), true) = (self.restart[index], candidate.restarted[index]) {
                 columns[restart] = 1.0;
             }
             if let Some(loss) = self.losses[index] {
-                columns[loss] = self.instance.loss(index, plan.counts[index]) * self.scale;
+                columns[loss] = self.instance.loss(index, candidate.counts[index]) * self.scale;
             }
         }
-        for (slots, planned) in self.slots.iter().zip(&plan.slots) {
+        for (slots, planned) in self.slots.iter().zip(&candidate.slots) {
             for (slot, group) in slots.iter().zip(self.groups) {
                 if let Some(slot) = slot {
                     let count = group
@@ -285,18 +287,20 @@ impl<'a> TypeModel<'a> {
         columns
     }
 
-    /// The plan that the columns of a run say; slots of a group go to its first node.
-    pub fn plan(&self, outcome: &Outcome) -> Option<Plan> {
+    /// The candidate that the columns of a run say; slots of a group go to its first node.
+    pub fn candidate(&self, outcome: &Outcome) -> Option<Candidate> {
         let columns = outcome.columns.as_ref()?;
         let whole = |column: Column| columns[column].round().max(0.0) as u32;
-        let mut plan = Plan::standing(self.instance);
+        let mut candidate = Candidate::standing(self.instance);
         for index in 0..self.instance.jobs.len() {
-            plan.restarted[index] = self.restart[index].is_some_and(|r| columns[r] > 0.5);
-            if let Some(fresh) = self.fresh[index].filter(|_| plan.is_free(self.instance, index)) {
-                plan.counts[index] = whole(fresh);
+            candidate.restarted[index] = self.restart[index].is_some_and(|r| columns[r] > 0.5);
+            if let Some(fresh) =
+                self.fresh[index].filter(|_| candidate.is_free(self.instance, index))
+            {
+                candidate.counts[index] = whole(fresh);
             }
         }
-        for (slots, planned) in self.slots.iter().zip(&mut plan.slots) {
+        for (slots, planned) in self.slots.iter().zip(&mut candidate.slots) {
             for (slot, group) in slots.iter().zip(self.groups) {
                 let count = slot.map_or(0, whole);
                 if let Some(node) = group.first().filter(|_| count > 0) {
@@ -304,7 +308,7 @@ impl<'a> TypeModel<'a> {
                 }
             }
         }
-        Some(plan)
+        Some(candidate)
     }
 }
 
@@ -315,7 +319,7 @@ fn beside_pinned(instance: &Instance) -> Vec<Vec<u64>> {
 }
 
 /// Per group: the containers of pinned and running jobs in it.
-fn held(instance: &Instance, groups: &Groups) -> Vec<Vec<(usize, u64)>> {
+fn held(instance: &Instance, groups: &NodeClasses) -> Vec<Vec<(usize, u64)>> {
     let mut group_of = vec![0; instance.rooms.len()];
     for (index, group) in groups.iter().enumerate() {
         for node in group {

@@ -1,71 +1,75 @@
 //! Puts a count of containers of each type into the nodes' rooms: scarce types first, each on the
 //! nodes that it fits most tightly; what does not fit is given up, what is left over is used.
 
-use crate::candidate::{Plan, SHARE_SLACK};
+use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, fits, take};
 
-/// A plan with the given restarts and, as far as they fit, the given counts; `None` when a job's
+/// A candidate with the given restarts and, as far as they fit, the given counts; `None` when a job's
 /// minimum does not fit or a bound is broken.
-pub(crate) fn place(instance: &Instance, restarted: &[bool], targets: &[u32]) -> Option<Plan> {
-    let mut packing = Packing::new(instance, restarted, targets);
-    for ty in packing.scarce_first() {
-        packing.place_type(ty)?;
+pub(crate) fn best_fit(
+    instance: &Instance,
+    restarted: &[bool],
+    targets: &[u32],
+) -> Option<Candidate> {
+    let mut fit = BestFit::new(instance, restarted, targets);
+    for ty in fit.scarce_first() {
+        fit.place_type(ty)?;
     }
-    packing.use_rest();
-    packing.plan.is_feasible(instance).then_some(packing.plan)
+    fit.use_rest();
+    fit.candidate.is_feasible(instance).then_some(fit.candidate)
 }
 
-/// Gives the free jobs of a plan what the rest of the rooms holds, as far as the objective grows.
-pub(crate) fn grow(instance: &Instance, plan: &mut Plan) {
-    let Some(rooms) = plan.rooms(instance) else {
+/// Gives the free jobs of a candidate what the rest of the rooms holds, as far as the objective grows.
+pub(crate) fn grow(instance: &Instance, candidate: &mut Candidate) {
+    let Some(rooms) = candidate.rooms(instance) else {
         return;
     };
-    let mut packing = Packing {
+    let mut fit = BestFit {
         instance,
         rooms,
-        plan: plan.clone(),
+        candidate: candidate.clone(),
         members: Vec::new(),
     };
-    packing.members = members(instance, plan);
-    packing.use_rest();
-    if packing.plan.is_feasible(instance) {
-        *plan = packing.plan;
+    fit.members = members(instance, candidate);
+    fit.use_rest();
+    if fit.candidate.is_feasible(instance) {
+        *candidate = fit.candidate;
     }
 }
 
-struct Packing<'a> {
+struct BestFit<'a> {
     instance: &'a Instance,
     rooms: Vec<Vec<u64>>,
-    plan: Plan,
+    candidate: Candidate,
     /// Per type, the jobs that get new containers.
     members: Vec<Vec<usize>>,
 }
 
-fn members(instance: &Instance, plan: &Plan) -> Vec<Vec<usize>> {
+fn members(instance: &Instance, candidate: &Candidate) -> Vec<Vec<usize>> {
     let mut members = vec![Vec::new(); instance.types.len()];
     for (index, job) in instance.jobs.iter().enumerate() {
-        if plan.is_free(instance, index) {
+        if candidate.is_free(instance, index) {
             members[job.ty].push(index);
         }
     }
     members
 }
 
-impl<'a> Packing<'a> {
+impl<'a> BestFit<'a> {
     fn new(instance: &'a Instance, restarted: &[bool], targets: &[u32]) -> Self {
-        let mut plan = Plan::standing(instance);
-        plan.restarted = restarted.to_vec();
+        let mut candidate = Candidate::standing(instance);
+        candidate.restarted = restarted.to_vec();
         for (index, job) in instance.jobs.iter().enumerate() {
-            if plan.is_free(instance, index) {
-                plan.counts[index] = targets[index].clamp(job.min, job.max);
+            if candidate.is_free(instance, index) {
+                candidate.counts[index] = targets[index].clamp(job.min, job.max);
             }
         }
         let rooms = instance.free_rooms(restarted);
-        let members = members(instance, &plan);
+        let members = members(instance, &candidate);
         Self {
             instance,
             rooms,
-            plan,
+            candidate,
             members,
         }
     }
@@ -115,15 +119,17 @@ impl<'a> Packing<'a> {
                 &mut self.rooms[node],
             )
         {
-            *self.plan.slots[ty].entry(node).or_insert(0) += count;
+            *self.candidate.slots[ty].entry(node).or_insert(0) += count;
         }
     }
 
     fn place_type(&mut self, ty: usize) -> Option<()> {
         let counts = self.members[ty]
             .iter()
-            .map(|job| u64::from(self.plan.counts[*job]));
-        let placed = self.plan.slots[ty].values().map(|count| u64::from(*count));
+            .map(|job| u64::from(self.candidate.counts[*job]));
+        let placed = self.candidate.slots[ty]
+            .values()
+            .map(|count| u64::from(*count));
         let mut rest = counts.sum::<u64>().checked_sub(placed.sum())?;
         if rest == 0 {
             return Some(());
@@ -147,13 +153,13 @@ impl<'a> Packing<'a> {
         let able = self.members[ty]
             .iter()
             .copied()
-            .filter(|job| self.plan.counts[*job] > self.instance.jobs[*job].min);
+            .filter(|job| self.candidate.counts[*job] > self.instance.jobs[*job].min);
         let loss = |job: usize| {
-            let count = self.plan.counts[job];
+            let count = self.candidate.counts[job];
             self.instance.worth(job, count) - self.instance.worth(job, count - 1)
         };
         let job = able.min_by(|left, right| loss(*left).total_cmp(&loss(*right)))?;
-        self.plan.counts[job] -= 1;
+        self.candidate.counts[job] -= 1;
         Some(())
     }
 
@@ -161,7 +167,7 @@ impl<'a> Packing<'a> {
     fn best_grower(&self, ty: usize, loss: f64) -> Option<(usize, f64)> {
         let mut best: Option<(usize, f64)> = None;
         for job in self.members[ty].iter().copied() {
-            let count = self.plan.counts[job];
+            let count = self.candidate.counts[job];
             if count >= self.instance.jobs[job].max {
                 continue;
             }
@@ -178,7 +184,7 @@ impl<'a> Packing<'a> {
 
     /// Gives the rest of the rooms to whoever gains most by it.
     fn use_rest(&mut self) {
-        let mut loss = self.plan.loss(self.instance);
+        let mut loss = self.candidate.loss(self.instance);
         let mut order: Vec<(usize, f64)> = (0..self.instance.types.len())
             .filter_map(|ty| Some((ty, self.best_grower(ty, loss)?.1)))
             .collect();
@@ -189,9 +195,9 @@ impl<'a> Packing<'a> {
                     let Some((job, _)) = self.best_grower(ty, loss) else {
                         break;
                     };
-                    let count = self.plan.counts[job];
+                    let count = self.candidate.counts[job];
                     loss += self.instance.loss(job, count + 1) - self.instance.loss(job, count);
-                    self.plan.counts[job] = count + 1;
+                    self.candidate.counts[job] = count + 1;
                     self.put(ty, node, 1);
                 }
             }

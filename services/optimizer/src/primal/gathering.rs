@@ -13,7 +13,7 @@
 //! 4. What is free then goes to training jobs at home on that node, those with the fewest containers
 //!    first.
 //!
-//! Counts change, bounds hold: a plan that would be more unfair than allowed stays as it was. Restarts
+//! Counts change, bounds hold: a candidate that would be more unfair than allowed stays as it was. Restarts
 //! are not touched: a job that keeps its containers, or is restarted by a checkpoint, is passed over.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use dormouse_messages::job::Urgency;
 
 use crate::problem::Problem;
 
-use crate::candidate::{Plan, SHARE_SLACK};
+use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
@@ -30,34 +30,34 @@ use crate::primal::slots_to_jobs::Partitions;
 pub(crate) fn gather(
     problem: &Problem,
     instance: &Instance,
-    plan: &mut Plan,
+    candidate: &mut Candidate,
     partitions: &mut Partitions,
 ) {
     if instance.objective.crossing <= 0.0 {
         return;
     }
-    let Some(rooms) = plan.rooms(instance) else {
+    let Some(rooms) = candidate.rooms(instance) else {
         return;
     };
     let mut gathering = Gathering {
         problem,
         instance,
-        plan: plan.clone(),
+        candidate: candidate.clone(),
         partitions: partitions.clone(),
         rooms,
     };
-    let before = plan.loss(instance);
+    let before = candidate.loss(instance);
     gathering.all();
     let allowed = instance.loss_bound.max(before) + SHARE_SLACK;
-    if gathering.plan.loss(instance) <= allowed {
-        (*plan, *partitions) = (gathering.plan, gathering.partitions);
+    if gathering.candidate.loss(instance) <= allowed {
+        (*candidate, *partitions) = (gathering.candidate, gathering.partitions);
     }
 }
 
 struct Gathering<'a> {
     problem: &'a Problem,
     instance: &'a Instance,
-    plan: Plan,
+    candidate: Candidate,
     partitions: Partitions,
     rooms: Vec<Vec<u64>>,
 }
@@ -85,7 +85,7 @@ impl Gathering<'_> {
         let is_new = it.count == 0 && it.fixed.is_empty();
         posed.urgency == Urgency::Training
             && !it.is_role
-            && self.plan.is_free(self.instance, job)
+            && self.candidate.is_free(self.instance, job)
             && (it.in_place || is_new)
     }
 
@@ -163,7 +163,7 @@ impl Gathering<'_> {
 
     /// One container of a job more, or less, on a node: rooms are the caller's.
     fn counted(&mut self, job: usize, node: usize, more: bool) {
-        let slots = &mut self.plan.slots[self.instance.jobs[job].ty];
+        let slots = &mut self.candidate.slots[self.instance.jobs[job].ty];
         for counts in [slots, &mut self.partitions[job]] {
             let count = counts.entry(node).or_insert(0);
             *count = if more {
@@ -201,7 +201,7 @@ impl Gathering<'_> {
         let had = it.previous.iter().find(|(at, _)| *at == node);
         let has = self.partitions[job].get(&node).copied().unwrap_or(0);
         is_replica
-            && self.plan.is_free(self.instance, job)
+            && self.candidate.is_free(self.instance, job)
             && has > had.map_or(0, |(_, count)| *count)
     }
 
@@ -217,7 +217,7 @@ impl Gathering<'_> {
         let others = others.filter(|other| self.could_give(*other, job, home) > 0);
         let most = others.max_by_key(|other| {
             (
-                self.plan.counts[*other] + self.instance.jobs[*other].base(),
+                self.candidate.counts[*other] + self.instance.jobs[*other].base(),
                 *other,
             )
         });
@@ -225,7 +225,7 @@ impl Gathering<'_> {
             return false;
         };
         self.counted(other, home, false);
-        self.plan.counts[other] -= 1;
+        self.candidate.counts[other] -= 1;
         let demand = self.demand(other).to_vec();
         give(&demand, 1, &mut self.rooms[home]);
         self.enters(job, away, home)
@@ -233,9 +233,9 @@ impl Gathering<'_> {
 
     /// What another job with no fewer containers could give up on a node for a job.
     fn could_give(&self, other: usize, job: usize, node: usize) -> u32 {
-        let own = self.plan.counts[job] + self.instance.jobs[job].base();
+        let own = self.candidate.counts[job] + self.instance.jobs[job].base();
         let it = &self.instance.jobs[other];
-        let count = self.plan.counts[other];
+        let count = self.candidate.counts[other];
         let gives = it.ty == self.instance.jobs[job].ty
             && it.in_place
             && count + it.base() >= own.max(2)
@@ -265,7 +265,7 @@ impl Gathering<'_> {
         let demand = self.demand(job).to_vec();
         while let Some(away) = self.away(job, home) {
             self.counted(job, away, false);
-            self.plan.counts[job] -= 1;
+            self.candidate.counts[job] -= 1;
             give(&demand, 1, &mut self.rooms[away]);
         }
     }
@@ -278,8 +278,8 @@ impl Gathering<'_> {
                 let stands = self.stands(*job);
                 let home = self.home(*job).filter(|_| stands.len() == 1)?;
                 let fits = fits(self.demand(*job), &self.rooms[home]) > 0;
-                let more = self.plan.counts[*job] < it.max && fits;
-                more.then(|| (self.plan.counts[*job] + it.base(), *job, home))
+                let more = self.candidate.counts[*job] < it.max && fits;
+                more.then(|| (self.candidate.counts[*job] + it.base(), *job, home))
             };
             let Some((_, job, home)) = training.iter().filter_map(grows).min() else {
                 return;
@@ -287,7 +287,7 @@ impl Gathering<'_> {
             let demand = self.demand(job).to_vec();
             take(&demand, 1, &mut self.rooms[home]);
             self.counted(job, home, true);
-            self.plan.counts[job] += 1;
+            self.candidate.counts[job] += 1;
         }
     }
 }

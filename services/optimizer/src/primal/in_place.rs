@@ -7,13 +7,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 /// Moves containers of jobs that are resized in place back to where they ran.
-pub(crate) fn stay(instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
-    let Some(mut rooms) = plan.rooms(instance) else {
+pub(crate) fn keep_in_place(
+    instance: &Instance,
+    candidate: &mut Candidate,
+    partitions: &mut Partitions,
+) {
+    let Some(mut rooms) = candidate.rooms(instance) else {
         return;
     };
     for index in 0..instance.jobs.len() {
@@ -26,7 +30,7 @@ pub(crate) fn stay(instance: &Instance, plan: &mut Plan, partitions: &mut Partit
                 let Some(away) = new_place(&job.previous, &partitions[index]) else {
                     break;
                 };
-                let moved = back(instance, plan, &mut rooms, index, away, *home)
+                let moved = back(instance, candidate, &mut rooms, index, away, *home)
                     && shift(&mut partitions[index], away, *home);
                 if !moved && !exchange(instance, partitions, index, away, *home) {
                     break;
@@ -65,7 +69,7 @@ fn shift(partition: &mut BTreeMap<usize, u32>, from: usize, to: usize) -> bool {
 /// Takes the room of one container at home, where there is any.
 fn back(
     instance: &Instance,
-    plan: &mut Plan,
+    candidate: &mut Candidate,
     rooms: &mut [Vec<u64>],
     index: usize,
     away: usize,
@@ -77,7 +81,7 @@ fn back(
         return false;
     }
     give(demand, 1, &mut rooms[away]);
-    let slots = &mut plan.slots[ty];
+    let slots = &mut candidate.slots[ty];
     shift(slots, away, home);
     true
 }

@@ -6,18 +6,18 @@
 //! 3. Where none of them is enough, several are restarted, one after the other: always the one that
 //!    makes most room for how much it has.
 //!
-//! A heuristic: the plan is checked, and what it is worth is compared with the bound.
+//! A heuristic: the candidate is checked, and what it is worth is compared with the bound.
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, State, fits};
-use crate::primal::best_fit::place;
+use crate::primal::best_fit::best_fit;
 
 /// How many jobs are tried in step 2, and restarted in step 3: a few milliseconds each.
 const TRIES: usize = 12;
 const TOGETHER: u32 = 24;
 
-/// The best plan with at most one restart that was found, or the first one with more.
-pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
+/// The best candidate with at most one restart that was found, or the first one with more.
+pub(crate) fn min_restart_heuristic(instance: &Instance) -> Option<Candidate> {
     let mut restarted = vec![false; instance.jobs.len()];
     // Of what it had, a restarted job gets back as much as fits; where that leaves no room for
     // others' minima, as much as is left over.
@@ -27,28 +27,28 @@ pub(crate) fn beside(instance: &Instance) -> Option<Plan> {
         State::Running | State::Pinned => job.count,
     });
     let counts: Vec<u32> = counts.collect();
-    let plan = place(instance, &restarted, &minima);
-    if plan.is_some() || instance.restart_bound == 0 {
-        return plan;
+    let candidate = best_fit(instance, &restarted, &minima);
+    if candidate.is_some() || instance.restart_bound == 0 {
+        return candidate;
     }
-    let mut best: Option<(f64, Plan)> = None;
+    let mut best: Option<(f64, Candidate)> = None;
     for job in makes_room(instance) {
         restarted[job] = true;
-        let plan = place(instance, &restarted, &counts);
-        if let Some(plan) = plan.or_else(|| place(instance, &restarted, &minima)) {
-            let objective = plan.objective(instance);
+        let candidate = best_fit(instance, &restarted, &counts);
+        if let Some(candidate) = candidate.or_else(|| best_fit(instance, &restarted, &minima)) {
+            let objective = candidate.objective(instance);
             if best.as_ref().is_none_or(|(most, _)| objective > *most) {
-                best = Some((objective, plan));
+                best = Some((objective, candidate));
             }
         }
         restarted[job] = false;
     }
-    best.map(|(_, plan)| plan)
+    best.map(|(_, candidate)| candidate)
         .or_else(|| with_several(instance, &minima))
 }
 
-/// A plan with as many restarts as it takes, up to [`TOGETHER`].
-fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
+/// A candidate with as many restarts as it takes, up to [`TOGETHER`].
+fn with_several(instance: &Instance, minima: &[u32]) -> Option<Candidate> {
     let mut restarted = vec![false; instance.jobs.len()];
     let mut room = Room::new(instance);
     for _ in 0..TOGETHER.min(instance.restart_bound) {
@@ -60,9 +60,9 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Plan> {
             .filter(|(worth, _)| *worth > 0.0)
             .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
         restarted[best] = true;
-        let plan = place(instance, &restarted, minima);
-        if plan.is_some() {
-            return plan;
+        let candidate = best_fit(instance, &restarted, minima);
+        if candidate.is_some() {
+            return candidate;
         }
         room.rooms = instance.free_rooms(&restarted);
     }
@@ -162,13 +162,13 @@ mod tests {
     fn restarts_only_where_nothing_fits_without() {
         let (mut stood, mut made) = (0, 0);
         for (seed, instance) in samples(0..200) {
-            let Some(plan) = beside(&instance) else {
+            let Some(candidate) = min_restart_heuristic(&instance) else {
                 continue;
             };
-            assert!(plan.is_feasible(&instance), "seed {seed}");
+            assert!(candidate.is_feasible(&instance), "seed {seed}");
             let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
-            let without = place(&instance, &vec![false; minima.len()], &minima);
-            assert_eq!(plan.restarts() == 0, without.is_some(), "seed {seed}");
+            let without = best_fit(&instance, &vec![false; minima.len()], &minima);
+            assert_eq!(candidate.restarts() == 0, without.is_some(), "seed {seed}");
             stood += u32::from(without.is_some());
             made += u32::from(without.is_none());
         }
@@ -214,10 +214,10 @@ mod tests {
             loss_bound: f64::INFINITY,
             restart_bound: 2,
         };
-        let plan = beside(&instance).expect("there is room");
-        assert!(plan.is_feasible(&instance));
-        assert_eq!((plan.restarts(), plan.counts), (2, vec![1, 1, 2]));
+        let candidate = min_restart_heuristic(&instance).expect("there is room");
+        assert!(candidate.is_feasible(&instance));
+        assert_eq!((candidate.restarts(), candidate.counts), (2, vec![1, 1, 2]));
         instance.restart_bound = 1;
-        assert_eq!(beside(&instance), None);
+        assert_eq!(min_restart_heuristic(&instance), None);
     }
 }

@@ -1,22 +1,22 @@
 //! With the restarts decided: which new containers every node gets.
 //!
-//! 1. [`Packing::cleared`] ([`crate::primal::price_rounds`]): container prices at which the nodes, each taking its
-//!    best filling, supply what the jobs want at those prices;
-//! 2. [`Packing::settle`]: prices that go on from there, and give every node some fillings to choose
-//!    from;
+//! 1. [`Packing::cleared`] ([`crate::primal::price_rounds`]): container prices at which the nodes,
+//!    each taking its best pattern, supply what the jobs want at those prices;
+//! 2. [`Packing::run_price_rounds`]: prices that go on from there, and give every node some patterns
+//!    to choose from;
 //! 3. the choice among them and among better ones that are found on the way, node by node
 //!    ([`crate::primal::pattern_selection`]);
-//! 4. where a minimum found no room, [`Packing::refill`] ([`crate::primal::ruin_and_recreate`]): node after node is filled
-//!    again beside the others.
+//! 4. where a minimum found no room, [`Packing::ruin_and_recreate`]
+//!    ([`crate::primal::ruin_and_recreate`]): node after node is filled again beside the others.
 //!
-//! A heuristic: the plan that comes of it is checked.
+//! A heuristic: the candidate that comes of it is checked.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, State, fits, give, take};
-use crate::lagrangian::knapsack_table::Lattice;
+use crate::lagrangian::knapsack_table::RoomGrid;
 
 /// What the jobs of one type want.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +44,7 @@ impl Demand {
 #[derive(Debug, Clone)]
 pub(crate) struct Packing<'a> {
     pub(crate) instance: &'a Instance,
-    pub(crate) lattice: &'a Lattice,
+    pub(crate) grid: &'a RoomGrid,
     pub(crate) demands: Vec<Demand>,
     /// What a container below a job's minimum is worth: more than any other.
     urgent: f64,
@@ -57,12 +57,7 @@ pub(crate) struct Packing<'a> {
 
 impl<'a> Packing<'a> {
     /// Nothing is placed yet; `loss` is the price of a unit of fairness loss.
-    pub fn new(
-        instance: &'a Instance,
-        lattice: &'a Lattice,
-        restarted: &[bool],
-        loss: f64,
-    ) -> Self {
+    pub fn new(instance: &'a Instance, grid: &'a RoomGrid, restarted: &[bool], loss: f64) -> Self {
         let mut demands = vec![Demand::default(); instance.types.len()];
         let fresh = |index: usize| instance.jobs[index].state == State::Free || restarted[index];
         for index in (0..instance.jobs.len()).filter(|index| fresh(*index)) {
@@ -84,7 +79,7 @@ impl<'a> Packing<'a> {
         let values = instance.types.iter().map(|ty| ty.value);
         Self {
             instance,
-            lattice,
+            grid,
             urgent: 10.0 * worths.chain(values).fold(0.0, f64::max),
             rooms: instance.free_rooms(restarted),
             placed: vec![BTreeMap::new(); instance.rooms.len()],
@@ -167,27 +162,27 @@ impl<'a> Packing<'a> {
         placed
     }
 
-    /// The plan; `None` when a minimum did not fit.
-    pub fn plan(&self, restarted: &[bool]) -> Option<Plan> {
-        let mut plan = Plan::standing(self.instance);
-        plan.restarted = restarted.to_vec();
+    /// The candidate; `None` when a minimum did not fit.
+    pub fn candidate(&self, restarted: &[bool]) -> Option<Candidate> {
+        let mut candidate = Candidate::standing(self.instance);
+        candidate.restarted = restarted.to_vec();
         for (index, job) in self.instance.jobs.iter().enumerate() {
-            if plan.is_free(self.instance, index) {
-                plan.counts[index] = job.min;
+            if candidate.is_free(self.instance, index) {
+                candidate.counts[index] = job.min;
             }
         }
         for (demand, count) in self.demands.iter().zip(&self.counts) {
             let extra = count.checked_sub(demand.min)?;
             for (_, job) in demand.worth.get(..extra)? {
-                plan.counts[*job] += 1;
+                candidate.counts[*job] += 1;
             }
         }
         for (node, placed) in self.placed.iter().enumerate() {
             for (ty, count) in placed {
-                plan.slots[*ty].insert(node, *count);
+                candidate.slots[*ty].insert(node, *count);
             }
         }
-        Some(plan)
+        Some(candidate)
     }
 }
 
@@ -195,7 +190,7 @@ impl<'a> Packing<'a> {
 mod tests {
     use super::*;
     use crate::instance::samples::{bound_samples, samples};
-    use crate::lagrangian::r_algorithm::Descent;
+    use crate::lagrangian::r_algorithm::RAlgorithm;
 
     /// The most that the objective reaches with new containers of `ty` and later types on `node`
     /// and later ones, `counts` being placed.
@@ -231,17 +226,17 @@ mod tests {
     fn nearly_as_good_as_every_packing() {
         let (mut reached, mut most, mut all) = (0.0, 0.0, 0);
         for (seed, instance) in samples(0..60).chain(bound_samples(0..60)) {
-            let lattice = Lattice::new(&instance);
+            let grid = RoomGrid::new(&instance);
             let restarted = vec![false; instance.jobs.len()];
-            let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let mut packing = Packing::new(&instance, &grid, &restarted, 0.0);
             let mut counts = packing.counts.clone();
             let best = brute(&packing, 0, 0, &mut packing.rooms[0].clone(), &mut counts);
             let values: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
-            let way = Descent::new(vec![0.8; values.len()], 0.2);
+            let way = RAlgorithm::new(vec![0.8; values.len()], 0.2);
             let cleared = packing.cleared(way, &values);
-            packing.settle(&cleared.prices);
+            packing.run_price_rounds(&cleared.prices);
             let settled = packing.value();
-            packing.refill();
+            packing.ruin_and_recreate();
             assert!(
                 packing.value() >= settled - 1e-9,
                 "seed {seed}: refilled for worse"
@@ -254,8 +249,11 @@ mod tests {
             if best < 0.0 {
                 continue;
             }
-            if let Some(plan) = packing.plan(&restarted) {
-                assert!(plan.rooms(&instance).is_some(), "seed {seed}: overfull");
+            if let Some(candidate) = packing.candidate(&restarted) {
+                assert!(
+                    candidate.rooms(&instance).is_some(),
+                    "seed {seed}: overfull"
+                );
                 reached += packing.value();
             }
             most += best;

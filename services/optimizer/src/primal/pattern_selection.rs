@@ -1,26 +1,27 @@
-//! The third step of a packing ([`crate::primal::packing`]): each node takes one of the fillings that the rounds
-//! of the second ([`crate::primal::price_rounds`]) gave it, or a better one, such that together they supply what is
-//! wanted.
+//! The third step of a packing ([`crate::primal::packing`]): each node takes one of the patterns that
+//! the rounds of the second ([`crate::primal::price_rounds`]) gave it, or a better one, such that
+//! together they supply what is wanted.
 //!
-//! By turns they supply what is wanted on average, but of each of some hundred types a few containers
-//! too many or too few: on a cluster of a thousand nodes where each of five hundred jobs has a demand of
-//! its own, 3 to 7 % were lost. So node after node takes the filling that is worth most beside what
-//! the others have: there, 1 to 2 % below a bound that is itself not yet the least.
+//! A node that takes one pattern of each round supplies what is wanted on average only: of each of
+//! some hundred types there are a few containers too many or too few. On a cluster of a thousand
+//! nodes where each of five hundred jobs has a demand of its own, 3 to 7 % were lost. So node after
+//! node takes the pattern that is worth most beside what the others have: there, 1 to 2 % below a
+//! bound that is itself not yet the least.
 //!
 //! What a further container is worth to the jobs of a type falls in steps: at a job's fair share, and
 //! to nothing at its most. Chosen at just that, no node alone can better what the first ones took. So
 //! the steps are smoothed at first: a container is worth the average over some before and after it.
 //! From pass to pass the smoothing shrinks.
 //!
-//! Where a price of the second step was wrong all along, none of the fillings has enough of its
+//! Where a price of the second step was wrong all along, none of the patterns has enough of its
 //! containers. So before each pass the prices go half of the way to what the last container and the
-//! next one are worth beside what there is, and every room's best filling at these prices joins its
-//! choices. Plans are then .1 to .2 % below the bound of their packing, where without it minima were
+//! next one are worth beside what there is, and every room's best pattern at these prices joins its
+//! choices. Candidates are then .1 to .2 % below the bound of their packing, where without it minima were
 //! missing and .35 % was lost even after a refill.
 
 use std::collections::BTreeMap;
 
-use crate::lagrangian::knapsack_table::Lattice;
+use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::primal::packing::Packing;
 
 /// Over how many containers each way, pass by pass.
@@ -34,53 +35,53 @@ const LACKING: f64 = 1.5;
 /// What the nodes may be filled with.
 #[derive(Debug)]
 pub(super) struct Choices {
-    /// Per lattice entry of a room: the fillings, each in the order of the types.
-    fillings: BTreeMap<usize, Vec<Vec<usize>>>,
-    /// Per node: its entry, and which of the fillings it takes.
+    /// Per grid entry of a room: the patterns, each in the order of the types.
+    patterns: BTreeMap<usize, Vec<Vec<usize>>>,
+    /// Per node: its entry, and which of the patterns it takes.
     pub taken: Vec<(usize, usize)>,
 }
 
 impl Choices {
     pub fn new(nodes: usize) -> Self {
         Self {
-            fillings: BTreeMap::new(),
+            patterns: BTreeMap::new(),
             taken: vec![(0, 0); nodes],
         }
     }
 
-    /// One more filling of the rooms of an entry; returns its number.
-    pub fn add(&mut self, entry: usize, mut filling: Vec<usize>) -> usize {
-        filling.sort_unstable();
-        let fillings = self.fillings.entry(entry).or_default();
+    /// One more pattern of the rooms of an entry; returns its number.
+    pub fn add(&mut self, entry: usize, mut pattern: Vec<usize>) -> usize {
+        pattern.sort_unstable();
+        let patterns = self.patterns.entry(entry).or_default();
         // Mostly that of the round before.
-        let known = fillings.iter().rposition(|known| *known == filling);
+        let known = patterns.iter().rposition(|known| *known == pattern);
         known.unwrap_or_else(|| {
-            fillings.push(filling);
-            fillings.len() - 1
+            patterns.push(pattern);
+            patterns.len() - 1
         })
     }
 
-    /// The best filling of each room at `prices` joins its choices.
+    /// The best pattern of each room at `prices` joins its choices.
     /// `table` is room for V.
-    fn add_best(&mut self, lattice: &Lattice, prices: &[f64], table: &mut Vec<f64>) {
-        let types = lattice.fill(prices, table);
-        let entries: Vec<usize> = self.fillings.keys().copied().collect();
+    fn add_best(&mut self, grid: &RoomGrid, prices: &[f64], table: &mut Vec<f64>) {
+        let types = grid.fill(prices, table);
+        let entries: Vec<usize> = self.patterns.keys().copied().collect();
         for entry in entries {
-            let mut filling = Vec::new();
-            lattice.filling(entry, &types, prices, table, |ty| filling.push(ty));
-            self.add(entry, filling);
+            let mut pattern = Vec::new();
+            grid.pattern(entry, &types, prices, table, |ty| pattern.push(ty));
+            self.add(entry, pattern);
         }
     }
 
     /// The containers that a node takes, by their types.
     pub fn of(&self, node: usize) -> &[usize] {
-        let (entry, filling) = self.taken[node];
-        &self.fillings[&entry][filling]
+        let (entry, pattern) = self.taken[node];
+        &self.patterns[&entry][pattern]
     }
 
-    /// Lets the nodes choose, one by one, beginning with fillings that were found at about `prices`;
+    /// Lets the nodes choose, one by one, beginning with patterns that were found at about `prices`;
     /// what was placed before does not count.
-    pub fn agree(&mut self, packing: &Packing<'_>, mut prices: Vec<f64>) {
+    pub fn select(&mut self, packing: &Packing<'_>, mut prices: Vec<f64>) {
         let mut counts = vec![0; packing.counts.len()];
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] += 1);
@@ -91,21 +92,21 @@ impl Choices {
                 for (ty, price) in prices.iter_mut().enumerate() {
                     *price += WAY * (worth_at(packing, ty, counts[ty], last) - *price);
                 }
-                self.add_best(packing.lattice, &prices, &mut table);
+                self.add_best(packing.grid, &prices, &mut table);
             }
             self.choose(&Worths::new(packing, smooth), &mut counts);
         }
     }
 
-    /// One pass: each node takes the filling that is worth most beside what the others have.
+    /// One pass: each node takes the pattern that is worth most beside what the others have.
     fn choose(&mut self, worths: &Worths, counts: &mut [usize]) {
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] -= 1);
             let (entry, before) = self.taken[node];
-            let fillings = &self.fillings[&entry];
-            let mut best = (worths.added(&fillings[before], counts), before);
-            for (number, filling) in fillings.iter().enumerate() {
-                let worth = worths.added(filling, counts);
+            let patterns = &self.patterns[&entry];
+            let mut best = (worths.added(&patterns[before], counts), before);
+            for (number, pattern) in patterns.iter().enumerate() {
+                let worth = worths.added(pattern, counts);
                 if worth > best.0 {
                     best = (worth, number);
                 }
@@ -147,9 +148,9 @@ impl Worths {
         Self(worths.collect())
     }
 
-    /// What a filling adds to what `counts` are worth.
-    fn added(&self, filling: &[usize], counts: &[usize]) -> f64 {
-        let alike = filling.chunk_by(|a, b| a == b);
+    /// What a pattern adds to what `counts` are worth.
+    fn added(&self, pattern: &[usize], counts: &[usize]) -> f64 {
+        let alike = pattern.chunk_by(|a, b| a == b);
         let added = alike.map(|alike| {
             let (sums, count) = (&self.0[alike[0]], counts[alike[0]]);
             let sum = |count: usize| sums[count.min(sums.len() - 1)];
@@ -173,7 +174,7 @@ fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f6
 mod tests {
     use super::*;
     use crate::instance::samples::{all_restarted, chance, samples};
-    use crate::lagrangian::knapsack_table::Lattice;
+    use crate::lagrangian::knapsack_table::RoomGrid;
 
     /// Whatever the nodes began with, no single one could choose better in the end; and all together
     /// are worth more than by turns.
@@ -181,17 +182,17 @@ mod tests {
     fn nobody_could_choose_better_alone() {
         let (mut before, mut after) = (0.0, 0.0);
         for (seed, instance) in samples(0..60) {
-            let lattice = Lattice::new(&instance);
+            let grid = RoomGrid::new(&instance);
             let restarted = all_restarted(&instance);
-            let packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let packing = Packing::new(&instance, &grid, &restarted, 0.0);
             let mut below = chance(seed);
             let mut choices = Choices::new(packing.rooms.len());
             for node in 0..packing.rooms.len() {
-                // A room of its own for each node, and fillings that need not fit.
+                // A room of its own for each node, and patterns that need not fit.
                 for _ in 0..4 {
                     let types = packing.counts.len() as u64;
-                    let filling = (0..below(4)).map(|_| below(types) as usize).collect();
-                    let number = choices.add(node, filling);
+                    let pattern = (0..below(4)).map(|_| below(types) as usize).collect();
+                    let number = choices.add(node, pattern);
                     choices.taken[node] = (node, number);
                 }
             }
@@ -207,12 +208,12 @@ mod tests {
                     .sum::<f64>()
             };
             before += worth(&choices);
-            choices.agree(&packing, vec![0.0; packing.counts.len()]);
+            choices.select(&packing, vec![0.0; packing.counts.len()]);
             let reached = worth(&choices);
             after += reached;
             for node in 0..packing.rooms.len() {
                 let taken = choices.taken[node];
-                for number in 0..choices.fillings[&node].len() {
+                for number in 0..choices.patterns[&node].len() {
                     choices.taken[node] = (node, number);
                     assert!(worth(&choices) <= reached + 1e-9, "seed {seed}");
                 }
@@ -226,15 +227,15 @@ mod tests {
     fn what_no_filling_had_is_supplied() {
         let (mut wanted, mut supplied) = (0, 0);
         for (_, instance) in samples(0..60) {
-            let lattice = Lattice::new(&instance);
+            let grid = RoomGrid::new(&instance);
             let restarted = all_restarted(&instance);
-            let packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let packing = Packing::new(&instance, &grid, &restarted, 0.0);
             let mut choices = Choices::new(packing.rooms.len());
             for (node, room) in packing.rooms.iter().enumerate() {
-                let entry = lattice.entry_of(room);
+                let entry = grid.entry_of(room);
                 choices.taken[node] = (entry, choices.add(entry, Vec::new()));
             }
-            choices.agree(&packing, vec![0.0; packing.counts.len()]);
+            choices.select(&packing, vec![0.0; packing.counts.len()]);
             let all = (0..packing.rooms.len()).flat_map(|node| choices.of(node).to_vec());
             supplied += all.count();
             let minima = packing.demands.iter().map(|demand| demand.min);

@@ -10,16 +10,16 @@ use dormouse_messages::needs::{Constraints, Labels};
 
 use crate::problem::Problem;
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Cluster, Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 /// Rearranges the containers of jobs with wishes.
-pub(crate) fn arrange(
+pub(crate) fn follow_preferences(
     problem: &Problem,
     cluster: &Cluster,
     instance: &Instance,
-    plan: &mut Plan,
+    candidate: &mut Candidate,
     partitions: &mut Partitions,
 ) {
     let wishes = |index: usize| {
@@ -31,13 +31,13 @@ pub(crate) fn arrange(
     };
     let jobs = 0..instance.jobs.len();
     let fussy: Vec<(usize, &Constraints)> = jobs
-        .filter(|index| plan.is_free(instance, *index) && !instance.jobs[*index].in_place)
+        .filter(|index| candidate.is_free(instance, *index) && !instance.jobs[*index].in_place)
         .filter_map(|index| Some((index, wishes(index)?)))
         .collect();
     if fussy.is_empty() {
         return;
     }
-    let Some(mut rooms) = plan.rooms(instance) else {
+    let Some(mut rooms) = candidate.rooms(instance) else {
         return;
     };
     let known: BTreeMap<_, _> = problem
@@ -71,14 +71,14 @@ pub(crate) fn arrange(
         }
         if let Some(after) = after {
             for (node, count) in &before {
-                if let Some(slot) = plan.slots[ty].get_mut(node) {
+                if let Some(slot) = candidate.slots[ty].get_mut(node) {
                     *slot = slot.saturating_sub(*count);
                 }
             }
             for (node, count) in &after {
-                *plan.slots[ty].entry(*node).or_insert(0) += count;
+                *candidate.slots[ty].entry(*node).or_insert(0) += count;
             }
-            plan.slots[ty].retain(|_, count| *count > 0);
+            candidate.slots[ty].retain(|_, count| *count > 0);
             partitions[index] = after;
         }
     }

@@ -1,20 +1,21 @@
-//! The first steps of a packing ([`crate::primal::packing`]): container prices at which the nodes, each taking
-//! its best filling, supply what the jobs want at those prices.
+//! The first steps of a packing ([`crate::primal::packing`]): container prices at which the nodes,
+//! each taking its best pattern, supply what the jobs want at those prices.
 //!
 //! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
-//!    is lowered by Shor's method ([`crate::lagrangian::r_algorithm`]); where it is least, supply meets demand as far as
-//!    prices can make it. The ascent lowered a function much like it, so the best prices that it
-//!    found are where this begins, with its stretching of space: thirty looks come twice as close.
-//!    Prices that each follow the demand for their own containers took hundreds of rounds to find
-//!    out that GPUs were to be had for nothing, so that nobody was restarted to use them.
-//! 2. [`Packing::settle`]: from there on prices follow supply and demand with small steps. Every node
-//!    takes the filling of another round, so that together they mix fillings as an optimum does;
-//!    then they agree on fillings which suit each other ([`crate::primal::pattern_selection`]).
+//!    is lowered by Shor's method ([`crate::lagrangian::r_algorithm`]); where it is least, supply
+//!    meets demand as far as prices can make it. The dual descent lowered a function much like it, so
+//!    the best prices that it found are where this begins, with its stretching of space: thirty looks
+//!    come twice as close. Prices that each follow the demand for their own containers took hundreds
+//!    of rounds to find out that GPUs were to be had for nothing, so that nobody was restarted to use
+//!    them.
+//! 2. [`Packing::run_price_rounds`]: from there on prices follow supply and demand with small steps.
+//!    Every node takes the pattern of another round, so that together they mix patterns as an optimum
+//!    does; then they agree on patterns which suit each other ([`crate::primal::pattern_selection`]).
 
 use std::collections::BTreeMap;
 
-use crate::lagrangian::knapsack_table::{Lattice, Made};
-use crate::lagrangian::r_algorithm::{Descent, minimise};
+use crate::lagrangian::knapsack_table::{RoomGrid, TableTypes};
+use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
 use crate::primal::packing::Packing;
 use crate::primal::pattern_selection::Choices;
 
@@ -34,17 +35,17 @@ pub(crate) struct Cleared {
     pub prices: Vec<f64>,
     /// V at the prices.
     pub table: Vec<f64>,
-    /// What no packing with all minima exceeds in [`Packing::value`].
+    /// What no packing with all minima exceeds in `Packing::value`.
     pub most: f64,
 }
 
-/// Per lattice entry of a room: the nodes that have it.
+/// Per grid entry of a room: the nodes that have it.
 type Alike = BTreeMap<usize, Vec<usize>>;
 
 impl Packing<'_> {
     /// Prices at which supply meets demand. `descent` begins at what containers are thought to be
     /// worth, as parts of `scale`; what it has beyond the types stays.
-    pub fn cleared(&self, descent: Descent, scale: &[f64]) -> Cleared {
+    pub fn cleared(&self, descent: RAlgorithm, scale: &[f64]) -> Cleared {
         let alike = self.alike();
         let mut table = Vec::new();
         let prices = self.clearing(descent, scale, &alike, &mut table);
@@ -57,30 +58,30 @@ impl Packing<'_> {
     }
 
     /// Fills the nodes; `prices` are the cleared ones.
-    pub fn settle(&mut self, prices: &[f64]) {
+    pub fn run_price_rounds(&mut self, prices: &[f64]) {
         let alike = self.alike();
         let mut tatonnement = Tatonnement::new(prices.to_vec());
         let mut choices = Choices::new(self.rooms.len());
         for round in 0..MIXED {
-            tatonnement.price_rooms(self.lattice);
+            tatonnement.price_rooms(self.grid);
             let mut supply = vec![0.0; prices.len()];
             for (entry, nodes) in &alike {
-                let filling = tatonnement.filling(self.lattice, *entry);
-                filling
+                let pattern = tatonnement.pattern(self.grid, *entry);
+                pattern
                     .iter()
                     .for_each(|ty| supply[*ty] += nodes.len() as f64);
-                let filling = choices.add(*entry, filling);
+                let pattern = choices.add(*entry, pattern);
                 // Nodes alike take turns; the node's number keeps single nodes apart.
                 let turn = |index: usize, node: usize| (index + node) % MIXED == round;
                 for (index, node) in nodes.iter().enumerate() {
                     if turn(index, *node) {
-                        choices.taken[*node] = (*entry, filling);
+                        choices.taken[*node] = (*entry, pattern);
                     }
                 }
             }
             tatonnement.step(self, &supply);
         }
-        choices.agree(self, tatonnement.prices);
+        choices.select(self, tatonnement.prices);
         for node in 0..self.rooms.len() {
             self.put_all(node, choices.of(node));
         }
@@ -90,7 +91,7 @@ impl Packing<'_> {
     fn alike(&self) -> Alike {
         let mut alike = Alike::new();
         for (node, room) in self.rooms.iter().enumerate() {
-            let entry = self.lattice.entry_of(room);
+            let entry = self.grid.entry_of(room);
             alike.entry(entry).or_default().push(node);
         }
         alike
@@ -99,7 +100,7 @@ impl Packing<'_> {
     /// Step 1: prices at which the dual is low.
     fn clearing(
         &self,
-        descent: Descent,
+        descent: RAlgorithm,
         scale: &[f64],
         alike: &Alike,
         table: &mut Vec<f64>,
@@ -118,10 +119,10 @@ impl Packing<'_> {
         priced(&at)
     }
 
-    /// What no packing with all minima exceeds in [`Packing::value`], by prices; and per type how
+    /// What no packing with all minima exceeds in `Packing::value`, by prices; and per type how
     /// many containers are supplied beyond what is wanted. `table` is room for V.
     fn dual(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> (f64, Vec<f64>) {
-        let types = self.lattice.fill(prices, table);
+        let types = self.grid.fill(prices, table);
         let (mut dual, mut excess) = (0.0, vec![0.0; prices.len()]);
         let mut rooms = vec![0.0; table.len()];
         for (entry, nodes) in alike {
@@ -129,8 +130,8 @@ impl Packing<'_> {
             dual += rooms[*entry] * table[*entry];
         }
         let supply = |ty: usize, many: f64| excess[ty] += many;
-        self.lattice
-            .fillings(&mut rooms, &types, prices, table, supply);
+        self.grid
+            .patterns(&mut rooms, &types, prices, table, supply);
         for ty in (0..prices.len()).filter(|ty| self.is_wanted(*ty)) {
             let (count, surplus) = self.wanted_at(ty, prices[ty]);
             dual += surplus;
@@ -156,7 +157,7 @@ struct Tatonnement {
     prices: Vec<f64>,
     /// V at the prices, and the types that it is made of.
     table: Vec<f64>,
-    types: Made,
+    types: TableTypes,
     slope: Vec<f64>,
     square: Vec<f64>,
 }
@@ -165,23 +166,23 @@ impl Tatonnement {
     fn new(prices: Vec<f64>) -> Self {
         Self {
             table: Vec::new(),
-            types: Made::default(),
+            types: TableTypes::default(),
             slope: vec![0.0; prices.len()],
             square: vec![0.0; prices.len()],
             prices,
         }
     }
 
-    fn price_rooms(&mut self, lattice: &Lattice) {
-        self.types = lattice.fill(&self.prices, &mut self.table);
+    fn price_rooms(&mut self, grid: &RoomGrid) {
+        self.types = grid.fill(&self.prices, &mut self.table);
     }
 
-    fn filling(&self, lattice: &Lattice, entry: usize) -> Vec<usize> {
-        let mut filling = Vec::new();
-        lattice.filling(entry, &self.types, &self.prices, &self.table, |ty| {
-            filling.push(ty)
+    fn pattern(&self, grid: &RoomGrid, entry: usize) -> Vec<usize> {
+        let mut pattern = Vec::new();
+        grid.pattern(entry, &self.types, &self.prices, &self.table, |ty| {
+            pattern.push(ty)
         });
-        filling
+        pattern
     }
 
     fn step(&mut self, packing: &Packing<'_>, supply: &[f64]) {
@@ -207,18 +208,18 @@ mod tests {
     fn cleared_prices_bound_every_packing_and_lower_than_those_before() {
         let (mut before, mut after, mut packed, mut all) = (0.0, 0.0, 0.0, 0);
         for (_, instance) in samples(0..400).chain(bound_samples(0..400)) {
-            let lattice = Lattice::new(&instance);
+            let grid = RoomGrid::new(&instance);
             let restarted = all_restarted(&instance);
-            let mut packing = Packing::new(&instance, &lattice, &restarted, 0.0);
+            let mut packing = Packing::new(&instance, &grid, &restarted, 0.0);
             let alike = packing.alike();
             let first: Vec<f64> = instance.types.iter().map(|ty| ty.value).collect();
             let mut table = Vec::new();
             let (dual_before, _) = packing.dual(&first, &alike, &mut table);
-            let way = Descent::new(vec![1.0; first.len()], 0.2);
+            let way = RAlgorithm::new(vec![1.0; first.len()], 0.2);
             let cleared = packing.cleared(way, &first);
             let dual = cleared.most;
-            packing.settle(&cleared.prices);
-            packing.refill();
+            packing.run_price_rounds(&cleared.prices);
+            packing.ruin_and_recreate();
             if packing.misses_any() {
                 continue;
             }

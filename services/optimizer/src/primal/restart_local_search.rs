@@ -3,11 +3,11 @@
 //! At container prices π a set S of restarts is worth
 //! F(S) = Σ_{i ∈ S} (best fresh worth − standing worth − restart cost) + Σ_j V(room of j beside who stays),
 //! which counts what two neighbours' rooms are worth together. It is built greedily and improved
-//! by exchanges. A heuristic: it proves nothing, the plan that comes of it is checked.
+//! by exchanges. A heuristic: it proves nothing, the candidate that comes of it is checked.
 
 use crate::instance::{Instance, State};
-use crate::lagrangian::incumbent_blocks::Held;
-use crate::lagrangian::knapsack_table::Lattice;
+use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
+use crate::lagrangian::knapsack_table::RoomGrid;
 
 /// A node that is overfull until somebody leaves: worse than anything.
 const OVERFULL: f64 = -1e3;
@@ -15,13 +15,13 @@ const OVERFULL: f64 = -1e3;
 const PASSES: usize = 2;
 
 /// The restarts, chosen.
-pub(crate) struct Choice<'a> {
+pub(crate) struct LocalSearch<'a> {
     instance: &'a Instance,
-    lattice: &'a Lattice,
+    grid: &'a RoomGrid,
     table: &'a [f64],
     /// Per running job: what its restart gains, its room apart.
     gains: &'a [f64],
-    held: &'a Held,
+    incumbents: &'a IncumbentBlocks,
     rooms: Vec<Vec<i64>>,
     restarted: Vec<bool>,
     /// How many more may be restarted.
@@ -32,42 +32,46 @@ pub(crate) struct Choice<'a> {
 
 /// Chooses at most as many restarts as the instance allows; `table` is V at the prices that
 /// `gains` were computed with.
-pub(crate) fn choose(
+pub(crate) fn choose_restarts(
     instance: &Instance,
-    lattice: &Lattice,
-    held: &Held,
+    grid: &RoomGrid,
+    incumbents: &IncumbentBlocks,
     table: &[f64],
     gains: &[f64],
     start: &[bool],
 ) -> Vec<bool> {
-    let mut choice = Choice {
+    let mut search = LocalSearch {
         instance,
-        lattice,
+        grid,
         table,
         gains,
-        held,
-        rooms: held.nodes.iter().map(|node| node.room.clone()).collect(),
+        incumbents,
+        rooms: incumbents
+            .nodes
+            .iter()
+            .map(|node| node.room.clone())
+            .collect(),
         deltas: vec![None; instance.jobs.len()],
         restarted: vec![false; instance.jobs.len()],
         open: usize::try_from(instance.restart_bound).unwrap_or(usize::MAX),
     };
     for (job, starts) in start.iter().enumerate() {
-        if *starts && choice.open > 0 {
-            choice.flip(job);
+        if *starts && search.open > 0 {
+            search.flip(job);
         }
     }
-    while choice.open > 0 && choice.add_best() {}
+    while search.open > 0 && search.add_best() {}
     for _ in 0..PASSES {
-        if !choice.exchange() {
+        if !search.exchange() {
             break;
         }
     }
-    choice.restarted
+    search.restarted
 }
 
-impl Choice<'_> {
+impl LocalSearch<'_> {
     fn value(&self, room: &[i64]) -> f64 {
-        self.lattice
+        self.grid
             .entry(room)
             .map_or(OVERFULL, |entry| self.table[entry])
     }
@@ -76,8 +80,8 @@ impl Choice<'_> {
     fn delta(&self, job: usize) -> f64 {
         let sign = if self.restarted[job] { -1 } else { 1 };
         let mut delta = self.gains[job] * sign as f64;
-        for block in &self.held.of_job[job] {
-            let block = &self.held.blocks[*block];
+        for block in &self.incumbents.of_job[job] {
+            let block = &self.incumbents.blocks[*block];
             let mut room = self.rooms[block.node].clone();
             let before = self.value(&room);
             shift(&mut room, &block.size, sign);
@@ -88,11 +92,15 @@ impl Choice<'_> {
 
     fn flip(&mut self, job: usize) {
         let sign = if self.restarted[job] { -1 } else { 1 };
-        for block in &self.held.of_job[job] {
-            let node = self.held.blocks[*block].node;
-            shift(&mut self.rooms[node], &self.held.blocks[*block].size, sign);
-            for neighbour in self.held.nodes[node].blocks.clone() {
-                self.deltas[self.held.blocks[neighbour].job] = None;
+        for block in &self.incumbents.of_job[job] {
+            let node = self.incumbents.blocks[*block].node;
+            shift(
+                &mut self.rooms[node],
+                &self.incumbents.blocks[*block].size,
+                sign,
+            );
+            for neighbour in self.incumbents.nodes[node].blocks.clone() {
+                self.deltas[self.incumbents.blocks[neighbour].job] = None;
             }
         }
         self.restarted[job] = !self.restarted[job];
@@ -147,22 +155,26 @@ mod tests {
     /// F of a set of restarts, all rooms counted anew.
     fn worth(
         instance: &Instance,
-        lattice: &Lattice,
-        held: &Held,
+        grid: &RoomGrid,
+        incumbents: &IncumbentBlocks,
         table: &[f64],
         gains: &[f64],
         restarted: &[bool],
     ) -> f64 {
         let mut sum = 0.0;
-        let mut rooms: Vec<Vec<i64>> = held.nodes.iter().map(|node| node.room.clone()).collect();
+        let mut rooms: Vec<Vec<i64>> = incumbents
+            .nodes
+            .iter()
+            .map(|node| node.room.clone())
+            .collect();
         for job in (0..instance.jobs.len()).filter(|job| restarted[*job]) {
             sum += gains[job];
-            for block in &held.of_job[job] {
-                let block = &held.blocks[*block];
+            for block in &incumbents.of_job[job] {
+                let block = &incumbents.blocks[*block];
                 shift(&mut rooms[block.node], &block.size, 1);
             }
         }
-        let value = |room: &Vec<i64>| lattice.entry(room).map_or(OVERFULL, |entry| table[entry]);
+        let value = |room: &Vec<i64>| grid.entry(room).map_or(OVERFULL, |entry| table[entry]);
         sum + rooms.iter().map(value).sum::<f64>()
     }
 
@@ -191,16 +203,17 @@ mod tests {
         let (mut exact, mut all) = (0, 0);
         for (seed, mut instance) in samples(0..60) {
             instance.restart_bound = 1 + (seed % 3) as u32;
-            let lattice = Lattice::new(&instance);
-            let held = Held::new(&instance, &lattice);
+            let grid = RoomGrid::new(&instance);
+            let incumbents = IncumbentBlocks::new(&instance, &grid);
             let prices: Vec<f64> = instance.types.iter().map(|ty| 0.8 * ty.value).collect();
             let mut table = Vec::new();
-            lattice.fill(&prices, &mut table);
+            grid.fill(&prices, &mut table);
             let gains = gains(&instance, &prices, 0.0);
             let nobody = vec![false; instance.jobs.len()];
-            let worth =
-                |restarted: &[bool]| worth(&instance, &lattice, &held, &table, &gains, restarted);
-            let chosen = choose(&instance, &lattice, &held, &table, &gains, &nobody);
+            let worth = |restarted: &[bool]| {
+                worth(&instance, &grid, &incumbents, &table, &gains, restarted)
+            };
+            let chosen = choose_restarts(&instance, &grid, &incumbents, &table, &gains, &nobody);
             let many = chosen.iter().filter(|restarted| **restarted).count();
             assert!(many <= instance.restart_bound as usize, "seed {seed}");
             let best = brute(

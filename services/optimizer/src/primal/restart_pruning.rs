@@ -4,33 +4,33 @@
 //! stays feasible and costs less than the gap that was proven is taken back, the cheapest first,
 //! as long as the allocation stays as close to the bound as the budget asks.
 
-use crate::candidate::{Plan, SHARE_SLACK};
+use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 /// Takes restarts back; `gap` is what was proven and `allowed` what may be lost, both absolute.
-pub(crate) fn revert(
+pub(crate) fn prune_restarts(
     instance: &Instance,
-    plan: &mut Plan,
+    candidate: &mut Candidate,
     partitions: &mut Partitions,
     gap: f64,
     allowed: f64,
 ) {
-    let Some(mut rooms) = plan.rooms(instance) else {
+    let Some(mut rooms) = candidate.rooms(instance) else {
         return;
     };
-    let mut loss = plan.loss(instance);
+    let mut loss = candidate.loss(instance);
     let mut spent = 0.0;
-    let mut candidates: Vec<(f64, usize)> = (0..instance.jobs.len())
-        .filter(|index| plan.restarted[*index])
-        .map(|index| (cost(instance, plan, index), index))
+    let mut restarts: Vec<(f64, usize)> = (0..instance.jobs.len())
+        .filter(|index| candidate.restarted[*index])
+        .map(|index| (cost(instance, candidate, index), index))
         .filter(|(cost, _)| *cost <= gap.max(0.0))
         .collect();
-    candidates.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
-    for (cost, index) in candidates {
+    restarts.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    for (cost, index) in restarts {
         let job = &instance.jobs[index];
         let after =
-            loss - instance.loss(index, plan.counts[index]) + instance.loss(index, job.count);
+            loss - instance.loss(index, candidate.counts[index]) + instance.loss(index, job.count);
         let too_unfair = after > loss && after > instance.loss_bound + SHARE_SLACK;
         if too_unfair || spent + cost.max(0.0) > allowed.max(0.0) {
             continue;
@@ -38,15 +38,15 @@ pub(crate) fn revert(
         if swap(instance, &mut rooms, partitions, index) {
             spent += cost.max(0.0);
             loss = after;
-            take_back(instance, plan, partitions, index);
+            take_back(instance, candidate, partitions, index);
         }
     }
 }
 
 /// What the objective loses when restart `index` is taken back.
-fn cost(instance: &Instance, plan: &Plan, index: usize) -> f64 {
+fn cost(instance: &Instance, candidate: &Candidate, index: usize) -> f64 {
     let job = &instance.jobs[index];
-    instance.worth(index, plan.counts[index]) - job.restart - instance.worth(index, job.count)
+    instance.worth(index, candidate.counts[index]) - job.restart - instance.worth(index, job.count)
 }
 
 /// Frees what the job got and takes what it had; undone when that does not fit.
@@ -78,15 +78,20 @@ fn swap(
     fits
 }
 
-fn take_back(instance: &Instance, plan: &mut Plan, partitions: &mut Partitions, index: usize) {
+fn take_back(
+    instance: &Instance,
+    candidate: &mut Candidate,
+    partitions: &mut Partitions,
+    index: usize,
+) {
     let job = &instance.jobs[index];
     for (node, count) in &partitions[index] {
-        if let Some(slot) = plan.slots[job.ty].get_mut(node) {
+        if let Some(slot) = candidate.slots[job.ty].get_mut(node) {
             *slot = slot.saturating_sub(*count);
         }
     }
-    plan.slots[job.ty].retain(|_, count| *count > 0);
-    plan.restarted[index] = false;
-    plan.counts[index] = job.count;
+    candidate.slots[job.ty].retain(|_, count| *count > 0);
+    candidate.restarted[index] = false;
+    candidate.counts[index] = job.count;
     partitions[index] = job.previous.iter().copied().collect();
 }

@@ -6,16 +6,20 @@
 
 use std::cmp::Reverse;
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::{Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
 /// Brings roles that start to the nodes of their workers.
-pub(crate) fn near(instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
+pub(crate) fn near_workers(
+    instance: &Instance,
+    candidate: &mut Candidate,
+    partitions: &mut Partitions,
+) {
     if !instance.jobs.iter().any(|job| job.is_role) {
         return;
     }
-    let Some(mut rooms) = plan.rooms(instance) else {
+    let Some(mut rooms) = candidate.rooms(instance) else {
         return;
     };
     let mut head = 0;
@@ -24,7 +28,7 @@ pub(crate) fn near(instance: &Instance, plan: &mut Plan, partitions: &mut Partit
             head = index;
             continue;
         }
-        if !plan.is_free(instance, index) {
+        if !candidate.is_free(instance, index) {
             continue;
         }
         let mut workers = partitions[head].clone();
@@ -47,7 +51,7 @@ pub(crate) fn near(instance: &Instance, plan: &mut Plan, partitions: &mut Partit
             };
             take(demand, 1, &mut rooms[*home]);
             give(demand, 1, &mut rooms[from]);
-            for counts in [&mut plan.slots[job.ty], &mut partitions[index]] {
+            for counts in [&mut candidate.slots[job.ty], &mut partitions[index]] {
                 if let Some(count) = counts.get_mut(&from) {
                     *count -= 1;
                 }

@@ -1,5 +1,6 @@
-//! The last step of a packing ([`crate::primal::packing`]): node after node is emptied of its new containers and
-//! filled again with what is worth most beside what the other nodes have, out of all fillings.
+//! The last step of a packing ([`crate::primal::packing`]): node after node is emptied of its new
+//! containers and filled again with what is worth most beside what the other nodes have, out of all
+//! patterns.
 
 use crate::instance::take;
 use crate::lagrangian::knapsack::Knapsack;
@@ -7,17 +8,17 @@ use crate::primal::packing::Packing;
 
 impl Packing<'_> {
     /// Refills the nodes; none for worse.
-    pub fn refill(&mut self) {
-        let mut knapsack = Knapsack::new(self.lattice, self.counts.len());
+    pub fn ruin_and_recreate(&mut self) {
+        let mut knapsack = Knapsack::new(self.grid, self.counts.len());
         let values = (0..self.counts.len()).map(|ty| self.worth(ty, self.counts[ty]));
         let mut values: Vec<f64> = values.collect();
         for node in 0..self.rooms.len() {
-            self.refill_node(node, &mut values, &mut knapsack);
+            self.recreate_node(node, &mut values, &mut knapsack);
         }
     }
 
     /// `values` is what one more container of each type is worth, and stays so.
-    fn refill_node(&mut self, node: usize, values: &mut [f64], knapsack: &mut Knapsack<'_>) {
+    fn recreate_node(&mut self, node: usize, values: &mut [f64], knapsack: &mut Knapsack<'_>) {
         if self.placed[node].is_empty() && self.rooms[node].iter().all(|room| *room == 0) {
             return;
         }

@@ -5,41 +5,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
 use crate::instance::Instance;
 
 /// The containers of every job by node.
 pub(crate) type Partitions = Vec<BTreeMap<usize, u32>>;
 
-/// Assigns the slots of a feasible plan. A restarted job that gets exactly what it had is not
+/// Assigns the slots of a feasible candidate. A restarted job that gets exactly what it had is not
 /// restarted after all.
-pub(crate) fn assign(instance: &Instance, plan: &mut Plan) -> Partitions {
+pub(crate) fn slots_to_jobs(instance: &Instance, candidate: &mut Candidate) -> Partitions {
     let mut partitions: Partitions = vec![BTreeMap::new(); instance.jobs.len()];
     let mut members = vec![Vec::new(); instance.types.len()];
     for (index, job) in instance.jobs.iter().enumerate() {
-        if plan.is_free(instance, index) {
+        if candidate.is_free(instance, index) {
             members[job.ty].push(index);
         } else {
             partitions[index] = job.previous.iter().copied().collect();
         }
     }
-    for (slots, members) in plan.slots.iter().zip(members) {
+    for (slots, members) in candidate.slots.iter().zip(members) {
         let mut slots = slots.clone();
         let mut rest: Vec<(u32, usize)> = Vec::with_capacity(members.len());
         for index in members {
             let kept = keep(
                 &instance.jobs[index].previous,
-                plan.counts[index],
+                candidate.counts[index],
                 &mut slots,
             );
             let count: u32 = kept.values().sum();
             partitions[index] = kept;
-            rest.push((plan.counts[index].saturating_sub(count), index));
+            rest.push((candidate.counts[index].saturating_sub(count), index));
         }
         rest.sort_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
         pack(slots, rest, &mut partitions);
     }
-    unmark_unchanged(instance, plan, &partitions);
+    unmark_unchanged(instance, candidate, &partitions);
     partitions
 }
 
@@ -86,21 +86,21 @@ fn pack(slots: BTreeMap<usize, u32>, jobs: Vec<(u32, usize)>, partitions: &mut P
 }
 
 /// Takes the containers of restarted jobs that did not change out of the slots again.
-fn unmark_unchanged(instance: &Instance, plan: &mut Plan, partitions: &Partitions) {
+fn unmark_unchanged(instance: &Instance, candidate: &mut Candidate, partitions: &Partitions) {
     for (index, job) in instance.jobs.iter().enumerate() {
         let same = job
             .previous
             .iter()
             .copied()
             .eq(partitions[index].iter().map(|(n, c)| (*n, *c)));
-        if plan.restarted[index] && same {
-            plan.restarted[index] = false;
+        if candidate.restarted[index] && same {
+            candidate.restarted[index] = false;
             for (node, count) in &job.previous {
-                if let Some(slot) = plan.slots[job.ty].get_mut(node) {
+                if let Some(slot) = candidate.slots[job.ty].get_mut(node) {
                     *slot = slot.saturating_sub(*count);
                 }
             }
-            plan.slots[job.ty].retain(|_, count| *count > 0);
+            candidate.slots[job.ty].retain(|_, count| *count > 0);
         }
     }
 }

@@ -33,19 +33,19 @@ impl Queue<'_> {
     /// those behind it that do.
     pub(crate) fn preempt(&self, members: &[usize]) -> Preempted {
         let waits = |job: &usize| !members.contains(job);
-        let Some(place) = self.candidates.iter().position(waits) else {
+        let Some(place) = self.waiting.iter().position(waits) else {
             return Preempted::Nobody;
         };
         let job = |index: &usize| &self.problem.jobs[*index];
-        let behind = self.candidates[place..].iter().take(PREEMPTING);
+        let behind = self.waiting[place..].iter().take(PREEMPTING);
         let preempting = behind.take_while(|index| job(index).precedence.preempts);
         let preempting = preempting.count();
         if preempting == 0 {
             return Preempted::Nobody;
         }
-        let first = self.candidates[place];
+        let first = self.waiting[place];
         let whom = |count: usize| {
-            let members = &self.candidates[..place + count];
+            let members = &self.waiting[..place + count];
             let classes = members[place..].iter();
             Whom {
                 first,
@@ -53,7 +53,7 @@ impl Queue<'_> {
                 below: classes.map(|index| job(index).precedence.class).min(),
             }
         };
-        if let Some(made) = urgent::beside(self, &whom(1)) {
+        if let Some(made) = urgent::in_free_room(self, &whom(1)) {
             return Preempted::Room(Box::new(self.made(&whom(1), made)));
         }
         for count in BTreeSet::from([preempting, 1]).into_iter().rev() {

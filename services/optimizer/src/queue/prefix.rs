@@ -24,16 +24,17 @@ use crate::problem::{Budget, Problem};
 use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 
-use crate::candidate::Plan;
+use crate::candidate::Candidate;
+use crate::deadline::Deadline;
 use crate::explain::waiting::{Standing, blocked, hopeless};
 use crate::instance::{Cluster, Instance, loss_bound, runs};
-use crate::milp::highs::{self, Purse};
+use crate::milp::highs;
 use crate::primal::gathering::gather;
-use crate::primal::in_place::stay;
-use crate::primal::preferences::arrange;
-use crate::primal::restart_pruning::revert;
-use crate::primal::role_affinity::near;
-use crate::primal::slots_to_jobs::{Partitions, assign};
+use crate::primal::in_place::keep_in_place;
+use crate::primal::preferences::follow_preferences;
+use crate::primal::restart_pruning::prune_restarts;
+use crate::primal::role_affinity::near_workers;
+use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
 use crate::queue::backfill::Passed;
 use crate::queue::preempt::Preempted;
 use crate::queue::urgent::{self, MadeRoom, Whom};
@@ -56,13 +57,13 @@ pub(crate) struct Queue<'a> {
     /// Those that take part in any case.
     pub(super) running: Vec<usize>,
     /// By class; within one displaced jobs, then new ones.
-    pub(super) candidates: Vec<usize>,
+    pub(super) waiting: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
     /// The time of the whole decision, however many instances it tries.
-    purse: Purse,
+    deadline: Deadline,
 }
 
-/// The instance with some of the candidates, solved.
+/// The instance with some of the waiting jobs, solved.
 pub(crate) struct Admitted {
     pub members: Vec<usize>,
     pub instance: Instance,
@@ -76,9 +77,9 @@ impl<'a> Queue<'a> {
             problem,
             cluster,
             running: Vec::new(),
-            candidates: Vec::new(),
+            waiting: Vec::new(),
             hopeless: BTreeMap::new(),
-            purse: Purse::new(problem.budget.seconds),
+            deadline: Deadline::new(problem.budget.seconds),
         };
         let mut fresh = Vec::new();
         for (index, job) in problem.heads() {
@@ -89,19 +90,19 @@ impl<'a> Queue<'a> {
             } else if job.urgency > Urgency::Training {
                 queue.running.push(index);
             } else if job.displaced || job.previous.as_ref().is_some_and(|p| !p.is_empty()) {
-                queue.candidates.push(index);
+                queue.waiting.push(index);
             } else {
                 fresh.push(index);
             }
         }
-        queue.candidates.append(&mut fresh);
+        queue.waiting.append(&mut fresh);
         // By class, and within one as they were.
         let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
-        queue.candidates.sort_by_key(class);
+        queue.waiting.sort_by_key(class);
         queue
     }
 
-    /// The instance of what runs, with these candidates.
+    /// The instance of what runs, with these waiting jobs.
     pub fn instance(&self, members: &[usize]) -> Instance {
         self.within(members, &Passed::default())
     }
@@ -124,13 +125,13 @@ impl<'a> Queue<'a> {
             problem,
             cluster: self.cluster,
             running: self.running.clone(),
-            candidates: self.candidates.clone(),
+            waiting: self.waiting.clone(),
             hopeless: self.hopeless.clone(),
-            purse: self.purse,
+            deadline: self.deadline,
         }
     }
 
-    /// The instance of what runs, without some of it, with these candidates.
+    /// The instance of what runs, without some of it, with these waiting jobs.
     pub fn instance_without(&self, members: &[usize], evicted: &BTreeSet<usize>) -> Instance {
         let running = self.running.iter().copied();
         let mut stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
@@ -154,7 +155,7 @@ impl<'a> Queue<'a> {
     fn serve(&self, short: usize) -> Option<Draft> {
         let whom = Whom::service(short);
         let made = urgent::make_room(self, &whom)?;
-        if !self.candidates.is_empty() && self.takes_nothing(&made) {
+        if !self.waiting.is_empty() && self.takes_nothing(&made) {
             let mut passed = Passed::default();
             let admitted = self.admitted(&mut passed);
             if admitted.as_ref().is_some_and(|it| !it.members.is_empty()) {
@@ -169,7 +170,7 @@ impl<'a> Queue<'a> {
         let Admitted {
             instance, found, ..
         } = &made.admitted;
-        let mut counts = instance.jobs.iter().zip(&found.plan.counts);
+        let mut counts = instance.jobs.iter().zip(&found.candidate.counts);
         let all = counts.all(|(job, count)| {
             let previous = self.problem.jobs[job.index].previous.iter().flatten();
             let had: u32 = previous.map(|(_, count)| count).sum();
@@ -187,17 +188,17 @@ impl<'a> Queue<'a> {
             forced,
             was_free,
         } = made;
-        let mut partitions = assign(&admitted.instance, &mut admitted.found.plan);
-        stay(
+        let mut partitions = slots_to_jobs(&admitted.instance, &mut admitted.found.candidate);
+        keep_in_place(
             &admitted.instance,
-            &mut admitted.found.plan,
+            &mut admitted.found.candidate,
             &mut partitions,
         );
         let Admitted {
             instance, found, ..
         } = &mut admitted;
         let held = self.of(&problem);
-        held.arrange(instance, &mut found.plan, &mut partitions);
+        held.exchange_places(instance, &mut found.candidate, &mut partitions);
         let mut draft = self.write(admitted, &Passed::default(), partitions);
         draft.forced = forced;
         draft.made_room_for = Some(whom.first).filter(|_| !was_free);
@@ -244,21 +245,32 @@ impl<'a> Queue<'a> {
         let Some(mut admitted) = admitted else {
             return self.keep();
         };
-        let plan = &mut admitted.found.plan;
-        let mut partitions = assign(&admitted.instance, plan);
-        let objective = plan.objective(&admitted.instance);
+        let candidate = &mut admitted.found.candidate;
+        let mut partitions = slots_to_jobs(&admitted.instance, candidate);
+        let objective = candidate.objective(&admitted.instance);
         let bound = admitted.found.bound.max(objective);
         let (proven, allowed) = revertible(objective, bound, &self.problem.budget);
-        revert(&admitted.instance, plan, &mut partitions, proven, allowed);
-        stay(&admitted.instance, plan, &mut partitions);
-        self.arrange(&admitted.instance, plan, &mut partitions);
+        prune_restarts(
+            &admitted.instance,
+            candidate,
+            &mut partitions,
+            proven,
+            allowed,
+        );
+        keep_in_place(&admitted.instance, candidate, &mut partitions);
+        self.exchange_places(&admitted.instance, candidate, &mut partitions);
         self.write(admitted, passed, partitions)
     }
 
-    fn arrange(&self, instance: &Instance, plan: &mut Plan, partitions: &mut Partitions) {
-        gather(self.problem, instance, plan, partitions);
-        near(instance, plan, partitions);
-        arrange(self.problem, self.cluster, instance, plan, partitions);
+    fn exchange_places(
+        &self,
+        instance: &Instance,
+        candidate: &mut Candidate,
+        partitions: &mut Partitions,
+    ) {
+        gather(self.problem, instance, candidate, partitions);
+        near_workers(instance, candidate, partitions);
+        follow_preferences(self.problem, self.cluster, instance, candidate, partitions);
     }
 
     /// Decides with smaller targets: the cluster does not hold all that services are to have.
@@ -284,7 +296,7 @@ impl<'a> Queue<'a> {
 
     /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.
     fn admitted(&self, passed: &mut Passed) -> Option<Admitted> {
-        let mut rest = self.candidates.clone();
+        let mut rest = self.waiting.clone();
         let mut admitted = self.longest(&[], &rest, passed);
         loop {
             let members = admitted.as_ref().map_or(&[][..], |it| &it.members);
@@ -330,7 +342,7 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// What runs stays; all candidates wait, and who takes part in any case and does not run.
+    /// What runs stays; all waiting jobs wait on, and who takes part in any case and does not run.
     fn keep(&self) -> Draft {
         let mut draft = Draft::empty(self.problem, "p2");
         let running = self.running.iter();
@@ -341,7 +353,7 @@ impl<'a> Queue<'a> {
             draft.placed[index] = located.unwrap_or_default().into_iter().collect();
         }
         let instance = self.instance(&[]);
-        let mut stands = Plan::standing(&instance);
+        let mut stands = Candidate::standing(&instance);
         // Those outside their limits stay, too.
         for (count, job) in stands.counts.iter_mut().zip(&instance.jobs) {
             let placed: u32 = draft.placed[job.index].values().sum();
@@ -351,7 +363,7 @@ impl<'a> Queue<'a> {
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
         draft.solver = SolverReport {
-            // Of nobody there is one allocation.
+            // Without any job the empty allocation is the only one.
             status: match self.running.is_empty() {
                 true => "optimal".to_owned(),
                 false => "infeasible".to_owned(),
@@ -422,7 +434,7 @@ impl<'a> Queue<'a> {
 
     /// An allocation of `instance`, within what is left of the decision's time.
     pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
-        match search(instance, &self.problem.budget, &self.purse) {
+        match search(instance, &self.problem.budget, &self.deadline) {
             Verdict::Found(found) => Some(found),
             Verdict::Infeasible | Verdict::Unknown => None,
         }
@@ -430,10 +442,7 @@ impl<'a> Queue<'a> {
 
     /// The head of an idle cluster's queue, without the fairness bound.
     fn head(&self) -> Option<Admitted> {
-        let head = self
-            .candidates
-            .first()
-            .filter(|_| self.running.is_empty())?;
+        let head = self.waiting.first().filter(|_| self.running.is_empty())?;
         let mut instance = self.instance(&[*head]);
         instance.loss_bound = f64::INFINITY;
         let found = self.search(&instance)?;
@@ -465,7 +474,7 @@ impl<'a> Queue<'a> {
             cluster: self.cluster,
         };
         let mut first = None;
-        for index in self.candidates.iter().filter(|job| !members.contains(job)) {
+        for index in self.waiting.iter().filter(|job| !members.contains(job)) {
             let behind = match first {
                 None => None,
                 Some(_) if passed.heads().any(|head| head == *index) => None,
@@ -529,7 +538,7 @@ fn finder(stage: &str) -> (&'static str, String) {
 }
 
 fn report(instance: &Instance, found: &Found) -> SolverReport {
-    let objective = found.plan.objective(instance);
+    let objective = found.candidate.objective(instance);
     let bound = found.bound.max(objective);
     let (name, version) = finder(found.stage);
     SolverReport {

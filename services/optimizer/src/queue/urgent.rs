@@ -9,12 +9,12 @@
 //! 4. restarts and unfairness without bound;
 //! 5. jobs are sent back to the queue, as few as make room, in the order of [`victims`].
 //!
-//! A job of a class that preempts takes free room first, whatever θ1 says ([`beside`]), and room only of
-//! jobs of lower classes: all others stay where they are.
+//! A job of a class that preempts takes free room first, whatever θ1 says ([`in_free_room`]), and
+//! room only of jobs of lower classes: all others stay where they are.
 //!
 //! Jobs that the policy's bound on preemptions protects are neither restarted nor sent back by these
 //! steps. Where that leaves no solution a service or a notebook gets its room all the same
-//! ([`beyond`]); a job of a class waits.
+//! ([`beyond_bounds`]); a job of a class waits.
 //!
 //! From the third step on the decision says that the bounds were lifted. Nobody else who waits is
 //! admitted by such a decision: the next one sees what is left. If even an empty cluster is too
@@ -94,7 +94,7 @@ pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     });
     let made = steps(&queue.of(&problem), whom);
     match whom.below {
-        None => made.or_else(|| beyond(queue, whom)),
+        None => made.or_else(|| beyond_bounds(queue, whom)),
         Some(_) => made,
     }
 }
@@ -124,13 +124,13 @@ fn held(queue: &Queue<'_>, stays: impl Fn(&ProblemJob) -> bool) -> Problem {
 }
 
 /// Room that is free, whatever θ1 says: nobody gives any.
-pub(crate) fn beside(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+pub(crate) fn in_free_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let problem = held(queue, |_| true);
     let queue = queue.of(&problem);
     let mut instance = unbounded(queue.instance(&whom.members));
     instance.restart_bound = 0;
     let admitted = solved(&queue, whom, instance)?;
-    let loss = admitted.found.plan.loss(&admitted.instance);
+    let loss = admitted.found.candidate.loss(&admitted.instance);
     Some(MadeRoom {
         forced: loss > loss_bound(&problem, queue.cluster) + SLACK,
         admitted,
@@ -165,7 +165,7 @@ fn steps(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
 
 /// Steps 4 and 5 again, where jobs are protected: a service has promised its latency to others, and
 /// the log says that it was forced.
-fn beyond(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
+fn beyond_bounds(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let mut jobs = queue.problem.jobs.iter();
     if !jobs.any(|job| job.precedence.protected && runs(queue.cluster, job)) {
         return None;
