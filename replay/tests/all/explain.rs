@@ -90,6 +90,29 @@ fn a_container_that_failed_is_named() {
 }
 
 #[test]
+fn a_node_or_a_tenant_that_is_asked_for_as_a_job_is_named() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
+    let refused = |id: &str, tenant: Option<&str>| {
+        let viewer = tenant.map(|tenant| tenant.parse().expect("a tenant"));
+        let mut explainer = Explainer::new(Subject::Job(job(id)), viewer, 0);
+        log.iter().for_each(|recorded| explainer.read(recorded));
+        explainer
+            .explain()
+            .expect_err("there is no such job")
+            .to_string()
+    };
+    let node = refused("default/n0", None);
+    assert!(node.ends_with("n0 is a node: `dormouse explain node n0`"));
+    let tenant = refused("default/ads", None);
+    assert!(tenant.ends_with("ads is a tenant: `dormouse explain tenant ads`"));
+    for other in [refused("ads/n0", Some("ads")), refused("ads/x", None)] {
+        assert!(other.ends_with("list what there is"), "{other}");
+    }
+}
+
+#[test]
 fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
     let mut history = History::default();
     history

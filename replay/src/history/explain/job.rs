@@ -29,7 +29,7 @@ pub fn explain(
     tell: &mut dyn FnMut(&Explanation),
 ) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
-    let unknown = || explainer.not_there(format!("job {id}"));
+    let unknown = || explainer.no_job(id);
     if !explainer.sees(id.tenant()) {
         return Err(unknown());
     }

@@ -63,10 +63,15 @@ pub enum Subject {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// It is not on the log, or the tenant that asks may not see it.
-    #[error(
-        "there is no {0} up to event {1}; `dormouse jobs`, `nodes` and `tenants` list what there is"
-    )]
-    NotThere(String, Sequence),
+    #[error("there is no {what} up to event {at}; {instead}")]
+    NotThere {
+        /// What was asked for.
+        what: String,
+        /// Where the reading ended.
+        at: Sequence,
+        /// What to ask instead.
+        instead: String,
+    },
     /// It cannot be told without names that the tenant that asks may not know.
     #[error(transparent)]
     NotSeen(#[from] SeenError),
@@ -225,7 +230,35 @@ impl Explainer {
     }
 
     pub(crate) fn not_there(&self, what: String) -> ExplainError {
-        ExplainError::NotThere(what, self.head.sequence)
+        self.ask_instead(
+            what,
+            "`dormouse jobs`, `nodes` and `tenants` list what there is".to_owned(),
+        )
+    }
+
+    /// There is no such job. A node or a tenant of that name is what was meant.
+    pub(crate) fn no_job(&self, id: &JobId) -> ExplainError {
+        let (what, name) = (format!("job {id}"), id.name());
+        let node = name.parse().ok();
+        let node = node.filter(|it: &NodeId| self.head.cluster.nodes.get(it).is_some());
+        let tenants = &self.head.admission.queues.tenants;
+        let kind = match node {
+            _ if self.viewer.is_some() => None,
+            Some(_) => Some("node"),
+            None => tenants.contains_key(name).then_some("tenant"),
+        };
+        match kind {
+            Some(kind) => self.ask_instead(
+                what,
+                format!("{name} is a {kind}: `dormouse explain {kind} {name}`"),
+            ),
+            None => self.not_there(what),
+        }
+    }
+
+    fn ask_instead(&self, what: String, instead: String) -> ExplainError {
+        let at = self.head.sequence;
+        ExplainError::NotThere { what, at, instead }
     }
 
     /// A job's name as the one who asks may know it.

@@ -224,6 +224,12 @@ pub struct TimelineArgs {
     /// Only this job's.
     #[arg(long, value_name = "ID")]
     pub job: Option<NamedJob>,
+    /// It begins here, such as 2h ago, which is written 2h; default: with the log.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub from: Option<At>,
+    /// It ends here; default: now, or where the log ends.
+    #[arg(long, value_name = "SEQUENCE|TIME")]
+    pub to: Option<At>,
     /// Draw into this file instead.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

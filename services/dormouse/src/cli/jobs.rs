@@ -74,10 +74,16 @@ pub struct RunArgs {
     /// How many containers, which all run the command.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub containers: u32,
+    /// The longest that it runs, over all restarts: 90s, 10m, 2h or 1d.
+    #[arg(long, short = 't', value_name = "TIME")]
+    pub time: Option<Limit>,
+    /// Do not wait for it: say what became of the submission, as `submit` does.
+    #[arg(long, short = 'd')]
+    pub detach: bool,
     /// A variable of its environment, NAME=VALUE; may be repeated.
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// What is to stand at a place of the job's document, such as time_limit_s=3600.
+    /// What is to stand at a place of the job's document, such as priority=10.
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<Set>,
     /// Image for the Docker runtime.

@@ -39,7 +39,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
         }
     });
     let answer = answer.map_err(|error| match error {
-        ExplainError::NotThere(..) => Coded::new("not_found", error.to_string()),
+        ExplainError::NotThere { .. } => Coded::new("not_found", error.to_string()),
         ExplainError::NotSeen(_) => Coded::new("not_seen", error.to_string()),
     })?;
     printed?;
@@ -66,6 +66,9 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
     Ok(match (first, second) {
         ("tenant", Some(name)) => Subject::Tenant(name.parse().map_err(|error| wrong(&error))?),
         ("node", Some(name)) => Subject::Node(name.parse().map_err(|error| wrong(&error))?),
+        ("tenant" | "node", None) => {
+            return Err(wrong(&format!("which {first} is not said")).into());
+        }
         (_, Some(second)) => {
             return Err(wrong(&format!("{first} {second} is nothing that is explained")).into());
         }

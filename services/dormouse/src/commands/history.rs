@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use dormouse_messages::{Fold, JobId, Recorded, Sequence, Timestamp};
 use dormouse_projections::{ReadModel, queries};
 use dormouse_replay::history::slice::States;
@@ -210,6 +210,51 @@ pub async fn bounds(
             (None, Some(Timestamp::from_micros(midnight + clock)))
         }
     })
+}
+
+/// The times of two places on the log, the later one second.
+///
+/// # Errors
+/// When the second is before the first, or the log has no such event.
+pub async fn window(
+    context: &Context,
+    from: Option<At>,
+    to: Option<At>,
+    log: &LogFileArg,
+) -> anyhow::Result<(Option<Timestamp>, Option<Timestamp>)> {
+    let from = time_of(context, from, log).await?;
+    let to = time_of(context, to, log).await?;
+    if let (Some(from), Some(to)) = (from, to)
+        && to < from
+    {
+        bail!(
+            "--to {} is before --from {}",
+            to.to_words(),
+            from.to_words()
+        );
+    }
+    Ok((from, to))
+}
+
+/// The time of a place on the log.
+async fn time_of(
+    context: &Context,
+    at: Option<At>,
+    log: &LogFileArg,
+) -> anyhow::Result<Option<Timestamp>> {
+    let (sequence, time) = bounds(context, at, log).await?;
+    let Some(sequence) = sequence else {
+        return Ok(time);
+    };
+    let mut found = None;
+    let history = History::open_whole(context, log).await?;
+    let read = history.read(sequence, Some(sequence), |recorded| {
+        found = Some(recorded.stored_at);
+        Ok(())
+    });
+    read.await?;
+    let found = found.with_context(|| format!("the log has no event {sequence}"))?;
+    Ok(Some(found))
 }
 
 /// The time of the last event.

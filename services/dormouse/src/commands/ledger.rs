@@ -4,13 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use comfy_table::{Cell, CellAlignment};
-use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId, Timestamp};
+use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_replay::history::ledger::{JobRow, Ledger, LedgerTable, PartsRow, UnitMs};
 
-use super::history::{self, History, open_at};
+use super::history::{open_at, window};
 use super::watched;
-use crate::cli::{At, LedgerArgs, OutputArg};
+use crate::cli::{LedgerArgs, OutputArg};
 use crate::context::Context;
 use crate::describe::concerns;
 use crate::error::{Coded, DONE};
@@ -42,17 +42,7 @@ pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
 }
 
 async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<LedgerTable> {
-    let from = time_of(context, args, args.from).await?;
-    let to = time_of(context, args, args.to).await?;
-    if let (Some(from), Some(to)) = (from, to)
-        && to < from
-    {
-        bail!(
-            "--to {} is before --from {}",
-            to.to_words(),
-            from.to_words()
-        );
-    }
+    let (from, to) = window(context, args.from, args.to, &args.point.log).await?;
     let reading = open_at(context, &args.point).await?;
     let mut ledger = Ledger::new(from, to);
     let mut known = Known::new(args);
@@ -133,28 +123,6 @@ fn write(file: &Path, table: &LedgerTable) -> anyhow::Result<()> {
     std::fs::write(file, table.csv()).with_context(|| file.display().to_string())?;
     print::aside(format!("written to {}", file.display()));
     Ok(())
-}
-
-/// The time of a place on the log.
-async fn time_of(
-    context: &Context,
-    args: &LedgerArgs,
-    at: Option<At>,
-) -> anyhow::Result<Option<Timestamp>> {
-    let log = &args.point.log;
-    let (sequence, time) = history::bounds(context, at, log).await?;
-    let Some(sequence) = sequence else {
-        return Ok(time);
-    };
-    let mut found = None;
-    let history = History::open_whole(context, log).await?;
-    let read = history.read(sequence, Some(sequence), |recorded| {
-        found = Some(recorded.stored_at);
-        Ok(())
-    });
-    read.await?;
-    let found = found.with_context(|| format!("the log has no event {sequence}"))?;
-    Ok(Some(found))
 }
 
 /// An amount in hours of what people count in.

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::documents::change;
 use super::holder;
 use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
-use super::submit::{admitted, known};
+use super::submit::{admitted, known, one};
 use super::workdir;
 use crate::cli::RunArgs;
 use crate::context::Context;
@@ -68,9 +68,12 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let packs = workdir::packed(std::iter::once(("the job", &mut document))).await?;
     let log = context.connect_to_submit().await?;
     let tenant = holder::tenant(log.tenant(), args.tenant.as_deref())?;
-    let mut events = log.events_from_now().await?;
     let documents = [(tenant.clone(), document)];
     packs.store(&log, &documents).await?;
+    if args.detach {
+        return one(context, &log, &tenant, &documents[0].1).await;
+    }
+    let mut events = log.events_from_now().await?;
     let payload = serde_json::to_vec(&documents[0].1)?;
     let ingress = log
         .publish_ingress(&tenant, "submit", "application/json", payload.into())
@@ -137,6 +140,9 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     }
     if let Some(gpu) = &args.gpu {
         document["demand"]["gpu"] = json!(gpu);
+    }
+    if let Some(limit) = args.time.filter(|it| it.0 > 0) {
+        document["time_limit_s"] = json!(limit.0);
     }
     if let Some(image) = &args.image {
         document["image"] = json!(image);
@@ -260,14 +266,16 @@ mod tests {
             "3",
             "-e",
             "A=b",
+            "--time",
+            "1m",
             "--set",
-            "time_limit_s=60",
+            "priority=3",
             "--",
             "true",
         ];
         let expected = json!({
             "command": {"start": ["true"]}, "demand": {"cpu": "2", "gpu": "0.5"},
-            "containers": {"min": 3, "max": 3}, "env": {"A": "b"}, "time_limit_s": 60,
+            "containers": {"min": 3, "max": 3}, "env": {"A": "b"}, "time_limit_s": 60, "priority": 3,
         });
         assert_eq!(made(&flags).expect("a document"), expected);
         let several = made(&["--set", "priority=1,2", "--", "true"]).expect_err("one job");

@@ -104,7 +104,24 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
         }
         return wait_for(context, &log, vec![submitted.job], args).await;
     }
-    print::value(context.output()?, &submitted, |submitted, _| {
+    say(context, &submitted)
+}
+
+/// Submits one job and says what became of it; the exit code.
+///
+/// # Errors
+/// When it is refused, with the reason on the log.
+pub(super) async fn one(
+    context: &Context,
+    log: &Log,
+    tenant: &TenantId,
+    document: &Value,
+) -> anyhow::Result<u8> {
+    say(context, &submit(log, tenant, document).await?)
+}
+
+fn say(context: &Context, submitted: &Submitted) -> anyhow::Result<u8> {
+    print::value(context.output()?, submitted, |submitted, _| {
         format!(
             "{} {}: {}",
             submitted.job, submitted.state, submitted.reason

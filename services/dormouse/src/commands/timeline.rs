@@ -4,8 +4,9 @@ use anyhow::Context as _;
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
-use super::history::History;
+use super::history::{History, window};
 use crate::cli::TimelineArgs;
+use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
@@ -21,9 +22,15 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
         None => History::open_whole(context, &args.log).await?,
     };
     let job = args.job.as_ref().map(|job| history.job(job)).transpose()?;
+    let (from, to) = window(context, args.from, args.to, &args.log).await?;
+    // What holds is drawn to the present, also where nothing has happened for a while.
+    let goes_on = from.is_some() && args.log.file.is_none();
+    let to = to.or_else(|| goes_on.then(clock::now));
     let request = TimelineQuery {
         metric: args.metric.clone(),
         job,
+        from,
+        to,
         ..TimelineQuery::default()
     };
     let timeline: Timeline = history

@@ -177,6 +177,13 @@ fn a_log_is_exported_imported_and_replayed() {
         "completed"
     );
     assert_eq!(of_file(&["timeline", "jobs"]).json()["metric"], "jobs");
+    // From the last event to itself: what is before is not drawn.
+    let window = ["timeline", "jobs", "--from", &last, "--to", "0s"];
+    let window = of_file(&window).json();
+    assert_eq!(window["from"], window["to"], "{window}");
+    let turned = ["timeline", "jobs", "--from", &last, "--to", "1"];
+    let turned = cluster.run(&[&turned[..], &["--log", file]].concat());
+    assert!(turned.err.contains("is before --from"), "{turned:?}");
     let archive = file.replace(".jsonl", ".dmlog");
     let again = file.replace(".jsonl", "-again.jsonl");
     let export =
