@@ -155,6 +155,12 @@ impl Connection {
     pub fn is_connected(&self) -> bool {
         self.lost_since.borrow().is_none()
     }
+
+    /// Whether there is a connection, to a server that keeps streams itself and is part of no cluster.
+    pub fn is_to_a_single_server(&self) -> bool {
+        let server = self.client.server_info();
+        self.is_connected() && server.jetstream && server.cluster.is_none()
+    }
 }
 
 /// Resolves when a publish on `subject` was denied.

@@ -7,7 +7,7 @@
 //! it proposes it; every replica applies it later. A message whose check fails at the apply stops
 //! the stream on every replica, and again after each restart (nats-server 2.15,
 //! `processJetStreamMsg` and `applyStreamMsgOp`). Of the expectations only
-//! `Nats-Expected-Last-Msg-Id` is checked at the apply, so nothing here ever carries it:
+//! `Nats-Expected-Last-Msg-Id` is checked at the apply, so nothing that may reach such a stream carries it:
 //!
 //! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal,
 //!   against what is applied. While a fenced message is in flight, the leader answers every other
@@ -17,10 +17,13 @@
 //!   its members carries the fence, so that the filter stays in process until the last member is
 //!   applied: no other copy can write between two of them.
 //!
-//! So several events are a batch where the stream has replicas, and one after the other on a single
-//! server, where a batch costs a write to the disk of its own. They are not sent ahead under
-//! sequences that are only expected: if another writer takes the place of one of them, the one
-//! after it would find its expectation met and be stored without it.
+//! So several events are a batch where the stream has replicas. On a server that is part of no cluster,
+//! where a batch costs a write to the disk of its own, they are sent one right after the other
+//! ([`Log::publish_ahead`]): the first under the fence, each other one on the condition that the message
+//! before it is the last of the stream. Such a server checks that under the stream's lock as it stores, and
+//! never again. Where another writer's message came between, the rest is refused, and sent under the fence
+//! that is known by then. They are not sent ahead under sequences that are only expected: if another writer
+//! takes the place of one of them, the one after it would find its expectation met and be stored without it.
 //!
 //! Subjects: an event of a job is stored under its writer's shard (`….checkpointer.0.<event>`),
 //! not under the job. The broker checks a wildcard fence by visiting every distinct subject it
@@ -32,7 +35,8 @@ use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{CodecError, Envelope, Event, Prefix, Timestamp, Writer};
-use dormouse_shell::answers::{Meaning, append_id, meaning};
+use dormouse_shell::answers::{Meaning, WRONG_LAST_ID, append_id, meaning};
+use futures::future::join_all;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::Deserialize;
 use tokio::sync::broadcast;
@@ -238,6 +242,52 @@ impl Log {
         Err(PublishError::Doubt("the batch has no end".to_owned()))
     }
 
+    /// Whether messages may be sent ahead: the server that this is connected to has the stream alone. It
+    /// joins a cluster with a new start, and so over a new connection. What was queued for the former one goes
+    /// out over the new one; nothing is queued during an outage.
+    pub(crate) fn may_send_ahead(&self) -> bool {
+        !self.is_replicated() && self.inner.connection.is_to_a_single_server()
+    }
+
+    /// Appends messages one after another, without waiting for an answer in between: the sequences of the
+    /// first ones, which are stored, and why the next one is not. Without a reason another message came
+    /// between, and nothing of the rest is stored.
+    ///
+    /// Only where [`Log::may_send_ahead`].
+    pub(crate) async fn publish_ahead(
+        &self,
+        messages: &[Outgoing],
+        fence: &Fence,
+    ) -> (Vec<u64>, Option<PublishError>) {
+        // An empty id would be no condition.
+        debug_assert!(messages.iter().all(|message| !message.id.is_empty()));
+        let ids = messages.iter().map(|message| Some(message.id.as_str()));
+        let asking = messages.iter().zip(std::iter::once(None).chain(ids));
+        let asking = asking.map(|(message, before)| async move {
+            // What comes behind one that is not sent is refused.
+            self.check_size(message)?;
+            let mut headers = headers(message);
+            match before {
+                None => fence_headers(&mut headers, fence),
+                Some(id) => headers.insert("Nats-Expected-Last-Msg-Id", id),
+            }
+            self.ask(message, headers).await
+        });
+        let mut stored = Vec::with_capacity(messages.len());
+        for reply in join_all(asking).await {
+            match reply {
+                Ok(reply) => stored.push(reply.seq),
+                Err(PublishError::Refused(AppendError::Rejected { code, .. }))
+                    if code == WRONG_LAST_ID && !stored.is_empty() =>
+                {
+                    return (stored, None);
+                }
+                Err(error) => return (stored, Some(error)),
+            }
+        }
+        (stored, None)
+    }
+
     fn check_size(&self, message: &Outgoing) -> Result<(), PublishError> {
         // A kilobyte covers the headers.
         let limit = MAX_EVENT_BYTES.min(
@@ -323,16 +373,62 @@ async fn any_denial(denied: &mut broadcast::Receiver<String>, messages: &[Outgoi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::{BrokerConfig, LocalBroker};
+    use crate::settings::Settings;
 
-    #[test]
-    fn batches_are_bounded_in_messages_and_bytes() {
-        let message = |bytes: usize| Outgoing {
-            subject: String::new(),
-            id: String::new(),
+    fn sized(id: &str, subject: &str, bytes: usize) -> Outgoing {
+        Outgoing {
+            subject: subject.to_owned(),
+            id: id.to_owned(),
             type_name: "",
             stored_at: None,
             payload: vec![0; bytes].into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_ahead_follows_the_one_before_or_is_not_stored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let broker = LocalBroker::start(BrokerConfig::new(folder.path())).await;
+        let broker = broker.expect("it runs: scripts/install.sh nats");
+        let log = Log::connect(&Settings::new(broker.url(), "test")).await;
+        let log = log.expect("connects");
+        log.ensure_streams().await.expect("streams");
+        assert!(log.may_send_ahead());
+        let fence = |last| Fence {
+            filter: log.prefix().writer(Writer::Placer, None),
+            last,
         };
+        let own = |id: &str, bytes| sized(id, "dormouse.log.placer.0.x", bytes);
+        let three = ["a", "b", "c"].map(|id| own(id, 1));
+        let (stored, error) = log.publish_ahead(&three, &fence(0)).await;
+        assert!(stored == [1, 2, 3] && error.is_none(), "{error:?}");
+        // Another copy, that has not seen them.
+        let others = ["d", "e"].map(|id| own(id, 1));
+        let (stored, error) = log.publish_ahead(&others, &fence(0)).await;
+        assert!(stored.is_empty() && matches!(error, Some(PublishError::Conflict)));
+        // What is before one that is too large is stored, and nothing behind it.
+        let large = [own("f", 1), own("g", MAX_EVENT_BYTES + 1), own("h", 1)];
+        let (stored, error) = log.publish_ahead(&large, &fence(3)).await;
+        let too_large = Some(PublishError::Refused(AppendError::TooLarge {
+            type_name: "",
+            bytes: MAX_EVENT_BYTES + 1,
+            limit: MAX_EVENT_BYTES,
+        }));
+        assert_eq!(
+            (stored, format!("{error:?}")),
+            (vec![4], format!("{too_large:?}"))
+        );
+        // A message of another stream is not the last one of this: as if another writer came between.
+        let between = [sized("i", "dormouse.in.ads.submit", 1), own("j", 1)];
+        let (stored, error) = log.publish_ahead(&between, &fence(0)).await;
+        assert!(stored.len() == 1 && error.is_none(), "{error:?}");
+        assert_eq!(log.head().await.expect("a head").0, 4);
+    }
+
+    #[test]
+    fn batches_are_bounded_in_messages_and_bytes() {
+        let message = |bytes: usize| sized("", "", bytes);
         assert_eq!(batch_len(&vec![message(1); 1_500]), MAX_BATCH);
         assert_eq!(batch_len(&vec![message(3 << 20); 5]), 2);
         assert_eq!(batch_len(&[message(9 << 20)]), 1);

@@ -6,6 +6,9 @@
 /// Another message came before: the fence does not hold.
 pub const WRONG_LAST_SEQUENCE: u64 = 10_071;
 
+/// Another message came between this one and the one that it was to follow.
+pub const WRONG_LAST_ID: u64 = 10_070;
+
 /// A member of a batch is stored already.
 pub const DUPLICATE_IN_BATCH: u64 = 10_201;
 

@@ -15,7 +15,7 @@ use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
     Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId, Recorded,
-    Sequence, Timestamp, Witness,
+    Resource, Sequence, Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -1103,11 +1103,14 @@ impl ClusterState {
     }
 
     fn exited(&mut self, event: &ContainerExited, sequence: Sequence) {
+        let job = self.jobs.get(&event.job);
+        let demand = job.map(|job| job.demand_at(event.rank));
+        let memory = demand.map_or(0, |demand| demand.get(&Resource::Memory));
         let phase = ContainerPhase::Exited {
             // One that is taken away saves, and exits as it does when it is asked to save.
             success: event.exit_code == Some(0) && !event.evicted,
             evicted: event.evicted,
-            why: describe_exit(event),
+            why: describe_exit(event, memory),
             at: sequence,
         };
         // One that ended before its start was reported had run all the same.
@@ -1174,21 +1177,24 @@ impl ClusterState {
     }
 }
 
-fn describe_exit(event: &ContainerExited) -> String {
+/// How a container ended, of which each has so much memory; 0: as much as the node.
+fn describe_exit(event: &ContainerExited, memory: u64) -> String {
     let rank = event.rank;
+    if event.out_of_memory {
+        let limit = match memory {
+            0 => "it has no demand.memory".to_owned(),
+            memory => format!("demand.memory is {}", Resource::Memory.display(memory)),
+        };
+        return format!("rank {rank} on {} ran out of memory ({limit})", event.node);
+    }
     let how = match (&event.reason, event.exit_code, event.signal) {
         (Some(reason), _, _) => reason.clone(),
         (None, Some(code), _) => format!("exited with {code}"),
         (None, None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None, None) => "ended in an unknown way".to_owned(),
     };
-    let memory = if event.out_of_memory {
-        ", out of memory"
-    } else {
-        ""
-    };
     match &event.reason {
-        Some(_) => format!("rank {rank} on {}: {how}{memory}", event.node),
-        None => format!("rank {rank} on {} {how}{memory}", event.node),
+        Some(_) => format!("rank {rank} on {}: {how}", event.node),
+        None => format!("rank {rank} on {} {how}", event.node),
     }
 }

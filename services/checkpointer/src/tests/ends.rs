@@ -97,6 +97,26 @@ fn a_failed_job_says_why_and_where_its_output_is() {
 }
 
 #[test]
+fn a_job_that_ran_out_of_memory_says_what_it_had() {
+    for (demand, had) in [
+        (
+            json!({"cpu_milli": 1000, "memory_bytes": 1 << 30}),
+            "demand.memory is 1Gi",
+        ),
+        (json!({"cpu_milli": 1000}), "it has no demand.memory"),
+    ] {
+        let mut given = Given::running(json!({"demand": demand}));
+        given.runs_out_of_memory(0);
+        given.step(STOP);
+        given.evict(1);
+        given.step(STOPPED);
+        let reason = given.reason();
+        let said = format!("rank 0 on n0 ran out of memory ({had}), after 1 attempt");
+        assert!(reason.starts_with(&said), "{reason}");
+    }
+}
+
+#[test]
 fn a_job_is_tried_again_after_one_second_then_two() {
     let mut given = Given::running(json!({"retries": 2}));
     given.fails(1);

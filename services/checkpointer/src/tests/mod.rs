@@ -41,7 +41,7 @@ fn node(name: &str) -> NodeId {
 fn joined(node: NodeId, incarnation: u64) -> NodeJoined {
     NodeJoined {
         node,
-        capacity: "cpu=4".parse().expect("amounts"),
+        capacity: "cpu=4,memory=8Gi".parse().expect("amounts"),
         labels: Default::default(),
         gpus: Vec::new(),
         incarnation,
@@ -175,8 +175,27 @@ impl Given {
     }
 
     fn exit_on(&mut self, rank: u32, code: i32, on: &str) {
-        let life = self.life();
+        let exited = self.exited(rank, on);
         self.fold(ContainerExited {
+            exit_code: Some(code),
+            signal: None,
+            ..exited
+        });
+    }
+
+    /// Killed for want of memory.
+    fn runs_out_of_memory(&mut self, rank: u32) {
+        let exited = self.exited(rank, "n0");
+        self.fold(ContainerExited {
+            out_of_memory: true,
+            ..exited
+        });
+    }
+
+    /// Killed.
+    fn exited(&self, rank: u32, on: &str) -> ContainerExited {
+        let life = self.life();
+        ContainerExited {
             container: ContainerId {
                 incarnation: life,
                 ..container(rank)
@@ -185,12 +204,12 @@ impl Given {
             incarnation: life,
             rank: Rank(rank),
             node: node(on),
-            exit_code: Some(code),
-            signal: None,
+            exit_code: None,
+            signal: Some(9),
             out_of_memory: false,
             reason: None,
             evicted: false,
-        });
+        }
     }
 
     fn join(&mut self, name: &str, incarnation: u64) {

@@ -346,8 +346,9 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
         "{:?}",
         since.elapsed()
     );
+    // What ignores SIGTERM is given no grace; a busy machine may be late.
     assert!(
-        since.elapsed() < Duration::from_millis(900),
+        since.elapsed() < Duration::from_secs(4),
         "{:?}",
         since.elapsed()
     );

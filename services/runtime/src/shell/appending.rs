@@ -1,11 +1,12 @@
 //! The actor that appends what was decided.
 //!
-//! Several events are an atomic batch where the log has replicas. On a single server they follow one
-//! by one, each fenced by the acknowledged sequence of the one before; many are a batch there, too.
-//! That is the one refinement of "never from an acknowledgement": within one append the
-//! acknowledgements are only compared with what the broker then finds, so that any other copy of
-//! this service in between makes the rest fail. What came of it all the service learns from the
-//! fold.
+//! Several events are an atomic batch where the log has replicas. On a single server they are sent one
+//! right after the other, each on the condition that it follows the one before; many are a batch there,
+//! too. Where another writer came between, and where a server may not be asked for that, each is fenced
+//! by the acknowledged sequence of the one before. That is the one refinement of "never from an
+//! acknowledgement": within one append the acknowledgements are only compared with what the broker
+//! then finds, so that any other copy of this service in between makes the rest fail. What came of it
+//! all the service learns from the fold.
 
 use std::time::Instant;
 
@@ -95,8 +96,21 @@ async fn append(log: Log, chain: Chain) -> Appended {
         true => BATCH_FROM_REPLICATED,
         false => BATCH_FROM,
     };
+    // Whoever is overtaken writes beside others: sending ahead again would mostly be in vain.
+    let mut ahead = log.may_send_ahead();
     let mut rest = messages.as_slice();
     while !rest.is_empty() && outcome.error.is_none() {
+        if ahead && rest.len() > 1 && rest.len() < batch_from {
+            let (now, _) = rest.split_at(batch_len(rest));
+            let (sequences, error) = log.publish_ahead(now, &fence).await;
+            for sequence in &sequences {
+                stored(&mut outcome, &mut fence, *sequence, 1);
+            }
+            ahead = sequences.len() == now.len();
+            rest = rest.get(sequences.len()..).unwrap_or_default();
+            outcome.error = error;
+            continue;
+        }
         let count = if rest.len() < batch_from {
             1
         } else {

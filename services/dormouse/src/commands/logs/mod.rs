@@ -116,6 +116,9 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
 fn nothing(detail: &JobDetail, what: &str) -> String {
     let row = &detail.row;
     let (id, phase, reason) = (&row.job, row.phase, plain::shown(&row.reason));
+    // Whoever reads this has looked there.
+    let here = format!("; see `dormouse job logs {id}`");
+    let reason = reason.strip_suffix(&here).unwrap_or(&reason);
     match what {
         "it" => format!("{id} has printed nothing; it is {phase}: {reason}"),
         what => format!("{what} of {id} has printed nothing; the job is {phase}: {reason}"),
