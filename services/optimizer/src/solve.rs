@@ -12,8 +12,6 @@
 
 use dormouse_messages::events::StoppedBy;
 
-use crate::problem::Budget;
-
 use crate::candidate::Candidate;
 use crate::deadline::Deadline;
 use crate::independent_bound::independent_bound;
@@ -24,6 +22,7 @@ use crate::milp::node_classes::{NodeClasses, classes, single_nodes};
 use crate::milp::type_milp::TypeMilp;
 use crate::primal::best_fit::{best_fit, grow};
 use crate::primal::min_restart_heuristic::min_restart_heuristic;
+use crate::problem::Budget;
 
 /// The gap within which an allocation counts as optimal: below what a container is worth on any
 /// cluster of a few thousand nodes, above what floats lose.

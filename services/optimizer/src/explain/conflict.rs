@@ -19,10 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::quantity::Resource;
 
-use crate::problem::Problem;
-
 use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State};
+use crate::problem::Problem;
 use crate::solve::{Verdict, any, may_be_feasible, search};
 
 /// A group of constraints.

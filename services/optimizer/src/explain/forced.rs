@@ -10,11 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::JobId;
 use dormouse_messages::job::Urgency;
 
-use crate::problem::{Allocation, Budget, Objective, Problem};
-
 use crate::deadline::Deadline;
 use crate::explain::conflict::{Group, Questions};
 use crate::instance::{Cluster, runs};
+use crate::problem::{Allocation, Budget, Objective, Problem};
 use crate::solve::{Verdict, search};
 
 /// What utilization and unfairness count beside the number of jobs that are changed. Utilization is a

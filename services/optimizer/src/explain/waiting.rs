@@ -1,13 +1,13 @@
 //! Why a job waits, for a tired person: which resource is short by how much, or which bound.
 
-use crate::problem::{Problem, ProblemJob};
-use crate::solution::WaitCode;
 use dormouse_messages::needs::NODE_LABEL;
 use dormouse_messages::plain::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
 use crate::deadline::Deadline;
 use crate::instance::{Cluster, Instance, State, limits, roles_of};
+use crate::problem::{Problem, ProblemJob};
+use crate::solution::WaitCode;
 use crate::solve::{any, may_be_feasible};
 
 /// Jobs that are named in one line before the rest is counted.

@@ -22,9 +22,8 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::{JobId, Needs};
 
-use crate::problem::{Problem, ProblemJob, ProblemNode};
-
 use crate::instance::devices::{Devices, has_memory};
+use crate::problem::{Problem, ProblemJob, ProblemNode};
 
 /// More containers than a node can hold: they have 1,500 blocks of ports.
 pub(crate) const ALONE: u64 = 4_096;

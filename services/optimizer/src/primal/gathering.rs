@@ -20,11 +20,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
-use crate::problem::Problem;
-
 use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
+use crate::problem::Problem;
 
 /// Brings the containers of training jobs together.
 pub(crate) fn gather(

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::needs::{Constraints, Labels};
 
-use crate::problem::Problem;
-
 use crate::candidate::Candidate;
 use crate::instance::{Cluster, Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
+use crate::problem::Problem;
 
 /// Rearranges the containers of jobs with wishes.
 pub(crate) fn follow_preferences(

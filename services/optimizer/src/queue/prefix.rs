@@ -20,10 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::job::Urgency;
 
-use crate::problem::{Budget, Problem};
-use crate::report::Draft;
-use crate::solution::{Solution, SolverReport, WaitCode};
-
 use crate::candidate::Candidate;
 use crate::deadline::Deadline;
 use crate::explain::waiting::{Standing, blocked, hopeless};
@@ -35,9 +31,12 @@ use crate::primal::preferences::follow_preferences;
 use crate::primal::restart_pruning::prune_restarts;
 use crate::primal::role_affinity::near_workers;
 use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
+use crate::problem::{Budget, Problem};
 use crate::queue::backfill::Passed;
 use crate::queue::preempt::Preempted;
 use crate::queue::urgent::{self, MadeRoom, Whom};
+use crate::report::Draft;
+use crate::solution::{Solution, SolverReport, WaitCode};
 use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
 
 /// Prefixes of an idle cluster's queue that are tried one by one.
