@@ -1177,7 +1177,7 @@ impl ClusterState {
     }
 }
 
-/// How a container ended, of which each has so much memory; 0: as much as the node.
+/// How a container ended, for people. `memory`: the bytes that it demands; 0 where it demands none.
 fn describe_exit(event: &ContainerExited, memory: u64) -> String {
     let rank = event.rank;
     if event.out_of_memory {

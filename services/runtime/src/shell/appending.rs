@@ -102,7 +102,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         false => BATCH_FROM,
     };
     // Whoever is overtaken writes beside others: sending ahead again would mostly be in vain.
-    let mut ahead = log.may_send_ahead();
+    let mut ahead = messages.len() > 1 && log.may_send_ahead();
     let mut rest = messages.as_slice();
     while !rest.is_empty() && outcome.error.is_none() {
         if ahead && rest.len() > 1 && rest.len() <= AHEAD_MOST {
