@@ -4,7 +4,8 @@
 #   /bin/sh -c "$(cat mxnet.sh)" dormouse PROGRAM ARGUMENT...
 #
 # Reads: DORMOUSE_RANK, DMLC_PS_ROOT_URI (rank 0's address, never a name),
-# DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER, DMLC_NUM_SERVER, DMLC_NODE_HOST.
+# DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER, DMLC_NUM_SERVER, DMLC_NODE_HOST,
+# DORMOUSE_PORT (the first of this container's own ports).
 #
 # Only the worker hears SIGTERM and SIGUSR1: the server and the scheduler ignore
 # them, and end by themselves when all workers have said good-bye, or, when one
@@ -18,9 +19,9 @@ while [ -n "$DORMOUSE_NETWORK" ] && [ ! -e "$DORMOUSE_NETWORK" ]; do
   tries=$((tries + 1))
   sleep 0.1
 done
-# Only ports of its own are open then; the scheduler has the first.
-server_port= worker_port=
-[ -z "$DORMOUSE_NETWORK" ] || { server_port=$((DORMOUSE_PORT + 1)); worker_port=$((DORMOUSE_PORT + 2)); }
+# A container may listen on its own ports only; the scheduler has the first.
+server_port=$((DORMOUSE_PORT + 1))
+worker_port=$((DORMOUSE_PORT + 2))
 
 worker_pid=
 forward() { [ -z "$worker_pid" ] || kill -"$1" "$worker_pid" 2>/dev/null; }
@@ -36,7 +37,7 @@ server_pid=
 [ "$DORMOUSE_RANK" -ge "${DMLC_NUM_SERVER:-1}" ] || { role server "$server_port"; server_pid=$!; }
 trap "forward TERM" TERM
 trap "forward USR1" USR1
-DMLC_ROLE=worker ${worker_port:+env PORT=$worker_port} setpriv --pdeathsig KILL "$@" &
+DMLC_ROLE=worker PORT=$worker_port setpriv --pdeathsig KILL "$@" &
 worker_pid=$!
 while wait "$worker_pid"; code=$?; kill -0 "$worker_pid" 2>/dev/null; do :; done
 worker_pid=

@@ -568,12 +568,37 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
                 ),
             ));
         }
+        if let Some(kernels) = covers_the_kernels(&mount.target) {
+            return Err(Refusal::new(
+                "bad_mount",
+                format!(
+                    "mount {} → {}: the target would cover {kernels} or lie in it, which a container needs as it is; choose another one, without ..",
+                    mount.source, mount.target
+                ),
+            ));
+        }
     }
     let words = document.command.start.iter();
     let words = words.chain(&document.command.resume).chain(command);
     match unfit(words, &document.env) {
         Some(why) => Err(Refusal::new("bad_command", why)),
         None => Ok(()),
+    }
+}
+
+/// The folder of the kernel's own that a mount's target would cover, or lie in.
+fn covers_the_kernels(target: &str) -> Option<&'static str> {
+    let mut names = target.split('/').filter(|name| !matches!(*name, "" | "."));
+    match names.next() {
+        None => Some("/"),
+        Some("dev") => Some("/dev"),
+        Some("proc") => Some("/proc"),
+        Some("sys") => Some("/sys"),
+        Some(first) => [first]
+            .into_iter()
+            .chain(names)
+            .any(|it| it == "..")
+            .then_some("/"),
     }
 }
 
@@ -622,6 +647,26 @@ mod tests {
             decoded.expect_err("wrong").reason
         };
         payloads.into_iter().flatten().map(reason).collect()
+    }
+
+    #[test]
+    fn a_mount_covers_nothing_of_the_kernels() {
+        for (target, covered) in [
+            ("/", Some("/")),
+            ("/dev", Some("/dev")),
+            ("//dev/", Some("/dev")),
+            ("/./dev/shm", Some("/dev")),
+            ("/proc/self", Some("/proc")),
+            ("/sys/fs/cgroup", Some("/sys")),
+            ("/data/../dev", Some("/")),
+            ("/..", Some("/")),
+            ("/data", None),
+            ("/devices", None),
+            ("/data/dev", None),
+            ("/data/..x", None),
+        ] {
+            assert_eq!(covers_the_kernels(target), covered, "{target}");
+        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Default for Contain {
 }
 
 impl Contain {
-    /// Whether this process may build walls.
+    /// Whether this process may make sandboxes.
     #[must_use]
     pub fn is_possible() -> bool {
         nix::unistd::geteuid().is_root()

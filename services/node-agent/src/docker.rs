@@ -534,7 +534,7 @@ fn prepare(
         let _ = made.remove(READY);
         if let Some(user) = plan.user {
             if folder == own {
-                let tmp = folder.join(process::walled::TMP).make();
+                let tmp = folder.join(process::sandboxed::TMP).make();
                 let tmp = tmp.and_then(|tmp| tmp.give(user));
                 tmp.map_err(|error| {
                     crate::runtime::of_disk("cannot create", &folder.path(), &error)
@@ -551,7 +551,7 @@ fn prepare(
 fn environment(plan: &ContainerPlan) -> Result<Vec<String>, String> {
     let mut env = BTreeMap::new();
     if plan.user.is_some() {
-        process::walled::add_to(&mut env, plan);
+        process::sandboxed::add_to(&mut env, plan);
     }
     env.extend(secrets::resolve(&plan.env, &plan.granted)?);
     Ok(env

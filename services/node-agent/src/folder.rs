@@ -45,6 +45,13 @@ const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
 const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
 const FOLDER: Mode = Mode::from_raw_mode(0o755);
 
+impl From<OwnedFd> for Folder {
+    /// A folder that was opened otherwise.
+    fn from(folder: OwnedFd) -> Self {
+        Self(folder)
+    }
+}
+
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  agent ──socket──► keeper ──► guard, one a container ──► program ──► what it starts
-//!                    deadline   (the walls stand around it)
+//!                    deadline   (in a sandbox)
 //! ```
 //!
 //! - It holds the node's deadline, which the agent moves on with each renewal of its lease. When it
@@ -13,16 +13,15 @@
 //!   the agent. When no agent is there and nothing is held, it ends.
 //! - A guard dies with the keeper, and its container with the guard. The next keeper waits until
 //!   the guards of the one before are gone, by a lock that each of them holds.
-//! - Inside walls ([`walls`]) a guard is the first process of a namespace of processes: when it
+//! - In a sandbox ([`sandbox`]) a guard is the first process of a namespace of processes: when it
 //!   ends, the kernel kills everything in it. Without them it adopts what its program leaves
 //!   behind (a subreaper), ends that, and may have another container.
-//! - What is believed comes from the keeper's socket, in a folder that no job inside walls sees.
+//! - What is believed comes from the keeper's socket, in a folder that no sandbox shows.
 //!
 //! The keeper has one thread, no async runtime and no broker: it is forked from, and must not wait
 //! for anybody. For containers of an engine, which are not its children, it holds the deadline
 //! only, and starts a process that ends them by their label ([`engine`]).
 
-mod alone;
 pub mod client;
 mod devices;
 pub mod engine;
@@ -31,9 +30,11 @@ mod guard;
 mod held;
 mod launch;
 mod lines;
+mod netns;
+pub mod sandbox;
 mod serve;
-pub mod walls;
 pub mod words;
+mod zygote;
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -43,6 +44,7 @@ use std::path::{Path, PathBuf};
 
 use crate::marks::Supervised;
 use crate::procfs;
+use zygote::Zygote;
 
 /// The keeper's folder in the node's own.
 const FOLDER: &str = "keeper";
@@ -110,6 +112,12 @@ pub fn run(folder: &Path) -> io::Result<()> {
     let lock = File::create(folder.join(LOCK))?;
     // The guards of a keeper that was killed end their containers first.
     lock.lock()?;
+    // Where memory is short, the keeper and its guards are the last to go; programs are put back.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
+    // Before there is anything in this memory, and without the folder, which leads to the node's others.
+    drop(opened);
+    let zygote = Zygote::start(folder)?;
+    let opened = make(folder)?;
     let socket = short(&opened, SOCKET);
     match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -117,7 +125,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
     }
     let listener = UnixListener::bind(&socket)?;
     std::env::set_current_dir("/")?;
-    serve::Keeper::new(folder.to_owned(), listener)?.run()?;
+    serve::Keeper::new(folder.to_owned(), listener, zygote)?.run()?;
     if let Some(own) = procfs::stat(std::process::id()) {
         let own = serde_json::to_string(&Supervised::by_keeper(own.identity))?;
         fs::write(folder.join(LEFT), own)?;

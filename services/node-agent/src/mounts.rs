@@ -1,6 +1,10 @@
 //! Where a job's mounts lead on this node: a link in a folder that its tenant may write leads no
-//! further than what the tenant is granted.
+//! further than its tenant's grants.
+//!
+//! The sandbox opens the answer without following links, so that a link that is put there later is
+//! refused.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use dormouse_messages::grants::Granted;
@@ -8,11 +12,11 @@ use dormouse_messages::job::Mount;
 
 use crate::runtime::ContainerPlan;
 
-/// The plan's mounts with the links of their sources followed, where its tenant's mounts are
-/// bounded by grants; as they stand otherwise. Blocking.
+/// The plan's mounts with the links of their sources followed, as far as the tenant's grants reach.
+/// Blocking.
 ///
 /// # Errors
-/// Which mount is missing, or leads out of what is granted.
+/// Which mount is missing, or leads out of the grants.
 pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
     let mounts = plan.mounts.iter();
     mounts
@@ -21,13 +25,14 @@ pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
 }
 
 fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
-    if granted.trusts_mounts() {
-        return Ok(mount.clone());
-    }
     let source = &mount.source;
-    let missing =
-        |error: std::io::Error| format!("{source} is not on this node ({error}); see mounts");
-    let real = std::fs::canonicalize(source).map_err(missing)?;
+    let real = match std::fs::canonicalize(source) {
+        // An engine may see a path that an agent in a container does not.
+        Err(_) if granted.trusts_mounts() => return Ok(mount.clone()),
+        real => {
+            real.map_err(|error| format!("{source} is not on this node ({error}); see mounts"))?
+        }
+    };
     let real = real.to_str();
     let real = real.ok_or_else(|| format!("{source} is not a name in UTF-8; see mounts"))?;
     let mount = Mount {
@@ -53,7 +58,17 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     }
 }
 
+/// A granted folder with its links followed. A link that another user than root or the agent made is
+/// no operator's: the folder counts as it is named.
 fn canonical(path: &str) -> Option<String> {
+    let own = nix::unistd::geteuid().as_raw();
+    let is_strangers = |it: &Path| {
+        let found = std::fs::symlink_metadata(it);
+        found.is_ok_and(|it| it.is_symlink() && it.uid() != 0 && it.uid() != own)
+    };
+    if Path::new(path).ancestors().any(is_strangers) {
+        return None;
+    }
     let real = std::fs::canonicalize(Path::new(path)).ok()?;
     Some(real.to_str()?.to_owned())
 }
@@ -94,5 +109,32 @@ mod tests {
         assert!(error.contains("leads to"), "{error}");
         assert!(looked("ads", "search").is_err());
         assert!(looked("ads", "ads/missing").is_err());
+    }
+
+    #[test]
+    fn a_granted_folder_that_its_tenant_made_a_link_leads_nowhere() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::create_dir_all(path("ads")).expect("made");
+        std::fs::create_dir_all(path("search")).expect("made");
+        std::os::unix::fs::symlink(path("search"), path("ads/inner")).expect("linked");
+        std::os::unix::fs::lchown(path("ads/inner"), Some(200_001), Some(200_001)).expect("given");
+        let granted = Granted {
+            tenant: "ads".to_owned(),
+            rule: GrantsRule::Required,
+            grants: Grants {
+                mounts: vec![path("ads/inner").parse().expect("a folder")],
+                ..Grants::default()
+            },
+        };
+        let mount = Mount {
+            source: path("ads/inner"),
+            target: "/data".to_owned(),
+            read_only: false,
+        };
+        assert!(real_source(&granted, &mount).is_err());
     }
 }

@@ -93,6 +93,24 @@ pub fn node_address(
     }
 }
 
+/// Whether a contained process that may listen on its own ports only can do its work.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_own_ports(
+    config: &AgentConfig,
+    executor: Executor,
+    network: Network,
+    in_place: bool,
+) -> Result<(), String> {
+    let is_held = config.runtime == RuntimeKind::Process && config.contain.is_some();
+    let picks_first = executor == Executor::Torch && in_place;
+    if is_held && network == Network::Published && picks_first {
+        return Err("torchrun picks a port before it listens there, and this job may listen on its own ports only; grant the node's network (dormouse tenant set TENANT --network host)".to_owned());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +184,23 @@ mod tests {
             ask("10.0.0.1", Executor::Torch, published, &["10.0.0.1"]),
             Ok(None)
         );
+    }
+
+    #[test]
+    fn torchrun_with_its_own_ports_only_is_told_what_it_needs() {
+        let node = "n0".parse().expect("valid");
+        let mut config = AgentConfig::local(node, Default::default(), PathBuf::from("/data"));
+        let ask = |config: &AgentConfig, executor, network, in_place| {
+            check_own_ports(config, executor, network, in_place)
+        };
+        let published = Network::Published;
+        assert_eq!(ask(&config, Executor::Torch, published, true), Ok(()));
+        config.contain = Some(crate::config::Contain::default());
+        let why = ask(&config, Executor::Torch, published, true).expect_err("refused");
+        assert!(why.contains("--network host"), "{why}");
+        assert_eq!(ask(&config, Executor::Torch, Network::Host, true), Ok(()));
+        assert_eq!(ask(&config, Executor::Torch, published, false), Ok(()));
+        assert_eq!(ask(&config, Executor::Plain, published, true), Ok(()));
     }
 
     #[test]

@@ -61,6 +61,7 @@ pub fn plan(
     let (resume, stored) = resumed(&layout, container, start);
     let gang = gang(config, state, partition, container.rank)?;
     let network = spec.network.unwrap_or_else(|| granted.most_network());
+    network::check_own_ports(config, spec.executor, network, shown.is_some())?;
     let node_address = network::node_address(config, spec.executor, network, &gang, &directory)?;
     let launch = executor::launch(&Setting {
         spec,

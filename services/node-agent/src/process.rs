@@ -10,8 +10,8 @@
 //!   and it is not held, it never ran.
 
 mod exec;
+pub(crate) mod sandboxed;
 mod start;
-pub(crate) mod walled;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::config::{AgentConfig, Contain};
 use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::keeper::client::{self, Keeper};
-use crate::keeper::walls::Base;
+use crate::keeper::sandbox::HostView;
 use crate::keeper::words::Settings;
 use crate::layout::Layout;
 use crate::marks::{Marks, Supervised};
@@ -51,7 +51,7 @@ struct Inner {
     has_gpus: bool,
     limits: Result<(), String>,
     contain: Option<Contain>,
-    base: Option<Base>,
+    view: Option<HostView>,
 }
 
 /// How the keeper of a node is started, with containers that have limits or not.
@@ -63,7 +63,7 @@ pub fn keeper_config(config: &AgentConfig, with_limits: bool) -> client::Config 
         command: config.keeper.clone(),
         settings: Settings {
             groups: with_limits.then_some(owner),
-            base: walled::base(config),
+            view: sandboxed::view(config),
             engine: None,
         },
     }
@@ -94,7 +94,7 @@ impl ProcessRuntime {
                 has_gpus: !config.gpus.is_empty(),
                 limits: welcome.limits,
                 contain: config.contain.clone(),
-                base: walled::base(config),
+                view: sandboxed::view(config),
             }),
         })
     }
@@ -262,7 +262,7 @@ impl ContainerRuntime for ProcessRuntime {
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {
             // It follows no link.
-            let tmp = inner.layout.container(&container).join(walled::TMP);
+            let tmp = inner.layout.container(&container).join(sandboxed::TMP);
             if inner.contain.is_some() {
                 let _ = std::fs::remove_dir_all(tmp);
             }

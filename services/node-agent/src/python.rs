@@ -22,7 +22,7 @@ use crate::config::{AgentConfig, RuntimeKind};
 use crate::docker::body;
 use crate::folder::aside;
 use crate::layout::Layout;
-use crate::process::walled::base;
+use crate::process::sandboxed::view;
 use crate::runtime::{NotStarted, of_disk};
 
 /// The program that makes environments.
@@ -101,10 +101,10 @@ impl Environments {
             .chain(std::env::split_paths(&own));
         let folders: Vec<_> = folders.collect();
         let uv = folders.iter().map(|folder| folder.join(UV));
-        let base = base(config);
+        let view = view(config);
         let is_seen = |folder: &&PathBuf| match config.runtime {
             RuntimeKind::Docker => body::shows(config, folder),
-            RuntimeKind::Process => base.as_ref().is_none_or(|base| base.shows(folder)),
+            RuntimeKind::Process => view.as_ref().is_none_or(|view| view.shows(folder)),
         };
         let seen = folders.iter().filter(is_seen);
         Ok(Self {

@@ -188,7 +188,7 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
 
     /// Runs a program in a container that runs, for somebody who is attached to it: as the
-    /// container's user, inside its walls and limits, with the plan's environment.
+    /// container's user, inside its sandbox and limits, with the plan's environment.
     fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>>;
 
     /// Everything that runs, or has ended and was not forgotten; begins to watch what runs.

@@ -11,6 +11,8 @@
 //!    signal reaches it before it has none of the parent's handlers.
 //! 2. Where the child cannot become the program, it leaves the reason in the parent's memory and goes.
 
+pub mod kernel;
+
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::mem::zeroed;

@@ -12,8 +12,8 @@ use dormouse_messages::Resource;
 
 use super::{network, output};
 use crate::config::AgentConfig;
-use crate::keeper::walls;
-use crate::process::walled;
+use crate::keeper::sandbox;
+use crate::process::sandboxed;
 use crate::python::PythonPlan;
 use crate::runtime::ContainerPlan;
 
@@ -134,8 +134,8 @@ fn no_core() -> ResourcesUlimits {
 
 /// No more than this agent may have: an engine on the same node may give no more.
 fn open_files() -> ResourcesUlimits {
-    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, walls::FILES_LIMIT));
-    let limit = i64::try_from(most.min(walls::FILES_LIMIT)).ok();
+    let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, sandbox::FILES_LIMIT));
+    let limit = i64::try_from(most.min(sandbox::FILES_LIMIT)).ok();
     ResourcesUlimits {
         name: Some("nofile".to_owned()),
         soft: limit,
@@ -170,8 +170,11 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
         let folder = folder.display().to_string();
         add(&folder, &folder, false);
     }
-    for target in walled::TMP_TARGETS.iter().filter(|_| plan.user.is_some()) {
-        let tmp = plan.directory.join(walled::TMP);
+    for target in sandboxed::TMP_TARGETS
+        .iter()
+        .filter(|_| plan.user.is_some())
+    {
+        let tmp = plan.directory.join(sandboxed::TMP);
         add(&tmp.display().to_string(), target, false);
     }
     let part = plan.gpu_part.as_ref().map(|part| &part.folder);

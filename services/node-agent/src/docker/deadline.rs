@@ -19,7 +19,7 @@ const END_AGAIN: Duration = Duration::from_millis(100);
 /// The keeper that holds this node's deadline.
 pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
     let mut keeper = process::keeper_config(config, false);
-    keeper.settings.base = None;
+    keeper.settings.view = None;
     keeper.settings.engine = Some(Engine {
         cluster: config.cluster.clone(),
         node: config.node.to_string(),

@@ -35,6 +35,15 @@ const START_PAUSE: Duration = Duration::from_millis(2);
 /// Before another attempt, where there is no keeper to be had.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// What a keeper inherits of the agent's environment: how to reach the engine whose containers it ends.
+const INHERITED: [&str; 5] = [
+    "DOCKER_HOST",
+    "DOCKER_CERT_PATH",
+    "DOCKER_TLS_VERIFY",
+    "RUST_BACKTRACE",
+    "PATH",
+];
+
 /// How a node's keeper is started.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -453,6 +462,13 @@ fn start(config: &Config) -> io::Result<()> {
     let mut child = Command::new(Path::new(program))
         .args(arguments)
         .arg(&config.folder)
+        // A sandbox's first process is a copy of it: nothing of the agent's environment goes along.
+        .env_clear()
+        .envs(
+            INHERITED
+                .iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::from(log))

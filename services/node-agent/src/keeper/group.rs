@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
 use dormouse_messages::{Amounts, Resource};
+use serde::{Deserialize, Serialize};
 
 use crate::procfs;
 
@@ -53,7 +54,7 @@ pub enum Cgroups {
 }
 
 /// The control groups of one container: one a tree.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Their folders, the memory tree's first.
     pub folders: Vec<PathBuf>,
@@ -61,7 +62,7 @@ pub struct Group {
 }
 
 /// What was set last; at first there are none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Limits {
     memory_bytes: Option<u64>,
     quota_us: Option<u64>,

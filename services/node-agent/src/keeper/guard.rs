@@ -1,13 +1,13 @@
-//! A guard: the process between the keeper and a container's program. It stands inside the walls,
+//! A guard: the process between the keeper and a container's program. It stands inside the sandbox,
 //! as what is trusted there: it starts the program, hears how it ends, and takes the rest along.
 //!
-//! Inside walls it is the first process of its namespace, whose end ends all others. Without them
+//! In a sandbox it is the first process of its namespace, whose end ends all others. Without them
 //! it adopts what loses its parent, and kills it when the program has ended; where nothing is left
 //! then, it waits for the next container.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,7 +22,7 @@ use dormouse_messages::events::NodeFault;
 use super::group::Group;
 use super::launch::{Ends, launch};
 use super::lines::Lines;
-use super::walls::{self, Base, Walls};
+use super::sandbox::{self, HostView, Prepared, Sandbox};
 use super::words::{Attachment, ExecExit, GuardAsk, GuardTell, Orders, Program};
 use crate::procfs;
 use crate::runtime::NotStarted;
@@ -36,12 +36,13 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 struct Guard {
     keeper: Lines,
     signals: SignalFd,
-    base: Option<Base>,
-    folder: PathBuf,
-    is_walled: bool,
+    /// What its sandbox shows of the node; absent: it has none.
+    view: Option<HostView>,
+    /// The root of its sandbox, until a container is in it.
+    prepared: Option<Prepared>,
     /// Why it can start nothing.
     unready: Option<NotStarted>,
-    walls: Option<Walls>,
+    sandbox: Option<Sandbox>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
     /// Programs that somebody is attached to, with their numbers.
@@ -51,8 +52,8 @@ struct Guard {
 }
 
 /// A guard's whole life.
-pub fn main(keeper: UnixStream, group: &Group, base: Option<&Base>, folder: &Path) -> ! {
-    let code = match Guard::new(keeper, group, base, folder) {
+pub fn main(keeper: UnixStream, group: &Group, view: Option<&HostView>, folder: &Path) -> ! {
+    let code = match Guard::new(keeper, group, view, folder) {
         Ok(mut guard) => match guard.serve() {
             // What it could not end in time is the keeper's to end.
             Ok(()) => i32::from(!guard.has_swept),
@@ -73,11 +74,11 @@ impl Guard {
     fn new(
         keeper: UnixStream,
         group: &Group,
-        base: Option<&Base>,
+        view: Option<&HostView>,
         folder: &Path,
     ) -> std::io::Result<Self> {
-        // Without walls it has to end what it guards first.
-        let at_keepers_end = match base {
+        // Without a sandbox it has to end what it guards first.
+        let at_keepers_end = match view {
             Some(_) => Signal::SIGKILL,
             None => Signal::SIGTERM,
         };
@@ -95,18 +96,21 @@ impl Guard {
             let why = format!("its control group cannot be entered: {error}");
             NotStarted::of_node(NodeFault::Processes, why)
         });
-        let prepared = entered.and_then(|()| match base {
-            Some(base) => walls::prepare(base, folder),
-            None => Ok(()),
+        let prepared = entered.and_then(|()| match view {
+            Some(view) => sandbox::prepare(view, folder).map(Some),
+            None => Ok(None),
         });
+        let (prepared, unready) = match prepared {
+            Ok(prepared) => (prepared, None),
+            Err(why) => (None, Some(why)),
+        };
         Ok(Self {
             keeper: Lines::new(keeper)?,
             signals,
-            base: base.cloned(),
-            folder: folder.to_owned(),
-            is_walled: base.is_some(),
-            unready: prepared.err(),
-            walls: None,
+            view: view.cloned(),
+            prepared,
+            unready,
+            sandbox: None,
             program: None,
             beside: Vec::new(),
             execs: Vec::new(),
@@ -134,7 +138,7 @@ impl Guard {
             let mut must_end = !self.keeper.is_open();
             while let Ok(Some(signal)) = self.signals.read_signal() {
                 must_end |= i32::try_from(signal.ssi_signo) == Ok(Signal::SIGTERM as i32)
-                    && !self.is_walled;
+                    && self.view.is_none();
             }
             if must_end {
                 self.kill_program();
@@ -189,12 +193,13 @@ impl Guard {
         if let Some(why) = &self.unready {
             return Err(why.clone());
         }
-        match (&orders.walls, &self.base) {
-            (Some(walls), Some(base)) => walls::enter(base, walls, &self.folder)?,
-            (None, None) => {}
-            _ => return Err("its keeper was told other walls; start the agent again".into()),
-        }
-        self.walls = orders.walls;
+        self.sandbox = match (orders.sandbox, &self.view, self.prepared.take()) {
+            (Some(spec), Some(view), Some(prepared)) => Some(sandbox::enter(prepared, view, spec)?),
+            (None, None, None) => None,
+            _ => {
+                return Err("its keeper was told of another sandbox; start the agent again".into());
+            }
+        };
         self.program = Some(self.start(&orders.program)?);
         Ok(())
     }
@@ -204,7 +209,7 @@ impl Guard {
         let descriptors = descriptors.ok_or("its descriptors are missing")?;
         self.has_program()?;
         let ends = Ends::Attached(descriptors);
-        launch(program, self.walls.as_ref(), !self.is_walled, ends)
+        launch(program, self.sandbox.as_ref(), ends)
     }
 
     fn beside(&self, program: &Program) -> Result<Pid, NotStarted> {
@@ -221,7 +226,7 @@ impl Guard {
     }
 
     fn start(&self, program: &Program) -> Result<Pid, NotStarted> {
-        launch(program, self.walls.as_ref(), !self.is_walled, Ends::Files)
+        launch(program, self.sandbox.as_ref(), Ends::Files)
     }
 
     fn kill_program(&self) {
@@ -242,7 +247,7 @@ impl Guard {
             };
             if self.program == Some(pid) {
                 self.sweep();
-                let is_free = self.has_swept && !self.is_walled;
+                let is_free = self.has_swept && self.view.is_none();
                 (self.program, self.beside, self.execs) = (None, Vec::new(), Vec::new());
                 self.keeper.say(&GuardTell::Ended(code, signal, is_free));
                 return !is_free;
@@ -270,11 +275,11 @@ impl Guard {
         false
     }
 
-    /// Kills what the program left behind, until nothing is left. Inside walls the kernel does.
+    /// Kills what the program left behind, until nothing is left. In a sandbox the kernel does.
     fn sweep(&mut self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         let own = u32::try_from(getpid().as_raw()).unwrap_or(0);
-        while !self.is_walled && Instant::now() < until {
+        while self.view.is_none() && Instant::now() < until {
             let children = procfs::children(own);
             children.iter().copied().for_each(procfs::kill_process);
             while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(it) if it != WaitStatus::StillAlive)
@@ -303,11 +308,10 @@ mod tests {
         let mut guard = Guard {
             keeper: Lines::new(own).expect("a socket"),
             signals: SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK).expect("a descriptor"),
-            base: None,
-            folder: PathBuf::new(),
-            is_walled: false,
+            view: None,
+            prepared: None,
             unready: None,
-            walls: None,
+            sandbox: None,
             program: None,
             beside: Vec::new(),
             execs: Vec::new(),

@@ -16,9 +16,9 @@ use nix::unistd::{Pid, setsid};
 
 use dormouse_messages::events::NodeFault;
 
-use super::walls::{self, Walls};
+use super::sandbox::Sandbox;
 use super::words::Program;
-use crate::folder::Below;
+use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 use crate::runtime::NotStarted;
 
@@ -32,9 +32,13 @@ pub enum Ends {
 
 impl Ends {
     /// The program's standard input, output and error output.
-    fn open(self, program: &Program) -> Result<[OwnedFd; 3], NotStarted> {
+    fn open(
+        self,
+        program: &Program,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<[OwnedFd; 3], NotStarted> {
         let descriptors = match self {
-            Self::Files => return files(program),
+            Self::Files => return files(program, sandbox),
             Self::Attached(descriptors) => descriptors,
         };
         let why = |error: io::Error| format!("nobody can be attached to it: {error}");
@@ -52,13 +56,19 @@ impl Ends {
     }
 }
 
-fn files(program: &Program) -> Result<[OwnedFd; 3], NotStarted> {
-    let output = Below::new(program.output.clone(), "");
-    let open = || -> io::Result<[OwnedFd; 3]> {
-        let folder = output.open()?;
+/// In a sandbox nothing is opened by a path: a mount of its tenant's may be there.
+fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], NotStarted> {
+    let in_folder = |folder: &Folder, null: File| -> io::Result<[OwnedFd; 3]> {
         let files = [folder.append(STDOUT)?, folder.append(STDERR)?];
         let [output, errors] = files.map(OwnedFd::from);
-        Ok([File::open("/dev/null")?.into(), output, errors])
+        Ok([null.into(), output, errors])
+    };
+    let open = || match sandbox {
+        Some(sandbox) => in_folder(&sandbox.directory, sandbox.null.try_clone()?),
+        None => {
+            let output = Below::new(program.output.clone(), "").open()?;
+            in_folder(&output, File::open("/dev/null")?)
+        }
     };
     let what = "cannot open what it prints to in";
     open().map_err(|error| crate::runtime::of_disk(what, &program.output, &error))
@@ -75,25 +85,19 @@ fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
     format!("{path} cannot be run in {folder}: {error}; correct its `command`").into()
 }
 
-/// Starts a program; returns when it has become one. `dies_with_guard` where nothing else ends it
-/// then.
+/// Starts a program; returns when it has become one. Outside of a sandbox it dies with its guard.
 ///
 /// # Errors
 /// Why it cannot run.
-pub fn launch(
-    program: &Program,
-    walls: Option<&Walls>,
-    dies_with_guard: bool,
-    ends: Ends,
-) -> Result<Pid, NotStarted> {
-    if let (None, true, Ends::Files) = (walls, dies_with_guard, &ends) {
+pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Result<Pid, NotStarted> {
+    if let (None, Ends::Files) = (sandbox, &ends) {
         return spawn(program);
     }
     let of_node = |error: io::Error| no_process(&error);
     let (mut told, tell) = io::pipe().map_err(of_node)?;
     match fork::fork().map_err(of_node)? {
         Fork::Child => {
-            let why = become_program(program, walls, dies_with_guard, ends);
+            let why = become_program(program, sandbox, ends);
             end(tell, &why)
         }
         Fork::Parent(pid) => {
@@ -111,9 +115,9 @@ pub fn launch(
     }
 }
 
-/// Without walls: the program is the guard's own, and dies with it.
+/// Without a sandbox: the program is the guard's own, and dies with it.
 fn spawn(program: &Program) -> Result<Pid, NotStarted> {
-    let standard = files(program)?;
+    let standard = files(program, None)?;
     let start = Start::new(
         &program.path,
         &program.arguments,
@@ -138,29 +142,28 @@ fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
 }
 
 /// Returns only where it fails.
-fn become_program(
-    program: &Program,
-    walls: Option<&Walls>,
-    dies_with_guard: bool,
-    ends: Ends,
-) -> NotStarted {
+fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> NotStarted {
     let _ = setsid();
     // The guard hears signals by a descriptor; the program is to hear them as ever.
     let _ = SigSet::empty().thread_set_mask();
-    let [input, output, errors] = match ends.open(program) {
+    let [input, output, errors] = match ends.open(program, sandbox) {
         Ok(standard) => standard.map(Stdio::from),
         Err(why) => return why,
     };
-    // The keeper's is not the program's: where memory is short, the program goes first.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "0");
-    if let Some(walls) = walls
-        && let Err(why) = walls::wear(walls)
-    {
-        return why;
-    }
-    // Behind the change of user, which clears it.
-    if dies_with_guard && let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        return format!("it cannot be tied to its guard: {errno}").into();
+    match sandbox {
+        Some(sandbox) => {
+            // The keeper's is not the program's: where memory is short, the program goes first.
+            let _ = sandbox.reset_oom_score();
+            if let Err(why) = sandbox.drop_privileges() {
+                return why;
+            }
+        }
+        None => {
+            let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+            if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
+                return format!("it cannot be tied to its guard: {errno}").into();
+            }
+        }
     }
     let name = program.path.as_os_str();
     let error = Command::new(name)

@@ -11,7 +11,6 @@ mod gone;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -33,6 +32,7 @@ use super::group::{Cgroups, Group};
 use super::held::{Guard, Heard, Held, Stage};
 use super::lines::Lines;
 use super::words::{Ask, GuardAsk, Orders, Settings, Tell, Welcome};
+use super::zygote::Zygote;
 use crate::procfs;
 use crate::runtime::NotStarted;
 
@@ -80,7 +80,8 @@ pub struct Keeper {
     groups_made: u64,
     /// The processors that the next container is likely to have, in thousandths.
     likely_cpu_milli: u64,
-    own_processes: File,
+    zygote: Zygote,
+    has_zygote: bool,
 }
 
 impl Keeper {
@@ -88,7 +89,7 @@ impl Keeper {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn new(folder: PathBuf, listener: UnixListener) -> io::Result<Self> {
+    pub fn new(folder: PathBuf, listener: UnixListener, zygote: Zygote) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
@@ -96,8 +97,6 @@ impl Keeper {
         // What a guard that was killed leaves behind is this process's to end.
         prctl::set_child_subreaper(true)?;
         let _ = prctl::set_name(NAME);
-        // Where memory is short, the keeper is the last to go; programs are put back.
-        let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
         Ok(Self {
             folder,
             listener: Some(listener),
@@ -123,7 +122,8 @@ impl Keeper {
             to_make: 0,
             groups_made: 0,
             likely_cpu_milli: 1000,
-            own_processes: File::open("/proc/self/ns/pid")?,
+            zygote,
+            has_zygote: true,
         })
     }
 
@@ -163,7 +163,8 @@ impl Keeper {
         let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
         let has_work = self.ending.is_some() || self.absence.is_pending();
         let has_time = waits_for_first || is_awaited || has_work;
-        self.agent.is_none() && is_empty && !has_time
+        let is_over = !self.has_zygote && self.held.is_empty();
+        (self.agent.is_none() && is_empty && !has_time) || is_over
     }
 
     /// Until there is something to do. Of many guards few have something to say.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_messages::{Amounts, ContainerId, Sequence};
 
-use super::walls::{Base, Walls};
+use super::sandbox::{HostView, SandboxSpec};
 use crate::runtime::{Exit, NotStarted};
 
 /// A program with its arguments, where it runs and what it is told.
@@ -41,8 +41,7 @@ pub struct Orders {
     /// What it runs.
     pub program: Program,
     /// What it sees of the node; absent: all of it, as the agent's own user.
-    #[serde(default)]
-    pub walls: Option<Walls>,
+    pub sandbox: Option<SandboxSpec>,
 }
 
 /// How a keeper is to work.
@@ -51,9 +50,8 @@ pub struct Settings {
     /// Tells the control groups of this node from another's; absent: no limits.
     #[serde(default)]
     pub groups: Option<String>,
-    /// What every container inside walls sees; absent: there are no walls.
-    #[serde(default)]
-    pub base: Option<Base>,
+    /// What every container in a sandbox sees; absent: there are no sandboxes.
+    pub view: Option<HostView>,
     /// The containers of an engine that end at the deadline, too.
     #[serde(default)]
     pub engine: Option<Engine>,

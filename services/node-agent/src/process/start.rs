@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use dormouse_messages::ContainerId;
 use dormouse_messages::job::Mount;
 
-use super::{Inner, walled};
+use super::{Inner, sandboxed};
 use crate::NO_PROGRAM;
 use crate::code;
 use crate::folder::Folder;
@@ -33,11 +33,11 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// Without walls a plain process sees the node's own files: a mount holds if it is where it comes
+/// Outside of a sandbox a plain process sees the node's own files: a mount holds if it is where it comes
 /// from.
-fn check_mounts(mounts: &[Mount], is_walled: bool) -> Result<(), String> {
+fn check_mounts(mounts: &[Mount], is_contained: bool) -> Result<(), String> {
     for mount in mounts {
-        if !is_walled && mount.source != mount.target {
+        if !is_contained && mount.source != mount.target {
             return Err(format!(
                 "{} cannot be mounted at {} for a plain process; name the same path twice, or run the agent with --runtime docker",
                 mount.source, mount.target
@@ -80,12 +80,12 @@ impl Inner {
             crate::runtime::of_disk(what, &plan.checkpoint, &error)
         })?;
         let program = self.program(plan)?;
-        let walls = match (plan.user, &self.contain) {
+        let sandbox = match (plan.user, &self.contain) {
             (Some(user), Some(contain)) => {
-                walled::give(&self.layout, plan, user)?;
+                sandboxed::give(&self.layout, plan, user)?;
                 // Where no control group counts them.
                 let counted = self.limits.is_err().then_some(contain.processes);
-                Some(walled::walls(&self.layout, plan, user, counted))
+                Some(sandboxed::sandbox(&self.layout, plan, user, counted))
             }
             _ => None,
         };
@@ -96,7 +96,7 @@ impl Inner {
             demand: plan.demand.clone(),
             processes: self.contain.as_ref().map(|it| it.processes),
             program,
-            walls,
+            sandbox,
         })
     }
 
@@ -111,8 +111,8 @@ impl Inner {
         let is_seen = |path: &Path| {
             let own = plan.python.as_ref().map(|it| &it.folder);
             let mut own = own.into_iter().chain([&plan.directory]);
-            let base = self.base.as_ref();
-            base.is_none_or(|base| own.any(|it| path.starts_with(it)) || base.shows(path))
+            let view = self.view.as_ref();
+            view.is_none_or(|view| own.any(|it| path.starts_with(it)) || view.shows(path))
         };
         let path = find(&plan.argv, &env, working_dir, is_seen)?;
         Ok(Program {
@@ -128,14 +128,14 @@ impl Inner {
         if let Some(code) = &plan.code {
             return &code.folder;
         }
-        let is_seen = |path: &&Path| self.base.as_ref().is_none_or(|base| base.shows(path));
+        let is_seen = |path: &&Path| self.view.as_ref().is_none_or(|view| view.shows(path));
         let common = self.working_dir.as_deref().filter(is_seen);
         common.unwrap_or(&plan.directory)
     }
 
     fn environment(&self, plan: &ContainerPlan) -> Result<BTreeMap<String, String>, String> {
         let inherited = match plan.user {
-            Some(_) => &walled::INHERITED[..],
+            Some(_) => &sandboxed::INHERITED[..],
             None => &INHERITED[..],
         };
         let mut env: BTreeMap<String, String> = inherited
@@ -152,7 +152,7 @@ impl Inner {
             env.insert("CUDA_VISIBLE_DEVICES".to_owned(), plan.gpus.join(","));
         }
         if plan.user.is_some() {
-            walled::add_to(&mut env, plan);
+            sandboxed::add_to(&mut env, plan);
         }
         env.extend(secrets::resolve(&plan.env, &plan.granted)?);
         Ok(env)

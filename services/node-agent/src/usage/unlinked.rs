@@ -1,7 +1,7 @@
 //! Files without a name that a tenant's processes hold: a file stays on the disk as long as one of
 //! them has it open, or mapped. Blocking.
 //!
-//! - A process is known by its user, which is its tenant's own behind walls.
+//! - A process is known by its user, which is its tenant's own in a sandbox.
 //! - What a thread holds in a table of its own, and what is on its way through a socket, is not seen.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,8 @@
 #
 # - It prints HARM with what it reached, or (last) TRIED: one that prints neither has tried nothing.
 # - `#: name !` may be killed before it says anything. Other words say where it is tried, if not everywhere:
-#   `plain` processes; Docker in the network of its `host`; Docker with a network of its own and `published`
-#   ports. In Docker the first process is the tenant's own. `disk`: to evade a share of the disk; each is
+#   `plain` processes; those of them that may listen on their `own-ports` only; Docker in the network of its
+#   `host`; Docker with a network of its own and `published` ports. In Docker the first process is the tenant's own. `disk`: to evade a share of the disk; each is
 #   tried by a tenant of its own, which must be stopped (disk.rs).
 # - $VICTIM_PID, $VICTIM_DIR, $VICTIM_CHECKPOINT, $VICTIM_PORT: another tenant's container, on the node.
 # - $NODE_DIR: the agent's folder; $OPERATOR: a folder of the operator's that everybody may read;
@@ -240,6 +240,169 @@ python3 -c 'import os, socket
 try:
     socket.socket(socket.AF_UNIX).connect("\0" + os.environ["SOCKET"]); print("HARM")
 except OSError: pass'
+
+#: keys-of-others
+python3 -c 'import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+call = {"x86_64": (248, 249, 250), "aarch64": (217, 218, 219)}[platform.machine()]
+if libc.syscall(call[0], b"user", b"mine", b"x", 1, -3) >= 0: print("HARM add_key")
+if libc.syscall(call[1], b"user", b"mine", None, -3) >= 0: print("HARM request_key")
+if libc.syscall(call[2], 0, -3, 0) >= 0: print("HARM keyctl")'
+
+#: namespace-of-users
+unshare -U true && echo HARM; unshare -Un true && echo HARM; unshare -UC true && echo HARM
+
+#: namespaces-by-clone
+python3 -c 'import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+call = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+for flag in (0x10000000, 0x20000, 0x20000000, 0x40000000, 0x8000000, 0x4000000, 0x2000000):
+    pid = libc.syscall(call, flag | 0x10000000 | 17, 0, 0, 0, 0)
+    if pid == 0: os._exit(0)
+    if pid > 0: print("HARM clone", hex(flag))'
+
+#: namespaces-by-clone3
+python3 -c 'import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+args = ctypes.create_string_buffer(struct.pack("8Q", 0x10000000, 0, 0, 0, 17, 0, 0, 0))
+pid = libc.syscall(435, args, 64)
+if pid == 0: os._exit(0)
+if pid > 0: print("HARM clone3")'
+
+#: namespaces-of-another
+python3 -c 'import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in ("1", os.environ["VICTIM_PID"], "self"):
+    for name in ("mnt", "pid", "net", "ipc", "user"):
+        try: fd = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY)
+        except OSError: continue
+        if libc.setns(fd, 0) == 0: print("HARM", pid, name)'
+
+#: mounts-by-descriptor
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.syscall(428, -100, b"/", 0x1) >= 0: print("HARM open_tree")
+if libc.syscall(430, b"tmpfs", 0) >= 0: print("HARM fsopen")
+if libc.syscall(433, -100, b"/", 0) >= 0: print("HARM fspick")
+if libc.syscall(442, -100, b"/", 0, bytes(32), 32) >= 0: print("HARM mount_setattr")'
+
+#: files-by-handle
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+handle = ctypes.create_string_buffer(b"\x08\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0" + bytes(120))
+for fd in (0, -100):
+    if libc.open_by_handle_at(fd, handle, 0) >= 0: print("HARM")'
+
+#: programs-of-the-kernel
+python3 -c 'import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+bpf, perf, fault = {"x86_64": (321, 298, 323), "aarch64": (280, 241, 282)}[platform.machine()]
+if libc.syscall(bpf, 0, bytes(ctypes.c_ulong(0)) + b"\x04\0\0\0" * 18, 72) >= 0: print("HARM bpf")
+attributes = (ctypes.c_uint32 * 32)(1, 128)
+if libc.syscall(perf, attributes, 0, -1, -1, 0) >= 0: print("HARM perf_event_open")
+if libc.syscall(fault, 1) >= 0: print("HARM userfaultfd")
+if libc.syscall(425, 1, (ctypes.c_uint32 * 32)()) >= 0: print("HARM io_uring")'
+
+#: kernels-and-modules
+python3 -c 'import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+kexec, module, file = {"x86_64": (246, 175, 313), "aarch64": (104, 105, 273)}[platform.machine()]
+EPERM = 1
+def tried(name, *arguments):
+    if libc.syscall(*arguments) >= 0 or ctypes.get_errno() != EPERM: print("HARM", name, ctypes.get_errno())
+tried("kexec_load", kexec, 0, 0, None, 0)
+tried("init_module", module, b"x", 1, b"")
+tried("finit_module", file, 0, b"", 0)'
+
+#: clocks
+python3 -c 'import ctypes, time
+libc = ctypes.CDLL(None, use_errno=True)
+try:
+    time.clock_settime(time.CLOCK_REALTIME, time.time()); print("HARM")
+except OSError: pass
+if libc.settimeofday(bytes(16), None) == 0: print("HARM settimeofday")'
+
+#: restarts-and-swap
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.reboot(0x4321fedc) == 0 or libc.reboot(0) == 0: print("HARM reboot")
+if libc.swapon(b"/tmp/none", 0) == 0: print("HARM swapon")
+if libc.acct(b"/tmp/none") == 0: print("HARM acct")
+if libc.klogctl(3, ctypes.create_string_buffer(64), 64) > 0: print("HARM syslog")'
+
+#: descriptors-of-another
+python3 -c 'import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in (1, int(os.environ["VICTIM_PID"])):
+    if pid == os.getpid() or pid == os.getppid(): continue
+    fd = libc.syscall(434, pid, 0)
+    if fd >= 0 and libc.syscall(438, fd, 0, 0) >= 0: print("HARM pidfd_getfd", pid)'
+
+#: memory-of-another
+python3 -c 'import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+call = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+class Vector(ctypes.Structure): _fields_ = [("at", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+into = ctypes.create_string_buffer(8)
+for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
+    for at in range(0x400000, 0x800000, 0x1000):
+        own, other = Vector(ctypes.addressof(into), 8), Vector(at, 8)
+        if libc.syscall(call, pid, ctypes.byref(own), 1, ctypes.byref(other), 1, 0) > 0: print("HARM", pid)'
+
+#: personalities
+python3 -c 'import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.personality.argtypes = [ctypes.c_ulong]
+if libc.personality(0x0040000) >= 0 and libc.personality(0xffffffff) & 0x40000: print("HARM")'
+
+#: sockets-of-the-hypervisor plain
+python3 -c 'import socket
+try:
+    socket.socket(socket.AF_VSOCK); print("HARM")
+except OSError: pass'
+
+#: words-in-the-mouth-of-a-terminal plain
+python3 -c 'import fcntl, pty, termios
+own, other = pty.openpty()
+try:
+    fcntl.ioctl(other, termios.TIOCSTI, b"x"); print("HARM")
+except OSError: pass'
+
+#: terminals-of-its-own plain
+python3 -c 'import os, pty
+own, other = pty.openpty()
+name = os.ttyname(other)
+if not name.startswith("/dev/pts/"): print("HARM", name)
+if sorted(os.listdir("/dev/pts")) != sorted([name.rsplit("/", 1)[1], "ptmx"]): print("HARM", os.listdir("/dev/pts"))' || echo HARM
+
+#: devices
+for file in /dev/*; do [ -b $file ] && echo HARM $file; done
+for file in /dev/mem /dev/kmem /dev/port /dev/kvm /dev/fuse /dev/net/tun /dev/loop-control /dev/uinput /dev/vhost-net; do [ -e $file ] && echo HARM $file; done
+(echo x >/dev/forged) && echo HARM; mkdir /dev/folder && echo HARM; rm -f /dev/null && echo HARM
+
+#: places-of-the-first-process plain
+for name in exe cwd root; do readlink /proc/1/$name && echo HARM $name; done
+for name in mem environ auxv maps syscall stack io; do [ -r /proc/1/$name ] && head -c 1 /proc/1/$name | grep -q . && echo HARM $name; done
+for number in 0 1 2 3 4 5 6 7 8 9; do (: </proc/1/fd/$number) && echo HARM $number; done
+(echo 1000 >/proc/1/oom_score_adj) && echo HARM
+
+#: kernels-memory
+for file in /proc/kcore /proc/kmsg /proc/kpageflags /proc/kallsyms /proc/keys /proc/timer_list; do head -c 64 $file | grep -vE '^0+ ' | grep -q . && [ $file != /proc/keys ] && [ $file != /proc/timer_list ] && echo HARM $file; done
+true
+
+#: keys-that-are-listed plain
+grep -vE ' (_ses|_uid|_tid|_pid)' /proc/keys | grep -q . && echo HARM $(cat /proc/keys)
+
+#: ports-of-another own-ports
+python3 -c 'import os, socket
+own = int(os.environ["OWN_PORT"])
+for port in list(range(own - 64, own)) + list(range(own + 8, own + 72)) + [8080, 31999, 40404]:
+    for family, host in ((socket.AF_INET, ""), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family) as it: it.bind((host, port)); it.listen(); print("HARM", port)
+        except OSError: pass
+for port in list(range(own, own + 8)) + [0]:
+    with socket.socket() as it: it.bind(("", port)); it.listen()' || echo HARM its own ports
 
 #: descriptors-left-open
 ls /proc/self/fd | grep -vx '[0-3]' && echo HARM

@@ -64,12 +64,13 @@ pub struct Attempt {
 
 impl Attempt {
     fn is_tried(&self, kind: RuntimeKind, network: Network) -> bool {
-        let place = match (kind, network) {
-            (RuntimeKind::Process, _) => "plain",
-            (RuntimeKind::Docker, Network::Host) => "host",
-            (RuntimeKind::Docker, _) => "published",
+        let places: &[&str] = match (kind, network) {
+            (RuntimeKind::Process, Network::Host) => &["plain"],
+            (RuntimeKind::Process, _) => &["plain", "own-ports"],
+            (RuntimeKind::Docker, Network::Host) => &["host"],
+            (RuntimeKind::Docker, _) => &["published"],
         };
-        self.places.is_empty() || self.places.contains(&place)
+        self.places.is_empty() || self.places.iter().any(|it| places.contains(it))
     }
 }
 
@@ -218,6 +219,8 @@ impl Node {
         let mut env = self.env.clone();
         let folder = EnvValue::Plain(checkpoint.display().to_string());
         env.insert("DORMOUSE_CHECKPOINT_DIR".to_owned(), folder);
+        let port = EnvValue::Plain(self.port(&container).to_string());
+        env.insert("OWN_PORT".to_owned(), port);
         ContainerPlan {
             request: Sequence(1),
             argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
@@ -425,15 +428,23 @@ async fn all(kind: RuntimeKind, by: By, network: Network) {
 #[tokio::test]
 async fn plain_processes_reach_nothing_of_others() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root makes sandboxes");
     }
     all(RuntimeKind::Process, By::Program, Network::Host).await;
 }
 
 #[tokio::test]
+async fn plain_processes_with_ports_of_their_own_reach_nothing_of_others() {
+    if !Contain::is_possible() {
+        return skipped("only root makes sandboxes");
+    }
+    all(RuntimeKind::Process, By::Program, Network::Published).await;
+}
+
+#[tokio::test]
 async fn programs_in_plain_processes_reach_nothing_of_others() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root makes sandboxes");
     }
     all(RuntimeKind::Process, By::Exec, Network::Host).await;
 }
@@ -550,7 +561,7 @@ async fn what_is_trusted_is_not_contained() {
         "abstract-sockets",
     ];
     let attempts = attempts();
-    assert!(attempts.len() >= 60, "{}", attempts.len());
+    assert!(attempts.len() >= 80, "{}", attempts.len());
     for (number, attempt) in attempts.iter().enumerate() {
         if harmful.contains(&attempt.name) {
             let said = node.run(number, attempt).await;
@@ -568,6 +579,94 @@ async fn what_is_trusted_is_not_contained() {
     let _ = std::process::Command::new("sh")
         .args(["-c", remove])
         .status();
+}
+
+/// What the first process of a sandbox is made of: nothing of the agent, nothing of another container, and
+/// no way out of the sandbox.
+#[tokio::test]
+async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
+    if !Contain::is_possible() {
+        return skipped("only root makes sandboxes");
+    }
+    let _turn = TURN.lock().await;
+    let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
+    // In two parts, so that it is in no memory but where it was put together.
+    let secret = ["a secret of", " another tenant"].concat();
+    node.env
+        .insert("SECRET".to_owned(), EnvValue::Plain(secret.clone()));
+    let first = container("other/first/1/0");
+    let plan = node.plan(first.clone(), "sleep 600", VICTIM);
+    let told = node.runtime.start(plan).await.expect("started");
+    node.env.remove("SECRET");
+    // More than wait in advance: some are made after the secret was told.
+    let later: Vec<_> = (0..20)
+        .map(|it| container(&format!("mal/later/{}/0", it + 1)))
+        .collect();
+    let mut programs = Vec::new();
+    for id in &later {
+        let plan = node.plan(id.clone(), "sleep 600", user(200_012));
+        programs.push(node.runtime.start(plan).await.expect("started"));
+    }
+    let init = |pid: u32| stat(pid).expect("it runs").parent;
+    assert!(holds(init(told), &secret), "the search finds what is there");
+    for pid in programs {
+        let init = init(pid);
+        assert!(
+            !holds(init, &secret),
+            "its memory has another tenant's order"
+        );
+        assert!(
+            !holds(init, "other/first"),
+            "its memory has another tenant's container"
+        );
+        let env = fs::read(format!("/proc/{init}/environ")).expect("read");
+        let env = String::from_utf8_lossy(&env).into_owned();
+        assert!(!env.contains("DORMOUSE") && !env.contains("CARGO"), "{env}");
+        for fd in fs::read_dir(format!("/proc/{init}/fd"))
+            .expect("read")
+            .flatten()
+        {
+            let is_folder = fs::metadata(fd.path()).is_ok_and(|it| it.is_dir());
+            let up = fs::read_dir(fd.path().join("../../../../../../../../home"));
+            let to = fs::read_link(fd.path()).unwrap_or_default();
+            assert!(
+                !is_folder || up.is_err(),
+                "{} leads out of the sandbox",
+                to.display()
+            );
+        }
+    }
+    for id in later.iter().chain([&first, &container("victim/job/1/0")]) {
+        node.runtime.kill(id).await.expect("killed");
+        let _ = node.exited.recv().await;
+        node.runtime.forget(id, Sequence(1)).await;
+    }
+}
+
+/// Whether a process has a text in its memory.
+fn holds(pid: u32, text: &str) -> bool {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("read");
+    let mut memory = fs::File::open(format!("/proc/{pid}/mem")).expect("opened");
+    let writable = maps.lines().filter(|line| line.contains(" rw"));
+    let ranges = writable.filter_map(|line| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        let number = |it: &str| u64::from_str_radix(it, 16).ok();
+        Some((number(from)?, number(to)?))
+    });
+    let mut has = |(from, to): (u64, u64)| {
+        let mut piece = vec![0; usize::try_from((to - from).min(256 << 20)).expect("small")];
+        let sought = memory.seek(SeekFrom::Start(from)).is_ok();
+        let read = if sought {
+            memory.read(&mut piece).unwrap_or(0)
+        } else {
+            0
+        };
+        piece[..read]
+            .windows(text.len())
+            .any(|it| it == text.as_bytes())
+    };
+    ranges.into_iter().any(&mut has)
 }
 
 /// With `network: none` a plain process has a network of its own, which leads nowhere.
@@ -591,7 +690,7 @@ if tries(socket.SOCK_STREAM, own.getsockname()): print("talks to itself")'"#;
 #[tokio::test]
 async fn a_plain_process_without_a_network_talks_to_itself_alone() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root makes sandboxes");
     }
     let _turn = TURN.lock().await;
     let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
@@ -629,7 +728,7 @@ async fn a_plain_process_without_a_network_talks_to_itself_alone() {
 #[tokio::test]
 async fn a_program_beside_a_container_is_inside_its_walls() {
     if !Contain::is_possible() {
-        return skipped("only root builds walls");
+        return skipped("only root makes sandboxes");
     }
     let node = Node::new(RuntimeKind::Process, Some(contained())).await;
     let id = container("mal/beside/1/0");

@@ -15,6 +15,7 @@ mod executors;
 mod gpu_walls;
 mod gpus;
 mod hostile;
+mod hostile_mounts;
 mod in_place;
 mod keeping;
 mod network;

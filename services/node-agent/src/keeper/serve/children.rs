@@ -1,11 +1,8 @@
 //! The keeper's children: guards that are made in advance, and ends that are heard of.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use fork::Fork;
-use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -14,9 +11,7 @@ use dormouse_messages::{ContainerId, Resource};
 
 use super::{FILL_AFTER, Keeper};
 use crate::keeper::group::Group;
-use crate::keeper::guard;
 use crate::keeper::held::{Guard, Heard, Held, Stage};
-use crate::keeper::lines::Lines;
 use crate::keeper::words::{ExecExit, Orders, Tell};
 use crate::procfs;
 use crate::runtime::NotStarted;
@@ -91,39 +86,19 @@ impl Keeper {
         self.leaving.push(guard);
     }
 
-    /// A guard, forked; in the child this does not return.
     fn make_guard(&mut self) -> io::Result<Guard> {
         let name = format!("{:x}-{}", std::process::id(), self.groups_made);
         self.groups_made += 1;
         let group = self.cgroups.create(&name, self.likely_cpu_milli)?;
-        let (own, its) = UnixStream::pair()?;
-        let own = Lines::new(own)?;
-        if self.settings.base.is_some() {
-            // The next child is the first process of a namespace of its own.
-            unshare(CloneFlags::CLONE_NEWPID)?;
-        }
-        let forked = fork::fork();
-        if let Ok(Fork::Child) = forked {
-            // What the keeper has open is the keeper's; but the lock, which is to be held.
-            (self.listener, self.agent) = (None, None);
-            self.held.clear();
-            self.waiting.clear();
-            self.leaving.clear();
-            drop(own);
-            guard::main(its, &group, self.settings.base.as_ref(), &self.folder);
-        }
-        if self.settings.base.is_some() {
-            setns(&self.own_processes, CloneFlags::CLONE_NEWPID)?;
-        }
-        match forked {
-            Ok(Fork::Parent(pid)) => Ok(Guard {
-                pid: Pid::from_raw(pid),
-                lines: own,
+        let view = self.settings.view.as_ref();
+        match self.zygote.make(&group, view) {
+            Ok((pid, lines)) => Ok(Guard {
+                pid,
+                lines,
                 group,
-                may_stay: self.settings.base.is_none(),
+                may_stay: view.is_none(),
                 is_used: false,
             }),
-            Ok(Fork::Child) => Err(io::Error::other("a guard has no keeper's work to do")),
             Err(error) => {
                 group.remove();
                 Err(error)
@@ -189,6 +164,11 @@ impl Keeper {
         let well = code == 0 && signal.is_none();
         if self.absence.reaped(pid, well) {
             return;
+        }
+        if self.zygote.pid == pid {
+            // It cannot be replaced by a copy of this memory: another supervisor follows this one.
+            eprintln!("the zygote has ended; this supervisor ends with its last container");
+            return self.has_zygote = false;
         }
         let ends = |it: u32| i32::try_from(it) == Ok(pid.as_raw());
         if self.ending.is_some_and(ends) {
@@ -302,6 +282,7 @@ impl Keeper {
             .map(Guard::number)
             .chain(self.ending)
             .chain(self.absence.saying())
+            .chain(u32::try_from(self.zygote.pid.as_raw()))
             .collect();
         let mut orphans = procfs::children(std::process::id());
         orphans.retain(|child| !known.contains(child));

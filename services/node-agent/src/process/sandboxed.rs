@@ -1,5 +1,5 @@
-//! What a contained job is given of the node: its folders become its tenant's, and the walls show
-//! it those, the node's programs and what its operator shows all jobs.
+//! What a contained job is given of the node: its folders become its tenant's, and the sandbox shows it
+//! those, the node's programs and what the node's operator shows all jobs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use dormouse_messages::grants::Network as Granted;
 
 use crate::config::AgentConfig;
 use crate::folder::Below;
-use crate::keeper::walls::{Base, Network, SYSTEM, Shown, Walls};
+use crate::keeper::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
 use crate::layout::{Layout, STDERR, STDOUT};
+use crate::network;
 use crate::runtime::{ContainerPlan, NotStarted, User};
 
 /// Its temporary files, in a container's directory.
@@ -28,7 +29,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// What every container of a node sees of it, where jobs are contained.
 #[must_use]
-pub fn base(config: &AgentConfig) -> Option<Base> {
+pub fn view(config: &AgentConfig) -> Option<HostView> {
     config.contain.as_ref()?;
     let shown = config.path.iter().chain(&config.working_dir);
     let mounts = config
@@ -39,13 +40,13 @@ pub fn base(config: &AgentConfig) -> Option<Base> {
     // The root would show everything.
     shown.retain(|path| path != Path::new("/"));
     let hidden = [&config.data_dir, &config.checkpoint_dir];
-    Some(Base {
+    Some(HostView {
         shown,
         hidden: hidden.map(|path| absolute(path)).into(),
     })
 }
 
-impl Base {
+impl HostView {
     /// Whether a path of the node is seen inside.
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
@@ -77,9 +78,9 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
     given.map_err(|error| crate::runtime::of_disk(what, &plan.checkpoint, &error))
 }
 
-fn shown(below: &Below, target: &Path, read_only: bool) -> Shown {
+fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
     let (root, way) = below.parts();
-    Shown {
+    BindMount {
         root: absolute(root),
         way: way.to_owned(),
         target: target.to_owned(),
@@ -87,18 +88,20 @@ fn shown(below: &Below, target: &Path, read_only: bool) -> Shown {
     }
 }
 
-/// The walls of a container.
+/// The sandbox of a container.
 #[must_use]
-pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Option<u64>) -> Walls {
+pub fn sandbox(
+    layout: &Layout,
+    plan: &ContainerPlan,
+    user: User,
+    processes: Option<u64>,
+) -> SandboxSpec {
     let ContainerId {
         job, incarnation, ..
     } = &plan.container;
     let directory = layout.container_below(&plan.container);
     let checkpoint = layout.checkpoint_below(job, *incarnation);
-    let mut own = vec![
-        shown(&directory, &plan.directory, false),
-        shown(&checkpoint, &plan.checkpoint, false),
-    ];
+    let mut own = vec![shown(&checkpoint, &plan.checkpoint, false)];
     let tmp = directory.join(TMP);
     let temporary = TMP_TARGETS.map(|target| shown(&tmp, Path::new(target), false));
     let resume = plan.resume.as_deref();
@@ -109,30 +112,34 @@ pub fn walls(layout: &Layout, plan: &ContainerPlan, user: User, processes: Optio
     }
     let part = plan.gpu_part.as_ref().map(|part| &part.folder);
     let packages = plan.python.as_ref().map(|python| &python.folder);
-    own.extend(part.into_iter().chain(packages).map(|folder| Shown {
+    own.extend(part.into_iter().chain(packages).map(|folder| BindMount {
         root: folder.clone(),
         way: PathBuf::new(),
         target: folder.clone(),
         read_only: true,
     }));
-    let mounts = plan.mounts.iter().map(|mount| Shown {
-        root: PathBuf::from(&mount.source),
-        way: PathBuf::new(),
+    // Sources are free of links by now: one that is there later is not followed.
+    let mounts = plan.mounts.iter().map(|mount| BindMount {
+        root: PathBuf::from("/"),
+        way: PathBuf::from(mount.source.trim_start_matches('/')),
         target: PathBuf::from(&mount.target),
         read_only: mount.read_only,
     });
-    Walls {
+    SandboxSpec {
         uid: user.uid,
         gid: user.gid,
         temporary: temporary.into(),
-        mounts: mounts.collect(),
+        directory: shown(&directory, &plan.directory, false),
         own,
-        gpus: !plan.gpus.is_empty(),
+        mounts: mounts.collect(),
         gpu_uuids: plan.gpus.clone(),
         network: match plan.network {
             Granted::None => Network::None,
-            // A process listens on the node's own ports: those that its placement gave it.
-            Granted::Published | Granted::Host => Network::Host,
+            Granted::Published => {
+                let ports = network::ports(plan.port);
+                Network::OwnPorts(ports.start, ports.end - ports.start)
+            }
+            Granted::Host => Network::Host,
         },
         processes,
     }

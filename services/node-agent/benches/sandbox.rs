@@ -1,7 +1,7 @@
-//! What walls cost at the start of a plain process: `date` is started with and without them, in turn,
+//! What the sandbox costs at the start of a plain process: `date` is started with and without them, in turn,
 //! each from the call of the runtime to the time that it prints.
 //!
-//! `cargo bench -p dormouse-node-agent --bench walls [starts]`, as root.
+//! `cargo bench -p dormouse-node-agent --bench sandbox [starts]`, as root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

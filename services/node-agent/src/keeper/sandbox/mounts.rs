@@ -1,0 +1,367 @@
+//! Mounts by descriptor: a source is opened once, without links, and a target is found inside the new
+//! root. Nothing that a tenant changes meanwhile leads elsewhere.
+//!
+//! Mount points are made only where no tenant can have been before: in the sandbox's own memory and in
+//! the container's temporary files.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use dormouse_spawn::kernel::restrict_mount;
+use nix::mount::{MsFlags, mount};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, mkdirat, openat, openat2,
+    statx, symlinkat,
+};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+
+use super::{BindMount, HostView, SandboxSpec};
+use crate::folder::Folder;
+use crate::runtime::NotStarted;
+
+/// Where the kernel's own file systems are: the sandbox and its programs rely on them.
+const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+const MOUNT_POINT: Mode = Mode::from_raw_mode(0o755);
+
+/// The new root, and what has been mounted in it.
+pub struct Mounts {
+    root: OwnedFd,
+    /// The mounts in which mount points may be made for a tenant, by number.
+    own: BTreeSet<u64>,
+}
+
+/// Why a target cannot be used.
+#[derive(Debug)]
+enum Target {
+    /// A link is on the way to it.
+    Link(PathBuf),
+    /// It is missing in a folder in which nothing is made.
+    Missing(PathBuf),
+    Kernel(io::Error),
+}
+
+impl From<Errno> for Target {
+    fn from(error: Errno) -> Self {
+        Self::Kernel(error.into())
+    }
+}
+
+impl From<Target> for io::Error {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Kernel(error) => error,
+            other => Self::other(other.to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Link(at) => write!(f, "{} is a link, which is never followed", at.display()),
+            Self::Missing(at) => write!(
+                f,
+                "{} is not in the folder that another mount shows there; make it in that folder first, or choose another target",
+                at.display()
+            ),
+            Self::Kernel(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Mounts {
+    /// Mounts in a root that nothing of a tenant's is in.
+    pub fn new(root: OwnedFd) -> io::Result<Self> {
+        let own = [mount_number(root.as_fd())?].into();
+        Ok(Self { root, own })
+    }
+
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Shows a path of the node at its own place, read-only.
+    pub fn show(&self, path: &Path) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let source = rustix::fs::open(path, flags, Mode::empty())?;
+        let tree = clone_tree(source.as_fd(), false)?;
+        restrict_mount(tree.as_fd(), true, true)?;
+        let is_folder = is_folder(source.as_fd())?;
+        let target = self.resolve(path, is_folder, true)?;
+        move_onto(tree.as_fd(), target.as_fd())
+    }
+
+    /// Whether a path of the new root is there, or is for a link of its own to say.
+    pub fn has(&self, path: &Path) -> bool {
+        let mut at = self.root.try_clone();
+        for name in path.iter().skip(1) {
+            let Ok(here) = &at else { return false };
+            match step(here.as_fd(), name) {
+                Err(Errno::LOOP) => return true,
+                next => at = next.map_err(io::Error::from),
+            }
+        }
+        at.is_ok()
+    }
+
+    /// Makes a link of the new root, unless something is there.
+    pub fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(());
+        };
+        let parent = self.resolve(parent, true, true)?;
+        match symlinkat(to, parent, name) {
+            Err(Errno::EXIST) => Ok(()),
+            made => Ok(made?),
+        }
+    }
+
+    /// Mounts a file system of the kernel's.
+    pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags) -> io::Result<()> {
+        let target = self.resolve(path, true, true)?;
+        let target = format!("/proc/self/fd/{}", target.as_raw_fd());
+        Ok(mount(
+            Some(kind),
+            target.as_str(),
+            Some(kind),
+            flags,
+            None::<&str>,
+        )?)
+    }
+
+    /// Shows a device.
+    pub fn show_device(&self, source: &Path, target: &Path) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let source = rustix::fs::open(source, flags, Mode::empty())?;
+        let tree = clone_tree(source.as_fd(), false)?;
+        let target = self.resolve(target, false, true)?;
+        move_onto(tree.as_fd(), target.as_fd())
+    }
+
+    /// Shows something of the container's own.
+    pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
+        let source = open_source(mount)?;
+        self.attach(source.as_fd(), &mount.target, mount.read_only, false)?;
+        Ok(())
+    }
+
+    /// Shows the container's temporary files, in which mount points may be made.
+    pub fn add_temporary(&mut self, mount: &BindMount) -> io::Result<()> {
+        self.add_own(mount)?;
+        let folder = self.resolve(&mount.target, true, false)?;
+        self.own.insert(mount_number(folder.as_fd())?);
+        Ok(())
+    }
+
+    /// A folder of the new root.
+    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
+        Ok(Folder::from(self.resolve(path, true, false)?))
+    }
+
+    /// Adds the mounts of the job's document, the outer ones first.
+    pub fn add_tenants(&self, view: &HostView, spec: &SandboxSpec) -> Result<(), NotStarted> {
+        let own = spec.own.iter().chain([&spec.directory]);
+        let own = own.map(|it| it.target.as_path());
+        let needed = KERNELS.iter().map(Path::new).chain(own);
+        let needed: Vec<_> = needed
+            .chain(view.hidden.iter().map(PathBuf::as_path))
+            .collect();
+        let hidden: Vec<_> = view
+            .hidden
+            .iter()
+            .filter_map(|it| it.canonicalize().ok())
+            .collect();
+        let mut mounts: Vec<_> = spec.mounts.iter().collect();
+        mounts.sort_by_key(|mount| mount.target.components().count());
+        for mount in mounts {
+            let added = self.add_tenants_mount(mount, &needed, &hidden);
+            added.map_err(|why| {
+                let source = mount.root.join(&mount.way);
+                let (source, target) = (source.display(), mount.target.display());
+                NotStarted::from(format!(
+                    "{source} cannot be mounted at {target}: {why}; see mounts"
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn add_tenants_mount(
+        &self,
+        mount: &BindMount,
+        needed: &[&Path],
+        hidden: &[PathBuf],
+    ) -> Result<(), String> {
+        check_target(&mount.target, needed)?;
+        let source = open_source(mount).map_err(|error| match error.raw_os_error() {
+            Some(nix::libc::ELOOP) => {
+                "a link is on the way to it, which was not there when it was looked at".to_owned()
+            }
+            _ => error.to_string(),
+        })?;
+        let at = format!("/proc/self/fd/{}", source.as_raw_fd());
+        let real = std::fs::read_link(at).map_err(|error| error.to_string())?;
+        let holds = |it: &PathBuf| it.starts_with(&real) || real.starts_with(it);
+        if hidden.iter().any(holds) {
+            return Err(
+                "the agent's own folders are there; mount a folder that does not hold them"
+                    .to_owned(),
+            );
+        }
+        let attached = self.attach(source.as_fd(), &mount.target, mount.read_only, true);
+        attached.map_err(|why| why.to_string())
+    }
+
+    fn attach(
+        &self,
+        source: BorrowedFd<'_>,
+        target: &Path,
+        read_only: bool,
+        of_tenant: bool,
+    ) -> Result<(), Target> {
+        // What is mounted below a folder that can only be read is not shown.
+        let tree = clone_tree(source, !read_only)?;
+        restrict_mount(tree.as_fd(), read_only, false).map_err(Target::Kernel)?;
+        let target = self.resolve(target, is_folder(source)?, !of_tenant)?;
+        move_onto(tree.as_fd(), target.as_fd()).map_err(Target::Kernel)
+    }
+
+    /// Opens a path of the new root without following a link; a mount point that is missing is made,
+    /// anywhere or where the sandbox's own mounts are.
+    fn resolve(&self, path: &Path, is_folder: bool, anywhere: bool) -> Result<OwnedFd, Target> {
+        let names: Vec<&OsStr> = path.iter().skip(1).collect();
+        let mut at = self.root.try_clone().map_err(Target::Kernel)?;
+        for (depth, name) in names.iter().enumerate() {
+            let here = || PathBuf::from("/").join(names[..=depth].iter().collect::<PathBuf>());
+            let next = match step(at.as_fd(), name) {
+                Err(Errno::NOENT) => {
+                    let number = mount_number(at.as_fd()).map_err(Target::Kernel)?;
+                    if !anywhere && !self.own.contains(&number) {
+                        return Err(Target::Missing(here()));
+                    }
+                    make(at.as_fd(), name, is_folder || depth + 1 < names.len())?;
+                    step(at.as_fd(), name)
+                }
+                next => next,
+            };
+            at = match next {
+                Ok(next) => next,
+                Err(Errno::LOOP) => return Err(Target::Link(here())),
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(at)
+    }
+}
+
+/// Refuses targets at, above or below what the sandbox needs.
+fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
+    let is_plain = |it: Component<'_>| matches!(it, Component::RootDir | Component::Normal(_));
+    if !target.is_absolute() || !target.components().all(is_plain) {
+        return Err("a target is an absolute path without ..".to_owned());
+    }
+    let covers = |it: &&&Path| it.starts_with(target) || target.starts_with(it);
+    match needed.iter().find(covers) {
+        None => Ok(()),
+        Some(needed) => Err(format!(
+            "the sandbox needs {}; choose a target that is neither there, nor above, nor below",
+            needed.display()
+        )),
+    }
+}
+
+/// Opens what is mounted, without following a link below its root.
+fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&mount.root, flags, Mode::empty())?;
+    if mount.way.as_os_str().is_empty() {
+        return Ok(root);
+    }
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(openat2(root, &mount.way, flags, Mode::empty(), resolve)?)
+}
+
+fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(at, name, flags, Mode::empty(), resolve)
+}
+
+fn make(at: BorrowedFd<'_>, name: &OsStr, is_folder: bool) -> Result<(), Errno> {
+    let made = if is_folder {
+        mkdirat(at, name, MOUNT_POINT)
+    } else {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        openat(at, name, flags, MOUNT_POINT).map(drop)
+    };
+    match made {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    }
+}
+
+fn is_folder(at: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let kind = FileType::from_raw_mode(fstat(at)?.st_mode);
+    Ok(kind == FileType::Directory)
+}
+
+fn clone_tree(source: BorrowedFd<'_>, recursive: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    open_tree(source, "", flags)
+}
+
+fn move_onto(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(tree, "", target, "", flags)?)
+}
+
+fn mount_number(at: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(statx(at, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_covers_nothing_that_the_sandbox_needs() {
+        let needed = ["/dev", "/proc", "/srv/dormouse/nodes/n0"].map(Path::new);
+        let is_fit = |target: &str| check_target(Path::new(target), &needed).is_ok();
+        for fit in [
+            "/data",
+            "/srv/data",
+            "/devices",
+            "/tmp",
+            "/srv/dormouse/nodes/n01",
+        ] {
+            assert!(is_fit(fit), "{fit}");
+        }
+        let unfit = [
+            "/",
+            "/dev",
+            "/dev/",
+            "//dev",
+            "/./dev",
+            "/dev/shm",
+            "/proc/self",
+            "/srv",
+            "/srv/dormouse/nodes/n0/containers",
+            "/data/../dev",
+            "data",
+            "",
+        ];
+        for unfit in unfit {
+            assert!(!is_fit(unfit), "{unfit}");
+        }
+    }
+}

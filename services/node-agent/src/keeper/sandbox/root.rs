@@ -1,0 +1,136 @@
+//! The new root, before anything of a container's is in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use dormouse_spawn::kernel::new_session_keyring;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use rustix::fs::{Mode, OFlags};
+
+use super::mounts::Mounts;
+use super::{HostView, Prepared, SYSTEM};
+
+/// Where the new root is built, in the supervisor's folder.
+const ROOT: &str = "root";
+
+/// Where the resolver's configuration lies, which `/etc/resolv.conf` may be a link to.
+const RESOLVER: &str = "/run/systemd/resolve";
+
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Links that programs expect in `/dev`.
+const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+    ("pts/ptmx", "ptmx"),
+];
+
+const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
+
+pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
+    let null = File::open("/dev/null")?;
+    new_session_keyring()?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)?;
+    // What the node unmounts while this waits goes here, too; nothing goes the other way.
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
+    let root = folder.join(ROOT);
+    fs::create_dir_all(&root)?;
+    mount_new("tmpfs", &root, QUIET, "mode=755,size=4m")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
+    let mounts = Mounts::new(open(&root)?)?;
+    let system = SYSTEM.iter().chain(&[RESOLVER]).map(Path::new);
+    for path in system.chain(view.shown.iter().map(PathBuf::as_path)) {
+        show_system(&mounts, path)?;
+    }
+    for path in &view.hidden {
+        hide(&root, path)?;
+    }
+    devices(&mounts, &root)?;
+    let proc = made(&root, "proc")?;
+    mount_new("proc", &proc, QUIET | MsFlags::MS_NOEXEC, "")?;
+    made(&root, "sys")?;
+    mounts.show(Path::new("/sys"))?;
+    Ok(Prepared {
+        root: open(&root)?,
+        null,
+        proc: open(&proc)?,
+    })
+}
+
+fn mount_new(kind: &str, target: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
+    Ok(mount(Some(kind), target, Some(kind), flags, Some(data))?)
+}
+
+fn made(root: &Path, way: &str) -> io::Result<PathBuf> {
+    let path = root.join(way);
+    fs::create_dir_all(&path)?;
+    Ok(path)
+}
+
+/// Shows a path of the node read-only, if it is there; a link as a link.
+pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if found.is_symlink() {
+        return mounts.link(&fs::read_link(path)?, path);
+    }
+    if path == Path::new("/") || mounts.has(path) {
+        return Ok(());
+    }
+    mounts.show(path)
+}
+
+/// Shows a device of the node, if it is there.
+pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
+    let device = Path::new("/dev").join(name);
+    match device.exists() {
+        true => mounts.show_device(&device, &device),
+        false => Ok(()),
+    }
+}
+
+/// Puts an empty folder over one that can be seen.
+fn hide(root: &Path, path: &Path) -> io::Result<()> {
+    let target = root.join(path.strip_prefix("/").unwrap_or(path));
+    match target.is_dir() {
+        true => mount_new("tmpfs", &target, QUIET, "mode=755,size=1m"),
+        false => Ok(()),
+    }
+}
+
+fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
+    let dev = made(root, "dev")?;
+    for name in DEVICES {
+        show_device(mounts, name)?;
+    }
+    for (to, name) in DEVICE_LINKS {
+        symlink(to, dev.join(name))?;
+    }
+    let pts = made(root, "dev/pts")?;
+    let terminals = "newinstance,ptmxmode=0666,mode=0620";
+    mount_new(
+        "devpts",
+        &pts,
+        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+        terminals,
+    )?;
+    let shm = made(root, "dev/shm")?;
+    mount_new("tmpfs", &shm, QUIET, "mode=1777")
+}
+
+/// Mounts the kernel's devices and links anew: those of this process's network.
+pub fn mount_sysfs(mounts: &Mounts) -> io::Result<()> {
+    mounts.mount_new(
+        "sysfs",
+        Path::new("/sys"),
+        QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY,
+    )
+}
