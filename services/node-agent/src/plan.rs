@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use dormouse_messages::events::Gpu;
-use dormouse_messages::grants::{Granted, RunAs};
+use dormouse_messages::grants::{Granted, Network, RunAs};
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobSpec};
 use dormouse_messages::{ContainerId, Rank, Resource};
 
@@ -18,7 +18,7 @@ use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
 use crate::layout::{Layout, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
-use crate::network;
+use crate::network::{self, NodeAddress};
 use crate::probe::Probe;
 use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, GpuPart, User};
@@ -60,9 +60,8 @@ pub fn plan(
     let shown = shown(&layout, partition, container);
     let (resume, stored) = resumed(&layout, container, start);
     let gang = gang(config, state, partition, container.rank)?;
-    let network = spec.network.unwrap_or_else(|| granted.most_network());
-    network::check_own_ports(config, spec.executor, network, shown.is_some())?;
-    let node_address = network::node_address(config, spec.executor, network, &gang, &directory)?;
+    let (network, node_address) =
+        reach(config, spec, &granted, &gang, &directory, shown.is_some())?;
     let launch = executor::launch(&Setting {
         spec,
         container,
@@ -106,6 +105,21 @@ pub fn plan(
         python,
         work: jupyter::is_notebook(spec).then(|| absolute(layout.work(&container.job).path())),
     })
+}
+
+/// The network that a container has, and the node's address where its programs listen on that.
+fn reach(
+    config: &AgentConfig,
+    spec: &JobSpec,
+    granted: &Granted,
+    gang: &[Member],
+    directory: &Path,
+    in_place: bool,
+) -> Result<(Network, Option<NodeAddress>), String> {
+    let network = spec.network.unwrap_or_else(|| granted.most_network());
+    network::check_own_ports(config, spec.executor, network, in_place)?;
+    let address = network::node_address(config, spec.executor, network, gang, directory)?;
+    Ok((network, address))
 }
 
 /// The folder that a container resumes from, and what the log names it by where it is to be had from a

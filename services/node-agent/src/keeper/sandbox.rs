@@ -158,13 +158,13 @@ pub fn enter(
     let mut own = || -> io::Result<Folder> {
         for temporary in &spec.temporary {
             mounts.add_temporary(temporary)?;
-            // What lies below is shown again.
-            let covered = view
-                .shown
-                .iter()
-                .filter(|it| it.starts_with(&temporary.target));
-            for path in covered {
+            // What lies below is shown, and hidden, again.
+            let is_covered = |path: &&PathBuf| path.starts_with(&temporary.target);
+            for path in view.shown.iter().filter(is_covered) {
                 root::show_system(&mounts, path)?;
+            }
+            for path in view.hidden.iter().filter(is_covered) {
+                root::hide(&mounts, path)?;
             }
         }
         for name in devices::of(Path::new("/"), &spec.gpu_uuids)? {

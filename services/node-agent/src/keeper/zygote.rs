@@ -16,7 +16,7 @@ use dormouse_spawn::kernel::{Forked, fork_sibling};
 use fork::Fork;
 use nix::poll::{PollFd, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,9 @@ impl Zygote {
             view: view.cloned(),
         };
         self.lines.say_with(&make, vec![OwnedFd::from(its)]);
-        let made: Made = wait(&mut self.lines, PollTimeout::from(TIMEOUT_MS))?;
+        let made: io::Result<Made> = wait(&mut self.lines, PollTimeout::from(TIMEOUT_MS));
+        // A late answer would be taken for that to the next question.
+        let made = made.inspect_err(|_| drop(kill(self.pid, Signal::SIGKILL)))?;
         let pid = made.map_err(io::Error::from_raw_os_error)?;
         Ok((Pid::from_raw(pid), own))
     }

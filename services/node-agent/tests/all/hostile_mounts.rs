@@ -71,6 +71,11 @@ impl Outcome {
 impl Node {
     /// A node on which the tenant has one folder, `granted`; `None` without root.
     async fn new() -> Option<Self> {
+        Self::with(|_, _| {}).await
+    }
+
+    /// The same, with other settings of the agent.
+    async fn with(set: impl FnOnce(&mut AgentConfig, &Path)) -> Option<Self> {
         if !Contain::is_possible() {
             skipped("only root makes sandboxes");
             return None;
@@ -88,6 +93,7 @@ impl Node {
         }
         let mut config = local(node(), Default::default(), path("data"));
         config.contain = Some(Contain::default());
+        set(&mut config, folder.path());
         let (exits, exited) = mpsc::unbounded_channel();
         let marks = Marks::open(&config.layout()).expect("opened");
         let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
@@ -441,6 +447,29 @@ async fn a_folder_that_holds_the_agents_own_is_not_mounted() {
         plan.granted = Granted::default();
         node.run(plan).await.is_refused_for("agent");
     }
+}
+
+#[tokio::test]
+async fn the_agents_folders_are_hidden_in_a_folder_that_every_job_sees() {
+    let shown = |config: &mut AgentConfig, folder: &Path| {
+        config.working_dir = Some(folder.to_owned());
+    };
+    let Some(mut node) = Node::with(shown).await else {
+        return;
+    };
+    let folder = node.folder.path().display().to_string();
+    let script = format!("cd {folder} && ls -d granted; ls data/nodes/*; ls data/nodes/n0/keeper");
+    let outcome = node.start(&[], &script).await;
+    let Outcome::Printed(text) = &outcome else {
+        panic!("{outcome:?}");
+    };
+    let names: Vec<_> = text.lines().collect();
+    assert!(
+        names.contains(&"granted") && names.contains(&"containers"),
+        "{text}"
+    );
+    let agents = ["secret", "marks", "socket", "lock"];
+    assert!(!names.iter().any(|name| agents.contains(name)), "{text}");
 }
 
 #[tokio::test]

@@ -121,8 +121,8 @@ impl Mounts {
         }
     }
 
-    /// Mounts a file system of the kernel's.
-    pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags) -> io::Result<()> {
+    /// Mounts a new file system of the kernel's.
+    pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
         let target = self.resolve(path, true, true)?;
         let target = format!("/proc/self/fd/{}", target.as_raw_fd());
         Ok(mount(
@@ -130,7 +130,7 @@ impl Mounts {
             target.as_str(),
             Some(kind),
             flags,
-            None::<&str>,
+            Some(data),
         )?)
     }
 

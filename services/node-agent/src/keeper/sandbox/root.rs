@@ -50,7 +50,7 @@ pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
         show_system(&mounts, path)?;
     }
     for path in &view.hidden {
-        hide(&root, path)?;
+        hide(&mounts, path)?;
     }
     devices(&mounts, &root)?;
     let proc = made(&root, "proc")?;
@@ -98,10 +98,11 @@ pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
 }
 
 /// Puts an empty folder over one that can be seen.
-fn hide(root: &Path, path: &Path) -> io::Result<()> {
-    let target = root.join(path.strip_prefix("/").unwrap_or(path));
-    match target.is_dir() {
-        true => mount_new("tmpfs", &target, QUIET, "mode=755,size=1m"),
+pub fn hide(mounts: &Mounts, path: &Path) -> io::Result<()> {
+    // A link on the way is seen as a link: what it leads to is hidden.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match mounts.has(&path) {
+        true => mounts.mount_new("tmpfs", &path, QUIET, "mode=755,size=1m"),
         false => Ok(()),
     }
 }
@@ -115,7 +116,7 @@ fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
         symlink(to, dev.join(name))?;
     }
     let pts = made(root, "dev/pts")?;
-    let terminals = "newinstance,ptmxmode=0666,mode=0620";
+    let terminals = "newinstance,ptmxmode=0666,mode=0620,max=256";
     mount_new(
         "devpts",
         &pts,
@@ -128,9 +129,6 @@ fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
 
 /// Mounts the kernel's devices and links anew: those of this process's network.
 pub fn mount_sysfs(mounts: &Mounts) -> io::Result<()> {
-    mounts.mount_new(
-        "sysfs",
-        Path::new("/sys"),
-        QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY,
-    )
+    let flags = QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
+    mounts.mount_new("sysfs", Path::new("/sys"), flags, "")
 }
