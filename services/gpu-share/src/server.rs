@@ -90,6 +90,9 @@ pub enum ServerError {
     TooMany(String),
 }
 
+/// Eighty containers with fifty processes each; one thread looks at all of them.
+const MOST_CLIENTS: usize = 4096;
+
 pub(crate) struct Inner {
     scheduler: Scheduler,
     tenants: BTreeMap<Tenant, Shared>,
@@ -98,7 +101,23 @@ pub(crate) struct Inner {
     next_tenant: u32,
     next_client: u64,
     wake: OwnedFd,
+    /// Connections at most.
+    most_clients: usize,
+    /// Until then no connection is taken.
+    deaf_until_ns: u64,
     stopping: bool,
+}
+
+/// Connections at most, of all containers together: each takes two descriptors, its socket and its
+/// process's, and half of what this process may open stays for everything else.
+fn most_clients() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    usize::try_from(limit.rlim_cur / 4).map_or(MOST_CLIENTS, |it| it.min(MOST_CLIENTS))
 }
 
 /// The running server; ends when it is dropped.
@@ -137,6 +156,8 @@ impl Server {
             next_client: 0,
             // SAFETY: new and ours.
             wake: unsafe { OwnedFd::from_raw_fd(fd) },
+            most_clients: most_clients(),
+            deaf_until_ns: 0,
             stopping: false,
         }));
         let served = Arc::clone(&inner);
@@ -221,19 +242,19 @@ impl Server {
     /// not known.
     #[must_use]
     pub fn usage(&self, name: &str) -> Option<Vec<(String, Usage)>> {
-        let inner = lock(&self.inner);
-        let (tenant, shared) = inner.tenants.iter().find(|(_, it)| it.name == name)?;
+        let mut inner = lock(&self.inner);
+        let inner = &mut *inner;
+        let mut tenants = inner.tenants.iter_mut();
+        let (tenant, shared) = tenants.find(|(_, it)| it.name == name)?;
         let clients = inner.clients.values();
         let slots: Vec<usize> = clients
             .filter(|it| it.tenant == *tenant)
             .filter_map(|it| it.slot)
             .collect();
         let names = |device: &Device| inner.devices.get(device.0 as usize).cloned();
-        let parts = shared.devices.iter().enumerate();
-        let usage = parts.map(|(part, device)| {
-            let name = names(device).unwrap_or_default();
-            (name, shared.usage(part, &slots))
-        });
+        let names: Vec<_> = shared.devices.iter().map(names).collect();
+        let usage = names.into_iter().enumerate();
+        let usage = usage.map(|(part, name)| (name.unwrap_or_default(), shared.usage(part, &slots)));
         Some(usage.collect())
     }
 }
@@ -325,8 +346,10 @@ impl Inner {
         }
     }
 
-    fn descriptors(&self) -> Vec<libc::pollfd> {
-        let listeners = self.tenants.values().map(|it| it.listener.as_raw_fd());
+    fn descriptors(&self, now_ns: u64) -> Vec<libc::pollfd> {
+        let hears = now_ns >= self.deaf_until_ns;
+        let listeners = self.tenants.values().filter(|_| hears);
+        let listeners = listeners.map(|it| it.listener.as_raw_fd());
         let clients = self.clients.values().flat_map(Client::descriptors);
         let all = std::iter::once(self.wake.as_raw_fd()).chain(listeners);
         all.chain(clients)
@@ -342,14 +365,17 @@ impl Inner {
 fn serve(inner: &Mutex<Inner>) {
     loop {
         let (mut fds, wake_ns) = {
-            let inner = lock(inner);
+            let mut inner = lock(inner);
             if inner.stopping {
                 return;
             }
-            inner.tell_contended();
             let now = now_ns();
+            let silent = inner.close_silent(now);
+            inner.tell_contended();
             let wake = inner.scheduler.next_wake_ns(now);
-            (inner.descriptors(), wake.map(|at| at.saturating_sub(now)))
+            let deaf = Some(inner.deaf_until_ns).filter(|at| *at > now);
+            let wake = [wake, silent, deaf].into_iter().flatten().min();
+            (inner.descriptors(now), wake.map(|at| at.saturating_sub(now)))
         };
         let timeout = wake_ns.map(|ns| libc::timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(1),

@@ -39,9 +39,21 @@ pub struct Message {
 
 const SIZE: usize = mem::size_of::<Message>();
 
-/// Room for one descriptor beside a message, as the kernel aligns it.
+/// Room for one descriptor with a message, as the kernel aligns it.
 #[repr(C, align(8))]
 struct Beside([u8; 64]);
+
+/// A descriptor's length in bytes, as the kernel counts it.
+const DESCRIPTOR_BYTES: u32 = 4;
+
+/// Descriptors that come with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// None: the kernel installs none in this process, however many were sent.
+    Nothing,
+    /// One at most.
+    OneDescriptor,
+}
 
 /// A socket's address; a path too long for one is named by its folder's descriptor, which must
 /// stay open while the address is used.
@@ -75,8 +87,8 @@ fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<OwnedFd>)> {
     Ok((address, folder))
 }
 
-fn socket() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+fn socket(flags: i32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
     // SAFETY: no memory is passed; the descriptor is new.
     let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if fd < 0 {
@@ -96,7 +108,7 @@ fn length() -> io::Result<libc::socklen_t> {
 /// If nobody listens there.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let (address, _folder) = address(path)?;
-    let socket = socket()?;
+    let socket = socket(0)?;
     // SAFETY: `address` is one, of that length.
     let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length()?) };
     match done {
@@ -115,7 +127,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
         _ => {}
     }
     let (address, _folder) = address(path)?;
-    let socket = socket()?;
+    let socket = socket(libc::SOCK_NONBLOCK)?;
     // SAFETY: as in `connect`.
     let done = unsafe {
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length()?) == 0
@@ -190,13 +202,16 @@ pub fn send(
     }
 }
 
-/// Takes a message, and the descriptor that came with it; nothing when the other side is gone.
+/// Takes a message, and the descriptor that came with it; nothing when the other side is gone. The
+/// kernel installs no more descriptors than `takes` says.
 ///
 /// # Errors
-/// If there is none (`WouldBlock`), or it is of another length.
+/// If there is none (`WouldBlock`), if it has another length, or brings more descriptors than
+/// `takes` says: the other side does not speak this protocol.
 pub fn receive(
     socket: BorrowedFd<'_>,
     wait: bool,
+    takes: Takes,
 ) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut message = Message::default();
     let mut bytes = libc::iovec {
@@ -204,30 +219,42 @@ pub fn receive(
         iov_len: SIZE,
     };
     let mut beside = Beside([0; 64]);
-    // SAFETY: zeros are a header without a name.
+    // SAFETY: zeros are a header without a name, and without room for descriptors.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut bytes;
     header.msg_iovlen = 1;
-    header.msg_control = (&raw mut beside).cast();
-    header.msg_controllen = mem::size_of::<Beside>() as _;
+    if takes == Takes::OneDescriptor {
+        header.msg_control = (&raw mut beside).cast();
+        // Not `CMSG_SPACE`: its padding has room for a second one.
+        // SAFETY: a number is computed.
+        header.msg_controllen = unsafe { libc::CMSG_LEN(DESCRIPTOR_BYTES) } as _;
+    }
     let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
-    // SAFETY: header, bytes and room beside live until it returns.
+    // SAFETY: header, bytes and room for a descriptor live until it returns.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut fd = None;
-    // SAFETY: the kernel wrote the headers that these macros walk; a descriptor in them is ours.
+    // SAFETY: the kernel wrote the header that these macros read; a descriptor in it is this process's.
     unsafe {
         let first = libc::CMSG_FIRSTHDR(&raw const header);
-        if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
+        if !first.is_null()
+            && (*first).cmsg_level == libc::SOL_SOCKET
+            && (*first).cmsg_type == libc::SCM_RIGHTS
+            && (*first).cmsg_len >= libc::CMSG_LEN(DESCRIPTOR_BYTES) as _
+        {
             let raw = ptr::read_unaligned(libc::CMSG_DATA(first).cast::<i32>());
             fd = Some(OwnedFd::from_raw_fd(raw));
         }
     }
+    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+        return Err(io::Error::other("more descriptors than are taken"));
+    }
+    let is_whole = header.msg_flags & libc::MSG_TRUNC == 0;
     match usize::try_from(got) {
         Ok(0) => Ok(None),
-        Ok(SIZE) => Ok(Some((message, fd))),
+        Ok(SIZE) if is_whole => Ok(Some((message, fd))),
         _ => Err(io::Error::other("a message of another length")),
     }
 }

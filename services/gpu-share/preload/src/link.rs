@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use dormouse_gpu_share::page::{Counters, Mapped, Page, uuid_numbers};
-use dormouse_gpu_share::wire::{self, Message};
+use dormouse_gpu_share::wire::{self, Message, Takes};
 
 /// A page, and this process's slot in it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Link {
         };
         wire::send(socket.as_fd(), hello, None).ok()?;
         let (welcome, fd) = loop {
-            match wire::receive(socket.as_fd(), true) {
+            match wire::receive(socket.as_fd(), true, Takes::OneDescriptor) {
                 Ok(Some(it)) => break it,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 _ => return None,

@@ -103,7 +103,7 @@ impl Monitor {
         // SAFETY: one descriptor, and a time that lives until it returns.
         unsafe { libc::ppoll(&raw mut poll, 1, &raw const wait, std::ptr::null()) };
         loop {
-            match wire::receive(socket.as_fd(), false) {
+            match wire::receive(socket.as_fd(), false, wire::Takes::Nothing) {
                 Ok(Some((message, _))) => self.heard(message),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

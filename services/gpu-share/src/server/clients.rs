@@ -7,8 +7,14 @@ use std::{io, mem};
 use super::Inner;
 use super::tenant::Grant;
 use crate::page::{DEVICES, SLOTS, now_ns};
-use crate::scheduler::{Device, Input, Tenant};
+use crate::scheduler::{Device, Input, SECOND_NS, Tenant};
 use crate::wire::{self, Message};
+
+/// A connection that has not said hello is closed: a process says so at once.
+const SILENT_NS: u64 = 5 * SECOND_NS;
+
+/// After a connection for which there was no descriptor, others are not taken for so long.
+const DEAF_NS: u64 = SECOND_NS / 10;
 
 /// A connected process.
 pub struct Client {
@@ -18,6 +24,8 @@ pub struct Client {
     pub pid: Option<u32>,
     /// Tells of its end even while a child holds its socket.
     process: Option<OwnedFd>,
+    /// When it connected.
+    since_ns: u64,
     /// Its slot, once it said hello.
     pub slot: Option<usize>,
     wants: [bool; DEVICES],
@@ -76,21 +84,65 @@ impl Inner {
         let Some(shared) = self.tenants.get(&tenant) else {
             return;
         };
-        let Ok(socket) = wire::accept(shared.listener.as_fd()) else {
-            return;
+        let socket = match wire::accept(shared.listener.as_fd()) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => {
+                // There is no descriptor for it, and the listener goes on to say that it is there.
+                self.deaf_until_ns = now_ns() + DEAF_NS;
+                return;
+            }
         };
+        if !self.has_place(tenant) {
+            // Its process holds itself to the container's request.
+            return;
+        }
         let pid = number_of(&socket);
         let client = Client {
             tenant,
             pid,
             process: pid.and_then(process_of),
             socket,
+            since_ns: now_ns(),
             slot: None,
             wants: [false; DEVICES],
             holds: [None; DEVICES],
         };
         self.clients.insert(self.next_client, client);
         self.next_client += 1;
+    }
+
+    /// Whether one more process of a container may be connected. Where all places are taken, the
+    /// newest of the container with the most gives way to one with fewer.
+    fn has_place(&mut self, tenant: Tenant) -> bool {
+        let count = |tenant| self.clients.values().filter(|it| it.tenant == tenant).count();
+        let own = count(tenant);
+        if own >= SLOTS {
+            return false;
+        }
+        if self.clients.len() < self.most_clients {
+            return true;
+        }
+        let most = self.tenants.keys().map(|it| (count(*it), *it)).max();
+        let Some((_, largest)) = most.filter(|(theirs, _)| *theirs > own + 1) else {
+            return false;
+        };
+        let its = self.clients.iter().filter(|(_, it)| it.tenant == largest);
+        if let Some(newest) = its.map(|(id, _)| *id).max() {
+            self.lost(newest);
+        }
+        true
+    }
+
+    /// Closes connections that have not said who they are; when to look again.
+    pub(super) fn close_silent(&mut self, now_ns: u64) -> Option<u64> {
+        let silent = self.clients.iter().filter(|(_, it)| it.slot.is_none());
+        let ends = silent.map(|(id, it)| (it.since_ns.saturating_add(SILENT_NS), *id));
+        let (over, waiting): (Vec<_>, Vec<_>) = ends.partition(|(at, _)| *at <= now_ns);
+        for (_, id) in over {
+            self.lost(id);
+        }
+        waiting.into_iter().map(|(at, _)| at).min()
     }
 
     pub(super) fn heard(&mut self, fd: RawFd) {
@@ -103,7 +155,7 @@ impl Inner {
             self.lost(id);
             return;
         }
-        match wire::receive(client.socket.as_fd(), false) {
+        match wire::receive(client.socket.as_fd(), false, wire::Takes::Nothing) {
             Ok(Some((message, _))) => self.said(id, message),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => self.lost(id),
@@ -113,11 +165,17 @@ impl Inner {
     fn said(&mut self, id: u64, message: Message) {
         let part = message.device as usize;
         match message.kind {
-            wire::HELLO if message.value == wire::VERSION => self.greeted(id),
+            wire::HELLO if message.value == wire::VERSION && !self.is_greeted(id) => {
+                self.greeted(id);
+            }
             wire::WANT if part < DEVICES => self.wanted(id, part),
             wire::RETURN if part < DEVICES => self.returned(id, part, message.epoch),
             _ => self.lost(id),
         }
+    }
+
+    fn is_greeted(&self, id: u64) -> bool {
+        self.clients.get(&id).is_some_and(|it| it.slot.is_some())
     }
 
     fn greeted(&mut self, id: u64) {
@@ -245,10 +303,12 @@ impl Inner {
             return;
         };
         let occupied_ns = shared.occupied_ns(part);
-        let used_ns = occupied_ns.saturating_sub(shared.charged_ns[part]) + more_ns;
-        shared.charged_ns[part] = occupied_ns;
+        // A process can write less than it counted before: that gives nothing back.
+        let counted_ns = occupied_ns.saturating_sub(shared.charged_ns[part]);
+        let used_ns = counted_ns.saturating_add(more_ns);
+        shared.charged_ns[part] = occupied_ns.max(shared.charged_ns[part]);
         if let Some(grant) = &mut shared.grants[part] {
-            grant.charged_ns += used_ns;
+            grant.charged_ns = grant.charged_ns.saturating_add(used_ns);
         }
         if used_ns > 0 {
             self.step(Input::Used {

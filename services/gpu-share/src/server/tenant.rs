@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Part, Usage};
-use crate::page::{Counters, DEVICES, Mapped, uuid_numbers};
+use crate::page::{Counters, DEVICES, Mapped, SLOTS, now_ns, uuid_numbers};
 use crate::scheduler::Device;
 use crate::wire;
+
+/// More memory than a device has, where a container has no cap: 16 TiB.
+const MOST_MEMORY_BYTES: u64 = 16 << 40;
 
 /// A container and its page.
 pub struct Shared {
@@ -19,12 +22,17 @@ pub struct Shared {
     pub page_fd: OwnedFd,
     /// By part of the page.
     pub devices: Vec<Device>,
+    /// The caps on memory by part; its processes can write over those of the page.
+    caps_bytes: [Option<u64>; DEVICES],
+    since_ns: u64,
     /// What was charged, by part.
     pub charged_ns: [u64; DEVICES],
     /// The grant in force by part: its epoch, when it began, and what was charged of it.
     pub grants: [Option<Grant>; DEVICES],
     /// What processes did that ended.
     gone: [Usage; DEVICES],
+    /// What was told of it: it never becomes less.
+    told: [Usage; DEVICES],
     socket: PathBuf,
 }
 
@@ -53,9 +61,12 @@ impl Shared {
             page,
             page_fd,
             devices: Vec::new(),
+            caps_bytes: [None; DEVICES],
+            since_ns: now_ns(),
             charged_ns: [0; DEVICES],
             grants: [None; DEVICES],
             gone: [Usage::default(); DEVICES],
+            told: [Usage::default(); DEVICES],
             socket: socket.to_owned(),
         })
     }
@@ -63,7 +74,8 @@ impl Shared {
     /// Writes the terms into the page.
     pub fn terms(&mut self, parts: &[Part], devices: &[Device]) {
         self.devices = devices.to_vec();
-        for (to, from) in self.page.parts.iter().zip(parts) {
+        for (index, (to, from)) in self.page.parts.iter().zip(parts).enumerate() {
+            self.caps_bytes[index] = from.cap_bytes;
             let [first, second] = uuid_numbers(&from.uuid);
             to.uuid[0].store(first, Relaxed);
             to.uuid[1].store(second, Relaxed);
@@ -91,25 +103,44 @@ impl Shared {
         word.store(u32::from(contended), Relaxed);
     }
 
-    /// What its processes have been occupied with a device, those that ended among them.
+    /// How long its processes have been occupied with a device, those that ended among them: at
+    /// most as long as the container has had its part, whatever they write.
     pub fn occupied_ns(&self, part: usize) -> u64 {
         let live = self.page.slots.iter();
-        let live: u64 = live
-            .map(|it| it.counters[part].occupied_ns.load(Relaxed))
-            .sum();
-        live + self.gone[part].occupied_ns
+        let live = live.map(|it| it.counters[part].occupied_ns.load(Relaxed));
+        let sum = live.fold(self.gone[part].occupied_ns, u64::saturating_add);
+        sum.min(self.age_ns())
     }
 
-    pub fn usage(&self, part: usize, slots: &[usize]) -> Usage {
+    fn age_ns(&self) -> u64 {
+        now_ns().saturating_sub(self.since_ns)
+    }
+
+    /// The usage of a part by the counters of its processes, which they can write: bounded by the
+    /// time that has passed, and never less than what was told before.
+    pub fn usage(&mut self, part: usize, slots: &[usize]) -> Usage {
         let mut sum = self.gone[part];
         for slot in slots {
             add(&mut sum, &self.page.slots[*slot].counters[part]);
         }
-        sum.memory_bytes = self.page.parts[part].memory_bytes.load(Relaxed);
-        sum.processes = slots.len() as u64;
-        let cap = self.page.parts[part].cap_bytes.load(Relaxed);
-        sum.cap_bytes = (cap != u64::MAX).then_some(cap);
-        sum
+        let (age_ns, told) = (self.age_ns(), self.told[part]);
+        let waited_ns = age_ns.saturating_mul(SLOTS as u64);
+        let cap_bytes = self.caps_bytes[part];
+        let memory_bytes = self.page.parts[part].memory_bytes.load(Relaxed);
+        let usage = Usage {
+            // One in a nanosecond is more than any device takes.
+            launches: bounded(sum.launches, age_ns, told.launches),
+            busy_ns: bounded(sum.busy_ns, age_ns, told.busy_ns),
+            occupied_ns: bounded(sum.occupied_ns, age_ns, told.occupied_ns),
+            waits: bounded(sum.waits, age_ns, told.waits),
+            waited_ns: bounded(sum.waited_ns, waited_ns, told.waited_ns),
+            refusals: bounded(sum.refusals, age_ns, told.refusals),
+            memory_bytes: memory_bytes.min(cap_bytes.unwrap_or(MOST_MEMORY_BYTES)),
+            processes: slots.len() as u64,
+            cap_bytes,
+        };
+        self.told[part] = usage;
+        usage
     }
 
     /// A process is gone: its counters are kept, its memory is free.
@@ -133,11 +164,20 @@ impl Shared {
     }
 }
 
+/// A counter that its container can write.
+fn bounded(counted: u64, most: u64, told: u64) -> u64 {
+    counted.min(most).max(told)
+}
+
 fn add(sum: &mut Usage, counters: &Counters) {
-    sum.launches += counters.launches.load(Relaxed);
-    sum.busy_ns += counters.busy_ns.load(Relaxed);
-    sum.occupied_ns += counters.occupied_ns.load(Relaxed);
-    sum.waits += counters.waits.load(Relaxed);
-    sum.waited_ns += counters.waited_ns.load(Relaxed);
-    sum.refusals += counters.refusals.load(Relaxed);
+    for (to, from) in [
+        (&mut sum.launches, &counters.launches),
+        (&mut sum.busy_ns, &counters.busy_ns),
+        (&mut sum.occupied_ns, &counters.occupied_ns),
+        (&mut sum.waits, &counters.waits),
+        (&mut sum.waited_ns, &counters.waited_ns),
+        (&mut sum.refusals, &counters.refusals),
+    ] {
+        *to = to.saturating_add(from.load(Relaxed));
+    }
 }

@@ -164,13 +164,13 @@ impl Gpus {
                 uuid,
                 driver_bytes: had.map(|it| it.bytes),
                 beyond_bytes: had.map_or(0, |it| it.beyond_bytes),
-                busy_us: (now.busy_ns - then.busy_ns) / 1000,
-                charged_us: (now.occupied_ns - then.occupied_ns) / 1000,
-                launches: now.launches - then.launches,
-                waits: now.waits - then.waits,
-                waited_us: (now.waited_ns - then.waited_ns) / 1000,
+                busy_us: now.busy_ns.saturating_sub(then.busy_ns) / 1000,
+                charged_us: now.occupied_ns.saturating_sub(then.occupied_ns) / 1000,
+                launches: now.launches.saturating_sub(then.launches),
+                waits: now.waits.saturating_sub(then.waits),
+                waited_us: now.waited_ns.saturating_sub(then.waited_ns) / 1000,
                 memory_bytes: now.memory_bytes,
-                refused: now.refusals - then.refusals,
+                refused: now.refusals.saturating_sub(then.refusals),
             });
         }
         let window = told.since.elapsed();
