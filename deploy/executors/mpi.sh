@@ -3,7 +3,8 @@
 #   /bin/sh -c "$(cat mpi.sh)" dormouse PROGRAM ARGUMENT...
 #
 # Reads: DORMOUSE_RANK, DORMOUSE_WORLD_SIZE, DORMOUSE_MPI_ROOT (address:port on
-# which rank 0's mpiexec listens), DORMOUSE_EXIT (a file of this container).
+# which rank 0's mpiexec listens), DORMOUSE_EXIT and DORMOUSE_MPI_GO (files of this
+# container).
 # Nothing passes between the containers but TCP: rank 0 runs mpiexec with the
 # `manual` launcher and a known control port, every rank runs the proxy that
 # mpiexec would have started by ssh, and the proxy starts the program.
@@ -49,6 +50,24 @@ if [ "$DORMOUSE_RANK" = 0 ]; then
       echo "$code" >"$DORMOUSE_EXIT"; exit "$code"' rank "$@" &
   mpiexec_pid=$!
 fi
+
+# A proxy runs what it is told by the program that it connects to, and nothing in MPICH lets it check
+# which one that is: another job may hold the port. It is run when the node's agent has written this
+# file, which it does when it knows that rank 0's own container listens.
+tries=0
+while [ ! -e "$DORMOUSE_MPI_GO" ]; do
+  [ -z "$terminated" ] || exit 143
+  if [ -n "$mpiexec_pid" ] && ! kill -0 "$mpiexec_pid" 2>/dev/null; then
+    echo "mpiexec ended before it listened on $host:$port: see what it says, and whether another program holds the port" >&2
+    exit 1
+  fi
+  if [ "$tries" -ge 1200 ]; then
+    echo "the mpiexec of rank 0 does not listen on $host:$port after a minute: see what rank 0 says, and whether another program holds the port" >&2
+    exit 1
+  fi
+  tries=$((tries + 1))
+  sleep 0.05
+done
 
 # The proxy does not wait for mpiexec to listen: it is tried again for a minute. Where ports are
 # published, the engine may accept for mpiexec before that listens, and close.

@@ -4,6 +4,8 @@
 //! the nodes' own index are named, as wheels: nothing is built, and no line leads to a file, an
 //! address or a variable of the node.
 
+mod requirement;
+
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -162,23 +164,18 @@ fn check_line(line: &str) -> Result<(), &'static str> {
             "is an option: write all packages into one file (`uv pip compile` does), and leave the index to the nodes' operator",
         );
     }
-    let mut words = line.split(' ');
-    let hashes = words.by_ref().skip_while(|word| !word.starts_with("--"));
-    for hash in hashes {
+    let (requirement, hashes) = line.split_at(line.find(" --").unwrap_or(line.len()));
+    for hash in hashes.split_whitespace() {
         let digits = hash.strip_prefix("--hash=sha256:").unwrap_or_default();
         if digits.len() != 64 || !digits.bytes().all(|c| c.is_ascii_hexdigit()) {
             return Err("has an option that is no --hash=sha256:…; leave it out");
         }
     }
-    let is_named = line.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if !is_named || line.contains(['/', '\\', '@', '$']) {
-        return Err(
-            "is no package of an index, such as numpy==1.26.4: what is a file or an address goes into the job's workdir or into an image",
-        );
-    }
-    match line.bytes().all(|c| c == b' ' || c.is_ascii_graphic()) {
+    match requirement::is_of_an_index(requirement) {
         true => Ok(()),
-        false => Err("has characters that no requirement has"),
+        false => Err(
+            "is no package of an index, such as numpy==1.26.4: a name, extras, versions and a marker by PEP 508; a file or an address goes into the job's workdir or into an image",
+        ),
     }
 }
 
@@ -215,6 +212,11 @@ mod tests {
             "torch==2.0.1+cpu",
             "uvicorn[standard]>=0.20,<1 ; sys_platform == \"linux\"",
             &hash,
+            "ruamel.yaml.clib ~= 0.2",
+            "a [ b , c-d ] ( >=1!2.0.post1 , != 2.* )",
+            "a===1.0+local.1-2",
+            "a; (python_version < '3.12' and os_name != \"nt\") or 'linux' in sys_platform",
+            "a;platform_machine not in 'x86_64 aarch64'",
         ];
         for line in good {
             assert_eq!(with(line), Ok(()), "{line}");
@@ -233,10 +235,43 @@ mod tests {
             "x==1 --hash=sha256:00",
             "x==1\nsix",
             "x\u{1b}[2J",
+            "file:%2Fsrv%2Fsecret-1.0-py3-none-any.whl",
+            "file:secret-1.0-py3-none-any.whl",
+            "secret-1.0-py3-none-any.whl",
+            "secret.tar.gz==1",
+            "git+http:%2F%2Fexample.org%2Fx",
+            "http:example",
+            "x @ file:y",
+            "x@file:y",
+            "x%20y",
+            "x==%2e",
+            "x==1;python_version=='%2F'",
+            "x==1 ; unknown == '1'",
+            "x==1 ; '1' == '2'",
+            "x==1 ; python_version",
+            "x==1 ; python_version == '3' or",
+            "x==1 ; (python_version == '3'",
+            "x==1,",
+            "x==",
+            "x=1",
+            "x[a",
+            "x[a]b",
+            "x y",
+            "x.",
+            ".x",
+            "-",
+            "x==1 # comment",
+            "x==1 six",
+            "x==*",
+            "~/x",
+            "C:x",
+            "ж==1",
         ];
         for line in bad {
             assert!(with(line).is_err(), "{line:?}");
         }
+        let deep = format!("x; {}", "(".repeat(60_000));
+        assert!(with(&deep).is_err());
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub struct Partition {
     pub stop_grace_s: Option<u32>,
     /// Who takes part, where containers come and go within the life and it was started.
     pub members: Option<Members>,
+    /// Its rank 0 has said that it can take part.
+    pub coordinator_ready: bool,
     /// The request to save that is not answered yet.
     pub save: Option<Sequence>,
     /// The last checkpoint on the log: its step and size.

@@ -29,6 +29,7 @@ use cli::{
 };
 use context::Context;
 use dormouse_messages::plain;
+use dormouse_node_agent::python::install;
 use tokio::runtime::Builder;
 
 /// Events are many small allocations on many threads: with the system's allocator ten thousand
@@ -49,6 +50,13 @@ fn main() -> ExitCode {
             |error| ExitCode::from(error::print(&error.into(), Output::Table)),
             |()| ExitCode::SUCCESS,
         );
+    }
+    if let [command, flag, orders] = &words[..]
+        && command == "keeper"
+        && flag == install::FLAG
+    {
+        let failed = install::run(&orders.to_string_lossy());
+        return ExitCode::from(error::print(&failed.into(), Output::Table));
     }
     let cli = match parsed() {
         Ok(cli) => cli,

@@ -123,6 +123,8 @@ fn most_clients() -> usize {
 /// The running server; ends when it is dropped.
 pub struct Server {
     inner: Arc<Mutex<Inner>>,
+    /// One container is let in at a time.
+    sharing: Mutex<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -167,6 +169,7 @@ impl Server {
             .map_err(ServerError::Start)?;
         Ok(Self {
             inner,
+            sharing: Mutex::new(()),
             thread: Some(thread),
         })
     }
@@ -179,22 +182,31 @@ impl Server {
         if offer.parts.len() > crate::page::DEVICES {
             return Err(ServerError::TooMany(offer.name.clone()));
         }
+        let _alone = self.sharing.lock();
+        let is_known = lock(&self.inner).tenant(&offer.name).is_some();
+        // Files are not waited for under the lock of everybody.
+        let made = match is_known {
+            true => None,
+            false => {
+                let made = Shared::new(&offer.name, &offer.socket);
+                Some(made.map_err(|source| ServerError::Share {
+                    name: offer.name.clone(),
+                    socket: offer.socket.clone(),
+                    source,
+                })?)
+            }
+        };
         let mut inner = lock(&self.inner);
         let devices: Vec<Device> = offer
             .parts
             .iter()
             .map(|it| inner.device(&it.uuid))
             .collect();
-        let known = inner.tenants.iter().find(|(_, it)| it.name == offer.name);
-        let tenant = match known.map(|(tenant, _)| *tenant) {
-            Some(tenant) => tenant,
-            None => {
-                let made = Shared::new(&offer.name, &offer.socket);
-                let made = made.map_err(|source| ServerError::Share {
-                    name: offer.name.clone(),
-                    socket: offer.socket.clone(),
-                    source,
-                })?;
+        let tenant = match (made, inner.tenant(&offer.name)) {
+            // It was forgotten meanwhile.
+            (None, None) => return Ok(()),
+            (None, Some(tenant)) => tenant,
+            (Some(made), _) => {
                 let tenant = Tenant(inner.next_tenant);
                 inner.next_tenant += 1;
                 inner.tenants.insert(tenant, made);
@@ -218,8 +230,7 @@ impl Server {
     /// A container is gone: its processes are told nothing more.
     pub fn forget(&self, name: &str) {
         let mut inner = lock(&self.inner);
-        let known = inner.tenants.iter().find(|(_, it)| it.name == name);
-        let Some(tenant) = known.map(|(tenant, _)| *tenant) else {
+        let Some(tenant) = inner.tenant(name) else {
             return;
         };
         inner.clients.retain(|_, client| client.tenant != tenant);
@@ -232,9 +243,9 @@ impl Server {
     #[must_use]
     pub fn processes(&self, name: &str) -> Vec<u32> {
         let inner = lock(&self.inner);
-        let known = inner.tenants.iter().find(|(_, it)| it.name == name);
+        let known = inner.tenant(name);
         let clients = inner.clients.values();
-        let its = clients.filter(|it| known.is_some_and(|(tenant, _)| it.tenant == *tenant));
+        let its = clients.filter(|it| Some(it.tenant) == known);
         its.filter_map(|it| it.pid).collect()
     }
 
@@ -254,7 +265,8 @@ impl Server {
         let names = |device: &Device| inner.devices.get(device.0 as usize).cloned();
         let names: Vec<_> = shared.devices.iter().map(names).collect();
         let usage = names.into_iter().enumerate();
-        let usage = usage.map(|(part, name)| (name.unwrap_or_default(), shared.usage(part, &slots)));
+        let usage =
+            usage.map(|(part, name)| (name.unwrap_or_default(), shared.usage(part, &slots)));
         Some(usage.collect())
     }
 }
@@ -273,6 +285,11 @@ impl Drop for Server {
 }
 
 impl Inner {
+    fn tenant(&self, name: &str) -> Option<Tenant> {
+        let known = self.tenants.iter().find(|(_, it)| it.name == name);
+        known.map(|(tenant, _)| *tenant)
+    }
+
     fn device(&mut self, uuid: &str) -> Device {
         let known = self.devices.iter().position(|it| it == uuid);
         let index = known.unwrap_or_else(|| {
@@ -375,7 +392,10 @@ fn serve(inner: &Mutex<Inner>) {
             let wake = inner.scheduler.next_wake_ns(now);
             let deaf = Some(inner.deaf_until_ns).filter(|at| *at > now);
             let wake = [wake, silent, deaf].into_iter().flatten().min();
-            (inner.descriptors(now), wake.map(|at| at.saturating_sub(now)))
+            (
+                inner.descriptors(now),
+                wake.map(|at| at.saturating_sub(now)),
+            )
         };
         let timeout = wake_ns.map(|ns| libc::timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(1),

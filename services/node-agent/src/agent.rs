@@ -46,6 +46,7 @@ use crate::runtime::{ContainerRuntime, Exit, NotStarted};
 use crate::state::AgentState;
 use crate::store::Store;
 use crate::tasks::{Orders, TaskFiles};
+use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 
@@ -67,6 +68,8 @@ pub struct Agent {
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
     /// Tenants whose share of the disk is full, and what they are told.
     full: BTreeMap<String, String>,
+    /// Counts of what tenants use that had no time for all.
+    counts: BTreeMap<String, Count>,
     /// The number of the last program that was run in a container for somebody.
     last_exec: u64,
     reports: Reports,
@@ -110,6 +113,7 @@ impl Agent {
             store,
             untold: BTreeMap::new(),
             full: BTreeMap::new(),
+            counts: BTreeMap::new(),
             last_exec: 0,
             gpus: gpus::Gpus::default(),
             reports,
@@ -326,17 +330,25 @@ impl Agent {
         let plan = plan::plan(&self.config, self.core.state(), id).map_err(NotStarted::from);
         let plan = self.share_is_full(id).and(plan);
         let plan = plan.and_then(|plan| self.told(id).map(|()| plan));
-        let plan = plan.and_then(|plan| self.with_notebook(id, plan));
-        let shared = |actor: &mut Self, plan| actor.share_gpus(&plan).map(|()| plan);
-        match plan.and_then(|plan| shared(self, plan)) {
-            Ok(plan) => {
+        let plan = plan.map(|plan| self.with_token(id, plan));
+        let ready = plan.and_then(|plan| {
+            let files = self.notebook_files(id, &plan)?;
+            let before = files.into_iter().chain(self.share_gpus(&plan)?).collect();
+            Ok((plan, before))
+        });
+        match ready {
+            Ok((plan, before)) => {
                 let watch = self.watch(id, false);
                 let mark = Mark::new(id.clone(), plan.request);
                 let addr = self.container(mark, false, watch, ctx);
                 let layout = self.config.layout();
                 let resume = plan.resume.as_deref().filter(|_| id.rank == Rank(0));
                 let resume = resume.and_then(|path| layout.named_checkpoint(path));
-                addr.do_send(container::Start { plan, resume });
+                addr.do_send(container::Start {
+                    plan,
+                    resume,
+                    before,
+                });
             }
             Err(why) => self.core.ended(id, Exit::cannot_start(&why)),
         }
@@ -378,7 +390,10 @@ impl Agent {
     fn note(&mut self, id: &ContainerId, what: What) {
         let node = &self.config.node.clone();
         match what {
-            What::Running(pid) => self.core.running(id, pid),
+            What::Running(pid) => {
+                self.core.running(id, pid);
+                self.let_go(id);
+            }
             What::Ended(exit) => {
                 self.share_gpus_no_more(id);
                 self.actors.remove(id);
@@ -403,12 +418,7 @@ impl Agent {
                 let causes = request.map_or_else(|| self.causes(id), |request| vec![request]);
                 self.report(report::save_failed(id, node, reason), causes);
             }
-            What::Ready(after) => {
-                let token = self.notebook_token(id).and_then(Result::ok);
-                let token = token.map(|token| jupyter::fingerprint(&token));
-                let causes = self.causes(id);
-                self.report(report::ready(id, node, after, token), causes);
-            }
+            What::Ready(after) => self.ready(id, after, None),
             What::Does(doing) => {
                 let causes = self.causes(id);
                 self.report(report::does(id, node, doing), causes);
@@ -437,6 +447,16 @@ impl Agent {
                 }
             }
         }
+    }
+}
+
+impl Agent {
+    /// A container can take part; a notebook by this token.
+    fn ready(&mut self, id: &ContainerId, after: Duration, token: Option<&str>) {
+        let token = token.map(jupyter::fingerprint);
+        let causes = self.causes(id);
+        let event = report::ready(id, &self.config.node, after, token);
+        self.report(event, causes);
     }
 }
 

@@ -28,7 +28,9 @@ use nix::sys::signal::Signal;
 
 use dormouse_messages::{ContainerId, Sequence};
 
-pub use messages::{Announced, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What};
+pub use messages::{
+    Announced, Before, Ended, Evict, Give, How, Note, Save, Start, Stop, Warn, What,
+};
 pub use readiness::{Asked, Readiness, SILENCE};
 pub use storing::Storage;
 
@@ -46,6 +48,9 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 /// Between two kills of a container whose start is not told yet.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long a start that is under way may take once its container is to stop: it has nothing to save.
+const START_GRACE: Duration = Duration::from_secs(2);
 
 /// At most one progress, and one unrequested checkpoint, in this time: the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -504,6 +509,7 @@ impl Handler<Stop> for Container {
         } else {
             self.deferred_stop = Some(stop);
             self.fetch_no_more();
+            ctx.run_later(START_GRACE, Self::kill_as_it_starts);
         }
     }
 }

@@ -39,23 +39,26 @@ use nix::sys::signal::Signal;
 use tokio::sync::oneshot;
 
 use dormouse_messages::events::NodeFault;
-use dormouse_messages::job::Mount as JobMount;
+use dormouse_messages::job::{EnvValue, Mount as JobMount};
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::NO_PROGRAM;
 use crate::code;
 use crate::config::AgentConfig;
 use crate::exec::attached::Attached;
+use crate::executor::mpi::GO;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;
 use crate::members::ACK;
 use crate::mounts;
 use crate::network::READY;
+use crate::preparing::Preparing;
 use crate::process;
 use crate::procfs;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
+    of_jobs_folder,
 };
 use crate::secrets;
 pub use deadline::end_all;
@@ -98,6 +101,7 @@ struct Inner {
     marks: Marks,
     exits: Exits,
     pauses: Pauses,
+    preparing: Preparing,
 }
 
 impl DockerRuntime {
@@ -119,6 +123,7 @@ impl DockerRuntime {
                 marks,
                 exits,
                 pauses: Pauses::default(),
+                preparing: Preparing::default(),
             }),
         })
     }
@@ -155,17 +160,40 @@ fn words(error: &Error) -> String {
     }
 }
 
+/// What an engine's words hold where its disk is full.
+const FULL: [&str; 2] = ["no space left", "disk quota"];
+
 /// What a refused start says of the node. An engine that answers refuses for the job's reasons,
-/// but where its disk is full.
-fn refused(error: &Error) -> NotStarted {
+/// but where its disk is full; of a job whose own words say so, nothing is to be learnt.
+fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     let why = words(error);
-    let is_full = |text: &str| text.contains("no space left") || text.contains("disk quota");
+    let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
     let fault = match error {
-        Error::DockerResponseServerError { .. } if is_full(&why) => Some(NodeFault::Disk),
+        Error::DockerResponseServerError { .. } if is_full => Some(NodeFault::Disk),
         Error::DockerResponseServerError { .. } => None,
         _ => Some(NodeFault::Engine),
     };
     NotStarted { why, fault }
+}
+
+/// Whether a job's own document holds these words, which an engine may repeat.
+fn says(plan: &ContainerPlan, words: &str) -> bool {
+    let mounts = plan.mounts.iter();
+    let mounts = mounts.flat_map(|it| [it.source.as_str(), it.target.as_str()]);
+    let env = plan.env.iter().flat_map(|(name, value)| {
+        let value = match value {
+            EnvValue::Plain(value) => value.as_str(),
+            EnvValue::Secret(_) => "",
+        };
+        [name.as_str(), value]
+    });
+    let argv = plan.argv.iter().map(String::as_str);
+    let image = plan.image.as_deref();
+    mounts
+        .chain(env)
+        .chain(argv)
+        .chain(image)
+        .any(|it| it.contains(words))
 }
 
 /// The init process, like a shell, reports death by a signal as 128 + n.
@@ -241,14 +269,16 @@ impl Inner {
         let _starting = self.pauses.start();
         let name = self.name(&plan.container);
         let (prepared, layout) = (plan.clone(), self.layout.clone());
-        let prepared = tokio::task::spawn_blocking(move || prepare(&layout, &prepared)).await;
-        let (env, mounts) = prepared.map_err(|error| NotStarted::from(error.to_string()))??;
+        let own = self.layout.container_below(&plan.container);
+        let work = move || prepare(&layout, &prepared);
+        let prepared = self.preparing.prepare(&plan.container, own, work);
+        let (env, mounts) = prepared.await?;
         plan.mounts = mounts;
         self.create(&name, &plan, &env).await?;
         let started = self.docker.start_container(&name, None).await;
         if let Err(error) = started {
             self.remove_surely(&name).await;
-            let mut refusal = refused(&error);
+            let mut refusal = refused(&plan, &error);
             refusal.why.push_str("; see command, image and mounts");
             return Err(refusal);
         }
@@ -277,14 +307,15 @@ impl Inner {
             match created {
                 Ok(_) => return Ok(()),
                 Err(error) if status_code(&error) == Some(409) => {
-                    let found = self.inspect(name).await.map_err(|error| refused(&error))?;
+                    let found = self.inspect(name).await;
+                    let found = found.map_err(|error| refused(plan, &error))?;
                     if request_of(&found) == Some(plan.request) {
                         return Ok(());
                     }
                     // Another log's, under the same name.
                     Self::remove(&self.docker, name)
                         .await
-                        .map_err(|error| refused(&error))?;
+                        .map_err(|error| refused(plan, &error))?;
                 }
                 Err(error) if status_code(&error) == Some(404) => {
                     let why = format!(
@@ -296,7 +327,7 @@ impl Inner {
                 }
                 // The answer may be lost and the container made: it is not started, and the next
                 // start, or the next agent, finds it by its name.
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(refused(plan, &error)),
             }
         }
         Err(format!("the engine keeps another container named {name}; remove it").into())
@@ -522,27 +553,25 @@ fn prepare(
     } = &plan.container;
     let own = layout.container_below(&plan.container);
     own.make()
-        .map_err(|error| crate::runtime::of_disk("cannot create", &own.path(), &error))?;
+        .map_err(|error| of_jobs_folder("cannot create", &own, &error))?;
     code::give(layout, plan)?;
     let folders = [own.clone(), layout.checkpoint_below(job, *incarnation)];
     for folder in folders {
         let made = folder.make();
-        let made =
-            made.map_err(|error| crate::runtime::of_disk("cannot create", &folder.path(), &error))?;
+        let made = made.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
         // An answer of before is not this container's.
         let _ = made.remove(ACK);
         let _ = made.remove(READY);
+        let _ = made.remove(GO);
         if let Some(user) = plan.user {
             if folder == own {
                 let tmp = folder.join(process::sandboxed::TMP).make();
                 let tmp = tmp.and_then(|tmp| tmp.give(user));
-                tmp.map_err(|error| {
-                    crate::runtime::of_disk("cannot create", &folder.path(), &error)
-                })?;
+                tmp.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
             }
             let given = made.give(user);
             let what = "cannot be given to its tenant's user:";
-            given.map_err(|error| crate::runtime::of_disk(what, &folder.path(), &error))?;
+            given.map_err(|error| of_jobs_folder(what, &folder, &error))?;
         }
     }
     Ok((environment(plan)?, mounts::real(plan)?))
@@ -572,6 +601,14 @@ impl ContainerRuntime for DockerRuntime {
             .boxed()
     }
 
+    fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>> {
+        async move {
+            let found = self.inner.inspect(&self.inner.name(container)).await;
+            found.ok().as_ref().map(pid_of).filter(|pid| *pid > 0)
+        }
+        .boxed()
+    }
+
     fn signal<'a>(
         &'a self,
         container: &'a ContainerId,
@@ -589,6 +626,7 @@ impl ContainerRuntime for DockerRuntime {
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.inner.preparing.end(container);
         self.inner.signal(container, Signal::SIGKILL).boxed()
     }
 

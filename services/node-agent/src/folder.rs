@@ -11,7 +11,7 @@
 //! What is left is a file system that does not answer at all: whoever looks here does so on a
 //! thread of its own and with a time limit ([`aside`], [`aside_in_time`]).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use tokio::sync::Semaphore;
 
 use crate::runtime::User;
@@ -141,6 +141,13 @@ impl Below {
         Folder::at(&self.root).map(drop)
     }
 
+    /// Whether this process may make something in its root.
+    #[must_use]
+    pub fn may_write_to_root(&self) -> bool {
+        let asked = Access::WRITE_OK | Access::EXEC_OK;
+        rustix::fs::access(&self.root, asked).is_ok()
+    }
+
     /// The folder above it, below the same root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
@@ -249,12 +256,40 @@ impl Folder {
         Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
     }
 
+    /// The same, where it is another user's so far.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give_to(&self, owner: User) -> io::Result<()> {
+        match self.owner()? == owner {
+            true => Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?),
+            false => self.give(owner),
+        }
+    }
+
+    /// The user that it belongs to.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn owner(&self) -> io::Result<User> {
+        let found = rustix::fs::fstat(&self.0)?;
+        Ok(User {
+            uid: found.st_uid,
+            gid: found.st_gid,
+        })
+    }
+
     /// Gives a regular file in it to a user.
     ///
     /// # Errors
     /// As for [`Folder::file`].
     pub fn give_file(&self, name: &str, user: User) -> io::Result<()> {
-        fchown(self.file(name)?, Some(user.uid), Some(user.gid))
+        let file = self.file(name)?;
+        let found = rustix::fs::fstat(&file)?;
+        match (found.st_uid, found.st_gid) == (user.uid, user.gid) {
+            true => Ok(()),
+            false => fchown(file, Some(user.uid), Some(user.gid)),
+        }
     }
 
     /// Opens a regular file to read.
@@ -407,38 +442,33 @@ impl Folder {
         Ok(names.filter_map(entry).collect())
     }
 
-    /// Goes through all that lies in it, whatever its names are, in no order: a job may have put there
-    /// what it likes, and as much.
-    ///
-    /// # Errors
-    /// The kernel's, and the first that `each` returns.
-    pub fn each<E: From<io::Error>>(
-        &self,
-        mut each: impl FnMut(&CStr, io::Result<Entry>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for entry in Dir::read_from(&self.0).map_err(io::Error::from)? {
-            let entry = entry.map_err(io::Error::from)?;
-            let name = entry.file_name();
-            if !matches!(name.to_bytes(), b"." | b"..") {
-                let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
-                each(name, stat.map(|stat| Entry::of(&stat)).map_err(Into::into))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The folder of that very name in it.
+    /// The names of what lies in it, text or not, in no order; nothing where there are more than `most`.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn folder_named(&self, name: &CStr) -> io::Result<Self> {
-        let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
-        Ok(Self(rustix::fs::openat(
-            &self.0,
-            name,
-            flags,
-            Mode::empty(),
-        )?))
+    pub fn raw_names(&self, most: usize) -> io::Result<Option<Vec<CString>>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if names.len() == most {
+                return Ok(None);
+            }
+            names.push(name.to_owned());
+        }
+        Ok(Some(names))
+    }
+
+    /// What lies in it under a name that need not be text.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn entry_named(&self, name: &CStr) -> io::Result<Entry> {
+        let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Entry::of(&stat))
     }
 
     /// What lies in it under a name.

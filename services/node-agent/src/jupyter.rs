@@ -17,6 +17,7 @@ use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Granted;
 use dormouse_messages::job::{EnvValue, JobSpec, Kind};
 
+use crate::folder::aside_in_time;
 use crate::layout::Layout;
 use crate::secrets;
 pub use activity::{Doing, Follower, Pace, Server};
@@ -45,18 +46,40 @@ pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId) -> String {
     hash.to_hex().to_string()
 }
 
-/// The token that a notebook asks for: its job's own, or the agent's. Blocking, where the job's is
-/// in a file.
-///
-/// # Errors
-/// Why the job's own cannot be read.
-pub fn token_of(spec: &JobSpec, granted: &Granted, given: String) -> Result<String, String> {
-    let Some(own) = spec.env.get(TOKEN) else {
-        return Ok(given);
-    };
-    let own = [(TOKEN.to_owned(), own.clone())].into();
-    let resolved = secrets::resolve(&own, granted)?;
-    Ok(resolved.into_values().next().unwrap_or_default())
+/// Where the token comes from that a notebook asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Token {
+    /// The agent gives it.
+    Given(String),
+    /// Its job's own, which may be in a file; and what its tenant is granted.
+    Own(EnvValue, Box<Granted>),
+}
+
+impl Token {
+    /// A job's own, or the agent's.
+    #[must_use]
+    pub fn of(spec: &JobSpec, granted: Granted, given: String) -> Self {
+        match spec.env.get(TOKEN) {
+            Some(own) => Self::Own(own.clone(), Box::new(granted)),
+            None => Self::Given(given),
+        }
+    }
+
+    /// Reads it, away from the agent's thread.
+    ///
+    /// # Errors
+    /// Why the job's own cannot be read.
+    pub async fn read(&self) -> Result<String, String> {
+        let (own, granted) = match self {
+            Self::Given(token) => return Ok(token.clone()),
+            Self::Own(EnvValue::Plain(token), _) => return Ok(token.clone()),
+            Self::Own(own, granted) => (own.clone(), granted.clone()),
+        };
+        let env = [(TOKEN.to_owned(), own)].into();
+        let resolved = aside_in_time(move || secrets::resolve(&env, &granted)).await;
+        let resolved = resolved.ok_or("the file of its token does not answer")??;
+        Ok(resolved.into_values().next().unwrap_or_default())
+    }
 }
 
 /// What the log says of a token.

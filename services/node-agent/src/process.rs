@@ -14,12 +14,15 @@ pub(crate) mod sandboxed;
 mod start;
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::{AgentConfig, Contain};
@@ -27,14 +30,23 @@ use crate::exec::attached::Attached;
 use crate::folder::aside;
 use crate::keeper::client::{self, Keeper};
 use crate::keeper::sandbox::HostView;
-use crate::keeper::words::Settings;
+use crate::keeper::words::{Orders, Settings};
 use crate::layout::Layout;
 use crate::marks::{Marks, Supervised};
+use crate::preparing::Preparing;
 use crate::procfs;
 use crate::python::PythonPlan;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
+
+/// How long a keeper may take to start a container: it takes milliseconds, on a starved machine
+/// seconds.
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long it may then take to kill it: longer, and it waits in the kernel, which ends it before it
+/// runs.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs plain processes.
 #[derive(Clone)]
@@ -52,6 +64,7 @@ struct Inner {
     limits: Result<(), String>,
     contain: Option<Contain>,
     view: Option<HostView>,
+    preparing: Preparing,
 }
 
 /// How the keeper of a node is started, with containers that have limits or not.
@@ -95,6 +108,7 @@ impl ProcessRuntime {
                 limits: welcome.limits,
                 contain: config.contain.clone(),
                 view: sandboxed::view(config),
+                preparing: Preparing::default(),
             }),
         })
     }
@@ -169,6 +183,26 @@ impl Inner {
         Ok(found)
     }
 
+    /// Has the keeper start what is prepared. Where that takes too long, it is killed first, so that
+    /// nothing of it runs when its start is said to have failed.
+    async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
+        let (container, mounts) = (orders.container.clone(), orders.walls.as_ref());
+        let has_mounts = mounts.is_some_and(|walls| !walls.mounts.is_empty());
+        let mut starting = pin!(self.keeper.start(orders));
+        if let Ok(started) = tokio::time::timeout(START_WITHIN, &mut starting).await {
+            return started;
+        }
+        self.keeper.kill(&container);
+        let why = format!("it did not start in {} s", START_WITHIN.as_secs());
+        match tokio::time::timeout(KILLED_WITHIN, starting).await {
+            Ok(Ok(pid)) => Ok(pid),
+            _ if has_mounts => {
+                Err(format!("{why}; see that its mounts answer on this node").into())
+            }
+            _ => Err(NotStarted::of_node(NodeFault::Processes, why)),
+        }
+    }
+
     fn note(&self, plan: &ContainerPlan) -> Result<(), NotStarted> {
         let mut mark = crate::marks::Mark::new(plan.container.clone(), plan.request);
         let keeper = self.keeper.identity();
@@ -189,18 +223,23 @@ impl ContainerRuntime for ProcessRuntime {
         let inner = Arc::clone(&self.inner);
         async move {
             let preparing = Arc::clone(&inner);
-            let prepared = tokio::task::spawn_blocking(move || preparing.prepare(&plan)).await;
-            let orders = match prepared {
-                Ok(orders) => orders.map_err(RuntimeError::Start)?,
-                Err(error) => return Err(NotStarted::from(error.to_string()).into()),
-            };
-            inner
-                .keeper
-                .start(orders)
-                .await
-                .map_err(RuntimeError::Start)
+            let (container, own) = (
+                plan.container.clone(),
+                inner.layout.container_below(&plan.container),
+            );
+            let prepared = inner
+                .preparing
+                .prepare(&container, own, move || preparing.prepare(&plan));
+            Ok(inner.start(prepared.await?).await?)
         }
         .boxed()
+    }
+
+    fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>> {
+        let held = self.inner.keeper.held();
+        let held = held.into_iter().find(|it| it.container == *container);
+        let process = held.and_then(|it| it.status.ok()).filter(|pid| *pid > 0);
+        futures::future::ready(process).boxed()
     }
 
     fn signal<'a>(
@@ -222,6 +261,7 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
+        self.inner.preparing.end(container);
         self.inner.keeper.kill(container);
         futures::future::ready(Ok(())).boxed()
     }

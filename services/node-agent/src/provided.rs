@@ -54,7 +54,8 @@ impl Provided {
         let (container, request) = (plan.container.clone(), plan.request);
         let note = move || marks.change(&container, request, |mark| mark.environment = Some(name));
         aside(note).await;
-        self.environments.provide(python).await
+        let tenant = plan.container.job.tenant();
+        self.environments.provide(tenant, python, plan.user).await
     }
 }
 
@@ -70,6 +71,10 @@ impl ContainerRuntime for Provided {
 
     fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>> {
         self.runtime.start(plan)
+    }
+
+    fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>> {
+        self.runtime.first_process(container)
     }
 
     fn signal<'a>(

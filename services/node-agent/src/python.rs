@@ -1,35 +1,77 @@
 //! Environments of the Python packages that go with jobs, made by uv once a node, tenant and list.
 //!
-//! uv runs as the agent, so nothing of a package may run meanwhile: only wheels are installed, none
-//! is built or compiled, and each attempt begins with an empty environment, since a file `*.pth`
-//! of a package runs wherever its environment's Python does. What is installed is only read by
-//! containers.
+//! 1. A requirement is a name with versions ([`Python::check`]), so that uv looks in the operator's
+//!    index and nowhere else. Only wheels are installed, none is built or compiled, and each attempt
+//!    begins with an empty environment, since a file `*.pth` of a package runs wherever its
+//!    environment's Python does.
+//! 2. Where jobs are contained, uv runs as the tenant's user inside the sandbox ([`install`]). It
+//!    writes to its tenant's folder alone, which holds the tenant's environments and a cache of its
+//!    own: a cache of several tenants would let one of them choose the packages of the others.
+//! 3. The agent goes through that folder as through a job's ([`crate::folder`]). Containers only read
+//!    their environment.
+
+pub mod install;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use dormouse_messages::Python;
 use dormouse_messages::events::NodeFault;
 
-use crate::cache::{self, OneAtATime, used};
+use crate::cache::{self, OneAtATime};
 use crate::config::{AgentConfig, RuntimeKind};
 use crate::docker::body;
-use crate::folder::aside;
+use crate::folder::{Below, aside};
+use crate::keeper;
+use crate::keeper::sandbox::HostView;
 use crate::layout::Layout;
-use crate::process::sandboxed::view;
-use crate::runtime::{NotStarted, of_disk};
+use crate::process::sandboxed;
+use crate::runtime::{NotStarted, User, of_jobs_folder};
+use install::Install;
 
 /// The program that makes environments.
 const UV: &str = "uv";
 
-/// Its own cache, among the tenants' folders: no tenant's name begins with a dot.
+/// Its caches in a tenant's folder, one of each user that the tenant has had: no environment's name
+/// begins with a dot.
 pub(crate) const DOWNLOADS: &str = ".cache";
+
+/// Settings of uv in a folder above the environments.
+const SETTINGS: &str = "uv.toml";
+
+/// The operator's settings of uv and of the network, by the beginning of their names: nothing else
+/// of the agent's environment is passed to uv.
+const PASSED: [&str; 19] = [
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
+    "UV_NO_INDEX",
+    "UV_INSECURE_HOST",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_HTTP_",
+    "UV_EXCLUDE_NEWER",
+    "UV_TORCH_BACKEND",
+    "SSL_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+];
+
+/// With less room than this on its disk after a failure, the node is at fault, not the packages.
+const LEAST_ROOM_BYTES: u64 = 256 << 20;
 
 /// Written last: an environment without it is not whole.
 pub(crate) const WHOLE: &str = ".whole";
@@ -82,6 +124,10 @@ pub struct Environments {
     uv: Option<PathBuf>,
     /// Where Python is looked for.
     path: OsString,
+    /// What is shown to uv, where jobs are contained.
+    view: Option<HostView>,
+    /// The command that becomes uv inside the sandbox.
+    keeper: Vec<String>,
     making: OneAtATime,
 }
 
@@ -101,115 +147,152 @@ impl Environments {
             .chain(std::env::split_paths(&own));
         let folders: Vec<_> = folders.collect();
         let uv = folders.iter().map(|folder| folder.join(UV));
-        let view = view(config);
+        let view = sandboxed::view(config);
         let is_seen = |folder: &&PathBuf| match config.runtime {
             RuntimeKind::Docker => body::shows(config, folder),
             RuntimeKind::Process => view.as_ref().is_none_or(|view| view.shows(folder)),
         };
         let seen = folders.iter().filter(is_seen);
+        let path = std::env::join_paths(seen).unwrap_or_default();
         Ok(Self {
             layout,
             uv: uv.into_iter().find(|file| file.is_file()),
-            path: std::env::join_paths(seen).unwrap_or_default(),
+            path,
+            view,
+            keeper: config.keeper.clone(),
             making: OneAtATime::default(),
         })
     }
 
-    /// Has an environment made.
+    /// Has an environment made, by its tenant's user.
     ///
     /// # Errors
     /// When uv or Python is missing, when packages cannot be had, or the disk's.
-    pub async fn provide(&self, plan: &PythonPlan) -> Result<(), NotStarted> {
+    pub async fn provide(
+        &self,
+        tenant: &str,
+        plan: &PythonPlan,
+        user: Option<User>,
+    ) -> Result<(), NotStarted> {
+        if user.is_some() != self.view.is_some() {
+            return Err("its tenant has a user, and the agent contains no jobs, or none; start the agent again".into());
+        }
+        let making = Making {
+            environments: self,
+            plan,
+            user,
+            own: Below::new(self.layout.environments(), tenant),
+        };
         let work = async {
-            let place = &plan.folder;
-            // The Python that it was made for may be gone.
-            if used(&place.join(WHOLE)) && place.join("bin/python3").exists() {
-                return Ok(());
+            match making.is_there().await {
+                true => Ok(()),
+                false => making.make().await,
             }
-            self.make(plan).await
         };
         self.making.alone(&plan.folder, work).await
     }
+}
 
-    async fn make(&self, plan: &PythonPlan) -> Result<(), NotStarted> {
+/// An environment of a tenant that is being made.
+struct Making<'a> {
+    environments: &'a Environments,
+    plan: &'a PythonPlan,
+    user: Option<User>,
+    /// The tenant's folder, which its user may write to.
+    own: Below,
+}
+
+impl Making<'_> {
+    /// Whether it is there as a whole; notes that it is used. The Python that it was made for may be
+    /// gone.
+    async fn is_there(&self) -> bool {
+        let place = self.own.join(self.plan.name());
+        let python = self.plan.bin().join("python3");
+        let looked = aside(move || {
+            let whole = place.open().and_then(|folder| folder.file(WHOLE));
+            whole.is_ok_and(|file| cache::touch(&file)) && python.exists()
+        });
+        looked.await.unwrap_or(false)
+    }
+
+    async fn make(&self) -> Result<(), NotStarted> {
         let begun = std::time::Instant::now();
-        let checked = plan.python.check();
+        let checked = self.plan.python.check();
         checked.map_err(|error| NotStarted::from(format!("its python: {error}")))?;
         // What is known here needs no network.
-        let made = match self.attempt(plan, true).await {
-            Err(_) => self.attempt(plan, false).await,
+        let made = match self.attempt(true).await {
+            Err(_) => self.attempt(false).await,
             made => made,
         };
         if made.is_err() {
-            let place = plan.folder.clone();
+            let place = self.plan.folder.clone();
             aside(move || fs::remove_dir_all(place)).await;
         }
         made?;
         tracing::info!(
-            environment = %plan.folder.display(),
+            environment = %self.plan.folder.display(),
             seconds = begun.elapsed().as_secs_f64(),
             "made an environment of Python packages"
         );
         Ok(())
     }
 
-    async fn attempt(&self, plan: &PythonPlan, offline: bool) -> Result<(), NotStarted> {
-        let place = plan.folder.clone();
-        let requirements = plan.folder.with_extension("txt");
-        let (at, lines) = (requirements.clone(), plan.python.requirements.join("\n"));
-        let emptied = aside(move || -> Result<(), NotStarted> {
-            let disk = |error: io::Error| of_disk("cannot make its environment in", &place, &error);
+    async fn attempt(&self, offline: bool) -> Result<(), NotStarted> {
+        let place = self.plan.folder.clone();
+        let (own, cache, user) = (self.own.clone(), self.cache(), self.user);
+        let emptied = aside(move || -> io::Result<()> {
+            // It follows no link.
             match fs::remove_dir_all(&place) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(disk(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            fs::create_dir_all(place.parent().unwrap_or(&place)).map_err(disk)?;
-            fs::write(at, lines + "\n").map_err(disk)
+            let (folder, cache) = (own.make()?, own.join(cache).make()?);
+            match user {
+                Some(user) => folder.give(user).and_then(|()| cache.give(user)),
+                None => Ok(()),
+            }
         });
-        emptied
+        let emptied = emptied
             .await
-            .unwrap_or_else(|| Err("its environment cannot be made".into()))?;
-        let new = |uv: &mut Command| {
-            uv.arg("venv").arg("--no-project").arg(&plan.folder);
-            if let Some(version) = &plan.python.version {
-                uv.args(["--python", version]);
-            }
-        };
-        self.uv(new).await?;
-        let install = |uv: &mut Command| {
-            uv.args(["pip", "install", "--no-build"]);
-            uv.arg("--python").arg(plan.bin().join("python3"));
-            uv.arg("--requirements").arg(&requirements);
-            if offline {
-                uv.arg("--offline");
-            }
-        };
-        let installed = self.uv(install).await;
-        let _ = tokio::fs::remove_file(&requirements).await;
-        installed?;
-        let whole = plan.folder.join(WHOLE);
-        let written = tokio::fs::write(&whole, "").await;
-        written.map_err(|error| of_disk("cannot write", &whole, &error))
+            .unwrap_or_else(|| Err(io::ErrorKind::Other.into()));
+        let what = "cannot make its environment in";
+        emptied.map_err(|error| of_jobs_folder(what, &self.own, &error))?;
+        let folder = self.plan.folder.display().to_string();
+        let mut venv = vec!["venv", "--no-project", &folder];
+        if let Some(version) = &self.plan.python.version {
+            venv.extend(["--python", version]);
+        }
+        self.uv(&venv).await?;
+        let python = self.plan.bin().join("python3").display().to_string();
+        let mut install = vec!["pip", "install", "--no-build", "--python", &python];
+        install.extend(["--requirements", "-"]);
+        install.extend(offline.then_some("--offline"));
+        self.uv(&install).await?;
+        let place = self.own.join(self.plan.name());
+        let written = aside(move || place.open()?.write(WHOLE, b""));
+        let written = written
+            .await
+            .unwrap_or_else(|| Err(io::ErrorKind::Other.into()));
+        written
+            .map_err(|error| of_jobs_folder("cannot finish its environment in", &self.own, &error))
     }
 
-    /// Runs uv; what it says when it fails is the reason.
-    async fn uv(&self, told: impl FnOnce(&mut Command)) -> Result<(), NotStarted> {
-        let cache = self.layout.environments().join(DOWNLOADS);
-        let uv = self.uv.as_ref().ok_or_else(|| NotStarted::from(
+    /// The cache's name in the tenant's folder: what another user of the tenant has left there cannot
+    /// be written to.
+    fn cache(&self) -> String {
+        let user = self.user.map(|user| format!("-{}", user.uid));
+        format!("{DOWNLOADS}{}", user.unwrap_or_default())
+    }
+
+    /// Runs uv, which reads the requirements; what it says when it fails is the reason.
+    async fn uv(&self, words: &[&str]) -> Result<(), NotStarted> {
+        let uv = self.environments.uv.as_ref().ok_or_else(|| NotStarted::from(
             "its packages need uv, which is not in the PATH of this node's agent; install it there (pip install uv) and restart the agent, or keep the job to nodes that have it (constraints)",
         ))?;
-        let mut uv = Command::new(uv);
-        told(&mut uv);
-        uv.args(["--no-managed-python", "--no-python-downloads"])
-            .args(["--no-progress", "--quiet", "--color", "never"])
-            .env("PATH", &self.path)
-            .env("UV_CACHE_DIR", &cache)
-            // Not what lies around the agent.
-            .env_remove("VIRTUAL_ENV")
-            .current_dir(self.layout.environments())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = uv.output().await;
+        let flags = "--no-managed-python --no-python-downloads --no-progress --quiet --color never";
+        let words = words.iter().copied().chain(flags.split(' '));
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        let output = self.run(uv.clone(), words).await;
         let output =
             output.map_err(|error| NotStarted::from(format!("uv cannot be run: {error}")))?;
         if output.status.success() {
@@ -219,9 +302,81 @@ impl Environments {
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let end = said.floor_char_boundary(SAID_BYTES.min(said.len()));
         let why = format!("its Python environment cannot be made: {}", &said[..end]);
-        Err(match said.contains("No space left on device") {
+        // Not by what uv says, which the packages have a part in.
+        let is_full = rustix::fs::statvfs(&self.environments.layout.environments())
+            .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_ROOM_BYTES);
+        Err(match is_full {
             true => NotStarted::of_node(NodeFault::Disk, why),
             false => why.into(),
         })
+    }
+
+    async fn run(&self, uv: PathBuf, words: Vec<String>) -> io::Result<Output> {
+        let Environments {
+            layout,
+            path,
+            view,
+            keeper,
+            ..
+        } = self.environments;
+        let own = std::path::absolute(self.own.path())?;
+        let mut command = match (view, self.user) {
+            (Some(view), Some(user)) => {
+                let install = Install {
+                    view: view.clone(),
+                    sandbox: sandboxed::of_installer(&own, user, self.shown(view, &uv)?),
+                    folder: keeper::folder(layout.node()),
+                    program: uv,
+                    arguments: words,
+                    working_dir: own.clone(),
+                };
+                let mut command = Command::new(keeper.first().map_or("", String::as_str));
+                let orders = serde_json::to_string(&install)?;
+                command.args(&keeper[1..]).args([install::FLAG, &orders]);
+                command
+            }
+            _ => {
+                let mut command = Command::new(uv);
+                command.args(words).current_dir(&own);
+                command
+            }
+        };
+        let is_passed = |name: &str| {
+            let name = name.to_ascii_uppercase();
+            PASSED.iter().any(|it| name.starts_with(it))
+        };
+        let passed = std::env::vars_os();
+        let passed = passed.filter(|(name, _)| name.to_str().is_some_and(is_passed));
+        command
+            .env_clear()
+            .envs(passed)
+            .env("PATH", path)
+            .env("HOME", &own)
+            .env("TMPDIR", own.join(self.cache()))
+            .env("UV_CACHE_DIR", own.join(self.cache()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut uv = command.spawn()?;
+        let requirements = self.plan.python.requirements.join("\n") + "\n";
+        if let Some(mut input) = uv.stdin.take() {
+            // It may end without having read them, and then says why.
+            let _ = input.write_all(requirements.as_bytes()).await;
+        }
+        uv.wait_with_output().await
+    }
+
+    /// Files of the node that uv needs and that no sandbox shows: itself, its settings.
+    fn shown(&self, view: &HostView, uv: &std::path::Path) -> io::Result<Vec<PathBuf>> {
+        let uv = fs::canonicalize(uv)?;
+        let environments = std::path::absolute(self.environments.layout.environments())?;
+        let settings = environments.ancestors().map(|folder| folder.join(SETTINGS));
+        let settings = settings.filter(|file| file.is_file());
+        Ok(Some(uv)
+            .filter(|uv| !view.shows(uv))
+            .into_iter()
+            .chain(settings)
+            .collect())
     }
 }

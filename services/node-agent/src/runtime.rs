@@ -1,10 +1,12 @@
 //! What a container runtime does for the agent: plain processes, or Docker.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use nix::libc;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
@@ -16,6 +18,7 @@ use dormouse_messages::{Amounts, ContainerId, Sequence};
 
 use crate::code::CodePlan;
 use crate::exec::attached::{Attached, Terminal};
+use crate::folder::Below;
 use crate::layout;
 use crate::network::NodeAddress;
 use crate::python::PythonPlan;
@@ -92,13 +95,34 @@ pub struct ContainerPlan {
     pub python: Option<PythonPlan>,
 }
 
-/// Why a container could not start, where the kernel says so of a path: some of it only this node
-/// says.
+/// Why a container could not start, where the kernel says so of a path of the agent's own, in which
+/// no job writes: some of it only this node says.
 #[must_use]
 pub fn of_disk(what: &str, path: &Path, error: &std::io::Error) -> NotStarted {
+    let of_node = match error.raw_os_error() {
+        _ if layout::is_of_the_disk(error) => Some(NodeFault::Disk),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Some(NodeFault::Processes),
+        _ => None,
+    };
     NotStarted {
         why: layout::disk(what, path, error),
-        fault: layout::is_of_the_disk(error).then_some(NodeFault::Disk),
+        fault: of_node,
+    }
+}
+
+/// The same of a folder that jobs write in. A job may have shut it, or filled its own share of the
+/// disk: that is the node's fault only where the agent is shut out of the root of all such folders.
+#[must_use]
+pub fn of_jobs_folder(what: &str, folder: &Below, error: &std::io::Error) -> NotStarted {
+    let not_started = of_disk(what, &folder.path(), error);
+    let may_be_the_jobs = match error.kind() {
+        ErrorKind::QuotaExceeded => true,
+        ErrorKind::PermissionDenied => folder.may_write_to_root(),
+        _ => false,
+    };
+    match may_be_the_jobs {
+        true => not_started.why.into(),
+        false => not_started,
     }
 }
 
@@ -167,6 +191,9 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// for this request, that one is adopted.
     fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>>;
 
+    /// The number of a container's first process, as the agent sees it, while it runs.
+    fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>>;
+
     /// Signals its processes.
     fn signal<'a>(
         &'a self,
@@ -204,5 +231,68 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// The agent leaves, and the containers run on: what was put off is done now.
     fn leave(&self) -> BoxFuture<'_, ()> {
         futures::future::ready(()).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// What the kernel says of a path, and what of the node it blames: in a folder of the agent's own,
+    /// and in one that jobs write in.
+    #[test]
+    fn a_jobs_own_folder_is_never_the_nodes_fault() {
+        use NodeFault::{Disk, Processes};
+        let table = [
+            (libc::ENOSPC, Some(Disk), Some(Disk)),
+            (libc::EIO, Some(Disk), Some(Disk)),
+            (libc::EROFS, Some(Disk), Some(Disk)),
+            (libc::EMFILE, Some(Processes), Some(Processes)),
+            (libc::ENFILE, Some(Processes), Some(Processes)),
+            (libc::ENOMEM, Some(Processes), Some(Processes)),
+            (libc::EACCES, Some(Disk), None),
+            (libc::EPERM, Some(Disk), None),
+            (libc::EDQUOT, Some(Disk), None),
+            (libc::ELOOP, None, None),
+            (libc::ENOTDIR, None, None),
+            (libc::EISDIR, None, None),
+            (libc::ENOENT, None, None),
+            (libc::EEXIST, None, None),
+            (libc::ENOTEMPTY, None, None),
+            (libc::ENXIO, None, None),
+            (libc::ENAMETOOLONG, None, None),
+            (libc::ETXTBSY, None, None),
+            (libc::EMLINK, None, None),
+            (libc::EFBIG, None, None),
+        ];
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = Below::new(root.path().to_owned(), "ads");
+        for (errno, of_agent, of_job) in table {
+            let error = std::io::Error::from_raw_os_error(errno);
+            assert_eq!(
+                of_disk("cannot", root.path(), &error).fault,
+                of_agent,
+                "{error}"
+            );
+            assert_eq!(
+                of_jobs_folder("cannot", &folder, &error).fault,
+                of_job,
+                "{error}"
+            );
+        }
+        // What no kernel says: a link, a pipe in the place of a file.
+        let refused = std::io::Error::new(ErrorKind::InvalidData, "it is a link");
+        assert_eq!(of_jobs_folder("cannot", &folder, &refused).fault, None);
+        // The agent is shut out of all folders: no job did that.
+        let shut = std::fs::Permissions::from_mode(0o500);
+        std::fs::set_permissions(root.path(), shut).expect("set");
+        let error = std::io::Error::from_raw_os_error(libc::EACCES);
+        let is_root = nix::unistd::geteuid().is_root();
+        let of_node = of_jobs_folder("cannot", &folder, &error).fault;
+        assert_eq!(of_node, (!is_root).then_some(Disk));
+        let gone = Below::new(root.path().join("gone"), "ads");
+        assert_eq!(of_jobs_folder("cannot", &gone, &error).fault, Some(Disk));
     }
 }

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use dormouse_messages::Incarnation;
 
 use crate::folder::{Below, Entry, Folder};
+use crate::runtime::User;
 
 /// Files of a checkpoint that are sealed; one of more is named as it is.
 const FILES_LIMIT: usize = 10_000;
@@ -71,7 +72,7 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     let from = life.open()?;
     let document = from.entry(DOCUMENT)?;
     let mut files = Vec::new();
-    walk(&from, "", 0, &mut |folder, name, way, entry| {
+    walk(&from, "", 0, &mut |_, name, way, entry| {
         if name == LIST {
             // Copied along by a job that began from a sealed one.
             return Ok(());
@@ -81,8 +82,12 @@ pub fn seal(life: &Below) -> io::Result<Below> {
                 "{way} is younger than {DOCUMENT}, which is to be written last"
             )));
         }
-        files.push((folder.try_clone()?, name.to_owned(), way.to_owned(), entry));
-        Ok(())
+        // By name: a descriptor of each would take all that the agent may have.
+        files.push((way.to_owned(), entry));
+        match files.len() > FILES_LIMIT {
+            true => Err(io::Error::other("it has too many files")),
+            false => Ok(()),
+        }
     })?;
     let number = 1 + last_number(&job.open()?, name)?;
     let sealed = job.join(format!("{name}.{number}"));
@@ -90,12 +95,15 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     let unfinished = job.join(format!(".{name}.{number}"));
     let _ = std::fs::remove_dir_all(unfinished.path());
     let mut list = Vec::new();
-    for (folder, name, way, entry) in files {
-        let to = match Path::new(&way).parent() {
-            Some(parent) => unfinished.join(parent).make()?,
-            None => unfinished.make()?,
-        };
-        let taken = take(&folder, &name, &entry, &to)?;
+    let owner = from.owner()?;
+    unfinished.make()?.give_to(owner)?;
+    for (way, entry) in files {
+        let path = Path::new(&way);
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let name = path.file_name().and_then(|name| name.to_str());
+        let to = make_private(&unfinished, parent, owner)?;
+        let folder = life.join(parent).open()?;
+        let taken = take(&folder, name.unwrap_or_default(), &entry, &to, owner)?;
         list.push(Sealed {
             path: way,
             bytes: taken.bytes,
@@ -103,19 +111,38 @@ pub fn seal(life: &Below) -> io::Result<Below> {
         });
     }
     let list = serde_json::to_vec(&list)?;
-    unfinished.open()?.write(LIST, &list)?;
+    let folder = unfinished.open()?;
+    folder.write_private(LIST, &list)?;
+    folder.give_file(LIST, owner)?;
     job.open()?
         .rename(&format!(".{name}.{number}"), &format!("{name}.{number}"))?;
     Ok(sealed)
+}
+
+/// The folder `way` below a sealed one, each step of it for its owner alone.
+fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
+    let steps: Vec<_> = way.ancestors().collect();
+    let steps = steps
+        .into_iter()
+        .rev()
+        .filter(|it| !it.as_os_str().is_empty());
+    for step in steps {
+        let below = sealed.join(step);
+        if below.open().is_err() {
+            below.make()?.give_to(owner)?;
+        }
+    }
+    sealed.join(way).open()
 }
 
 /// Copies or links the file that was `entry` when all were looked at; what it is in the sealed folder.
 ///
 /// # Errors
 /// The kernel's; that the file has changed since: a job has begun its next save.
-fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder) -> io::Result<Entry> {
+fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder, owner: User) -> io::Result<Entry> {
     if entry.bytes <= COPIED_BYTES {
-        to.write(name, &folder.read(name, COPIED_BYTES)?)?;
+        to.write_private(name, &folder.read(name, COPIED_BYTES)?)?;
+        to.give_file(name, owner)?;
     } else {
         folder.link(name, to)?;
     }
@@ -349,13 +376,59 @@ mod tests {
             let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
             let to = job.join(".1.1").make().expect("a folder");
             // The next save begins between the look at all files and the copy of the second.
-            take(&from, DOCUMENT, &document.expect("there"), &to).expect("as it was");
+            let owner = from.owner().expect("known");
+            let document = document.expect("there");
+            take(&from, DOCUMENT, &document, &to, owner).expect("as it was");
             fs::write(life.path().join("model"), b"half").expect("written");
-            let error = take(&from, "model", &model.expect("there"), &to).expect_err("torn");
+            let torn = take(&from, "model", &model.expect("there"), &to, owner);
+            let error = torn.expect_err("torn");
             assert!(
                 error.to_string().contains("model was written to"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_sealed_copy_is_its_owners_alone_and_many_files_take_few_descriptors() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let (_at, job) = job();
+        let life = job.join("1");
+        for folder in 0..40 {
+            let path = life.join(format!("deep/{folder}")).path();
+            fs::create_dir_all(&path).expect("made");
+            for file in 0..20 {
+                fs::write(path.join(file.to_string()), "x").expect("written");
+            }
+        }
+        save(&life, 1, 1);
+        let is_root = nix::unistd::geteuid().is_root();
+        let uid = if is_root {
+            200_003
+        } else {
+            nix::unistd::getuid().as_raw()
+        };
+        let own = nix::unistd::Uid::from_raw(uid);
+        nix::unistd::chown(&life.path(), Some(own), None).expect("given");
+        let highest = nix::sys::resource::Resource::RLIMIT_NOFILE;
+        let (before, most) = nix::sys::resource::getrlimit(highest).expect("known");
+        let open = fs::read_dir("/proc/self/fd").expect("listed").count() as u64;
+        // Other tests of this process have some open, too.
+        nix::sys::resource::setrlimit(highest, open + 200, most).expect("set");
+        let sealed = seal(&life);
+        nix::sys::resource::setrlimit(highest, before, most).expect("set");
+        let sealed = sealed.expect("sealed").path();
+        for (way, mode) in [
+            ("", 0o700),
+            ("deep", 0o700),
+            ("deep/7", 0o700),
+            ("deep/7/7", 0o600),
+            (DOCUMENT, 0o600),
+            (LIST, 0o600),
+        ] {
+            let found = fs::metadata(sealed.join(way)).expect("there");
+            assert_eq!(found.permissions().mode() & 0o777, mode, "{way}");
+            assert_eq!(found.uid(), uid, "{way}");
         }
     }
 

@@ -7,8 +7,10 @@
 mod unlinked;
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
+use std::ffi::{CString, OsStr};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
@@ -19,7 +21,10 @@ pub use unlinked::{Unlinked, unlinked};
 /// Files and folders that are counted, where no other bound is given: a walk of so many takes seconds.
 pub const FILES_LIMIT: u64 = 1_000_000;
 
-/// Folders within folders. Each of them is held open meanwhile.
+/// A count that nobody waits for is not interrupted.
+const AT_ONCE: Duration = Duration::from_secs(3600);
+
+/// Folders within folders.
 const DEPTH_LIMIT: usize = 64;
 
 /// What lies there.
@@ -56,24 +61,37 @@ pub enum Uncounted {
 /// # Errors
 /// Why it cannot be counted.
 pub fn usage(roots: &[Below], files_limit: u64) -> Result<Usage, Uncounted> {
-    let mut count = Count::new(files_limit);
-    count.add_all(roots)?;
+    let mut count = Count::new(roots, files_limit);
+    while !count.go_on(Instant::now() + AT_ONCE)? {}
     Ok(count.usage)
 }
 
 /// Bytes on the disk below a folder, as far as they can be counted: to be shown, not to judge by.
 #[must_use]
 pub fn used_bytes(below: &Below) -> u64 {
-    let mut count = Count::new(FILES_LIMIT);
-    let _ = count.add_all(std::slice::from_ref(below));
+    let mut count = Count::new(std::slice::from_ref(below), FILES_LIMIT);
+    while let Ok(false) = count.go_on(Instant::now() + AT_ONCE) {}
     count.usage.bytes
 }
 
-struct Count {
+/// A count that can be interrupted, and goes on where it stopped. One folder is open at a time.
+#[derive(Debug)]
+pub struct Count {
     usage: Usage,
     files_limit: u64,
     /// Those of several names.
     seen: BTreeSet<(u64, u64)>,
+    /// The folders that are being counted, each in the one before.
+    folders: Vec<Counted>,
+}
+
+/// A folder of which some is counted.
+#[derive(Debug)]
+struct Counted {
+    below: Below,
+    depth: usize,
+    /// What is not counted yet; absent: it was not read.
+    left: Option<Vec<CString>>,
 }
 
 /// It goes away, or is replaced, as this looks.
@@ -94,51 +112,94 @@ fn unless_gone<T>(looked: io::Result<T>) -> Result<Option<T>, Uncounted> {
 }
 
 impl Count {
-    fn new(files_limit: u64) -> Self {
+    /// Of what lies below these folders; nothing is counted yet.
+    #[must_use]
+    pub fn new(roots: &[Below], files_limit: u64) -> Self {
+        let root = |below: &Below| Counted {
+            below: below.clone(),
+            depth: 0,
+            left: None,
+        };
         Self {
             usage: Usage::default(),
             files_limit,
             seen: BTreeSet::new(),
+            folders: roots.iter().rev().map(root).collect(),
         }
     }
 
-    fn add_all(&mut self, roots: &[Below]) -> Result<(), Uncounted> {
-        for root in roots {
-            if let Some(folder) = unless_gone(root.open())? {
-                self.add(&folder, 0)?;
+    /// What is counted so far.
+    #[must_use]
+    pub const fn so_far(&self) -> Usage {
+        self.usage
+    }
+
+    /// Counts on for so long, or a little longer; whether all is counted.
+    ///
+    /// # Errors
+    /// Why it cannot be counted.
+    pub fn go_on(&mut self, until: Instant) -> Result<bool, Uncounted> {
+        while let Some(mut counted) = self.folders.pop() {
+            let Some(folder) = unless_gone(counted.below.open())? else {
+                continue;
+            };
+            let mut left = match counted.left.take() {
+                Some(left) => left,
+                None => self.read(&folder)?,
+            };
+            let (mut inner, mut has_time) = (None, true);
+            // One at least: a look always gets on.
+            while inner.is_none()
+                && has_time
+                && let Some(name) = left.pop()
+            {
+                if let Some(entry) = unless_gone(folder.entry_named(&name))? {
+                    self.add(entry)?;
+                    inner = entry.is_folder.then_some(name);
+                }
+                has_time = Instant::now() < until;
+            }
+            let depth = counted.depth + 1;
+            let inner = inner.map(|name| Counted {
+                below: counted.below.join(OsStr::from_bytes(name.as_bytes())),
+                depth,
+                left: None,
+            });
+            if !left.is_empty() {
+                counted.left = Some(left);
+                self.folders.push(counted);
+            }
+            if inner.is_some() && depth > DEPTH_LIMIT {
+                return Err(Uncounted::TooDeep);
+            }
+            self.folders.extend(inner);
+            if !has_time {
+                break;
             }
         }
-        Ok(())
+        Ok(self.folders.is_empty())
     }
 
-    fn add(&mut self, folder: &Folder, depth: usize) -> Result<(), Uncounted> {
-        if depth > DEPTH_LIMIT {
-            return Err(Uncounted::TooDeep);
+    fn read(&self, folder: &Folder) -> Result<Vec<CString>, Uncounted> {
+        let waiting = self.folders.iter().filter_map(|it| it.left.as_ref());
+        let waiting: usize = waiting.map(Vec::len).sum();
+        let most = self.files_limit.saturating_sub(self.usage.files);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let names = unless_gone(folder.raw_names(most.saturating_sub(waiting)))?;
+        match names {
+            Some(Some(names)) => Ok(names),
+            Some(None) => Err(Uncounted::TooMany(self.files_limit)),
+            None => Ok(Vec::new()),
         }
-        folder.each(|name, looked| match unless_gone(looked)? {
-            Some(entry) => self.add_one(folder, name, entry, depth),
-            None => Ok(()),
-        })
     }
 
-    fn add_one(
-        &mut self,
-        folder: &Folder,
-        name: &CStr,
-        entry: Entry,
-        depth: usize,
-    ) -> Result<(), Uncounted> {
+    fn add(&mut self, entry: Entry) -> Result<(), Uncounted> {
         self.usage.files += 1;
         if self.usage.files > self.files_limit {
             return Err(Uncounted::TooMany(self.files_limit));
         }
         if entry.names <= 1 || entry.is_folder || self.seen.insert(entry.file) {
-            self.usage.bytes += entry.disk_bytes;
-        }
-        if entry.is_folder
-            && let Some(inner) = unless_gone(folder.folder_named(name))?
-        {
-            self.add(&inner, depth + 1)?;
+            self.usage.bytes = self.usage.bytes.saturating_add(entry.disk_bytes);
         }
         Ok(())
     }
@@ -146,9 +207,7 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
     use std::fs;
-    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
     use super::*;
@@ -199,6 +258,29 @@ mod tests {
         let usage = counted(&below).expect("counted");
         assert_eq!(usage.files, 10_101);
         assert!(usage.bytes >= MIB as u64, "{usage:?}");
+    }
+
+    #[test]
+    fn a_count_that_is_interrupted_goes_on_where_it_stopped() {
+        let (_at, below) = own();
+        for folder in 0..30 {
+            let folder = below.path().join(format!("{folder}/deep"));
+            fs::create_dir_all(&folder).expect("made");
+            for file in 0..30 {
+                fs::write(folder.join(file.to_string()), "x").expect("written");
+            }
+        }
+        let whole = counted(&below).expect("counted");
+        assert_eq!(whole.files, 30 * 32);
+        let mut count = Count::new(std::slice::from_ref(&below), FILES_LIMIT);
+        let mut looks = 0;
+        // A look whose time is over counts at least something, or reads a folder.
+        while !count.go_on(Instant::now()).expect("counted") {
+            looks += 1;
+            assert!(looks < 10_000, "it begins again and again");
+        }
+        assert!(looks > 10, "{looks}");
+        assert_eq!(count.so_far(), whole);
     }
 
     #[test]

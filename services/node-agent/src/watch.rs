@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::folder::{Below, Folder, read_all};
+use crate::folder::{Below, read_all};
 use crate::layout::PROGRESS;
 use crate::members::{Answer, Answers};
 use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
@@ -29,6 +29,13 @@ const METRICS_LIMIT: usize = 32;
 
 /// Files of a checkpoint that are measured where the job does not say its size.
 const FILES_LIMIT: usize = 10_000;
+
+/// More steps than a job does: a whole number that JSON's readers understand. What a job writes is
+/// cut off there, since others count with it.
+const MOST_STEPS: u64 = 1 << 53;
+
+/// More bytes than a checkpoint has: an exbibyte.
+const MOST_BYTES: u64 = 1 << 60;
 
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,8 +247,11 @@ impl Watch {
         let document: Document = serde_json::from_slice(&text)?;
         self.seen = Some(identity);
         let complete = Complete {
-            step: document.step.unwrap_or(self.last_step),
-            bytes: document.bytes.unwrap_or_else(|| size(folder)),
+            step: document.step.unwrap_or(self.last_step).min(MOST_STEPS),
+            bytes: document
+                .bytes
+                .unwrap_or_else(|| size(&self.checkpoint))
+                .min(MOST_BYTES),
         };
         Ok((self.known_checkpoint.take() != Some(complete)).then_some(complete))
     }
@@ -316,26 +326,29 @@ fn parse_line(line: &[u8]) -> Result<Line, ()> {
         }
     }
     Ok(Line {
-        step: whole("step").ok_or(())?,
-        steps_total: whole("steps_total").unwrap_or(0),
+        step: whole("step").ok_or(())?.min(MOST_STEPS),
+        steps_total: whole("steps_total").unwrap_or(0).min(MOST_STEPS),
         metrics,
     })
 }
 
-/// The size of a folder's files.
-fn size(folder: Folder) -> u64 {
-    let mut folders = vec![folder];
-    let (mut bytes, mut files) = (0, 0);
-    while let Some(folder) = folders.pop() {
+/// The size of a folder's files. One folder is open at a time, whatever a job has made there.
+fn size(root: &Below) -> u64 {
+    let mut folders = vec![PathBuf::new()];
+    let (mut bytes, mut files) = (0_u64, 0);
+    while let Some(way) = folders.pop() {
+        let Ok(folder) = root.join(&way).open() else {
+            continue;
+        };
         for (name, entry) in folder.entries().unwrap_or_default() {
             files += 1;
             if files > FILES_LIMIT {
                 return bytes;
             }
             if entry.is_folder {
-                folders.extend(folder.folder(&name));
+                folders.push(way.join(name));
             } else {
-                bytes += entry.bytes;
+                bytes = bytes.saturating_add(entry.bytes).min(MOST_BYTES);
             }
         }
     }
@@ -425,6 +438,36 @@ mod tests {
         fs::write(&other, "{\"step\":1}\n").expect("written");
         symlink(&other, folder.path().join("progress.jsonl")).expect("linked");
         assert_eq!(watch.look().progress, None);
+    }
+
+    #[test]
+    fn numbers_that_a_job_writes_are_bounded() {
+        let (folder, mut watch) = watch();
+        let most = u64::MAX;
+        save(
+            folder.path(),
+            &format!("{{\"step\":{most},\"bytes\":{most}}}"),
+        );
+        let complete = watch.look().checkpoint.expect("complete").complete;
+        assert_eq!((complete.step, complete.bytes), (MOST_STEPS, MOST_BYTES));
+        let line = parse_line(format!("{{\"step\":{most},\"steps_total\":1e19}}").as_bytes());
+        let line = line.expect("a line");
+        assert_eq!((line.step, line.steps_total), (MOST_STEPS, MOST_STEPS));
+        // Sparse files as long as the kernel lets them be, and more folders than descriptors.
+        let checkpoint = folder.path().join("checkpoint");
+        for number in 0..1500 {
+            let inner = checkpoint.join(number.to_string());
+            fs::create_dir(&inner).expect("made");
+            if number < 8 {
+                let file = fs::File::create(inner.join("sparse")).expect("made");
+                let _ = file.set_len(1 << 43);
+            }
+        }
+        let open = || fs::read_dir("/proc/self/fd").expect("listed").count();
+        let before = open();
+        let bytes = size(&watch.checkpoint);
+        assert!(bytes <= MOST_BYTES, "{bytes}");
+        assert!(open() < before + 100);
     }
 
     #[test]

@@ -110,8 +110,8 @@ impl Health {
 
     /// Whether the node is to be put out of use: several starts in a row have failed, in more than
     /// one life, or so many that one life has tried again and again, as the replicas of a service do.
-    /// What may be a job's doing counts only where two jobs say so: one job with a wrong image must not
-    /// take one node after another from all.
+    /// What may be a job's doing counts only where two tenants say so: one of them with wrong images must
+    /// not take one node after another from all.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         let lives: BTreeSet<_> = self
@@ -119,10 +119,10 @@ impl Health {
             .iter()
             .map(|it| (&it.job, it.incarnation))
             .collect();
-        let jobs: BTreeSet<_> = self.faults.iter().map(|it| &it.job).collect();
+        let tenants: BTreeSet<_> = self.faults.iter().map(|it| it.job.tenant()).collect();
         let is_the_nodes = self.faults.iter().any(|it| !it.fault.may_be_the_jobs());
         let again = lives.len() >= 2 || self.faults.len() >= FAULTS_KEPT;
-        self.faults.len() >= SUSPECT && again && (jobs.len() >= 2 || is_the_nodes)
+        self.faults.len() >= SUSPECT && again && (tenants.len() >= 2 || is_the_nodes)
     }
 }
 

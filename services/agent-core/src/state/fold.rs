@@ -12,7 +12,7 @@ use dormouse_messages::events::{
     TasksEnded,
 };
 use dormouse_messages::kept::KeptSpec;
-use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence};
+use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
 
 use super::{
     AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
@@ -318,7 +318,13 @@ impl AgentState {
                 }
             }
             Event::ContainerExited(event) => self.exited(event),
-            Event::ContainerReady(event) => self.ready(&event.container, Readiness::Ready),
+            Event::ContainerReady(event) => {
+                self.ready(&event.container, Readiness::Ready);
+                let coordinated = self.partition_mut(&event.job, event.incarnation);
+                if let (Rank(0), Some(partition)) = (event.rank, coordinated) {
+                    partition.coordinator_ready = true;
+                }
+            }
             Event::ContainerUnready(event) => self.ready(&event.container, Readiness::Unready),
             Event::MemberAcknowledged(event) => self.acknowledged(event),
             Event::CheckpointSaved(event) => self.saved(event),

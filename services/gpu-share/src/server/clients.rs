@@ -115,7 +115,12 @@ impl Inner {
     /// Whether one more process of a container may be connected. Where all places are taken, the
     /// newest of the container with the most gives way to one with fewer.
     fn has_place(&mut self, tenant: Tenant) -> bool {
-        let count = |tenant| self.clients.values().filter(|it| it.tenant == tenant).count();
+        let count = |tenant| {
+            self.clients
+                .values()
+                .filter(|it| it.tenant == tenant)
+                .count()
+        };
         let own = count(tenant);
         if own >= SLOTS {
             return false;

@@ -80,7 +80,11 @@ fn greeted(socket: &PathBuf) -> Option<(OwnedFd, Mapped, usize)> {
     wire::send(socket.as_fd(), hello(), None).ok()?;
     let (welcome, page) = wire::receive(socket.as_fd(), true, Takes::OneDescriptor).ok()??;
     let page = Mapped::map(Some(page?.as_fd())).expect("a page");
-    Some((socket, page, usize::try_from(welcome.value).expect("a slot")))
+    Some((
+        socket,
+        page,
+        usize::try_from(welcome.value).expect("a slot"),
+    ))
 }
 
 /// Sends a message with so many descriptors.
@@ -141,7 +145,11 @@ fn descriptors_that_nobody_asked_for_are_never_open_here_and_close_the_connectio
     drop(one);
     let begun = Instant::now();
     while open_descriptors() > before {
-        assert!(begun.elapsed() < Duration::from_secs(5), "{} stay open", open_descriptors() - before);
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{} stay open",
+            open_descriptors() - before
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -223,11 +231,23 @@ fn counters_that_a_container_writes_are_bounded_by_time_and_never_become_less() 
     };
     write(u64::MAX);
     let (first, passed) = used();
-    for number in [first.launches, first.busy_ns, first.occupied_ns, first.waits, first.refusals] {
-        assert!(number > 0 && number <= passed, "{first:?}, {passed} ns have passed");
+    for number in [
+        first.launches,
+        first.busy_ns,
+        first.occupied_ns,
+        first.waits,
+        first.refusals,
+    ] {
+        assert!(
+            number > 0 && number <= passed,
+            "{first:?}, {passed} ns have passed"
+        );
     }
     assert!(first.waited_ns <= passed * SLOTS as u64, "{first:?}");
-    assert_eq!((first.memory_bytes, first.cap_bytes), (1 << 30, Some(1 << 30)));
+    assert_eq!(
+        (first.memory_bytes, first.cap_bytes),
+        (1 << 30, Some(1 << 30))
+    );
     write(1);
     let (second, _) = used();
     assert!(second.busy_ns >= first.busy_ns && second.launches >= first.launches);

@@ -90,6 +90,7 @@ impl Agent {
                 // Its eviction had begun when the former agent died.
                 let evicted = mark.evicted.clone();
                 let addr = self.container(mark, true, watch, ctx);
+                self.let_go(&id);
                 if let Some(reason) = evicted {
                     addr.do_send(container::Evict {
                         reason,

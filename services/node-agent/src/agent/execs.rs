@@ -41,9 +41,7 @@ impl Agent {
         }
         let plan = plan::plan(&self.config, self.core.state(), id);
         let plan = plan.map_err(|why| refused("not_running", why))?;
-        let mut plan = self
-            .with_notebook(id, plan)
-            .map_err(|error| refused("unavailable", error.why))?;
+        let mut plan = self.with_token(id, plan);
         plan.argv.clone_from(&start.command);
         Ok(plan)
     }

@@ -6,24 +6,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 
 use dormouse_gpu_share::scheduler::{Settings, Terms};
-use dormouse_gpu_share::server::{Offer, Part, Server, Usage};
+use dormouse_gpu_share::server::{Offer, Part, Server, ServerError, Usage};
 use dormouse_messages::ContainerId;
 use dormouse_messages::events::{GpuUse, JobRevised};
 
 use super::Agent;
 use crate::config::GPU_LIBRARY;
+use crate::container::Before;
+use crate::folder::aside;
 use crate::gpu_doubts::{self, Had, Held, Twice};
 use crate::layout::TOKENS;
 use crate::nvml::{self, Computing, Nvml};
 use crate::plan;
 use crate::report;
-use crate::runtime::{ContainerPlan, GpuPart, NotStarted};
+use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
 /// A driver that has not answered after so long is not asked again.
@@ -33,7 +36,8 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Gpus {
     /// Started when the first container has a part.
-    server: Option<Server>,
+    server: Option<Arc<Server>>,
+    folders: Folders,
     /// What was last told of each container.
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
@@ -43,6 +47,46 @@ pub struct Gpus {
     twice: Twice,
     /// What this agent said last of each device.
     said: BTreeMap<String, GpuDoubt>,
+}
+
+/// The folders of library and socket, one a container. They are made and removed away from the agent's
+/// thread, one after the other; one that a container has again is not removed.
+#[derive(Clone, Default)]
+struct Folders {
+    one_at_a_time: Arc<Mutex<()>>,
+    used: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+impl Folders {
+    fn used(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a folder with the library; blocking.
+    fn make(&self, folder: &Path, library: &Path) -> io::Result<()> {
+        let _alone = self.one_at_a_time.lock();
+        fs::create_dir_all(folder)?;
+        let to = folder.join(GPU_LIBRARY);
+        match fs::remove_file(&to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // A program that runs has it mapped: a new library is a new file.
+        fs::copy(library, &to).map(drop)
+    }
+
+    /// Removes a folder that nobody uses any more; blocking.
+    fn remove(&self, folder: &Path) {
+        let _alone = self.one_at_a_time.lock();
+        if self.used().contains(folder) {
+            return;
+        }
+        if let Err(error) = fs::remove_dir_all(folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %folder.display(), %error, "cannot be removed");
+        }
+    }
 }
 
 /// The driver's word.
@@ -62,7 +106,7 @@ type Answers = BTreeMap<String, Vec<Computing>>;
 
 impl Driver {
     /// Asks it, away from the agent's thread: a driver takes its time.
-    async fn ask(self, library: std::path::PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
+    async fn ask(self, library: PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
         if devices.is_empty() || matches!(self, Self::Mute) {
             return (self, Answers::new());
         }
@@ -111,20 +155,21 @@ impl Told {
 }
 
 impl Gpus {
-    fn share(
+    /// The server, and what it is to offer a container.
+    fn offer(
         &mut self,
         container: &ContainerId,
         gpus: &[String],
         part: &GpuPart,
-    ) -> Result<(), String> {
+    ) -> Result<(Arc<Server>, Offer), ServerError> {
         let server = match &self.server {
             Some(server) => server,
             None => {
-                let started = Server::start(Settings::default());
-                let started = started.map_err(|error| error.to_string())?;
-                self.server.insert(started)
+                let started = Server::start(Settings::default())?;
+                self.server.insert(Arc::new(started))
             }
         };
+        let server = Arc::clone(server);
         let terms = Terms {
             request_milli: part.request_milli,
             limit_milli: part.limit_milli,
@@ -140,11 +185,11 @@ impl Gpus {
             socket: part.folder.join(TOKENS),
             parts: parts.collect(),
         };
-        server.share(&offer).map_err(|error| error.to_string())?;
         self.told
             .entry(container.clone())
             .or_insert_with(Told::nothing);
-        Ok(())
+        self.folders.used().insert(part.folder.clone());
+        Ok((server, offer))
     }
 
     /// What a container used since that was last asked; nothing if it is not known, or has done
@@ -200,27 +245,38 @@ impl Gpus {
     }
 }
 
+/// Why a container's part of a GPU cannot be let to it.
+fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
+    match error {
+        ServerError::Start(source) | ServerError::Share { source, .. } => NotStarted {
+            why: error.to_string(),
+            ..of_disk("no scheduler of GPU tokens in", folder, source)
+        },
+        ServerError::TooMany(_) => error.to_string().into(),
+    }
+}
+
 impl Agent {
-    /// Lets a container to the scheduler, if it has a part of a GPU: before it starts.
-    pub(super) fn share_gpus(&mut self, plan: &ContainerPlan) -> Result<(), NotStarted> {
+    /// Lets a container to the scheduler, if it has a part of a GPU: what is to be done on the disk
+    /// for that before it starts.
+    pub(super) fn share_gpus(
+        &mut self,
+        plan: &ContainerPlan,
+    ) -> Result<Option<Before>, NotStarted> {
         let (Some(part), Some(library)) = (&plan.gpu_part, &self.config.gpu_library) else {
-            return Ok(());
+            return Ok(None);
         };
-        let made = || -> io::Result<()> {
-            fs::create_dir_all(&part.folder)?;
-            let to = part.folder.join(GPU_LIBRARY);
-            match fs::remove_file(&to) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            // A program that runs has it mapped: a new library is a new file.
-            fs::copy(library, &to).map(drop)
-        };
-        made().map_err(|error| {
-            crate::runtime::of_disk("no library for its part of a GPU at", &part.folder, &error)
-        })?;
-        let shared = self.gpus.share(&plan.container, &plan.gpus, part);
-        shared.map_err(NotStarted::from)
+        let folder = part.folder.clone();
+        let offered = self.gpus.offer(&plan.container, &plan.gpus, part);
+        let (server, offer) = offered.map_err(|error| unshared(&error, &folder))?;
+        let (folders, library) = (self.gpus.folders.clone(), library.clone());
+        Ok(Some(Before::new(move || {
+            let made = folders.make(&folder, &library);
+            made.map_err(|error| of_disk("no library for its part of a GPU at", &folder, &error))?;
+            server
+                .share(&offer)
+                .map_err(|error| unshared(&error, &folder))
+        })))
     }
 
     /// A job's limit was revised: what runs here has it from now on.
@@ -237,11 +293,14 @@ impl Agent {
     /// The same for one that runs already: it is held as before where that fails.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
-        if let Some((gpus, part)) = part
-            && let Err(error) = self.gpus.share(id, &gpus, &part)
-        {
-            tracing::warn!(container = %id, error, "without a scheduler of GPU tokens it keeps to its request");
-        }
+        let Some((gpus, part)) = part else { return };
+        let (offered, id) = (self.gpus.offer(id, &gpus, &part), id.clone());
+        tokio::spawn(aside(move || {
+            let shared = offered.and_then(|(server, offer)| server.share(&offer));
+            if let Err(error) = shared {
+                tracing::warn!(container = %id, %error, "without a scheduler of GPU tokens it keeps to its request");
+            }
+        }));
     }
 
     /// Its last window, and its end.
@@ -253,12 +312,9 @@ impl Agent {
         if let Some(server) = &self.gpus.server {
             server.forget(&id.to_string());
         }
-        let folder = self.config.layout().gpu(id);
-        if let Err(error) = fs::remove_dir_all(&folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(folder = %folder.display(), %error, "cannot be removed");
-        }
+        let (folders, folder) = (self.gpus.folders.clone(), self.config.layout().gpu(id));
+        folders.used().remove(&folder);
+        tokio::spawn(aside(move || folders.remove(&folder)));
     }
 
     /// Tells what containers used, window after window, and what the driver says of them.

@@ -12,7 +12,7 @@ use dormouse_messages::{ContainerId, Event};
 
 use super::Agent;
 use crate::AgentError;
-use crate::container::{self, Note};
+use crate::container::{self, Note, What};
 use crate::lease::LeaseNews;
 use crate::plan;
 use crate::report::{AppendFailed, Appended};
@@ -93,6 +93,7 @@ impl Handler<Batch> for Agent {
                         Some(Event::CheckpointSaved(saved)) => self.retain_checkpoints(saved),
                         Some(Event::PartitionWarned(warned)) => self.warn(warned),
                         Some(Event::JobRevised(revised)) => self.revise_gpus(revised),
+                        Some(Event::ContainerReady(ready)) => self.let_all_go(ready),
                         _ => {}
                     }
                 }
@@ -119,7 +120,19 @@ impl Handler<Note> for Agent {
     type Result = ();
 
     fn handle(&mut self, note: Note, ctx: &mut Context<Self>) {
-        self.note(&note.container, note.what);
+        let Note { container, what } = note;
+        if let (What::Ready(after), Some(token)) = (&what, self.notebook_token(&container)) {
+            let after = *after;
+            let reading = async move { token.read().await.ok() };
+            ctx.spawn(reading.into_actor(self).map(move |token, actor, ctx| {
+                if actor.actors.contains_key(&container) {
+                    actor.ready(&container, after, token.as_deref());
+                    actor.act(ctx);
+                }
+            }));
+            return;
+        }
+        self.note(&container, what);
         self.act(ctx);
     }
 }

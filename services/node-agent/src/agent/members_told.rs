@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use dormouse_messages::events::ContainerReady;
 use dormouse_messages::{Beside, ContainerId, Incarnation, JobId};
 
 use super::Agent;
 use crate::container;
+use crate::executor::mpi;
+use crate::folder::aside;
 use crate::members::{self, Answer};
 use crate::plan;
 use crate::reconcile::Ending;
@@ -56,6 +59,35 @@ impl Agent {
             let path = layout.members(job, incarnation).path();
             crate::runtime::of_disk("cannot write who takes part to", &path, &error)
         })
+    }
+
+    /// Lets a container of an MPI gang connect to rank 0, once that is known to listen.
+    pub(super) fn let_go(&self, id: &ContainerId) {
+        let Some((job, partition)) = self.core.state().partition(id) else {
+            return;
+        };
+        let waits = job.spec().is_some_and(mpi::waits_for_coordinator);
+        if !waits || !partition.coordinator_ready {
+            return;
+        }
+        let (folder, id) = (self.config.layout().container_below(id), id.clone());
+        tokio::spawn(aside(move || {
+            let written = folder
+                .open()
+                .and_then(|it| it.write_read_only(mpi::GO, b""));
+            if let Err(error) = written {
+                tracing::warn!(container = %id, %error, "is not told that its rank 0 listens");
+            }
+        }));
+    }
+
+    /// The same for all of a gang that run here.
+    pub(super) fn let_all_go(&self, ready: &ContainerReady) {
+        let gang = |id: &&ContainerId| id.job == ready.job && id.incarnation == ready.incarnation;
+        self.actors
+            .keys()
+            .filter(gang)
+            .for_each(|id| self.let_go(id));
     }
 
     fn let_know(&self, job: &JobId, incarnation: Incarnation, generation: u32) {

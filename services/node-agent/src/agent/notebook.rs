@@ -8,9 +8,10 @@ use dormouse_messages::job::JobSpec;
 
 use super::Agent;
 use crate::config::RuntimeKind;
-use crate::jupyter::{self, Follower, Pace, Server};
+use crate::container::Before;
+use crate::jupyter::{self, Follower, Pace, Server, Token};
 use crate::members;
-use crate::runtime::{ContainerPlan, NotStarted};
+use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::wire::TokenAsked;
 
 impl Agent {
@@ -19,22 +20,29 @@ impl Agent {
     }
 
     /// The token that a notebook asks for; `None` where it is none.
-    pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Result<String, String>> {
+    pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Token> {
         let spec = self.notebook_spec(id)?;
         let granted = self.core.state().grants.of(id.job.tenant());
-        Some(jupyter::token_of(spec, &granted, self.marks.token(id)))
+        Some(Token::of(spec, granted, self.marks.token(id)))
     }
 
-    /// A notebook's plan with its token, its settings being written.
-    pub(super) fn with_notebook(
+    /// A plan with the token that the agent gives, if it is a notebook's.
+    pub(super) fn with_token(&self, id: &ContainerId, mut plan: ContainerPlan) -> ContainerPlan {
+        if self.notebook_spec(id).is_some() {
+            jupyter::give(&mut plan.env, self.marks.token(id));
+        }
+        plan
+    }
+
+    /// What is to be done on the disk before a notebook starts: its folder, its settings.
+    pub(super) fn notebook_files(
         &self,
         id: &ContainerId,
-        mut plan: ContainerPlan,
-    ) -> Result<ContainerPlan, NotStarted> {
+        plan: &ContainerPlan,
+    ) -> Result<Option<Before>, NotStarted> {
         if self.notebook_spec(id).is_none() {
-            return Ok(plan);
+            return Ok(None);
         }
-        jupyter::give(&mut plan.env, self.marks.token(id));
         let layout = self.config.layout();
         let address = match plan.network {
             // It is reached through its published ports.
@@ -43,18 +51,19 @@ impl Agent {
             }
             _ => members::address(&self.config, self.core.state(), &self.config.node)?,
         };
-        jupyter::prepare(&layout, id, &address).map_err(|error| {
-            let path = layout.work(&id.job).path();
-            crate::runtime::of_disk("cannot make the notebook's folder", &path, &error)
-        })?;
-        Ok(plan)
+        let (id, work) = (id.clone(), layout.work(&id.job));
+        Ok(Some(Before::new(move || {
+            let prepared = jupyter::prepare(&layout, &id, &address);
+            let what = "cannot make the notebook's folder";
+            prepared.map_err(|error| of_jobs_folder(what, &work, &error))
+        })))
     }
 
-    fn token_asked(&self, container: &ContainerId) -> Result<String, String> {
+    fn token_asked(&self, container: &ContainerId) -> Result<Token, String> {
         let node = &self.config.node;
         let here = self.actors.contains_key(container);
         let token = self.notebook_token(container).filter(|_| here);
-        token.unwrap_or_else(|| Err(format!("{container} is no notebook that runs on {node}")))
+        token.ok_or_else(|| format!("{container} is no notebook that runs on {node}"))
     }
 
     /// Who asks a notebook what it does.
@@ -64,7 +73,7 @@ impl Agent {
         let server = Server {
             address: members::address(&self.config, self.core.state(), &self.config.node).ok()?,
             port: partition.gang.get(&id.rank)?.port,
-            token: self.notebook_token(id)?.ok()?,
+            token: self.notebook_token(id)?,
         };
         let pace = Pace::of(spec.service.as_ref()?);
         Some(Follower::new(server, pace))
@@ -75,6 +84,13 @@ impl Handler<TokenAsked> for Agent {
     type Result = ();
 
     fn handle(&mut self, TokenAsked { container, answer }: TokenAsked, _: &mut Context<Self>) {
-        let _ = answer.send(self.token_asked(&container));
+        let asked = self.token_asked(&container);
+        tokio::spawn(async move {
+            let token = match asked {
+                Ok(token) => token.read().await,
+                Err(why) => Err(why),
+            };
+            let _ = answer.send(token);
+        });
     }
 }

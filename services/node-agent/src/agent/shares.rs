@@ -8,7 +8,7 @@
 //! - What cannot be counted for the tenant's doing counts as too much.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use futures::future::join_all;
@@ -21,10 +21,14 @@ use crate::container;
 use crate::folder::{Below, aside};
 use crate::plan;
 use crate::runtime::{Exit, NotStarted, User};
-use crate::usage::{FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked, usage};
+use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
 
 /// Between two looks at what tenants use: a disk takes ten gigabytes meanwhile at most.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a look counts the files of one tenant: what is left is counted at the next one, and a slow
+/// file system of one tenant's keeps nobody's share from being looked at.
+const COUNT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Begins what names a share that the agent was told, in every reason that is given for it.
 const TOLD: &str = "(the agent's --tenant-";
@@ -103,35 +107,52 @@ struct Looked {
     share: Share,
     roots: Vec<Below>,
     user: Option<User>,
+    /// A count that had no time for all.
+    count: Option<Count>,
 }
 
 impl Looked {
-    fn used(&self, held: &Unlinked) -> Result<Usage, Uncounted> {
-        let named = usage(&self.roots, self.share.files)?;
-        let held = match self.user {
-            Some(user) => held.of(user.uid)?,
-            None => Usage::default(),
-        };
-        Ok(Usage {
-            bytes: named.bytes + held.bytes,
-            files: named.files + held.files,
-        })
+    /// What it uses, as far as it is counted, and the rest of the count.
+    fn used(self, held: &Unlinked) -> Used {
+        let new = || Count::new(&self.roots, self.share.files);
+        let mut count = self.count.unwrap_or_else(new);
+        let counted = count.go_on(Instant::now() + COUNT_WITHIN);
+        let held = self
+            .user
+            .map_or(Ok(Usage::default()), |user| held.of(user.uid));
+        let used = counted.and_then(|is_whole| {
+            let (named, held) = (count.so_far(), held?);
+            let used = Usage {
+                bytes: named.bytes.saturating_add(held.bytes),
+                files: named.files.saturating_add(held.files),
+            };
+            Ok((used, is_whole))
+        });
+        let rest = matches!(used, Ok((_, false))).then_some(count);
+        Used {
+            tenant: self.tenant,
+            share: self.share,
+            used: used.map(|(used, _)| used),
+            rest,
+        }
     }
 }
 
 /// What a tenant uses, and may use.
-type Used = (String, Share, Result<Usage, Uncounted>);
+struct Used {
+    tenant: String,
+    share: Share,
+    used: Result<Usage, Uncounted>,
+    /// What is not counted yet.
+    rest: Option<Count>,
+}
 
 /// Blocking.
 fn used(looked: Vec<Looked>) -> Vec<Used> {
     let uids = looked.iter().filter_map(|it| it.user.map(|user| user.uid));
     let roots = looked.iter().flat_map(|it| it.roots.iter().cloned());
     let held = unlinked(&uids.collect(), &roots.collect::<Vec<_>>());
-    let used = looked.into_iter().map(|it| {
-        let used = it.used(&held);
-        (it.tenant, it.share, used)
-    });
-    used.collect()
+    looked.into_iter().map(|it| it.used(&held)).collect()
 }
 
 impl Agent {
@@ -165,14 +186,19 @@ impl Agent {
             aside(move || used(looked)).await
         };
         ctx.spawn(looks.into_actor(self).map(move |looked, actor, ctx| {
-            for (tenant, share, used) in looked.unwrap_or_default() {
-                actor.judge(&tenant, &used, share);
+            for looked in looked.unwrap_or_default() {
+                actor.judge(&looked);
+                if let Some(rest) = looked.rest {
+                    actor.counts.insert(looked.tenant, rest);
+                }
             }
             ctx.run_later(LOOK_EVERY, Self::look_at_shares);
         }));
     }
 
-    fn those_to_look_at(&self) -> BTreeMap<String, Looked> {
+    fn those_to_look_at(&mut self) -> BTreeMap<String, Looked> {
+        // Of those that are not looked at now, another count begins.
+        let mut counts = std::mem::take(&mut self.counts);
         let running = self.actors.keys().map(|id| id.job.tenant().to_owned());
         let tenants: BTreeSet<String> = running.chain(self.full.keys().cloned()).collect();
         let layout = self.config.layout();
@@ -186,6 +212,7 @@ impl Agent {
                 share,
                 roots: layout.of_tenant(&tenant).into(),
                 user: user.ok().flatten(),
+                count: counts.remove(&tenant),
                 tenant: tenant.clone(),
             };
             Some((tenant, looked))
@@ -193,12 +220,21 @@ impl Agent {
         looked.collect()
     }
 
-    fn judge(&mut self, tenant: &str, used: &Result<Usage, Uncounted>, share: Share) {
+    fn judge(&mut self, looked: &Used) {
+        let Used {
+            tenant,
+            share,
+            used,
+            rest,
+        } = looked;
         if let Err(Uncounted::Disk(error)) = used {
             tracing::warn!(tenant, %error, "what it uses of the disk cannot be counted");
             return;
         }
         let Some(why) = share.exceeded(tenant, used) else {
+            if rest.is_some() {
+                return;
+            }
             if self.full.remove(tenant).is_some() {
                 tracing::info!(tenant, ?used, "its share of the disk has room again");
             }
@@ -214,7 +250,7 @@ impl Agent {
                 });
             }
         }
-        self.full.insert(tenant.to_owned(), reason);
+        self.full.insert(tenant.clone(), reason);
     }
 
     /// Why nothing of a tenant starts here.

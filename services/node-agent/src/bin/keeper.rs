@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use dormouse_node_agent::python::install;
+
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next().unwrap_or_default();
@@ -13,6 +15,9 @@ fn main() -> std::io::Result<()> {
             runtime.block_on(dormouse_node_agent::docker::end_all(cluster, node));
         }
         return Ok(());
+    }
+    if first == install::FLAG {
+        return Err(install::run(&arguments.next().unwrap_or_default()));
     }
     dormouse_node_agent::keeper::run(&PathBuf::from(first))
 }

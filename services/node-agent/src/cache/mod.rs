@@ -38,6 +38,11 @@ pub fn open(folder: &Path) -> io::Result<()> {
 /// Whether something is there; notes that it is used.
 #[must_use]
 pub fn used(place: &Path) -> bool {
+    fs::File::open(place).is_ok_and(|folder| touch(&folder))
+}
+
+/// Notes that an open file or folder is used.
+pub fn touch(file: &fs::File) -> bool {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_NOW,
@@ -46,10 +51,8 @@ pub fn used(place: &Path) -> bool {
         last_access: now,
         last_modification: now,
     };
-    fs::File::open(place).is_ok_and(|folder| {
-        let _ = rustix::fs::futimens(&folder, &times);
-        true
-    })
+    let _ = rustix::fs::futimens(file, &times);
+    true
 }
 
 type Making = Arc<tokio::sync::Mutex<()>>;

@@ -12,30 +12,30 @@ use crate::prune::Old;
 use crate::python::{DOWNLOADS, WHOLE};
 use crate::usage::used_bytes;
 
-fn folders(directory: &Path) -> Vec<PathBuf> {
+fn folders(directory: &Path, is_taken: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let shown = entries.filter(|entry| {
+    let taken = entries.filter(|entry| {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        is_folder && !entry.file_name().to_string_lossy().starts_with('.')
+        is_folder && is_taken(&entry.file_name().to_string_lossy())
     });
-    shown.map(|entry| entry.path()).collect()
+    taken.map(|entry| entry.path()).collect()
 }
 
 /// When it was last used. An environment is used by what is written last.
 fn used_at(folder: &Path) -> io::Result<SystemTime> {
-    let whole = fs::metadata(folder.join(WHOLE));
+    let whole = fs::symlink_metadata(folder.join(WHOLE));
     whole.or_else(|_| fs::metadata(folder))?.modified()
 }
 
 fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf> {
-    let tenants = folders(root).into_iter();
-    let all = tenants.flat_map(|tenant| folders(&tenant));
-    // What uv has had from the index.
-    let downloads = Some(root.join(DOWNLOADS)).filter(|it| it.exists());
+    let tenants = folders(root, |name| !name.starts_with('.')).into_iter();
+    // What is whole, and what uv has had from the index.
+    let is_taken = |name: &str| !name.starts_with('.') || name.starts_with(DOWNLOADS);
+    let all = tenants.flat_map(|tenant| folders(&tenant, is_taken));
     let is_old = |folder: &PathBuf| {
         used_at(folder).is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= keep))
     };
-    let old = all.chain(downloads).filter(is_old);
+    let old = all.filter(is_old);
     old.filter(|folder| !in_use.contains(folder)).collect()
 }
 

@@ -32,7 +32,7 @@ use dormouse_runtime::{CodeError, CodeStore};
 use crate::cache::{self, OneAtATime, used};
 use crate::folder::{Below, aside};
 use crate::layout::Layout;
-use crate::runtime::{ContainerPlan, NotStarted, of_disk};
+use crate::runtime::{ContainerPlan, NotStarted, of_disk, of_jobs_folder};
 use tree::Tree;
 use unpack::{Unpacked, unpack};
 
@@ -221,11 +221,11 @@ pub fn give(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     };
     copied().map_err(|error| match error.kind() {
         // Removed, as old, while it started.
-        io::ErrorKind::NotFound => NotStarted::of_node(
+        io::ErrorKind::NotFound if !from.exists() => NotStarted::of_node(
             NodeFault::Disk,
             format!("its workdir went while it was copied: {error}"),
         ),
-        _ => of_disk("cannot copy its workdir to", &to.path(), &error),
+        _ => of_jobs_folder("cannot copy its workdir to", &to, &error),
     })
 }
 

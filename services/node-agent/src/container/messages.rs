@@ -5,12 +5,13 @@ use std::time::Duration;
 use actix::prelude::*;
 use nix::sys::signal::Signal;
 
+use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
-use crate::folder::Below;
+use crate::folder::{Below, aside_in_time};
 use crate::jupyter::Doing;
 use crate::members::Answer;
-use crate::runtime::{ContainerPlan, Exit};
+use crate::runtime::{ContainerPlan, Exit, NotStarted};
 use crate::tasks::{Orders, Results};
 use crate::watch::{Line, Saved};
 
@@ -59,6 +60,38 @@ pub struct Start {
     pub plan: ContainerPlan,
     /// The checkpoint that this member has to look at before the gang resumes from it.
     pub resume: Option<Below>,
+    /// What is to be done on the disk first.
+    pub before: Vec<Before>,
+}
+
+/// Work on the disk before a start, on a thread of its own: where the lease is renewed, no file is
+/// touched.
+pub struct Before(Box<dyn FnOnce() -> Result<(), NotStarted> + Send>);
+
+impl Before {
+    /// Such work; blocking.
+    #[must_use]
+    pub fn new(work: impl FnOnce() -> Result<(), NotStarted> + Send + 'static) -> Self {
+        Self(Box::new(work))
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Why it cannot be done, or that it takes too long.
+    pub async fn done(self) -> Result<(), NotStarted> {
+        let done = aside_in_time(self.0).await;
+        done.unwrap_or_else(|| {
+            let why = "the file system of the agent's folders does not answer".to_owned();
+            Err(NotStarted::of_node(NodeFault::Disk, why))
+        })
+    }
+}
+
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Before").finish_non_exhaustive()
+    }
 }
 
 /// Ask it to save.

@@ -1,5 +1,6 @@
 //! Whether a container can take part: asked of it, and told to the agent.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
@@ -9,6 +10,7 @@ use dormouse_runtime::{Clock, SystemClock};
 
 use super::{Announced, Container, LOOK_CLOSELY, What};
 use crate::jupyter::Follower;
+use crate::listening::until_own;
 use crate::members::Answer;
 use crate::probe::Probe;
 
@@ -29,6 +31,8 @@ pub enum Asked {
     AtOnce,
     /// Its answer to the change for which it starts.
     Answer(u32),
+    /// Nothing: it is looked whether it listens on this port.
+    Listens(u16),
     /// Whether it answers requests.
     Probe(Probe),
     /// Whether it does so still: it was ready before.
@@ -92,6 +96,7 @@ impl Container {
                 let rest = SILENCE.saturating_sub(since_start);
                 Some(ctx.run_later(rest, |actor, _| actor.is_ready()))
             }
+            Asked::Listens(port) => Some(self.await_listening(port, ctx)),
             Asked::Probe(probe) => Some(self.probe(probe, since_start, ctx)),
             Asked::ProbeAgain(probe) => {
                 self.follow_activity(ctx);
@@ -122,6 +127,18 @@ impl Container {
             actor.readiness.follower = Some(follower);
             ctx.run_later(pause, Self::follow_activity);
         }));
+    }
+
+    fn await_listening(&self, port: u16, ctx: &mut Context<Self>) -> SpawnHandle {
+        let (runtime, id) = (Arc::clone(&self.runtime), self.id.clone());
+        let looking = async move { until_own(&*runtime, &id, port).await };
+        let looking = looking.into_actor(self);
+        ctx.spawn(looking.map(|listens, actor, _| {
+            // One that never does says why when it ends.
+            if listens.is_some() {
+                actor.is_ready();
+            }
+        }))
     }
 
     fn probe(&self, probe: Probe, after: Duration, ctx: &mut Context<Self>) -> SpawnHandle {

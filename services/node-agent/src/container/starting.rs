@@ -1,18 +1,23 @@
 //! Starting a container: what it resumes from is looked at first, and a start that fails says why.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use futures::future::{AbortHandle, Abortable};
 
 use dormouse_messages::events::NodeFault;
 
-use super::{Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
-use crate::folder::{Below, aside_in_time};
+use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
+use crate::folder::{Below, aside, aside_in_time};
 use crate::layout;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeError};
 use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
+
+/// How long a look at all files of a checkpoint may take: ten thousand of them on a busy network file
+/// system.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a container was not started.
 enum Unstarted {
@@ -29,7 +34,12 @@ async fn provide(
     runtime: &dyn ContainerRuntime,
     storage: Option<Storage>,
     plan: &ContainerPlan,
+    before: Vec<Before>,
 ) -> Result<(), Unstarted> {
+    for work in before {
+        let done = work.done().await;
+        done.map_err(|why| Unstarted::Runtime(why.into()))?;
+    }
     fetch(storage, plan).await?;
     runtime.provide(plan).await.map_err(Unstarted::Runtime)
 }
@@ -60,13 +70,27 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     let Some(checkpoint) = resume else {
         return Ok(());
     };
-    let path = checkpoint.path();
-    let looked = aside_in_time(move || resumable(&checkpoint)).await;
-    let hung = || {
-        let why = format!("the file system of {} does not answer", path.display());
-        Err(Unreadable::Here(why))
-    };
-    looked.unwrap_or_else(hung).map_err(Unstarted::Resume)
+    let (path, root) = (checkpoint.path(), checkpoint.clone());
+    let looked = tokio::time::timeout(VERIFY_TIMEOUT, aside(move || resumable(&checkpoint)));
+    if let Ok(Some(looked)) = looked.await {
+        return looked.map_err(Unstarted::Resume);
+    }
+    // A job chooses how many files it saves; whether the file system answers is the node's.
+    let answers = aside_in_time(move || root.check_root()).await;
+    match answers {
+        Some(Ok(())) => {
+            let why = format!(
+                "the files of the checkpoint {} cannot be looked at in {} s; save fewer of them",
+                path.display(),
+                VERIFY_TIMEOUT.as_secs()
+            );
+            Err(Unstarted::Runtime(NotStarted::from(why).into()))
+        }
+        _ => {
+            let why = format!("the file system of {} does not answer", path.display());
+            Err(Unstarted::Resume(Unreadable::Here(why)))
+        }
+    }
 }
 
 impl Container {
@@ -114,7 +138,12 @@ impl Container {
 impl Handler<Start> for Container {
     type Result = ();
 
-    fn handle(&mut self, Start { plan, resume }: Start, ctx: &mut Context<Self>) {
+    fn handle(&mut self, start: Start, ctx: &mut Context<Self>) {
+        let Start {
+            plan,
+            resume,
+            before,
+        } = start;
         tracing::debug!(container = %self.id, "starting");
         // Whatever lies there is of before: not this container's work.
         let watch = self.watch.take();
@@ -131,13 +160,12 @@ impl Handler<Start> for Container {
         let start = async move {
             let named = plan.resume.as_deref().map(layout::uri);
             let resumed_from = plan.stored.clone().or(named);
-            let provided = Abortable::new(provide(&*runtime, storage, &plan), aborted).await;
-            let provided = provided.unwrap_or(Err(Unstarted::Ended));
-            let checked = match provided {
-                Ok(()) => check(resume).await,
-                Err(why) => Err(why),
+            let prepared = async {
+                provide(&*runtime, storage, &plan, before).await?;
+                check(resume).await
             };
-            let started = match checked {
+            let ready = Abortable::new(prepared, aborted).await;
+            let started = match ready.unwrap_or(Err(Unstarted::Ended)) {
                 Ok(()) => runtime.start(plan).await.map_err(Unstarted::Runtime),
                 Err(why) => Err(why),
             };
@@ -169,6 +197,15 @@ impl Handler<Start> for Container {
                         }
                         Err(why) => {
                             actor.is_looking = false;
+                            let why = match why {
+                                Unstarted::Runtime(_)
+                                    if actor.deferred_stop.is_some()
+                                        || actor.deferred.is_some() =>
+                                {
+                                    Unstarted::Ended
+                                }
+                                why => why,
+                            };
                             actor.exit = Some(actor.unstarted(why, resumed_from));
                             actor.finish(ctx);
                         }

@@ -22,9 +22,9 @@ use futures::StreamExt;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::Network;
 
-use super::{Inner, body, refused};
+use super::{Inner, body, exit_in, refused};
 use crate::network::{LINK, NodeAddress, READY, ports};
-use crate::runtime::{ContainerPlan, NotStarted};
+use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 
 /// Longer than a busy engine takes for a container that runs for a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -112,10 +112,11 @@ impl Inner {
             Err(NotStarted::of_node(NodeFault::Engine, why))
         })?;
         let own = self.layout.container_below(&plan.container);
+        let below = own.clone();
         tokio::task::spawn_blocking(move || own.make()?.write_read_only(READY, b""))
             .await
             .map_err(|error| NotStarted::from(error.to_string()))?
-            .map_err(|error| crate::runtime::of_disk("cannot write", &wanted.ready, &error))
+            .map_err(|error| of_jobs_folder("cannot write", &below, &error))
     }
 
     async fn join_network(
@@ -159,13 +160,19 @@ impl Inner {
         let _ = Self::remove(&self.docker, helper).await;
         let docker = &self.docker;
         let created = docker.create_container(Some(options), asked).await;
-        created.map_err(|error| refused(&error))?;
+        created.map_err(|error| refused(plan, &error))?;
         let started = docker.start_container(helper, None).await;
-        started.map_err(|error| refused(&error))?;
+        started.map_err(|error| refused(plan, &error))?;
         let waited = docker.wait_container(helper, None::<WaitContainerOptions>);
         match waited.boxed().next().await {
             Some(Ok(ended)) if ended.status_code == 0 => Ok(()),
-            _ => Err(self.not_joined(helper).await),
+            _ => {
+                let found = self.inspect(name).await.ok();
+                match found.as_ref().and_then(exit_in) {
+                    Some(_) => Err("it ended before its network was set up".into()),
+                    None => Err(self.not_joined(helper).await),
+                }
+            }
         }
     }
 

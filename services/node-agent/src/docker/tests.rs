@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use dormouse_messages::grants::{Granted, Network};
 
 use super::*;
-use crate::container::{Container, Ended, Evict, Note, Readiness, Start, What};
+use crate::container::{Container, Ended, Evict, Note, Readiness, Start, Stop, What};
 use crate::folder::Below;
 use crate::marks::Mark;
 use crate::watch::{Watch, Watched};
@@ -170,6 +170,7 @@ fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, Docke
         marks: marks.clone(),
         exits,
         pauses: Pauses::default(),
+        preparing: Preparing::default(),
     };
     let inner = Arc::new(inner);
     (config, marks, DockerRuntime { inner })
@@ -289,6 +290,27 @@ impl Handler<Note> for Told {
 /// it runs, not only when the engine has said so: that may be after the lease.
 #[actix::test]
 async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_start_is_told() {
+    is_ended_as_it_starts(|container| {
+        container.do_send(Evict {
+            reason: "the lease could not be renewed".to_owned(),
+            grace: Duration::ZERO,
+        });
+    })
+    .await;
+}
+
+/// So is one that is stopped, whatever its grace is: it has nothing to save yet.
+#[actix::test]
+async fn a_container_that_is_stopped_while_it_starts_is_ended_soon() {
+    is_ended_as_it_starts(|container| {
+        container.do_send(Stop {
+            grace: Duration::from_secs(3600),
+        });
+    })
+    .await;
+}
+
+async fn is_ended_as_it_starts(end: impl FnOnce(&Addr<Container>)) {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(&folder.path().join("engine"), Answers::WhenItEnds, 0);
     let (config, marks, runtime) = node(folder.path(), 60);
@@ -304,14 +326,15 @@ async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_star
         None,
     );
     let container = container.start();
-    container.do_send(Start { plan, resume: None });
+    container.do_send(Start {
+        plan,
+        resume: None,
+        before: Vec::new(),
+    });
     while !engine.seen(|seen| seen.runs) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    container.do_send(Evict {
-        reason: "the lease could not be renewed".to_owned(),
-        grace: Duration::ZERO,
-    });
+    end(&container);
     let first = tokio::time::timeout(2 * LONG, notes.recv()).await;
     assert!(matches!(first, Ok(Some(What::Running(_)))), "{first:?}");
     let killed = engine.seen(|seen| seen.killed_as_it_started);
@@ -342,7 +365,11 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
         None,
     );
     let container = container.start();
-    container.do_send(Start { plan, resume: None });
+    container.do_send(Start {
+        plan,
+        resume: None,
+        before: Vec::new(),
+    });
     while !engine.seen(|seen| seen.runs) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -352,4 +379,47 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
     assert!(matches!(first, Ok(Some(What::Running(_)))), "{first:?}");
     let second = tokio::time::timeout(LONG, notes.recv()).await;
     assert!(matches!(second, Ok(Some(What::Ended(_)))), "{second:?}");
+}
+
+/// An engine repeats what a job's document says: a job whose command is "no space left" fills no disk.
+#[test]
+fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
+    let name = "n0".parse().expect("a name");
+    let config = AgentConfig::local(name, Default::default(), "/tmp/none".into());
+    let error = |message: &str| bollard::errors::Error::DockerResponseServerError {
+        status_code: 500,
+        message: message.to_owned(),
+    };
+    let full = error("write /var/lib/docker/tmp: no space left on device");
+    let plan = plan(&config);
+    assert_eq!(super::refused(&plan, &full).fault, Some(NodeFault::Disk));
+    let word = "no space left".to_owned();
+    let spoken = [
+        ContainerPlan {
+            argv: vec![word.clone()],
+            ..plan.clone()
+        },
+        ContainerPlan {
+            image: Some(word.clone()),
+            ..plan.clone()
+        },
+        ContainerPlan {
+            env: [(word.clone(), EnvValue::Plain(String::new()))].into(),
+            ..plan.clone()
+        },
+        ContainerPlan {
+            mounts: vec![JobMount {
+                source: word,
+                target: "/x".to_owned(),
+                read_only: true,
+            }],
+            ..plan.clone()
+        },
+    ];
+    for plan in spoken {
+        let repeated = error("exec: \"no space left\": executable file not found");
+        assert_eq!(super::refused(&plan, &repeated).fault, None, "{plan:?}");
+    }
+    let unknown = error("invalid mount config: bind source path does not exist");
+    assert_eq!(super::refused(&plan, &unknown).fault, None);
 }

@@ -17,6 +17,8 @@ use dormouse_messages::Timestamp;
 use dormouse_messages::events::NotebookActivity;
 use dormouse_messages::service::Service;
 
+use super::Token;
+
 /// A server that computes answers late; one that says nothing for so long does not answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -41,7 +43,7 @@ pub struct Server {
     /// Its port.
     pub port: u16,
     /// Its token.
-    pub token: String,
+    pub token: Token,
 }
 
 /// How often it is asked, and told.
@@ -127,6 +129,7 @@ impl Server {
     }
 
     async fn fetch(&self, path: &str) -> Result<(u16, Bytes), String> {
+        let token = self.token.read().await?;
         let stream = TcpStream::connect((self.address.as_str(), self.port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
         let client = http1::handshake(TokioIo::new(stream)).await;
@@ -134,7 +137,7 @@ impl Server {
         let request = Request::get(format!("{path}?no_track_activity=1"))
             .header("host", format!("{}:{}", self.address, self.port))
             .header("user-agent", "dormouse-agent")
-            .header("authorization", format!("token {}", self.token))
+            .header("authorization", format!("token {token}"))
             .header("connection", "close")
             .body(Empty::<Bytes>::new())
             .map_err(|error| error.to_string())?;
@@ -317,7 +320,7 @@ mod tests {
         let server = Server {
             address: String::new(),
             port: 0,
-            token: String::new(),
+            token: Token::Given(String::new()),
         };
         let mut it = Follower::new(server, Pace::of(&service));
         let (busy, idle) = (NotebookActivity::Busy, NotebookActivity::Idle);

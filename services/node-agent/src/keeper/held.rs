@@ -126,6 +126,11 @@ impl Held {
         }
     }
 
+    /// Whether somebody has had it killed.
+    pub const fn has_been_killed(&self) -> bool {
+        self.kill_at.is_some()
+    }
+
     /// When it has to be looked at again.
     pub const fn due(&self) -> Option<Instant> {
         match self.guard {

@@ -12,7 +12,7 @@ use crate::folder::Below;
 use crate::keeper::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::network;
-use crate::runtime::{ContainerPlan, NotStarted, User};
+use crate::runtime::{ContainerPlan, NotStarted, User, of_jobs_folder};
 
 /// Its temporary files, in a container's directory.
 pub const TMP: &str = "tmp";
@@ -72,10 +72,10 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
         folder.give(user)
     };
     let what = "cannot be given to its tenant's user:";
-    give().map_err(|error| crate::runtime::of_disk(what, &plan.directory, &error))?;
+    give().map_err(|error| of_jobs_folder(what, &own, &error))?;
     let checkpoint = layout.checkpoint_below(job, *incarnation);
     let given = checkpoint.open().and_then(|folder| folder.give(user));
-    given.map_err(|error| crate::runtime::of_disk(what, &plan.checkpoint, &error))
+    given.map_err(|error| of_jobs_folder(what, &checkpoint, &error))
 }
 
 fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
@@ -142,6 +142,30 @@ pub fn sandbox(
             Granted::Host => Network::Host,
         },
         processes,
+    }
+}
+
+/// The sandbox of a program that installs packages for a tenant: it writes to its tenant's own folder,
+/// and sees some more files of the node.
+#[must_use]
+pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec {
+    let at = |path: PathBuf, read_only: bool| BindMount {
+        root: path.clone(),
+        way: PathBuf::new(),
+        target: path,
+        read_only,
+    };
+    let files = files.into_iter().map(|file| at(file, true));
+    SandboxSpec {
+        uid: user.uid,
+        gid: user.gid,
+        temporary: Vec::new(),
+        directory: at(own.to_owned(), false),
+        own: files.collect(),
+        mounts: Vec::new(),
+        gpu_uuids: Vec::new(),
+        network: Network::Host,
+        processes: None,
     }
 }
 

@@ -2,7 +2,7 @@
 //! for the disk (no fsync), and everything that can fail says why and what to do.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,11 @@ use dormouse_messages::job::Mount;
 use super::{Inner, sandboxed};
 use crate::NO_PROGRAM;
 use crate::code;
-use crate::folder::Folder;
 use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::mounts;
 use crate::python::PythonPlan;
-use crate::runtime::{ContainerPlan, NotStarted};
+use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::secrets;
 
 /// What a job inherits of the agent's environment: where it is, not what it holds.
@@ -77,7 +76,7 @@ impl Inner {
         let checkpoint = self.layout.checkpoint_below(job, *incarnation);
         checkpoint.make().map_err(|error| {
             let what = "cannot create the checkpoint directory";
-            crate::runtime::of_disk(what, &plan.checkpoint, &error)
+            of_jobs_folder(what, &checkpoint, &error)
         })?;
         let program = self.program(plan)?;
         let sandbox = match (plan.user, &self.contain) {
@@ -177,17 +176,14 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
         below.make()
     };
     let folder = make().map_err(|error: std::io::Error| {
-        crate::runtime::of_disk("cannot create its directory", directory, &error)
+        of_jobs_folder("cannot create its directory", &below, &error)
     })?;
     for name in [STDOUT, STDERR] {
-        append(&folder, name)?;
+        let opened = folder.append(name);
+        opened
+            .map_err(|error| of_jobs_folder("cannot open what it prints to in", &below, &error))?;
     }
     Ok(())
-}
-
-fn append(folder: &Folder, name: &str) -> Result<File, NotStarted> {
-    let file = folder.append(name);
-    file.map_err(|error| crate::runtime::of_disk("cannot open", Path::new(name), &error))
 }
 
 /// Finds the program as `exec` would, so that its absence is told before anything runs.

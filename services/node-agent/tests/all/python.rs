@@ -1,6 +1,7 @@
 //! The Python packages that go with a job: the environment of a node, and who sees it.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use dormouse_messages::Python;
 use dormouse_messages::events::ContainerExited;
-use dormouse_messages::job::JobSpec;
+use dormouse_messages::job::{JobSpec, Mount};
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::layout::Layout;
 use dormouse_node_agent::marks::Marks;
@@ -30,8 +31,9 @@ with zipfile.ZipFile(f"{folder}/say-{version}-py3-none-any.whl", "w") as wheel:
     wheel.writestr(f"{info}/RECORD", "")
 "#;
 
-/// An index of its own for uv, which looks for its settings above where it runs.
-struct Index(tempfile::TempDir);
+/// An index of its own for uv, which looks for its settings above where it runs. Its wheels lie
+/// outside of the agent's folder, which no sandbox shows.
+struct Index(tempfile::TempDir, tempfile::TempDir);
 
 impl Index {
     fn of(settings: &str) -> Option<Self> {
@@ -40,10 +42,11 @@ impl Index {
             skipped("no uv or python3; run scripts/install.sh trainers");
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir(folder.path().join("wheels")).expect("made");
+        let [folder, wheels] = [(), ()].map(|()| tempfile::tempdir().expect("a folder"));
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(wheels.path(), all).expect("set");
         fs::write(folder.path().join("uv.toml"), settings).expect("written");
-        Some(Self(folder))
+        Some(Self(folder, wheels))
     }
 
     fn new() -> Option<Self> {
@@ -56,7 +59,7 @@ impl Index {
     }
 
     fn wheels(&self) -> PathBuf {
-        self.0.path().join("wheels")
+        self.1.path().to_owned()
     }
 
     /// What there is once the package's own code has run as the agent's user.
@@ -79,6 +82,20 @@ impl Index {
 
     fn config(&self) -> AgentConfig {
         local(node(), Default::default(), self.folder().to_owned())
+    }
+
+    /// Its jobs contained, and the wheels shown to all of them.
+    fn contained(&self) -> AgentConfig {
+        let wheels = self.wheels().display().to_string();
+        AgentConfig {
+            contain: Some(Contain::default()),
+            mounts: vec![Mount {
+                source: wheels.clone(),
+                target: wheels,
+                read_only: true,
+            }],
+            ..self.config()
+        }
     }
 
     fn layout(&self) -> Layout {
@@ -134,9 +151,10 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
             );
         }
         // What is there is there without an index.
-        fs::remove_dir_all(index.wheels()).expect("removed");
-        fs::create_dir(index.wheels()).expect("made");
-        let _ = fs::remove_dir_all(index.layout().environments().join(".cache"));
+        for wheel in fs::read_dir(index.wheels()).expect("listed").flatten() {
+            fs::remove_file(wheel.path()).expect("removed");
+        }
+        let _ = fs::remove_dir_all(index.layout().environments().join("ads/.cache"));
     }
     agent.stop().expect("left in order");
     // Where nothing holds it in, the package's code runs as the agent's user.
@@ -183,10 +201,7 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     }
     let Some(index) = Index::new() else { return };
     let log = FakeLog::default();
-    let config = AgentConfig {
-        contain: Some(Contain::default()),
-        ..index.config()
-    };
+    let config = index.contained();
     let python = packages(&["say==1.0"]);
     // Another tenant's, made before.
     let other = index.layout().environment("search", &python);
@@ -196,11 +211,45 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
         other.display()
     );
     let _agent = Running::start(&log, config, false);
-    log.append(admitted(job_with(python, &script)));
+    log.append(admitted(job_with(python.clone(), &script)));
     let exit = life(&log, 1, 1);
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(1, 0), "say 1.0\nkept\nunseen\n");
     assert!(!index.ran().exists(), "the package's code ran as the agent");
+    // Its tenant's user has made it, and alone looks into its folder.
+    let place = index.layout().environment("ads", &python);
+    let user = fs::metadata(place.join("bin/say")).expect("there").uid();
+    assert_eq!(user, *Contain::default().uids.start());
+    let own = fs::metadata(place.parent().expect("a folder")).expect("there");
+    assert_eq!((own.uid(), own.mode() & 0o777), (user, 0o700));
+}
+
+#[test]
+fn what_its_tenant_may_not_read_is_not_installed() {
+    if !Contain::is_possible() {
+        return skipped("not root");
+    }
+    let Some(index) = Index::new() else { return };
+    index.put("2.0");
+    let secret = index.wheels().join("say-2.0-py3-none-any.whl");
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("set");
+    // A link of another tenant's that waits in the way of what the agent writes.
+    let python = packages(&["say==1.0"]);
+    let place = index.layout().environment("ads", &python);
+    let canary = index.folder().join("canary");
+    fs::create_dir_all(&place).expect("made");
+    std::os::unix::fs::symlink(&canary, place.join(".whole")).expect("linked");
+    let log = FakeLog::default();
+    let _agent = Running::start(&log, index.contained(), false);
+    log.append(admitted(job_with(packages(&["say==2.0"]), "say")));
+    let exit = life(&log, 1, 1);
+    let why = exit.reason.unwrap_or_default();
+    assert!(why.contains("cannot be made") && !exit.evicted, "{why}");
+    log.append(admitted(job_with(python, "say; env")));
+    let exit = life(&log, 2, 1);
+    assert_eq!(exit.exit_code, Some(0), "{exit:?}");
+    assert!(index.printed(2, 0).starts_with("say 1.0\n"));
+    assert!(!canary.exists());
 }
 
 #[test]
@@ -218,7 +267,7 @@ fn a_docker_container_has_its_environment() {
             runtime: RuntimeKind::Docker,
             cluster: format!("test-python-{}", std::process::id()),
             contain,
-            ..index.config()
+            ..index.contained()
         };
         let agent = Running::start(&log, config, false);
         let script = "say; touch $VIRTUAL_ENV/new || echo kept";

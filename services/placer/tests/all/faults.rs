@@ -81,7 +81,7 @@ fn a_node_that_fails_start_after_start_is_quarantined_and_comes_back() {
 }
 
 #[test]
-fn one_job_with_a_wrong_image_takes_no_node_from_others() {
+fn one_tenant_with_wrong_images_takes_no_node_from_others() {
     let mut given = Given::nodes();
     given.placed("ads/a", "n0");
     for incarnation in 1..=5 {
@@ -91,8 +91,12 @@ fn one_job_with_a_wrong_image_takes_no_node_from_others() {
     }
     let faults = &given.state.jobs[&job("ads/a")].start_faults;
     assert!(faults.are_the_jobs(), "{faults:?}");
-    // With another job's word for it, it is the node.
+    // Another job of the same tenant says nothing more.
     given.placed("ads/b", "n0");
     given.faults("ads/b", "n0", 1, NodeFault::Image);
+    assert!(given.quarantined().is_empty());
+    // With another tenant's word for it, it is the node.
+    given.placed("search/c", "n0");
+    given.faults("search/c", "n0", 1, NodeFault::Image);
     assert_eq!(given.quarantined(), BTreeSet::from([node("n0")]));
 }

@@ -13,8 +13,9 @@ use super::{FILL_AFTER, Keeper};
 use crate::keeper::group::Group;
 use crate::keeper::held::{Guard, Heard, Held, Stage};
 use crate::keeper::words::{ExecExit, Orders, Tell};
+use crate::preparing::ENDED;
 use crate::procfs;
-use crate::runtime::NotStarted;
+use crate::runtime::{Exit, NotStarted};
 
 /// How many guards wait: the containers that a node is often given at once.
 const WAITING: usize = 8;
@@ -31,6 +32,18 @@ const LEAST_LIKELY_CPU_MILLI: u64 = 500;
 
 /// How long what a killed guard has left may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a guard ended before its program ran. It is in its container's control group: a demand of too
+/// little memory ends it.
+fn unstarted(exit: &Exit, has_been_killed: bool) -> NotStarted {
+    if has_been_killed {
+        ENDED.into()
+    } else if exit.out_of_memory {
+        "its memory does not suffice to start a program; see demand.memory".into()
+    } else {
+        NotStarted::of_node(NodeFault::Processes, "its guard has ended".to_owned())
+    }
+}
 
 impl Keeper {
     pub(super) fn guard_for(&mut self, orders: &Orders) -> Result<Guard, NotStarted> {
@@ -223,6 +236,7 @@ impl Keeper {
     ) -> Option<Guard> {
         let held = self.held.get_mut(&container)?;
         let exit = held.exit(signal);
+        let has_been_killed = held.has_been_killed();
         let guard = held.guard.take();
         let turns = match &mut held.stage {
             Stage::Starting(turns) => std::mem::take(turns),
@@ -232,10 +246,7 @@ impl Keeper {
         let execs = std::mem::take(&mut held.execs);
         let never_ran = !turns.is_empty() || matches!(&heard.started, Some((_, Err(_))));
         held.stage = Stage::Ended(exit.clone());
-        let ended = Err(NotStarted::of_node(
-            NodeFault::Processes,
-            "its guard has ended".to_owned(),
-        ));
+        let ended = Err(unstarted(&exit, has_been_killed));
         let (heard_turns, result) = heard.started.unwrap_or((turns, ended));
         for turn in heard_turns {
             self.tell(&Tell::Started(turn, result.clone()));
