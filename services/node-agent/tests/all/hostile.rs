@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::Event;
-use dormouse_messages::job::JobSpec;
+use dormouse_messages::job::{EnvValue, JobSpec, Mount, SecretFrom, SecretSource};
+use dormouse_messages::{Python, Resource};
+use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::{AgentConfig, logs_path, open_log};
 
 fn config(folder: &Path) -> AgentConfig {
@@ -143,4 +145,85 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     assert_eq!((exit.exit_code, exit.evicted), (Some(1), false));
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     agent.stop().expect("left in order");
+}
+
+/// Jobs that cannot start for what their own documents say: none of them is the node's fault, which
+/// would take the node from everybody after three of them.
+#[test]
+fn what_a_jobs_document_says_is_never_the_nodes_fault() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::os::unix::fs::symlink(path("nothing"), path("dangling")).expect("linked");
+    std::os::unix::fs::symlink(path("round"), path("round")).expect("linked");
+    nix::unistd::mkfifo(Path::new(&path("pipe")), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let mount = |name: &str, target: &str| JobSpec {
+        mounts: vec![Mount {
+            source: path(name),
+            target: target.to_owned(),
+            read_only: false,
+        }],
+        ..sh("true")
+    };
+    let with_env = |name: &str, value: EnvValue| {
+        let mut spec = sh("true");
+        spec.env.insert(name.to_owned(), value);
+        spec
+    };
+    let secret = |file: String| {
+        EnvValue::Secret(SecretFrom {
+            from: SecretSource::File(file),
+        })
+    };
+    let packages = |line: &str| JobSpec {
+        python: Some(Python {
+            requirements: vec![line.to_owned()],
+            version: None,
+        }),
+        ..sh("true")
+    };
+    let mut tiny = sh("true");
+    tiny.demand.set(Resource::Memory, 4096);
+    let table = [
+        ("a missing mount", mount("nothing", &path("nothing"))),
+        ("a dangling mount", mount("dangling", &path("dangling"))),
+        ("a round mount", mount("round", &path("round"))),
+        ("a missing program", spec(&["/no/such/program"])),
+        ("a program in no PATH", spec(&["no-such-program"])),
+        ("an empty command", spec(&[""])),
+        ("a NUL in its command", spec(&["/bin/sh", "a\0b"])),
+        ("a folder as its program", spec(&["/tmp"])),
+        ("a missing secret", with_env("A", secret(path("nothing")))),
+        ("a pipe as its secret", with_env("A", secret(path("pipe")))),
+        ("a round secret", with_env("A", secret(path("round")))),
+        ("an endless secret", with_env("A", secret("/dev/zero".to_owned()))),
+        ("no name", with_env("", EnvValue::Plain("a".to_owned()))),
+        ("a NUL", with_env("A", EnvValue::Plain("a\0b".to_owned()))),
+        ("a file as a package", packages("file:%2Fetc%2Fpasswd")),
+        ("an unknown package", packages("no-such-package-of-nobodys==1")),
+        ("too little memory", tiny),
+    ];
+    for contain in [None, Contain::is_possible().then(Contain::default)] {
+        let log = FakeLog::default();
+        let data = tempfile::tempdir().expect("a folder");
+        let is_contained = contain.is_some();
+        let config = AgentConfig {
+            contain,
+            ..config(data.path())
+        };
+        let agent = Running::start(&log, config, true);
+        for (life, (what, spec)) in (1..).zip(&table) {
+            log.append(admitted(spec.clone()));
+            log.append(placed(life, 1));
+            log.append(start(life, None));
+            let exit = log.wait_exited(&id(life, 0));
+            println!("{what}, contained: {is_contained}: {exit:?}");
+            assert!(!exit.evicted, "{what}: {exit:?}");
+            // With limits a program that has too little memory may also end by itself.
+            let has_reason = exit.reason.is_some() || exit.out_of_memory || exit.signal.is_some();
+            assert!(has_reason || *what == "too little memory", "{what}: {exit:?}");
+        }
+        let faults = log.count(|event| matches!(event, Event::NodeFaulted(_)));
+        assert_eq!(faults, 0);
+        agent.stop().expect("left in order");
+    }
 }
