@@ -101,12 +101,25 @@ pub fn variables(port: u16, settings: Option<String>) -> impl Iterator<Item = (S
 
 /// Makes the folder that a notebook keeps its files in, and writes its settings. Blocking.
 ///
+/// With `own_ports` its kernels talk by sockets in its temporary files: Jupyter has them listen on ports
+/// that it has picked before, which a job that may listen on its own ports only is refused.
+///
 /// # Errors
 /// The disk's.
-pub fn prepare(layout: &Layout, container: &ContainerId, address: &str) -> io::Result<()> {
+pub fn prepare(
+    layout: &Layout,
+    container: &ContainerId,
+    address: &str,
+    own_ports: bool,
+) -> io::Result<()> {
     let work = layout.work(&container.job);
     work.make()?;
+    let kernels = match own_ports {
+        true => serde_json::json!({"transport": "ipc", "ip": "/tmp/kernel"}),
+        false => serde_json::json!({}),
+    };
     let settings = serde_json::json!({
+        "KernelManager": kernels,
         "ServerApp": {
             "open_browser": false,
             "root_dir": std::path::absolute(work.path())?,

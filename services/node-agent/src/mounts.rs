@@ -58,18 +58,25 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     }
 }
 
-/// A granted folder with its links followed. A link that another user than root or the agent made is
-/// no operator's: the folder counts as it is named.
+/// A granted folder with its links followed, where nobody but the operator can exchange one of them: the
+/// folders on the way, and the links, are root's or the agent's. Otherwise it counts as it is named.
 fn canonical(path: &str) -> Option<String> {
     let own = nix::unistd::geteuid().as_raw();
-    let is_strangers = |it: &Path| {
-        let found = std::fs::symlink_metadata(it);
-        found.is_ok_and(|it| it.is_symlink() && it.uid() != 0 && it.uid() != own)
+    let is_operators = |it: &Path| {
+        std::fs::symlink_metadata(it).is_ok_and(|found| {
+            let is_closed = found.is_symlink() || found.mode() & 0o022 == 0;
+            // In a folder such as /tmp, only its owner exchanges a file.
+            let is_sticky = found.mode() & 0o1000 != 0;
+            (found.uid() == 0 || found.uid() == own) && (is_closed || is_sticky)
+        })
     };
-    if Path::new(path).ancestors().any(is_strangers) {
+    let path = Path::new(path);
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink());
+    let is_own = !is_link || is_operators(path);
+    if !is_own || !path.ancestors().skip(1).all(is_operators) {
         return None;
     }
-    let real = std::fs::canonicalize(Path::new(path)).ok()?;
+    let real = std::fs::canonicalize(path).ok()?;
     Some(real.to_str()?.to_owned())
 }
 
@@ -121,7 +128,8 @@ mod tests {
         std::fs::create_dir_all(path("ads")).expect("made");
         std::fs::create_dir_all(path("search")).expect("made");
         std::os::unix::fs::symlink(path("search"), path("ads/inner")).expect("linked");
-        std::os::unix::fs::lchown(path("ads/inner"), Some(200_001), Some(200_001)).expect("given");
+        // Root's own link counts no more where its folder is the tenant's, who may exchange it.
+        std::os::unix::fs::chown(path("ads"), Some(200_001), Some(200_001)).expect("given");
         let granted = Granted {
             tenant: "ads".to_owned(),
             rule: GrantsRule::Required,

@@ -93,6 +93,13 @@ pub fn node_address(
     }
 }
 
+/// Whether a container is a process that may listen on its own ports, and on those that the kernel picks.
+#[must_use]
+pub fn has_own_ports_only(config: &AgentConfig, network: Network) -> bool {
+    let is_contained = config.runtime == RuntimeKind::Process && config.contain.is_some();
+    is_contained && network == Network::Published
+}
+
 /// Whether a contained process that may listen on its own ports only can do its work.
 ///
 /// # Errors
@@ -103,9 +110,8 @@ pub fn check_own_ports(
     network: Network,
     in_place: bool,
 ) -> Result<(), String> {
-    let is_held = config.runtime == RuntimeKind::Process && config.contain.is_some();
     let picks_first = executor == Executor::Torch && in_place;
-    if is_held && network == Network::Published && picks_first {
+    if has_own_ports_only(config, network) && picks_first {
         return Err("torchrun picks a port before it listens there, and this job may listen on its own ports only; grant the node's network (dormouse tenant set TENANT --network host)".to_owned());
     }
     Ok(())

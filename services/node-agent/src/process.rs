@@ -186,8 +186,11 @@ impl Inner {
     /// Has the keeper start what is prepared. Where that takes too long, it is killed first, so that
     /// nothing of it runs when its start is said to have failed.
     async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
-        let (container, mounts) = (orders.container.clone(), orders.walls.as_ref());
-        let has_mounts = mounts.is_some_and(|walls| !walls.mounts.is_empty());
+        let container = orders.container.clone();
+        let has_mounts = orders
+            .sandbox
+            .as_ref()
+            .is_some_and(|it| !it.mounts.is_empty());
         let mut starting = pin!(self.keeper.start(orders));
         if let Ok(started) = tokio::time::timeout(START_WITHIN, &mut starting).await {
             return started;

@@ -52,16 +52,16 @@ pub fn new_session_keyring() -> io::Result<()> {
 }
 
 /// Restricts a mount that is not attached yet, and those below it: no set-user programs, no devices,
-/// and no writing where `read_only` says so. What the node mounts or unmounts below it later reaches it only
-/// if it `follows` the node. Needs Linux 5.12.
+/// and no writing where `read_only` says so. What the node mounts below them later does not reach them: it
+/// would come with the node's own flags. Needs Linux 5.12.
 ///
 /// # Errors
 /// The kernel's.
-pub fn restrict_mount(tree: BorrowedFd<'_>, read_only: bool, follows: bool) -> io::Result<()> {
+pub fn restrict_mount(tree: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let mut attributes = libc::mount_attr {
         attr_set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
         attr_clr: 0,
-        propagation: if follows { 0 } else { libc::MS_PRIVATE },
+        propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
     if read_only {

@@ -11,6 +11,7 @@ use crate::config::RuntimeKind;
 use crate::container::Before;
 use crate::jupyter::{self, Follower, Pace, Server, Token};
 use crate::members;
+use crate::network;
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::wire::TokenAsked;
 
@@ -51,9 +52,10 @@ impl Agent {
             }
             _ => members::address(&self.config, self.core.state(), &self.config.node)?,
         };
+        let own_ports = network::has_own_ports_only(&self.config, plan.network);
         let (id, work) = (id.clone(), layout.work(&id.job));
         Ok(Some(Before::new(move || {
-            let prepared = jupyter::prepare(&layout, &id, &address);
+            let prepared = jupyter::prepare(&layout, &id, &address, own_ports);
             let what = "cannot make the notebook's folder";
             prepared.map_err(|error| of_jobs_folder(what, &work, &error))
         })))

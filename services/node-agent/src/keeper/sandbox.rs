@@ -134,6 +134,20 @@ fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
     NotStarted::of_node(NodeFault::Processes, why)
 }
 
+/// A folder of the container's own cannot be shown. Where it is missing, or no folder, its tenant has had a
+/// hand in it: an environment of Python packages lies in a folder of the tenant's.
+fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
+    let path = mount.root.join(&mount.way);
+    match error.kind() {
+        NotFound | NotADirectory => {}
+        _ if is_link => {}
+        _ => return of_node("no sandbox for it", error),
+    }
+    format!("{} cannot be shown to it: {error}", path.display()).into()
+}
+
 /// Builds what every container sees, in namespaces of this process's own.
 ///
 /// # Errors
@@ -155,7 +169,7 @@ pub fn enter(
     spec: SandboxSpec,
 ) -> Result<Sandbox, NotStarted> {
     let mut mounts = Mounts::new(prepared.root).map_err(|error| of_node("no sandbox", error))?;
-    let mut own = || -> io::Result<Folder> {
+    let mut add = || -> io::Result<()> {
         for temporary in &spec.temporary {
             mounts.add_temporary(temporary)?;
             // What lies below is shown, and hidden, again.
@@ -170,17 +184,19 @@ pub fn enter(
         for name in devices::of(Path::new("/"), &spec.gpu_uuids)? {
             root::show_device(&mounts, &name)?;
         }
-        for own in spec.own.iter().chain([&spec.directory]) {
-            mounts.add_own(own)?;
-        }
         if spec.network == Network::None {
             netns::leave_the_network()?;
             // It tells of the links of its own network.
             root::mount_sysfs(&mounts)?;
         }
-        mounts.folder(&spec.directory.target)
+        Ok(())
     };
-    let directory = own().map_err(|error| of_node("no sandbox for it", error))?;
+    add().map_err(|error| of_node("no sandbox for it", error))?;
+    for own in spec.own.iter().chain([&spec.directory]) {
+        mounts.add_own(own).map_err(|error| of_own(own, error))?;
+    }
+    let directory = mounts.folder(&spec.directory.target);
+    let directory = directory.map_err(|error| of_own(&spec.directory, error))?;
     mounts.add_tenants(view, &spec)?;
     pivot(&mounts).map_err(|error| of_node("it cannot enter its sandbox", error))?;
     let (null, proc) = (prepared.null, prepared.proc);

@@ -83,7 +83,9 @@ impl Zygote {
         self.lines.say_with(&make, vec![OwnedFd::from(its)]);
         let made: io::Result<Made> = wait(&mut self.lines, PollTimeout::from(TIMEOUT_MS));
         // A late answer would be taken for that to the next question.
-        let made = made.inspect_err(|_| drop(kill(self.pid, Signal::SIGKILL)))?;
+        let made = made.inspect_err(|_| {
+            let _ = kill(self.pid, Signal::SIGKILL);
+        })?;
         let pid = made.map_err(io::Error::from_raw_os_error)?;
         Ok((Pid::from_raw(pid), own))
     }

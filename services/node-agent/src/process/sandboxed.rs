@@ -2,7 +2,7 @@
 //! those, the node's programs and what the node's operator shows all jobs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use dormouse_messages::ContainerId;
 use dormouse_messages::grants::Network as Granted;
@@ -53,7 +53,9 @@ impl HostView {
         let mut shown = SYSTEM.iter().map(Path::new);
         let own = || self.shown.iter().any(|it| path.starts_with(it));
         let is_hidden = self.hidden.iter().any(|it| path.starts_with(it));
-        !is_hidden && (shown.any(|it| path.starts_with(it)) || own())
+        // It may lead anywhere.
+        let goes_up = path.components().any(|it| it == Component::ParentDir);
+        !is_hidden && !goes_up && (shown.any(|it| path.starts_with(it)) || own())
     }
 }
 
@@ -75,7 +77,13 @@ pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), Not
     give().map_err(|error| of_jobs_folder(what, &own, &error))?;
     let checkpoint = layout.checkpoint_below(job, *incarnation);
     let given = checkpoint.open().and_then(|folder| folder.give(user));
-    given.map_err(|error| of_jobs_folder(what, &checkpoint, &error))
+    given.map_err(|error| of_jobs_folder(what, &checkpoint, &error))?;
+    if plan.work.is_none() {
+        return Ok(());
+    }
+    let work = layout.work(job);
+    let given = work.make().and_then(|folder| folder.give(user));
+    given.map_err(|error| of_jobs_folder(what, &work, &error))
 }
 
 fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
@@ -110,14 +118,17 @@ pub fn sandbox(
     if let Some(folder) = &plan.members {
         own.push(shown(&layout.members(job, *incarnation), folder, true));
     }
-    let part = plan.gpu_part.as_ref().map(|part| &part.folder);
-    let packages = plan.python.as_ref().map(|python| &python.folder);
-    own.extend(part.into_iter().chain(packages).map(|folder| BindMount {
-        root: folder.clone(),
-        way: PathBuf::new(),
-        target: folder.clone(),
-        read_only: true,
-    }));
+    if let Some(folder) = &plan.work {
+        own.push(shown(&layout.work(job), folder, false));
+    }
+    let read_only = |below: Below, target: &Path| shown(&below, target, true);
+    if let Some(part) = &plan.gpu_part {
+        own.push(read_only(Below::new(part.folder.clone(), ""), &part.folder));
+    }
+    if let Some(python) = &plan.python {
+        let below = Below::new(layout.environments(), job.tenant());
+        own.push(read_only(below.join(python.name()), &python.folder));
+    }
     // Sources are free of links by now: one that is there later is not followed.
     let mounts = plan.mounts.iter().map(|mount| BindMount {
         root: PathBuf::from("/"),

@@ -404,6 +404,15 @@ for port in list(range(own - 64, own)) + list(range(own + 8, own + 72)) + [8080,
 for port in list(range(own, own + 8)) + [0]:
     with socket.socket() as it: it.bind(("", port)); it.listen()' || echo HARM its own ports
 
+#: ports-of-another-by-other-forms-of-tcp own-ports
+python3 -c 'import os, socket
+own = int(os.environ["OWN_PORT"])
+for family, protocol in ((socket.AF_INET, 262), (socket.AF_INET6, 262), (socket.AF_INET, 256), (43, 0)):
+    for port in (own + 8, own - 8, 23456):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM, protocol) as it: it.bind(("", port)); it.listen(); print("HARM", protocol)
+        except OSError: pass'
+
 #: descriptors-left-open
 ls /proc/self/fd | grep -vx '[0-3]' && echo HARM
 

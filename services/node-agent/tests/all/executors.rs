@@ -245,16 +245,30 @@ fn an_mpi_gang_whose_port_a_stranger_holds_fails_with_the_reason_and_connects_to
     log.append(start(LIFE, None));
     let _end = EndOnDrop(log.clone(), folder.path().to_owned(), vec![LIFE]);
     let exit = log.wait_exited(&id(LIFE, 0));
-    assert!(!matches!(exit.exit_code, Some(0)) && !exit.evicted, "{exit:?}");
+    assert!(
+        !matches!(exit.exit_code, Some(0)) && !exit.evicted,
+        "{exit:?}"
+    );
     let logs = dormouse_node_agent::logs_path(folder.path(), &id(LIFE, 0)).expect("logs");
     let said = std::fs::read_to_string(logs.stderr).expect("read");
-    assert!(said.contains("whether another program holds the port"), "{said}");
+    assert!(
+        said.contains("whether another program holds the port"),
+        "{said}"
+    );
     // The others are stopped, as the checkpointer does where a member fails.
     log.append(stop(LIFE));
     log.wait_exited(&id(LIFE, 1));
     let connected = stranger.accept().map(|(_, address)| address);
     assert!(connected.is_err(), "{connected:?}");
-    assert_eq!(log.count(|event| matches!(event, Event::ContainerReady(_))), 0);
-    assert!(!folder.path().join("nodes/n0/containers/ads/lr/51/1/ran").exists());
+    assert_eq!(
+        log.count(|event| matches!(event, Event::ContainerReady(_))),
+        0
+    );
+    assert!(
+        !folder
+            .path()
+            .join("nodes/n0/containers/ads/lr/51/1/ran")
+            .exists()
+    );
     agent.stop().expect("left in order");
 }

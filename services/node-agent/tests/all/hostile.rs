@@ -195,11 +195,17 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
         ("a missing secret", with_env("A", secret(path("nothing")))),
         ("a pipe as its secret", with_env("A", secret(path("pipe")))),
         ("a round secret", with_env("A", secret(path("round")))),
-        ("an endless secret", with_env("A", secret("/dev/zero".to_owned()))),
+        (
+            "an endless secret",
+            with_env("A", secret("/dev/zero".to_owned())),
+        ),
         ("no name", with_env("", EnvValue::Plain("a".to_owned()))),
         ("a NUL", with_env("A", EnvValue::Plain("a\0b".to_owned()))),
         ("a file as a package", packages("file:%2Fetc%2Fpasswd")),
-        ("an unknown package", packages("no-such-package-of-nobodys==1")),
+        (
+            "an unknown package",
+            packages("no-such-package-of-nobodys==1"),
+        ),
         ("too little memory", tiny),
     ];
     for contain in [None, Contain::is_possible().then(Contain::default)] {
@@ -220,7 +226,10 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
             assert!(!exit.evicted, "{what}: {exit:?}");
             // With limits a program that has too little memory may also end by itself.
             let has_reason = exit.reason.is_some() || exit.out_of_memory || exit.signal.is_some();
-            assert!(has_reason || *what == "too little memory", "{what}: {exit:?}");
+            assert!(
+                has_reason || *what == "too little memory",
+                "{what}: {exit:?}"
+            );
         }
         let faults = log.count(|event| matches!(event, Event::NodeFaulted(_)));
         assert_eq!(faults, 0);

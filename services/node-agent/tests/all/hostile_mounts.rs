@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const SECRET: &str = "root's own\n";
 
-struct Node {
+pub struct Node {
     folder: tempfile::TempDir,
     config: AgentConfig,
     runtime: ProcessRuntime,
@@ -40,7 +40,7 @@ struct Node {
 
 /// What came of a start: what the program printed, or why it did not run.
 #[derive(Debug)]
-enum Outcome {
+pub enum Outcome {
     Printed(String),
     Refused(String),
     /// The start was counted against the node.
@@ -48,7 +48,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         let (Self::Printed(text) | Self::Refused(text) | Self::OfNode(text)) = self;
         text
     }
@@ -75,7 +75,7 @@ impl Node {
     }
 
     /// The same, with other settings of the agent.
-    async fn with(set: impl FnOnce(&mut AgentConfig, &Path)) -> Option<Self> {
+    pub async fn with(set: impl FnOnce(&mut AgentConfig, &Path)) -> Option<Self> {
         if !Contain::is_possible() {
             skipped("only root makes sandboxes");
             return None;
@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    fn plan(&mut self, mounts: &[(&str, &str)], script: &str) -> ContainerPlan {
+    pub fn plan(&mut self, mounts: &[(&str, &str)], script: &str) -> ContainerPlan {
         self.starts += 1;
         let container: ContainerId = format!("mal/job/{}/0", self.starts).parse().expect("valid");
         let layout = self.config.layout();
@@ -169,7 +169,7 @@ impl Node {
         self.run(plan).await
     }
 
-    async fn run(&mut self, plan: ContainerPlan) -> Outcome {
+    pub async fn run(&mut self, plan: ContainerPlan) -> Outcome {
         let (id, directory) = (plan.container.clone(), plan.directory.clone());
         let started = tokio::time::timeout(PATIENCE, self.runtime.start(plan)).await;
         match started.expect("a start does not hang") {
@@ -470,6 +470,40 @@ async fn the_agents_folders_are_hidden_in_a_folder_that_every_job_sees() {
     );
     let agents = ["secret", "marks", "socket", "lock"];
     assert!(!names.iter().any(|name| agents.contains(name)), "{text}");
+}
+
+#[tokio::test]
+async fn what_the_node_mounts_later_does_not_come_in() {
+    let Some(mut node) = Node::new().await else {
+        return;
+    };
+    let later = node.path("granted/later");
+    fs::create_dir(&later).expect("made");
+    let script = "touch /data/ready; while [ ! -e /data/go ]; do sleep 0.02; done; ls /data/later";
+    let plan = node.plan(&[("granted", "/data")], script);
+    let ready = node.path("granted/ready");
+    let (go, at) = (node.path("granted/go"), later.clone());
+    let mounting = std::thread::spawn(move || {
+        let until = std::time::Instant::now() + PATIENCE;
+        while !ready.exists() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "later"])
+            .arg(&at)
+            .status();
+        assert!(mounted.expect("run").success());
+        fs::write(at.join("HARM"), "").expect("written");
+        fs::write(go, "").expect("written");
+    });
+    let outcome = node.run(plan).await;
+    mounting.join().expect("mounted");
+    let unmounted = std::process::Command::new("umount").arg(&later).status();
+    assert!(unmounted.expect("run").success());
+    assert!(
+        matches!(&outcome, Outcome::Printed(text) if text.is_empty()),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ mod hostile_mounts;
 mod in_place;
 mod keeping;
 mod network;
+mod own_ports;
 mod process;
 mod python;
 mod reconcile;

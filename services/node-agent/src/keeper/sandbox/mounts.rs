@@ -90,7 +90,7 @@ impl Mounts {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let source = rustix::fs::open(path, flags, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
-        restrict_mount(tree.as_fd(), true, true)?;
+        restrict_mount(tree.as_fd(), true)?;
         let is_folder = is_folder(source.as_fd())?;
         let target = self.resolve(path, is_folder, true)?;
         move_onto(tree.as_fd(), target.as_fd())
@@ -226,7 +226,7 @@ impl Mounts {
     ) -> Result<(), Target> {
         // What is mounted below a folder that can only be read is not shown.
         let tree = clone_tree(source, !read_only)?;
-        restrict_mount(tree.as_fd(), read_only, false).map_err(Target::Kernel)?;
+        restrict_mount(tree.as_fd(), read_only).map_err(Target::Kernel)?;
         let target = self.resolve(target, is_folder(source)?, !of_tenant)?;
         move_onto(tree.as_fd(), target.as_fd()).map_err(Target::Kernel)
     }

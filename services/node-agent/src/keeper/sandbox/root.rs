@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use dormouse_spawn::kernel::new_session_keyring;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode as Permissions, umask};
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::Mounts;
@@ -18,6 +19,9 @@ const ROOT: &str = "root";
 
 /// Where the resolver's configuration lies, which `/etc/resolv.conf` may be a link to.
 const RESOLVER: &str = "/run/systemd/resolve";
+
+/// Files that a container engine mounts one by one, where the agent is in a container itself.
+const OF_THE_NETWORK: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -33,6 +37,8 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
+    // Of the folders that are made here, whatever the agent's is.
+    umask(Permissions::from_bits_truncate(0o022));
     let null = File::open("/dev/null")?;
     new_session_keyring()?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)?;
@@ -48,6 +54,11 @@ pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
     let system = SYSTEM.iter().chain(&[RESOLVER]).map(Path::new);
     for path in system.chain(view.shown.iter().map(PathBuf::as_path)) {
         show_system(&mounts, path)?;
+    }
+    for path in OF_THE_NETWORK {
+        if let Ok(real) = fs::canonicalize(path) {
+            mounts.show(&real)?;
+        }
     }
     for path in &view.hidden {
         hide(&mounts, path)?;
@@ -80,7 +91,11 @@ pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
         return Ok(());
     };
     if found.is_symlink() {
-        return mounts.link(&fs::read_link(path)?, path);
+        mounts.link(&fs::read_link(path)?, path)?;
+        return match fs::canonicalize(path) {
+            Ok(real) if real != Path::new("/") && !mounts.has(&real) => mounts.show(&real),
+            _ => Ok(()),
+        };
     }
     if path == Path::new("/") || mounts.has(path) {
         return Ok(());

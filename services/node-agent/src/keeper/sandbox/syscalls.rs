@@ -413,6 +413,13 @@ const NAMESPACES: [c_int; 7] = [
 /// Requests to a terminal that put words into its reader's mouth.
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 
+/// Sockets to the hypervisor and of shared memory.
+const FAMILIES: [c_int; 2] = [AF_VSOCK, 43];
+
+/// Forms of TCP that listen on TCP's ports, of which Landlock knows nothing: over shared memory, and over
+/// several paths.
+const PROTOCOLS: [c_int; 2] = [256, IPPROTO_MPTCP];
+
 /// Personalities that loosen nothing: the default, 32 bits of uname, both, and the question for it.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
@@ -462,27 +469,24 @@ fn filter_of_program() -> Result<BpfProgram, String> {
         .into_iter()
         .map(|call| (call, vec![]))
         .collect();
-    let mut refuse = |call: c_long, argument: u8, values: &[(u64, u64)]| {
-        let rules_of_call = values
-            .iter()
-            .map(|(mask, value)| condition(argument, Compare::MaskedEq(*mask), *value));
-        let rules_of_call = rules_of_call.collect::<Result<_, String>>()?;
-        rules.insert(call, rules_of_call);
+    let mut refuse = |call: c_long, argument: u8, mask: u64, value: u64| {
+        let rule = condition(argument, Compare::MaskedEq(mask), value)?;
+        rules.entry(call).or_default().push(rule);
         Ok::<_, String>(())
     };
-    let namespaces = NAMESPACES.map(|flag| u64::from(flag.unsigned_abs()));
-    refuse(SYS_clone, 0, &namespaces.map(|flag| (flag, flag)))?;
+    for flag in NAMESPACES.map(|flag| u64::from(flag.unsigned_abs())) {
+        refuse(SYS_clone, 0, flag, flag)?;
+    }
     let whole = u64::from(u32::MAX);
-    refuse(
-        SYS_ioctl,
-        1,
-        &TERMINAL_INPUT.map(|request| (whole, request)),
-    )?;
-    refuse(
-        SYS_socket,
-        0,
-        &[(whole, u64::from(AF_VSOCK.unsigned_abs()))],
-    )?;
+    for request in TERMINAL_INPUT {
+        refuse(SYS_ioctl, 1, whole, request)?;
+    }
+    for family in FAMILIES {
+        refuse(SYS_socket, 0, whole, u64::from(family.unsigned_abs()))?;
+    }
+    for protocol in PROTOCOLS {
+        refuse(SYS_socket, 2, whole, u64::from(protocol.unsigned_abs()))?;
+    }
     compile(rules, SeccompAction::Allow, errno(EPERM))
 }
 
