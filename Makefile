@@ -35,7 +35,7 @@ build: ## Build the dormouse binary
 demo: ## Run a cluster of four nodes on this machine and seven jobs that come and go
 	scripts/install.sh build nats trainers
 	$(CARGO) build -p dormouse -p dormouse-gpu-preload
-	PATH="$(RUN_PATH)" target/debug/dormouse demo $(ARGS)
+	PATH="$(RUN_PATH)" target/debug/dormouse demo --overwrite $(ARGS)
 
 mixed: ## Show training, a model service, notebooks and a shared GPU on one machine, with real clients, in three minutes
 	scripts/install.sh build nats trainers notebook

@@ -8,7 +8,7 @@ mod packed;
 mod version1;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use dormouse_messages::{CodecError, Recorded};
@@ -16,6 +16,8 @@ use dormouse_messages::{CodecError, Recorded};
 use decoding::Decoding;
 use packed::{BlockHead, BlockWriter};
 use version1::Records;
+
+use crate::output::{OutputError, OutputFile};
 
 /// What an archive begins with; the log's identity is on the next line.
 const MAGIC: &str = "dormouse-log-2\n";
@@ -31,6 +33,9 @@ pub enum ArchiveError {
         /// Why.
         source: io::Error,
     },
+    /// The file is not written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// An event in it is damaged.
     #[error("{path}, event {number}: {error}")]
     Event {
@@ -91,11 +96,11 @@ fn is_archive(path: &Path) -> bool {
 }
 
 enum Sink {
-    Lines(BufWriter<Box<dyn Write>>),
-    Archive(Box<BlockWriter<BufWriter<File>>>),
+    Lines(OutputFile),
+    Archive(Box<BlockWriter<OutputFile>>),
 }
 
-/// Writes a log to a file; its ending chooses the form. `-` is the standard output.
+/// Writes a log to a file; its ending chooses the form.
 pub struct LogWriter {
     path: PathBuf,
     log: String,
@@ -103,30 +108,35 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Creates the file for the log with the identity `log`.
+    /// Begins the log with the identity `log`.
     ///
     /// # Errors
-    /// When it cannot be created.
-    pub fn create(path: &Path, log: &str) -> Result<Self, ArchiveError> {
+    /// When it cannot be written.
+    pub fn new(mut file: OutputFile, log: &str) -> Result<Self, ArchiveError> {
+        let path = file.path().to_owned();
         let failed = |error| ArchiveError::File {
-            path: path.to_owned(),
+            path: path.clone(),
             source: error,
         };
-        let sink = if is_archive(path) {
-            let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+        let sink = if is_archive(&path) {
             writeln!(file, "{MAGIC}{log}").map_err(failed)?;
             Sink::Archive(Box::new(BlockWriter::new(file).map_err(failed)?))
-        } else if path.as_os_str() == "-" {
-            Sink::Lines(BufWriter::new(Box::new(io::stdout())))
         } else {
-            let file = File::create(path).map_err(failed)?;
-            Sink::Lines(BufWriter::new(Box::new(file)))
+            Sink::Lines(file)
         };
         Ok(Self {
-            path: path.to_owned(),
             log: log.to_owned(),
             sink,
+            path,
         })
+    }
+
+    /// Begins a new file for the log with the identity `log`.
+    ///
+    /// # Errors
+    /// When it exists, or cannot be written.
+    pub fn create(path: &Path, log: &str) -> Result<Self, ArchiveError> {
+        Self::new(OutputFile::create(path, &[], false)?, log)
     }
 
     /// Writes the next event.
@@ -157,14 +167,14 @@ impl LogWriter {
     /// # Errors
     /// When the rest cannot be written.
     pub fn finish(self) -> Result<(), ArchiveError> {
-        let finished = match self.sink {
-            Sink::Lines(mut lines) => lines.flush(),
-            Sink::Archive(blocks) => blocks.finish(),
+        let file = match self.sink {
+            Sink::Lines(file) => file,
+            Sink::Archive(blocks) => blocks.finish().map_err(|error| ArchiveError::File {
+                path: self.path,
+                source: error,
+            })?,
         };
-        finished.map_err(|error| ArchiveError::File {
-            path: self.path,
-            source: error,
-        })
+        Ok(file.finish()?)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod audit;
 mod beside;
 pub mod engine;
 pub mod history;
+mod output;
 pub mod random;
 pub mod report;
 pub mod scenario;
@@ -16,4 +17,5 @@ pub mod verify;
 
 pub use archive::{ArchiveError, LogReader, LogWriter};
 pub use audit::Audit;
+pub use output::{OutputError, OutputFile};
 pub use verify::{Finding, Report, Verifier};

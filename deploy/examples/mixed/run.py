@@ -238,14 +238,17 @@ class Load:
             if connection is None:
                 connection = await asyncio.open_connection("127.0.0.1", port)
             connection[1].write(head.encode() + body)
-            status = int((await connection[0].readline()).split()[1])
+            first = await connection[0].readline()
+            if not first.endswith(b"\n"):
+                raise ConnectionResetError("closed before an answer")
+            status = int(first.split()[1])
             length = 0
             while line := (await connection[0].readline()).strip():
                 name, value = line.decode().split(":", 1)
                 length = int(value) if name.lower() == "content-length" else length
             await connection[0].readexactly(length)
             return connection, None if status == 200 else str(status)
-        except (OSError, IndexError, ValueError, asyncio.IncompleteReadError) as error:
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             if connection:
                 connection[1].close()
             return None, type(error).__name__

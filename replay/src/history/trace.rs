@@ -259,11 +259,11 @@ impl<W: Write> TraceWriter<W> {
         self.changed(event)
     }
 
-    /// The trace's end: what runs goes on until there. The packets that were written.
+    /// The trace's end: what runs goes on until there. The packets that were written, and where to.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(mut self) -> io::Result<u64> {
+    pub fn finish(mut self) -> io::Result<(u64, W)> {
         let open: Vec<u64> = self
             .jobs
             .values()
@@ -275,7 +275,7 @@ impl<W: Write> TraceWriter<W> {
             self.event(uuid, END, None, Vec::new(), Vec::new())?;
         }
         self.out.flush()?;
-        Ok(self.packets)
+        Ok((self.packets, self.out))
     }
 
     /// Jobs whose phase is another one by this event.

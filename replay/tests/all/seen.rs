@@ -286,7 +286,7 @@ fn a_trace_names_no_job_of_another_tenant() {
         for recorded in &log {
             writer.read(recorded).expect("written");
         }
-        let packets = writer.finish().expect("written");
+        let (packets, _) = writer.finish().expect("written");
         (String::from_utf8_lossy(&bytes).into_owned(), packets)
     };
     let (all, _) = traced(None);

@@ -240,7 +240,7 @@ fn traced(log: &[Arc<Recorded>]) -> Vec<Packet> {
     for recorded in log {
         writer.read(recorded).expect("written");
     }
-    let packets = writer.finish().expect("written");
+    let (packets, _) = writer.finish().expect("written");
     let trace = Trace::decode(&bytes[..]).expect("a trace");
     assert_eq!(trace.packet.len() as u64, packets);
     trace.packet

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dormouse_replay::LogWriter;
 use dormouse_replay::engine::Plant;
 use dormouse_replay::torture::{
     Failure, Passed, narrow_trial, planted, set_back, trial, wide_trial,
 };
+use dormouse_replay::{LogWriter, OutputFile};
 
 /// A number from the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -39,7 +39,8 @@ fn ends_well(trial: Result<Passed, Box<Failure>>) -> Passed {
 /// Writes the log of a failure into a file.
 fn keep(failure: &Failure) -> PathBuf {
     let path = std::env::temp_dir().join(format!("dormouse-faults-{}.jsonl", failure.seed));
-    let mut writer = LogWriter::create(&path, "faults").expect("creates");
+    let file = OutputFile::create(&path, &[], true).expect("creates");
+    let mut writer = LogWriter::new(file, "faults").expect("creates");
     failure
         .log
         .iter()

@@ -145,6 +145,9 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub output: OutputArg,
+    /// Let the files that the command writes replace files of the same names.
+    #[arg(long, global = true, hide_short_help = true)]
+    pub overwrite: bool,
     /// Configuration file (YAML) with server, data, creds, nkey, tls_ca.
     #[arg(
         long,

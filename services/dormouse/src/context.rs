@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use dormouse_replay::{OutputError, OutputFile};
 use dormouse_runtime::{Holder, LocalBroker, Log, LogError, Settings, Tls, is_local};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -77,6 +78,14 @@ impl Context {
     #[must_use]
     pub fn global(&self) -> &Global {
         &self.global
+    }
+
+    /// Begins a file that the command writes; `read` are those that it reads.
+    ///
+    /// # Errors
+    /// When it is one of those, or exists without `--overwrite`.
+    pub fn output_file(&self, path: &Path, read: &[&Path]) -> Result<OutputFile, OutputError> {
+        OutputFile::create(path, read, self.global.overwrite)
     }
 
     /// ` --data DIR`, as other commands need it to find the folder; nothing where that is the usual one.

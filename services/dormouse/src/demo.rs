@@ -18,7 +18,7 @@ use dormouse_node_agent::{Retention, RuntimeKind};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
 use dormouse_projections::{ReadModel, timelines::Timeline};
-use dormouse_replay::Verifier;
+use dormouse_replay::{OutputFile, Verifier};
 use dormouse_runtime::{Followed, Log};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
@@ -48,7 +48,7 @@ struct Planned {
 ///
 /// # Errors
 /// When a part fails, or a decision does not verify.
-pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
+pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let _telemetry = serve::telemetry_quiet("dormouse-demo")?;
     let plan = args.examples.join("demo").join("plan.json");
     let plan: Vec<Planned> = read_document(&plan)
@@ -58,7 +58,14 @@ pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
         .parent()
         .unwrap_or(Path::new("."))
         .join("cluster");
+    let export = context.output_file(&args.export, &[])?;
     if folder.exists() {
+        if !context.global().overwrite {
+            bail!(
+                "{} exists already, and is left as it is; name another place with --export, or say --overwrite",
+                folder.display()
+            );
+        }
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     std::fs::create_dir_all(&folder)?;
@@ -96,7 +103,7 @@ pub async fn run(_: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
         }
     };
     publisher.await??;
-    let verified = finish(&cluster.log, &model, load.end(), args).await;
+    let verified = finish(&cluster.log, &model, load.end(), export).await;
     cluster.stop().await;
     verified.map(|()| DONE)
 }
@@ -241,8 +248,9 @@ async fn finish(
     log: &Log,
     model: &ReadModel,
     load: load::Load,
-    args: &DemoArgs,
+    export: OutputFile,
 ) -> anyhow::Result<()> {
+    let path = export.path().to_owned();
     let now = clock::now();
     let jobs: JobsAnswer =
         serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
@@ -268,11 +276,10 @@ async fn finish(
     .await?;
     let report = verifier.finish();
     print::line(format_args!("replay verify: {}", replay::text(&report)))?;
-    let events =
-        log_command::export_to(History::Cluster(log.clone()), &args.export, 1, None).await?;
+    let events = log_command::export_to(History::Cluster(log.clone()), export, 1, None).await?;
     print::line(format_args!(
         "{events} events exported to {}",
-        args.export.display()
+        path.display()
     ))?;
     let busy = load.busy();
     if let Some(busy) = &busy {
@@ -282,7 +289,7 @@ async fn finish(
     }
     print::line(format_args!(
         "\nNext:\n  dormouse replay state --log {0} --at 100    the cluster after event 100\n  dormouse replay verify --log {0}            every decision made again\n  dormouse up --nodes 2                        a cluster of your own\n  dormouse submit deploy/examples/count.yaml   a job of your own, in another terminal",
-        args.export.display()
+        path.display()
     ))?;
     let failed = jobs
         .jobs

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use dormouse_gateway::{Config as GatewayConfig, Gateway, Keep};
+use dormouse_gateway::{Config as GatewayConfig, Gateway, GatewayError, Keep};
 use dormouse_messages::ids::IdError;
 use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, plain};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
@@ -260,7 +260,7 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
         ..GatewayConfig::new(name.clone(), listen)
     };
     if listen.port() != 0 {
-        return Ok(Gateway::bind(config(listen)).await?);
+        return Gateway::bind(config(listen)).await.map_err(in_words_of_up);
     }
     let file = options.data.join("gateway-port");
     let known = std::fs::read_to_string(&file).ok();
@@ -273,6 +273,16 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
     let gateway = Gateway::bind(config(listen)).await?;
     std::fs::write(file, gateway.listens_at()?.port().to_string())?;
     Ok(gateway)
+}
+
+/// A gateway of its own is told with `--listen` where it listens.
+fn in_words_of_up(error: GatewayError) -> anyhow::Error {
+    match error {
+        GatewayError::Listen { name, listen, why } => anyhow::anyhow!(
+            "the gateway {name} cannot listen at {listen}: {why}; name another address with --gateway"
+        ),
+        error => error.into(),
+    }
 }
 
 /// The page: its server, and what reads the log for it once somebody looks. A free port is

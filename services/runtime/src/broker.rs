@@ -5,6 +5,8 @@
 //! 2. Writes the configuration, starts the child in a process group of its own (a ^C on the
 //!    terminal must not end the broker before the services), waits until JetStream answers.
 //! 3. Starts it again when it dies, on the same port, so that clients find it again.
+//! 4. Starts it again when it stores nothing more and the disk has room: a nats-server whose write to a
+//!    stream's files has failed refuses every later one, until it is started again.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::BrokerError;
+use crate::lease::token;
 
 /// A broker with a million events is back in a second; a cold disk may take far longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,6 +42,16 @@ const PORTS_TRIED: u32 = 5;
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 const GREETING_LIMIT: u64 = 64 << 10;
 
+/// How often the broker is asked whether it stores.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often a full disk is told.
+const SAY_FULL_EVERY: Duration = Duration::from_secs(10);
+/// With less room a broker that is started again soon fails again.
+const ROOM_BYTES: usize = 8 << 20;
+/// The user who may ask for the broker's health, and nothing else.
+const SUPERVISOR: &str = "supervisor";
+const HEALTH: &str = "$SYS.REQ.SERVER.PING.HEALTHZ";
+
 /// How to run the broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
@@ -51,7 +65,8 @@ pub struct BrokerConfig {
     pub sync_always: bool,
     /// The largest message.
     pub max_payload_bytes: usize,
-    /// Further configuration, in nats-server's own words.
+    /// Further configuration, in nats-server's own words. A broker with accounts of its own is not
+    /// asked whether it stores.
     pub extra: String,
 }
 
@@ -124,11 +139,16 @@ impl LocalBroker {
         files.write("url", &url)?;
         tracing::info!(url, store = %config.store_dir.display(), "the broker runs");
         let stopping = CancellationToken::new();
+        let health = config
+            .extra
+            .is_empty()
+            .then(|| Health::new(url.clone(), files.password.clone()));
         let supervisor = tokio::spawn(supervise(
             child,
             binary,
             files,
             Arc::clone(&pid),
+            health,
             stopping.clone(),
         ));
         Ok(Self {
@@ -219,6 +239,8 @@ impl Drop for LocalBroker {
 #[derive(Debug, Clone)]
 struct Files {
     dir: PathBuf,
+    /// The supervisor's own, for as long as it lives.
+    password: String,
 }
 
 impl Files {
@@ -229,7 +251,8 @@ impl Files {
         };
         std::fs::create_dir_all(dir).map_err(problem)?;
         let dir = dir.canonicalize().map_err(problem)?;
-        Ok(Self { dir })
+        let password = token();
+        Ok(Self { dir, password })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -281,6 +304,17 @@ impl Files {
         }
     }
 
+    /// Whether the broker finds room again: by a write, since quotas and reserved blocks count too.
+    async fn has_room(&self) -> bool {
+        let path = self.path("room");
+        let write = move || {
+            let written = std::fs::write(&path, vec![0; ROOM_BYTES]);
+            let removed = std::fs::remove_file(&path);
+            written.and(removed)
+        };
+        matches!(tokio::task::spawn_blocking(write).await, Ok(Ok(())))
+    }
+
     fn choose_port(&self, wanted: Option<u16>) -> Result<u16, BrokerError> {
         if let Some(port) = wanted.filter(|port| *port != 0) {
             // Another cluster's broker there would take this one's services for its own.
@@ -329,6 +363,13 @@ fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
     } else {
         ""
     };
+    let more = match config.extra.as_str() {
+        "" => format!(
+            "accounts {{ $SYS {{ users: [{{ user: {SUPERVISOR}, password: \"{}\", permissions: {{ publish: \"{HEALTH}\", subscribe: \"_INBOX.>\" }} }}] }} }}",
+            files.password
+        ),
+        extra => extra.to_owned(),
+    };
     format!(
         "# Written at every start.\n\
          listen: \"127.0.0.1:{port}\"\n\
@@ -340,13 +381,12 @@ fn configuration(config: &BrokerConfig, files: &Files, port: u16) -> String {
          logfile_size_limit: 10MB\n\
          logfile_max_num: 3\n\
          jetstream {{ store_dir: {} {sync} }}\n\
-         {}\n",
+         {more}\n",
         files.server_name(),
         config.max_payload_bytes,
         quoted("nats-server.pid"),
         quoted("nats-server.log"),
         quoted("jetstream"),
-        config.extra,
     )
 }
 
@@ -434,32 +474,51 @@ async fn probe(port: u16) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
+/// Why the broker is started again.
+enum Ended {
+    Died(std::io::Result<ExitStatus>),
+    StoresNothing(String),
+}
+
 async fn supervise(
     mut child: Child,
     binary: PathBuf,
     files: Files,
     pid: Arc<AtomicU32>,
+    mut health: Option<Health>,
     stopping: CancellationToken,
 ) {
-    let mut quick_deaths = 0_u32;
+    let mut quick_ends = 0_u32;
     loop {
         let started = Instant::now();
-        let status = tokio::select! {
-            status = child.wait() => status,
+        let ended = tokio::select! {
+            status = child.wait() => Ended::Died(status),
+            why = stores_nothing(health.as_mut(), &files) => Ended::StoresNothing(why),
             () = stopping.cancelled() => return end(&mut child).await,
         };
-        quick_deaths = if started.elapsed() > Duration::from_secs(10) {
+        quick_ends = if started.elapsed() > Duration::from_secs(10) {
             0
         } else {
-            quick_deaths + 1
+            quick_ends + 1
         };
-        let delay = Duration::from_millis(50 << quick_deaths.min(7));
-        tracing::error!(
-            status = %status.as_ref().map_or_else(ToString::to_string, ExitStatus::to_string),
-            log = %files.path("nats-server.log").display(),
-            ?delay,
-            "the broker died; starting it again"
-        );
+        let delay = Duration::from_millis(50 << quick_ends.min(7));
+        let log = files.path("nats-server.log");
+        match ended {
+            Ended::Died(status) => tracing::error!(
+                status = %status.as_ref().map_or_else(ToString::to_string, ExitStatus::to_string),
+                log = %log.display(),
+                ?delay,
+                "the broker died; starting it again"
+            ),
+            Ended::StoresNothing(why) => {
+                tracing::error!(
+                    why,
+                    log = %log.display(),
+                    "the broker stores nothing since a write has failed, and its disk has room; starting it again"
+                );
+                end(&mut child).await;
+            }
+        }
         loop {
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
@@ -473,6 +532,82 @@ async fn supervise(
                 Err(error) => tracing::error!(%error, "the broker cannot be started"),
             }
         }
+    }
+}
+
+/// Resolves when a write of the broker has failed, and its disk has room (again): with the reason.
+async fn stores_nothing(health: Option<&mut Health>, files: &Files) -> String {
+    let Some(health) = health else {
+        return std::future::pending().await;
+    };
+    let mut said: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(HEALTH_EVERY).await;
+        let Some(why) = health.write_error().await else {
+            continue;
+        };
+        if files.has_room().await {
+            return why;
+        }
+        if said.is_none_or(|said| said.elapsed() > SAY_FULL_EVERY) {
+            said = Some(Instant::now());
+            tracing::error!(
+                why,
+                store = %files.dir.display(),
+                "the broker stores nothing, and its disk is full: free some room there, then the broker is started again"
+            );
+        }
+    }
+}
+
+/// Asks the broker for its health.
+struct Health {
+    url: String,
+    password: String,
+    client: Option<async_nats::Client>,
+}
+
+#[derive(Deserialize)]
+struct Healthz {
+    data: HealthzData,
+}
+
+#[derive(Deserialize)]
+struct HealthzData {
+    #[serde(default)]
+    error: String,
+}
+
+impl Health {
+    fn new(url: String, password: String) -> Self {
+        Self {
+            url,
+            password,
+            client: None,
+        }
+    }
+
+    /// The write that has failed, after which the broker stores nothing more in that stream.
+    async fn write_error(&mut self) -> Option<String> {
+        let asked = tokio::time::timeout(GREETING_TIMEOUT, self.ask()).await;
+        let answer = asked.ok()??;
+        let health: Healthz = serde_json::from_slice(&answer.payload).ok()?;
+        let error = health.data.error;
+        error.contains("write error").then_some(error)
+    }
+
+    async fn ask(&mut self) -> Option<async_nats::Message> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => {
+                let options = async_nats::ConnectOptions::with_user_and_password(
+                    SUPERVISOR.to_owned(),
+                    self.password.clone(),
+                );
+                none.insert(options.connect(&self.url).await.ok()?)
+            }
+        };
+        client.request(HEALTH, "".into()).await.ok()
     }
 }
 

@@ -11,13 +11,14 @@
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::message::StreamMessage;
 use futures::StreamExt;
 use tokio::sync::{mpsc, watch};
 
 use crate::decode::{Delivery, RawMessage};
 use crate::log::{Log, within};
 use crate::ranges;
+use crate::rollback::{Rollback, Verdict};
 
 /// What a pull request asks for at most; the next one is sent when half of either has come. A reader
 /// that is on one thread with its connection fetches and decodes by turns, and the broker is to have
@@ -70,6 +71,7 @@ pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
         log: log.clone(),
         delivered: source.from.max(1) - 1,
         delivered_nanos: None,
+        rollback: Rollback::default(),
         source,
         out,
     };
@@ -83,6 +85,7 @@ struct Fetcher {
     /// The last sequence passed on, and when it was stored.
     delivered: u64,
     delivered_nanos: Option<i128>,
+    rollback: Rollback,
     out: mpsc::Sender<Fetched>,
 }
 
@@ -283,13 +286,18 @@ impl Fetcher {
     }
 
     /// Whether the log still ends in, or goes on from, what was delivered.
-    async fn check_history(&self) -> Option<Left> {
-        let nanos = self.delivered_nanos.filter(|_| self.source.permanent)?;
-        let stored = match self.stored_nanos().await {
-            Ok(stored) => stored,
+    async fn check_history(&mut self) -> Option<Left> {
+        let read = self.delivered_nanos.filter(|_| self.source.permanent)?;
+        let mark = |message: &StreamMessage| message.time.unix_timestamp_nanos();
+        let word = match self.log.word(self.delivered, read, mark).await {
+            Ok(word) => word,
             Err(why) => return Some(Left::Again(why)),
         };
-        (stored != Some(nanos)).then_some(Left::WentBack)
+        match self.rollback.hear(word, Instant::now()) {
+            Verdict::Same => None,
+            Verdict::Unsettled => Some(Left::Again("its leader is asked again".to_owned())),
+            Verdict::WentBack => Some(Left::WentBack),
+        }
     }
 
     async fn create_consumer(&self) -> Result<PullConsumer, String> {
@@ -322,19 +330,5 @@ impl Fetcher {
             .create_consumer_on_stream(config, &self.source.stream)
             .await
             .map_err(|error| error.to_string())
-    }
-
-    /// When the last delivered message was stored; `None` if it is not there any more. Asks the
-    /// leader.
-    async fn stored_nanos(&self) -> Result<Option<i128>, String> {
-        let stream = self.log.stream().await?;
-        let read = async {
-            match stream.get_raw_message(self.delivered).await {
-                Ok(message) => Ok(Some(message.time.unix_timestamp_nanos())),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        within(read).await
     }
 }

@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 use async_nats::Request;
 use async_nats::jetstream::stream::{Compression, Config, Info};
 
-use crate::log::{Log, is_absent, within};
+use crate::lease::RenewError;
+use crate::log::{Log, STREAMS_LEASE, is_absent, within};
 use crate::streams;
+
+/// How long the lease is taken for that tries whether the broker stores.
+const TRIED_FOR: Duration = Duration::from_secs(1);
 
 /// A copy of a stream that has not caught up for longer than this is named.
 const BEHIND: Duration = Duration::from_secs(5);
@@ -68,6 +72,31 @@ impl Log {
             version: info.version,
             address: format!("{}:{}", info.host, info.port),
             round_trip: since.elapsed(),
+        }
+    }
+
+    /// Whether the broker stores, by a lease that is taken and given back.
+    ///
+    /// # Errors
+    /// The broker that leads the leases, and why it does not.
+    pub async fn try_storing(&self) -> Result<(), (String, String)> {
+        let mut hold = self.leases().hold(STREAMS_LEASE, "doctor", 0, TRIED_FOR);
+        match hold.renew().await {
+            Ok(()) => {
+                hold.give_back().await;
+                Ok(())
+            }
+            Err(RenewError::Held { .. }) => Ok(()),
+            Err(error @ RenewError::Unanswered { .. }) => {
+                let bucket = format!("KV_{}", self.inner.prefix.lease_bucket());
+                let found = within(self.inner.jetstream.get_stream(bucket)).await.ok();
+                let leader = found.and_then(|it| it.cached_info().cluster.as_ref()?.leader.clone());
+                let broker = match leader {
+                    Some(leader) => leader,
+                    None => self.broker().await.name,
+                };
+                Err((broker, error.to_string()))
+            }
         }
     }
 

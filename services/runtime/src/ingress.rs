@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_messages::intake::{Arrival, Rates, Shed, Stand};
 use dormouse_messages::subject::IngressSubject;
@@ -28,6 +28,7 @@ use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
 use crate::inputs::Inputs;
 use crate::log::{Log, within};
+use crate::rollback::{self, Rollback, Verdict, Word};
 
 /// A removal costs the broker a write to the disk: several times a second are enough for a tenant to
 /// submit thousands.
@@ -206,7 +207,7 @@ impl Kept {
 /// Removes what is on the log, and notices when the stream went back; until nobody fetches any more.
 async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     let stream = log.prefix().ingress_stream();
-    let mut created = None;
+    let mut known = Known::default();
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // The source and this task.
@@ -215,7 +216,7 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
             () = kept.more.notified() => {
                 let recorded = kept.take();
                 let least = recorded.values().copied().max().unwrap_or(0);
-                let is_same = is_same(&log, &stream, &mut created, least).await;
+                let is_same = known.is_same(&log, &stream, least).await;
                 if is_same == Some(false) {
                     kept.goes_back(&changed);
                 }
@@ -228,22 +229,51 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
             }
             _ = look.tick() => {
                 let fetched = kept.fetched.load(Ordering::Relaxed);
-                if is_same(&log, &stream, &mut created, fetched).await == Some(false) {
-                    kept.goes_back(&changed);
+                match known.is_same(&log, &stream, fetched).await {
+                    Some(true) => {}
+                    Some(false) => kept.goes_back(&changed),
+                    None => look.reset_after(rollback::APART),
                 }
             }
         }
     }
 }
 
-/// Whether the stream is the one that it was, and reaches as far as `least`; nothing where it does not
-/// answer. One that was made anew is the one from here on.
-async fn is_same(log: &Log, stream: &str, created: &mut Option<i128>, least: u64) -> Option<bool> {
-    let found = within(log.inner.jetstream.get_stream(stream)).await.ok()?;
-    let info = found.cached_info();
-    let now = info.created.unix_timestamp_nanos();
-    let before = created.replace(now);
-    Some(before.is_none_or(|before| before == now) && info.state.last_sequence >= least)
+/// The ingress stream as it was looked at.
+#[derive(Default)]
+struct Known {
+    created: Option<i128>,
+    rollback: Rollback,
+}
+
+impl Known {
+    /// Whether the stream is the one that it was, and reaches as far as `least`; nothing where it does not
+    /// answer, or is to be asked again. One that was made anew is the one from here on.
+    async fn is_same(&mut self, log: &Log, stream: &str, least: u64) -> Option<bool> {
+        let found = within(log.inner.jetstream.get_stream(stream)).await.ok()?;
+        let info = found.cached_info();
+        let created = info.created.unix_timestamp_nanos();
+        let leader = info.cluster.as_ref().and_then(|it| it.leader.clone());
+        let leader = leader.unwrap_or_default();
+        let head = info.state.last_sequence;
+        let before = *self.created.get_or_insert(created);
+        let word = match (created == before, head >= least) {
+            (true, true) => Word::Holds,
+            (true, false) => Word::Ends { leader, head },
+            (false, _) => Word::Another {
+                leader,
+                mark: created,
+            },
+        };
+        match self.rollback.hear(word, Instant::now()) {
+            Verdict::Same => Some(true),
+            Verdict::Unsettled => None,
+            Verdict::WentBack => {
+                self.created = Some(created);
+                Some(false)
+            }
+        }
+    }
 }
 
 /// Removes a tenant's submissions up to one that is on the log.

@@ -119,7 +119,7 @@ impl Leases {
         }
     }
 
-    fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
+    pub(crate) fn hold(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Hold {
         Hold {
             log: self.log.clone(),
             subject: format!("$KV.{}.{key}", self.log.prefix().lease_bucket()),

@@ -40,6 +40,7 @@ mod own;
 mod proof;
 mod publish;
 mod ranges;
+mod rollback;
 mod sampling;
 mod settings;
 mod shell;

@@ -26,6 +26,9 @@ use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
 
+/// The lease of the copy that makes the streams.
+pub(crate) const STREAMS_LEASE: &str = "streams";
+
 /// So long after one has died that was making the streams another one may.
 const TURN: Duration = Duration::from_secs(10);
 
@@ -148,7 +151,7 @@ impl Log {
             return self.head().await.map(|_| ());
         }
         // What one has reserved for a try, another would not find.
-        let mut turn = self.leases().seek("streams", &token(), 0, TURN);
+        let mut turn = self.leases().seek(STREAMS_LEASE, &token(), 0, TURN);
         if tokio::time::timeout(PATIENCE, turn.held()).await.is_err() {
             tracing::warn!(
                 "making the streams without the lease `streams`: another holds it, or it is denied"

@@ -11,20 +11,25 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use async_nats::jetstream::message::StreamMessage;
 use dormouse_messages::{Fold, Sequence, Timestamp};
 pub use dormouse_shell::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::import;
-use crate::log::{Log, within};
+use crate::log::Log;
+use crate::rollback::{Rollback, Verdict, Word};
 
 const MAGIC: &[u8] = b"DORMOUSE-SNAP-1\n";
 const CHECKSUM_BYTES: usize = 32;
 
 /// Level 3 halves what level 1 leaves of our states; higher ones cost more than they save.
 const ZSTD_LEVEL: i32 = 3;
+
+/// Until the log's leader is asked again, where the log seems to have gone back.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Where snapshots are kept, and whose.
 #[derive(Debug, Clone)]
@@ -227,36 +232,38 @@ async fn is_of(
     (sequence, stored_at): (Sequence, Timestamp),
     log: &Log,
 ) -> Result<(), Other> {
+    // It reads the log's identity.
     let head = log.head().await;
-    let head = head.map_err(|error| Other::Unknown(error.to_string()))?;
+    head.map_err(|error| Other::Unknown(error.to_string()))?;
     if identity != log.identity() {
         let why = format!("it is of {}, not of {}", identity, log.identity());
         return Err(Other::Unknown(why));
     }
-    if sequence > head {
-        let why = format!("it is ahead of the log, which ends at {head}");
-        return Err(Other::WentBack(why));
-    }
     if sequence == Sequence(0) {
         return Ok(());
     }
-    let stream = log.stream().await.map_err(Other::Unknown)?;
-    let stored = async {
-        match stream.get_raw_message(sequence.0).await {
-            Ok(message) => Ok(Some(import::stored_at(
-                log.inner.imported_to.load(Ordering::Relaxed),
-                message.sequence,
-                Some(&message.headers),
-                message.time.unix_timestamp_nanos(),
-            ))),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(error),
-        }
+    let imported_to = log.inner.imported_to.load(Ordering::Relaxed);
+    let mark = |message: &StreamMessage| {
+        let nanos = message.time.unix_timestamp_nanos();
+        let headers = Some(&message.headers);
+        i128::from(import::stored_at(imported_to, message.sequence, headers, nanos).as_micros())
     };
-    match within(stored).await.map_err(Other::Unknown)? {
-        Some(found) if found == stored_at => Ok(()),
-        _ => Err(Other::WentBack(format!(
-            "the log has another event at {sequence}"
-        ))),
+    let read = i128::from(stored_at.as_micros());
+    let mut rollback = Rollback::default();
+    loop {
+        let word = log.word(sequence.0, read, mark).await;
+        let word = word.map_err(Other::Unknown)?;
+        match rollback.hear(word.clone(), Instant::now()) {
+            Verdict::Same => return Ok(()),
+            Verdict::Unsettled => tokio::time::sleep(ASK_AGAIN).await,
+            Verdict::WentBack => {
+                return Err(Other::WentBack(match word {
+                    Word::Ends { head, .. } => {
+                        format!("it is ahead of the log, which ends at {head}")
+                    }
+                    _ => format!("the log has another event at {sequence}"),
+                }));
+            }
+        }
     }
 }

@@ -106,7 +106,7 @@ impl<W: Write> BlockWriter<W> {
     }
 
     /// Ends the archive.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<W> {
         if self.events > 0 {
             self.end_block()?;
         }
@@ -116,7 +116,8 @@ impl<W: Write> BlockWriter<W> {
             events: 0,
         };
         end.write(&mut self.sink)?;
-        self.sink.flush()
+        self.sink.flush()?;
+        Ok(self.sink)
     }
 
     fn append(&mut self, recorded: &Recorded) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! `log …`, `replay …`, `timeline`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -18,6 +18,13 @@ pub struct LogFileArg {
     /// A log file instead of the cluster's log.
     #[arg(long = "log", value_name = "FILE")]
     pub file: Option<PathBuf>,
+}
+
+impl LogFileArg {
+    /// The file, as one that the command reads.
+    pub fn read(&self) -> Vec<&Path> {
+        self.file.as_deref().into_iter().collect()
+    }
 }
 
 /// `log …`.

@@ -1,8 +1,6 @@
 //! `ledger`: what everybody was entitled to, used, lent and lost in a window of time.
 
-use std::path::Path;
-
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::{Event, JobId, Recorded, Resource, TenantId};
 use dormouse_projections::ReadModel;
@@ -33,7 +31,9 @@ pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
             return Ok(DONE);
         }
         OutputArg::File(file) if file.extension().is_some_and(|it| it == "csv") => {
-            write(file, &drawn_up(context, args).await?)?;
+            let out = context.output_file(file, &args.point.log.read())?;
+            out.write_whole(&drawn_up(context, args).await?.csv())?;
+            print::aside(format!("written to {}", file.display()));
             return Ok(DONE);
         }
         OutputArg::File(_) => {}
@@ -117,12 +117,6 @@ impl<'a> Known<'a> {
         };
         Err(Coded::new("not_found", message))
     }
-}
-
-fn write(file: &Path, table: &LedgerTable) -> anyhow::Result<()> {
-    std::fs::write(file, table.csv()).with_context(|| file.display().to_string())?;
-    print::aside(format!("written to {}", file.display()));
-    Ok(())
 }
 
 /// An amount in hours of what people count in.

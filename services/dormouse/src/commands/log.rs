@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use dormouse_messages::{Recorded, Sequence, Timestamp, plain};
-use dormouse_replay::{LogReader, LogWriter};
+use dormouse_replay::{LogReader, LogWriter, OutputFile};
 use dormouse_runtime::{Followed, Log, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
@@ -124,17 +124,9 @@ pub async fn export(
             "nothing lies between event {from} and an earlier one; --to must not be below --from"
         );
     }
-    if let Some(source) = &log.file
-        && let (Ok(source), Ok(target)) = (source.canonicalize(), file.canonicalize())
-        && source == target
-    {
-        bail!(
-            "{} would be overwritten by itself; name another file with -o",
-            source.display()
-        );
-    }
+    let out = context.output_file(file, &log.read())?;
     let history = History::open(context, log).await?;
-    let count = export_to(history, file, from, to).await?;
+    let count = export_to(history, out, from, to).await?;
     if count == 0 {
         print::aside(format!(
             "there is no event {from}; `dormouse cluster` says where the log ends"
@@ -152,18 +144,11 @@ pub async fn export(
 /// When the log cannot be read or the file not written.
 pub async fn export_to(
     history: History,
-    file: &Path,
+    out: OutputFile,
     from: u64,
     to: Option<u64>,
 ) -> anyhow::Result<u64> {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    if !folder.as_os_str().is_empty() && !folder.is_dir() {
-        bail!(
-            "there is no folder {}; make it, or name another file with -o",
-            folder.display()
-        );
-    }
-    let mut writer = LogWriter::create(file, &history.identity())?;
+    let mut writer = LogWriter::new(out, &history.identity())?;
     let mut count = 0;
     let read = history.read(from, to, |recorded| {
         count += 1;

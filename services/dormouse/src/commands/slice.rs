@@ -1,11 +1,10 @@
 //! `log slice|trace`: parts and forms of a log for others to look at.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use dormouse_messages::Sequence;
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use dormouse_replay::history::slice::{Before, States};
@@ -23,14 +22,6 @@ fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
         OutputArg::File(file) => Ok(file.clone()),
         OutputArg::Format(_) => bail!("name the file: -o {what}"),
     }
-}
-
-fn create(file: &Path) -> anyhow::Result<Box<dyn Write>> {
-    if file.as_os_str() == "-" {
-        return Ok(Box::new(BufWriter::new(io::stdout())));
-    }
-    let made = File::create(file).with_context(|| file.display().to_string())?;
-    Ok(Box::new(BufWriter::new(made)))
 }
 
 /// Writes a slice: once through the range for what its decisions were made from, then from the
@@ -51,6 +42,7 @@ pub async fn slice(
             file.with_extension("jsonl").display()
         );
     }
+    let mut out = context.output_file(&file, &log.read())?;
     let from = Sequence(range.from);
     let mut before = Before::new(from);
     let mut any = false;
@@ -75,7 +67,6 @@ pub async fn slice(
         false => history.identity(),
     };
     let mut states = history.states()?.unwrap_or_default();
-    let mut out = create(&file)?;
     let (mut headed, mut count) = (false, 0_u64);
     let read = history.read(1, range.to, |recorded| {
         let recorded = match &mut anonymiser {
@@ -96,7 +87,7 @@ pub async fn slice(
         Ok(writeln!(out, "{}", recorded.to_json(&identity)?)?)
     });
     read.await?;
-    out.flush()?;
+    out.finish()?;
     print::aside(format!(
         "{count} events written to {}, with the states after event {asof}",
         file.display()
@@ -129,15 +120,17 @@ fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<Strin
 /// When the log cannot be read, or the file not written.
 pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
     let file = target(context, "cluster.pftrace")?;
+    let out = context.output_file(&file, &point.log.read())?;
     let reading = open_at(context, point).await?;
-    let mut writer = TraceWriter::new(create(&file)?)?;
+    let mut writer = TraceWriter::new(out)?;
     if let Some(states) = reading.states()? {
         writer = writer.starting_from(states.model);
     }
     let mut writer = writer.seen_by(point.tenant.clone());
     let read = reading.read(|recorded| Ok(writer.read(recorded)?));
     read.await?;
-    let packets = writer.finish()?;
+    let (packets, out) = writer.finish()?;
+    out.finish()?;
     print::aside(format!("{packets} packets written to {}", file.display()));
     Ok(DONE)
 }

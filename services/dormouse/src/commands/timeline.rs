@@ -1,6 +1,5 @@
 //! `timeline`.
 
-use anyhow::Context as _;
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
@@ -17,6 +16,11 @@ use crate::render::{self, Style};
 /// # Errors
 /// When the query service does not answer, or the file cannot be written.
 pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
+    let read = args.log.read();
+    let svg = args.svg.as_ref();
+    let svg = svg
+        .map(|file| context.output_file(file, &read))
+        .transpose()?;
     let history = match args.job {
         Some(_) => History::open_to_ask(context, &args.log).await?,
         None => History::open_whole(context, &args.log).await?,
@@ -36,10 +40,10 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     let timeline: Timeline = history
         .ask("timeline", serde_json::to_value(request)?)
         .await?;
-    if let Some(file) = &args.svg {
-        let drawing = render::timeline_svg(&timeline)?;
-        std::fs::write(file, drawing).with_context(|| file.display().to_string())?;
-        print::aside(format!("drawn into {}", file.display()));
+    if let Some(svg) = svg {
+        let said = format!("drawn into {}", svg.path().display());
+        svg.write_whole(&render::timeline_svg(&timeline)?)?;
+        print::aside(said);
         return Ok(DONE);
     }
     print::value(context.output()?, &timeline, |timeline, wide| {

@@ -25,6 +25,11 @@ const MOST_JOBS: usize = 12;
 /// # Errors
 /// When the log cannot be read, or a change does not fit.
 pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
+    let mut read_files = args.log.read();
+    read_files.extend(args.add_jobs.as_deref());
+    let report = args.report.as_ref();
+    let report = report.map(|file| context.output_file(file, &read_files));
+    let report = report.transpose()?;
     let mut asked = asked(&args.changes);
     if let Some(file) = &args.add_jobs {
         let scenario = read(&read_text(file)?).with_context(|| file.display().to_string())?;
@@ -45,9 +50,10 @@ pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
     };
     let forked = history.fork(at);
     let answered = whatif(&history, &forked, &variants, options).map_err(|error| wrong(&error))?;
-    if let Some(file) = &args.report {
-        std::fs::write(file, page(&answered)).with_context(|| file.display().to_string())?;
-        print::aside(format!("the report is in {}", file.display()));
+    if let Some(report) = report {
+        let said = format!("the report is in {}", report.path().display());
+        report.write_whole(&page(&answered))?;
+        print::aside(said);
     }
     let answer = match &args.tenant {
         Some(tenant) => answered.answer.seen_by(tenant)?,

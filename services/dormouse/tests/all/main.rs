@@ -12,6 +12,8 @@ mod e2e;
 mod everyday;
 mod faults;
 mod features;
+mod files;
+mod full_disk;
 mod garbage;
 mod gateway;
 mod holders;

@@ -8,6 +8,7 @@ use dormouse_messages::who::is_user;
 use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 
 use crate::holder::USER_INFO;
+use crate::log::STREAMS_LEASE;
 
 /// The services with a key each, and the owner's.
 pub const SERVICES: [&str; 8] = [
@@ -547,7 +548,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.extend(names.code_kept());
             publish.extend(Names::reads(ingress));
             publish.extend(Names::reads(leases));
-            publish.push(names.lease("streams"));
+            publish.push(names.lease(STREAMS_LEASE));
             let calls = ["CREATE.*", "UPDATE.*", "LIST", "NAMES"];
             publish.extend(calls.map(|call| format!("$JS.API.STREAM.{call}")));
         }

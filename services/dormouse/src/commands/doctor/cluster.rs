@@ -71,8 +71,12 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
             "it is an operator's own; streams and leases are looked at with the key of the cluster (operator.creds)",
         );
     } else {
-        for stream in log.streams().await {
-            self::stream(&stream, looks);
+        let streams = log.streams().await;
+        for stream in &streams {
+            self::stream(stream, looks);
+        }
+        if streams.iter().all(|it| matches!(it.found, Ok(Some(_)))) {
+            storing(&log, looks).await;
         }
         deciders(&log, looks).await;
     }
@@ -94,6 +98,18 @@ async fn broker(log: &Log, looks: &mut Looks<'_>) {
             format!("{major}.{minor} is the oldest that will do"),
         ),
         false => looks.ok("broker", found),
+    }
+}
+
+/// A broker whose disk is full answers everything but what it should store.
+async fn storing(log: &Log, looks: &mut Looks<'_>) {
+    match log.try_storing().await {
+        Ok(()) => looks.ok("storing", "the broker stores"),
+        Err((broker, why)) => looks.fail(
+            "storing",
+            format!("broker {broker} answers, and stores nothing: {why}"),
+            "its disk is full, or was (its log says so): free some room there; `up` then starts its broker again by itself, any other broker is to be restarted",
+        ),
     }
 }
 

@@ -20,6 +20,9 @@ const FEW_FILES: u64 = 4_096;
 /// Less is soon full of checkpoints.
 const LITTLE_ROOM_BYTES: u64 = 5 << 30;
 
+/// With less a broker stores nothing soon, or already.
+const NO_ROOM_BYTES: u64 = 8 << 20;
+
 pub async fn look(context: &Context, looks: &mut Looks<'_>) {
     broker(looks);
     engine(looks).await;
@@ -156,13 +159,11 @@ fn data(data: &Path, looks: &mut Looks) {
     };
     let (free, all) = (room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize);
     let found = format!("{shown}: {} of {} are free", bytes(free), bytes(all));
-    match free < LITTLE_ROOM_BYTES {
-        true => looks.warn(
-            "data",
-            found,
-            "log and checkpoints go there: free some (`dormouse cluster prune`), or name another folder with --data",
-        ),
-        false => looks.ok("data", found),
+    let advice = "log and checkpoints go there: free some (`dormouse cluster prune`), or name another folder with --data";
+    match free {
+        ..NO_ROOM_BYTES => looks.fail("data", format!("the disk is full; {found}"), advice),
+        NO_ROOM_BYTES..LITTLE_ROOM_BYTES => looks.warn("data", found, advice),
+        LITTLE_ROOM_BYTES.. => looks.ok("data", found),
     }
 }
 

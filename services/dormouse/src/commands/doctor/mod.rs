@@ -3,7 +3,8 @@
 //! 1. The machine: what `up` and an agent need here.
 //! 2. The cluster, if one is named or runs here: broker, streams, services, nodes.
 //!
-//! It changes nothing. A tenant's key sees its own part.
+//! It changes nothing: to see whether the broker stores, it takes a lease for an instant. A tenant's key sees
+//! its own part.
 
 mod cluster;
 mod machine;

@@ -1,7 +1,7 @@
 //! What `simulate` is asked for.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use dormouse_replay::scenario::dynamoml::Configuration;
@@ -146,6 +146,17 @@ impl std::fmt::Display for Seeds {
             true => write!(f, "{}", self.0.start()),
             false => write!(f, "{}..{}", self.0.start(), self.0.end()),
         }
+    }
+}
+
+impl SimulateArgs {
+    /// The files that are read.
+    pub fn read(&self) -> Vec<&Path> {
+        let read = self.scenarios.iter().filter_map(|source| match source {
+            Source::File(file) => Some(file.as_path()),
+            _ => None,
+        });
+        read.collect()
     }
 }
 

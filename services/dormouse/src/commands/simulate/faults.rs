@@ -72,7 +72,7 @@ pub fn run(context: &Context, args: &SimulateArgs, Seeds(seeds): &Seeds) -> anyh
     progress.finish_and_clear();
     let mut answer = answer.into_inner().unwrap_or_default();
     for failure in failures.into_inner().unwrap_or_default() {
-        answer.failed.push(write(&failure, args)?);
+        answer.failed.push(write(context, &failure, args)?);
     }
     answer.failed.sort_by_key(|failed| failed.seed);
     print::value(context.output()?, &answer, |answer, _| text(answer))?;
@@ -108,13 +108,14 @@ fn note(
 }
 
 /// The log of a failing trial: beside --log where that is given.
-fn write(failure: &Failure, args: &SimulateArgs) -> anyhow::Result<Failed> {
+fn write(context: &Context, failure: &Failure, args: &SimulateArgs) -> anyhow::Result<Failed> {
     let seed = failure.seed;
     let file = match &args.log {
         Some(file) => runs::numbered(file, seed),
         None => PathBuf::from(format!("faults-{seed}.jsonl")),
     };
-    let mut writer = LogWriter::create(&file, &format!("faults-{seed}"))?;
+    let out = context.output_file(&file, &args.read())?;
+    let mut writer = LogWriter::new(out, &format!("faults-{seed}"))?;
     for recorded in &failure.log {
         writer.write(recorded)?;
     }

@@ -7,7 +7,8 @@ mod runs;
 mod serving;
 mod table;
 
-use anyhow::Context as _;
+use std::path::Path;
+
 use dormouse_replay::report;
 use dormouse_replay::scenario::generate::generate;
 use dormouse_replay::simulate::compare::{Difference, compare};
@@ -64,10 +65,17 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     }
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;
-    let outcomes = runs::run(&runs, args)?;
-    if let Some(file) = &args.report {
-        std::fs::write(file, page(&runs, &outcomes)).with_context(|| file.display().to_string())?;
-        print::aside(format!("the report is in {}", file.display()));
+    let create = |file: &Path| context.output_file(file, &args.read());
+    // Nothing is simulated for files that cannot be written.
+    let report = args.report.as_deref().map(create).transpose()?;
+    for file in runs.iter().filter_map(Run::log) {
+        drop(create(file)?);
+    }
+    let outcomes = runs::run(&runs, args, &create)?;
+    if let Some(report) = report {
+        let said = format!("the report is in {}", report.path().display());
+        report.write_whole(&page(&runs, &outcomes))?;
+        print::aside(said);
     }
     let answer = answer(&runs, &outcomes);
     // Names of scenarios were made fit to be shown when they were read.

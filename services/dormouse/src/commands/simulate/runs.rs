@@ -7,17 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, bail};
 use dormouse_messages::plain;
-use dormouse_replay::LogWriter;
 use dormouse_replay::scenario::dynamoml::dynamoml;
 use dormouse_replay::scenario::generate::{Size, generate};
 use dormouse_replay::scenario::settings::{Combination, combinations};
 use dormouse_replay::scenario::{Scenario, presets, read, read_value};
 use dormouse_replay::simulate::{Options, Outcome, simulate};
+use dormouse_replay::{LogWriter, OutputError, OutputFile};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::args::{SimulateArgs, Source};
 use crate::context::read_text;
+
+/// Begins a file that is written.
+pub type Create<'a> = dyn Fn(&Path) -> Result<OutputFile, OutputError> + Sync + 'a;
 
 /// One simulation.
 pub struct Run {
@@ -33,6 +36,11 @@ impl Run {
     /// What is simulated.
     pub fn scenario(&self) -> &Scenario {
         &self.checked
+    }
+
+    /// Where its log goes.
+    pub fn log(&self) -> Option<&Path> {
+        self.log.as_deref()
     }
 }
 
@@ -145,7 +153,7 @@ pub fn numbered(file: &Path, number: u64) -> PathBuf {
 ///
 /// # Errors
 /// The first simulation that gave none.
-pub fn run(runs: &[Run], args: &SimulateArgs) -> anyhow::Result<Vec<Outcome>> {
+pub fn run(runs: &[Run], args: &SimulateArgs, create: &Create<'_>) -> anyhow::Result<Vec<Outcome>> {
     let jobs: u64 = runs
         .iter()
         .map(|run| run.checked.submissions.len() as u64)
@@ -164,7 +172,7 @@ pub fn run(runs: &[Run], args: &SimulateArgs) -> anyhow::Result<Vec<Outcome>> {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((index, run)) = take(runs, &next) {
-                    let outcome = one(run, args.check, &progress);
+                    let outcome = one(run, args.check, &progress, create);
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes[index] = Some(outcome);
                     }
@@ -191,12 +199,16 @@ fn take<'a>(runs: &'a [Run], next: &AtomicUsize) -> Option<(usize, &'a Run)> {
     runs.get(index).map(|run| (index, run))
 }
 
-fn one(run: &Run, check: bool, progress: &ProgressBar) -> anyhow::Result<Outcome> {
-    let log = run.log.as_deref();
+fn one(
+    run: &Run,
+    check: bool,
+    progress: &ProgressBar,
+    create: &Create<'_>,
+) -> anyhow::Result<Outcome> {
     let identity = format!("simulated-{}", run.scenario);
-    let mut writer = log
-        .map(|file| LogWriter::create(file, &identity))
-        .transpose()?;
+    let out = run.log().map(create).transpose()?;
+    let writer = out.map(|out| LogWriter::new(out, &identity));
+    let mut writer = writer.transpose()?;
     let options = Options {
         check,
         ..Options::default()

@@ -299,7 +299,8 @@ impl Cluster {
     /// The log up to now, exported to a file and read from it; `None` while the broker is away.
     pub fn try_log(&self) -> Option<Vec<Arc<Recorded>>> {
         let path = self.log_file();
-        let said = self.run_with(&["log", "export"], &["-o", path.to_str().expect("UTF-8")]);
+        let output = ["-o", path.to_str().expect("UTF-8"), "--overwrite"];
+        let said = self.run_with(&["log", "export"], &output);
         if said.code != 0 {
             return None;
         }

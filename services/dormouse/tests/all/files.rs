@@ -1,0 +1,82 @@
+//! Files that commands write: never over another one unasked, and never over what they read.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::common::root;
+
+fn dormouse(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dormouse"))
+        .current_dir(folder)
+        .env_remove("DORMOUSE_OUTPUT")
+        .args(args)
+        .output()
+        .expect("it starts")
+}
+
+/// It fails, says why, and leaves the file as it is.
+#[track_caller]
+fn refused(folder: &Path, file: &str, args: &[&str], why: &str) {
+    let before = std::fs::read(folder.join(file)).expect("there");
+    let said = dormouse(folder, args);
+    let err = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(1), "{args:?}: {err}");
+    assert!(err.contains(why), "{args:?}: {err}");
+    assert!(
+        std::fs::read(folder.join(file)).expect("there") == before,
+        "{args:?} has changed {file}"
+    );
+}
+
+#[test]
+fn no_command_writes_over_a_file_unasked_or_over_what_it_reads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let scenario = root().join("deploy/scenarios/dorm-seed1.json");
+    std::fs::copy(scenario, folder.join("sc.json")).expect("copied");
+    std::fs::write(folder.join("mine"), "mine").expect("written");
+    std::fs::write(folder.join("mine.csv"), "mine").expect("written");
+    let made = dormouse(folder, &["simulate", "sc.json", "--log", "log.jsonl"]);
+    assert!(made.status.success(), "{made:?}");
+
+    let (exists, is_read) = ("exists already", "is read by this command");
+    let simulate = ["simulate", "sc.json", "--log"];
+    let of_log = ["--log", "log.jsonl"];
+    for (args, option, file) in [
+        (&simulate[..], "", "mine"),
+        (&["simulate", "sc.json"], "--report", "mine"),
+        (&["log", "export"], "-o", "mine"),
+        (&["log", "slice", "5..9"], "-o", "mine"),
+        (&["log", "trace"], "-o", "mine"),
+        (&["timeline", "jobs"], "--svg", "mine"),
+        (&["ledger"], "-o", "mine.csv"),
+        (&["whatif", "--drop-node", "n0"], "--report", "mine"),
+    ] {
+        let mut args = args.to_vec();
+        if args[0] != "simulate" {
+            args.extend(of_log);
+        }
+        args.extend(Some(option).filter(|it| !it.is_empty()));
+        args.push(file);
+        refused(folder, file, &args, exists);
+        let own = if args[0] == "simulate" {
+            "sc.json"
+        } else {
+            "log.jsonl"
+        };
+        if file == "mine" {
+            *args.last_mut().expect("one") = own;
+            args.push("--overwrite");
+            refused(folder, own, &args, is_read);
+        }
+    }
+    let again = dormouse(
+        folder,
+        &["simulate", "sc.json", "--log", "mine", "--overwrite"],
+    );
+    assert!(again.status.success(), "{again:?}");
+    let read = |file: &str| std::fs::read(folder.join(file)).expect("there");
+    assert!(read("mine") == read("log.jsonl"));
+    let left = std::fs::read_dir(folder).expect("there").count();
+    assert_eq!(left, 4, "partial files are left");
+}
