@@ -145,11 +145,11 @@ impl Envelope {
             ),
             (_, Key::Job(job)) => (format!("/dormouse/{writer}"), job.to_string()),
             (_, Key::Node(node)) => match writer {
-                Writer::Node => (format!("/dormouse/{writer}/{node}"), node.to_string()),
+                Writer::Node => (writer.source(node.as_str()), node.to_string()),
                 _ => (format!("/dormouse/{writer}"), format!("node/{node}")),
             },
             (_, Key::Gateway(gateway)) => (
-                format!("/dormouse/{writer}/{gateway}"),
+                writer.source(gateway.as_str()),
                 measured_subject(&event, gateway),
             ),
             (_, Key::Shard) => (format!("/dormouse/{writer}"), shard_subject(&event)),
@@ -261,10 +261,15 @@ impl Recorded {
         }
     }
 
-    /// An operator's events name the operator whose subject they stand under.
+    /// A source names the operator, node or gateway under whose subject it stands: each key has one
+    /// source, and the clock keeps a word for each source.
     fn is_vouched(&self, first_key: &str) -> bool {
-        let named = self.envelope.source.strip_prefix(OPERATORS);
-        self.writer != Writer::Operator || named.unwrap_or(SHARD) == first_key
+        let source = self.envelope.source.as_str();
+        match self.writer {
+            Writer::Operator => source.strip_prefix(OPERATORS).unwrap_or(SHARD) == first_key,
+            Writer::Node | Writer::Gateway => source == self.writer.source(first_key),
+            _ => true,
+        }
     }
 
     /// Whether the writer of the subject may write this event.
@@ -289,7 +294,9 @@ impl Recorded {
             // A node's key, in whatever hands, stops nobody.
             Body::Unknown { type_name } => {
                 let writers = Event::writers_of_other_version(type_name);
-                let may_write = writers.is_none_or(|writers| writers.contains(&self.writer));
+                let is_vouched = !self.writer.is_outside() || self.is_vouched(first_key);
+                let may_write =
+                    is_vouched && writers.is_none_or(|writers| writers.contains(&self.writer));
                 if may_write && writers.is_some() && self.writer.is_outside() {
                     return Err(CodecError::NewerFact {
                         type_name: type_name.to_owned(),
@@ -746,6 +753,7 @@ mod tests {
     fn a_node_stops_nobody_with_a_version_of_its_own() {
         let mut recorded = released();
         recorded.writer = Writer::Node;
+        recorded.envelope.source = Writer::Node.source("n0").into();
         let type_name = "dormouse.container.exited.v2".to_owned();
         recorded.envelope.body = Body::Unknown { type_name };
         let error = recorded.check_writer("n0").expect_err("flagged");
@@ -753,6 +761,43 @@ mod tests {
         let type_name = "dormouse.container.dreamt.v1".to_owned();
         recorded.envelope.body = Body::Unknown { type_name };
         assert!(recorded.check_writer("n0").is_ok());
+    }
+
+    /// Otherwise one key could name ever new sources, and every clock would keep a word for each.
+    #[test]
+    fn a_node_and_a_gateway_have_one_source_each() {
+        let mut recorded = released();
+        recorded.writer = Writer::Node;
+        let type_name = "dormouse.container.dreamt.v1".to_owned();
+        recorded.envelope.body = Body::Unknown { type_name };
+        for source in [
+            "/dormouse/node/n1",
+            "/dormouse/node/n0/1",
+            "/dormouse/node",
+            "x",
+        ] {
+            recorded.envelope.source = source.into();
+            assert!(recorded.check_writer("n0").is_err(), "{source}");
+        }
+        let node: NodeId = "n0".parse().expect("valid");
+        let reason = String::new();
+        let event = crate::events::NodeFenced {
+            node,
+            incarnation: 1,
+            reason,
+        };
+        let time = recorded.envelope.time;
+        recorded.envelope = Envelope::new("id", Writer::Node, time, None, event.into());
+        assert!(recorded.check_writer("n0").is_ok());
+        recorded.envelope.source = "/dormouse/node/n0-1".into();
+        assert!(recorded.check_writer("n0").is_err());
+        let gateway = "g0".parse().expect("valid");
+        let event = crate::events::GatewayLeft { gateway };
+        recorded.writer = Writer::Gateway;
+        recorded.envelope = Envelope::new("id", Writer::Gateway, time, None, event.into());
+        assert!(recorded.check_writer("g0").is_ok());
+        recorded.envelope.source = "/dormouse/gateway/g1".into();
+        assert!(recorded.check_writer("g0").is_err());
     }
 
     #[test]

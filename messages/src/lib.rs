@@ -7,6 +7,7 @@ pub mod classes;
 pub mod decider;
 pub mod envelope;
 pub mod events;
+mod fact;
 pub mod grants;
 pub mod ids;
 pub mod intake;
@@ -38,6 +39,7 @@ pub use classes::{JobClass, PriorityClass, WrittenClass};
 pub use decider::{Decider, Decision, Fold, Proposal};
 pub use envelope::{Body, CodecError, Envelope, Recorded};
 pub use events::{Basis, Event, EventType, Writer};
+pub use fact::{Fact, KeptFact};
 pub use ids::{
     ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence, TenantId,
 };

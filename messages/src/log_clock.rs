@@ -19,10 +19,11 @@
 //!    [`TRUSTED_US`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Recorded, Sequence, Text, Timestamp, Writer};
+use crate::{Event, Fact, KeptFact, Recorded, Sequence, Text, Timestamp, Writer};
 
 const TRUSTED_US: i64 = LogClock::TRUSTED_US;
 
@@ -76,6 +77,22 @@ impl LogClock {
     /// the shortest time-out.
     pub const TRUSTED_US: i64 = 5_000_000;
 
+    /// The next event, which is passed, with its time.
+    pub fn read<'a>(&mut self, recorded: &'a Recorded) -> Fact<'a> {
+        Fact::new(recorded, self.pass(recorded))
+    }
+
+    /// [`Self::read`], to be kept.
+    pub fn keep(&mut self, recorded: &Arc<Recorded>) -> KeptFact {
+        KeptFact::new(Arc::clone(recorded), self.pass(recorded))
+    }
+
+    /// The next event, which is not passed yet, with its time.
+    #[must_use]
+    pub fn peek<'a>(&self, recorded: &'a Recorded) -> Fact<'a> {
+        Fact::new(recorded, self.at(recorded))
+    }
+
     /// The time of the next event, which is passed.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
         let now = self.at(recorded);
@@ -97,6 +114,7 @@ impl LogClock {
         }
         (self.now, self.stamp_us) = (now, stamp_us);
         self.hear(recorded);
+        self.forget(recorded);
         now
     }
 
@@ -125,6 +143,18 @@ impl LogClock {
             | Writer::Autoscaler => return,
         }
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
+    }
+
+    /// A node or a gateway that is gone has said its last word: as many words are kept as there are
+    /// hosts.
+    fn forget(&mut self, recorded: &Recorded) {
+        let source = match recorded.event() {
+            Some(Event::NodeRemoved(it)) => Writer::Node.source(it.node.as_str()),
+            Some(Event::GatewayLeft(it)) => Writer::Gateway.source(it.gateway.as_str()),
+            Some(Event::GatewayLost(it)) => Writer::Gateway.source(it.gateway.as_str()),
+            _ => return,
+        };
+        self.words.remove(&Text::from(source));
     }
 
     /// The time of the next event.
@@ -184,6 +214,21 @@ impl LogClock {
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The time of the log when a host's clock shows `wall`: that of the last event, and what has passed
+    /// since. The clock of the broker that stamped that event says how much, or of the host that was last
+    /// heard: the one that says less, of those that do not lie ahead.
+    #[must_use]
+    pub fn time_at(&self, wall: Timestamp) -> Timestamp {
+        let now_us = self.now.as_micros();
+        let by_broker = now_us.saturating_add(wall.as_micros().saturating_sub(self.stamp_us));
+        let by_host = self
+            .skew_us
+            .map(|skew| wall.as_micros().saturating_add(skew));
+        let said = [Some(by_broker), by_host].into_iter().flatten();
+        let passed = said.filter(|said| said.saturating_add(TRUSTED_US) >= now_us);
+        Timestamp::from_micros(passed.min().map_or(now_us, |passed| passed.max(now_us)))
     }
 
     /// When the last silence of more than [`Self::TRUSTED_US`] was over: its end may be a whole
@@ -339,6 +384,35 @@ mod tests {
         assert_eq!(clock.pass(&word("n0", 304, 304)), at(2));
         // That much time has passed, by the same host.
         assert_eq!(clock.pass(&word("n0", 604, 604)), at(302));
+    }
+
+    /// Nodes that come under ever new names and are removed leave nothing.
+    #[test]
+    fn a_host_that_is_gone_is_forgotten() {
+        let mut clock = LogClock::default();
+        for number in 0..10 {
+            let name = format!("n{number}");
+            clock.pass(&word(&name, number, number));
+            let mut removed = event(1, Writer::Operator, number, number);
+            let node = name.parse().expect("a name");
+            let removal = Event::from(crate::events::NodeRemoved { node });
+            removed.envelope = Envelope::new("id", Writer::Operator, at(number), None, removal);
+            clock.pass(&removed);
+        }
+        assert_eq!(clock.words.len(), 1, "the operator's");
+    }
+
+    #[test]
+    fn the_time_now_is_that_of_the_last_event_and_what_has_passed_since() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 100, 100));
+        assert_eq!(clock.time_at(at(130)), at(130));
+        assert_eq!(clock.time_at(at(90)), at(100));
+        // A broker a day ahead leads; then one that is a day behind.
+        clock.pass(&word("n0", DAY_S + 101, 101));
+        assert_eq!(clock.time_at(at(131)), at(130));
+        clock.pass(&word("n0", 102 - DAY_S, 102));
+        assert_eq!(clock.time_at(at(132)), at(130));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::envelope::Recorded;
 use crate::events::{Histogram, ServiceMeasured};
+use crate::fact::Fact;
 use crate::ids::{GatewayId, JobId};
 use crate::time::Timestamp;
 use crate::whole::{list, whole};
@@ -81,23 +81,17 @@ impl ServiceMeasured {
         check_histogram("service_ms", &self.service_ms, most)
     }
 
-    /// The second behind its window, by the log's time, where it can be true. `at`: the log's time
-    /// when it was stored.
+    /// The second behind its window, by the log's time, where it can be true. `fact`: the event that
+    /// says it.
     ///
     /// # Errors
     /// What cannot be true of it.
-    pub fn ended_s(&self, recorded: &Recorded, at: Timestamp) -> Result<i64, String> {
+    pub fn ended_s(&self, fact: &Fact<'_>) -> Result<i64, String> {
         self.check()?;
-        let said = self.until.unwrap_or(recorded.envelope.time);
-        let age_us = recorded
-            .stored_at
-            .as_micros()
-            .saturating_sub(said.as_micros());
+        let said = self.until.unwrap_or(fact.envelope().time);
         let second = |at: Timestamp| at.as_micros().div_euclid(500_000).saturating_add(1) / 2;
-        let said = second(Timestamp::from_micros(
-            at.as_micros().saturating_sub(age_us),
-        ));
-        let stored = second(at);
+        let said = second(fact.time_of(said));
+        let stored = second(fact.at);
         if said > stored.saturating_add(MOST_AHEAD_S) {
             return Err(format!(
                 "its window ends {} s after it was stored; set the clock of {}",

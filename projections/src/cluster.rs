@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Outcome, Solver, Utilization};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Body, Epoch, Event, Fold, Recorded, Sequence, Timestamp, Witness};
+use dormouse_messages::{Body, Epoch, Event, Fact, Sequence, Timestamp, Witness};
 use serde::{Deserialize, Serialize};
 
 /// The last allocation, decided or kept, in figures.
@@ -47,9 +47,9 @@ pub struct Overview {
     pub head: Sequence,
     /// The first sequence folded.
     pub first: Sequence,
-    /// The broker's time of the first event.
+    /// The log's time of the first event.
     pub begun: Timestamp,
-    /// The broker's time of the last event.
+    /// The log's time of the last event.
     pub now: Timestamp,
     /// Events folded.
     pub events: u64,
@@ -68,22 +68,11 @@ pub struct Overview {
     pub placements_refused: u64,
     /// The last allocation.
     pub allocation: Option<Box<LastAllocation>>,
-    /// Which node may say what of a job.
-    witness: Witness,
     /// Events by type.
     by_type: Vec<u64>,
 }
 
 impl Overview {
-    /// Whether this event may count: its type is known, its writer may write it, and it is not a
-    /// fact of a node where no placement put it.
-    #[must_use]
-    pub fn accepts(&self, recorded: &Recorded) -> bool {
-        recorded.event().is_some_and(|event| {
-            event.writers().contains(&recorded.writer) && self.witness.doubts(event).is_none()
-        })
-    }
-
     /// Events by type, those that occurred.
     #[must_use]
     pub fn by_type(&self) -> BTreeMap<&'static str, u64> {
@@ -94,22 +83,10 @@ impl Overview {
             .collect()
     }
 
-    fn flag(&mut self, recorded: &Recorded) {
-        self.flagged += 1;
-        let what = match &recorded.envelope.body {
-            Body::Event(event) => self
-                .witness
-                .doubts(event)
-                .unwrap_or_else(|| format!("{} written by {}", event.type_name(), recorded.writer)),
-            Body::Unknown { type_name } => format!("{type_name} is not known to this build"),
-        };
-        self.last_flagged = Some((recorded.sequence, what));
-    }
-
-    fn decided(&mut self, outcome: &Outcome, kept: Option<&str>, recorded: &Recorded) {
+    fn decided(&mut self, outcome: &Outcome, kept: Option<&str>, fact: &Fact<'_>) {
         let last = self.allocation.get_or_insert_default();
-        last.sequence = recorded.sequence;
-        last.at = recorded.stored_at;
+        last.sequence = fact.sequence;
+        last.at = fact.at;
         last.kept = kept.map(str::to_owned);
         copy_utilization(&mut last.utilization, &outcome.utilization);
         last.fairness_loss = outcome.fairness_loss;
@@ -155,23 +132,24 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
     to.stopped_by = *stopped_by;
 }
 
-impl Fold for Overview {
-    const NAME: &'static str = "overview";
-    const VERSION: u32 = 1;
-
-    fn evolve(&mut self, recorded: &Recorded) {
+impl Overview {
+    /// Folds one event, unless it may not count: its type is not known, its writer may not write it, or
+    /// it is a fact of a node where no placement put it. Returns the event where it counts.
+    pub fn evolve<'a>(&mut self, fact: &Fact<'a>, witness: &Witness) -> Option<&'a Event> {
         if self.events == 0 {
-            self.first = recorded.sequence;
-            self.begun = recorded.stored_at;
+            self.first = fact.sequence;
+            self.begun = fact.at;
         }
-        self.head = recorded.sequence;
-        self.now = recorded.stored_at;
+        self.head = fact.sequence;
+        self.now = fact.at;
         self.events += 1;
-        let event = match recorded.event() {
-            Some(event) if self.accepts(recorded) => event,
-            _ => return self.flag(recorded),
+        let event = match accepted(fact, witness) {
+            Ok(event) => event,
+            Err(why) => {
+                self.flag(fact.sequence, why);
+                return None;
+            }
         };
-        self.witness.evolve(event);
         let index = event.event_type() as usize;
         if self.by_type.len() <= index {
             self.by_type.resize(Event::TYPES.len(), 0);
@@ -180,19 +158,39 @@ impl Fold for Overview {
         match event {
             Event::ClusterConfigured(e) => {
                 self.policy.clone_from(&e.policy);
-                self.policy_sequence = recorded.sequence;
+                self.policy_sequence = fact.sequence;
             }
             Event::AllocationDecided(e) => {
                 self.decided += 1;
                 self.epoch = e.epoch;
-                self.decided(&e.outcome, None, recorded);
+                self.decided(&e.outcome, None, fact);
             }
             Event::AllocationKept(e) => {
                 self.kept += 1;
-                self.decided(&e.outcome, Some(&e.reason), recorded);
+                self.decided(&e.outcome, Some(&e.reason), fact);
             }
             Event::PlacementRefused(_) => self.placements_refused += 1,
             _ => {}
         }
+        Some(event)
+    }
+
+    /// Counts what is not used.
+    pub fn flag(&mut self, sequence: Sequence, why: String) {
+        self.flagged += 1;
+        self.last_flagged = Some((sequence, why));
+    }
+}
+
+/// The event, where it may count.
+fn accepted<'a>(fact: &Fact<'a>, witness: &Witness) -> Result<&'a Event, String> {
+    match &fact.envelope().body {
+        Body::Unknown { type_name } => Err(format!("{type_name} is not known to this build")),
+        Body::Event(event) if !event.writers().contains(&fact.writer()) => Err(format!(
+            "{} written by {}",
+            event.type_name(),
+            fact.writer()
+        )),
+        Body::Event(event) => witness.doubts(event).map_or(Ok(event), Err),
     }
 }

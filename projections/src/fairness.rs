@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::AllocationDecided;
-use dormouse_messages::{Event, JobId, Recorded, TenantId, Timestamp};
+use dormouse_messages::{Event, Fact, JobId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::steps::Steps;
@@ -42,9 +42,9 @@ pub struct Fairness {
 
 impl Fairness {
     /// What an event has changed; `queues` have folded it already.
-    pub fn evolve(&mut self, recorded: &Recorded, queues: &Queues) {
-        let at = recorded.stored_at;
-        match recorded.event() {
+    pub fn evolve(&mut self, fact: &Fact<'_>, queues: &Queues) {
+        let at = fact.at;
+        match fact.event() {
             Some(Event::JobAdmitted(e)) => self.tenant(e.job.tenant(), queues, at),
             Some(Event::JobReleased(e)) => self.tenant(e.job.tenant(), queues, at),
             Some(Event::JobRevised(e)) => self.tenant(e.job.tenant(), queues, at),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dormouse_messages::{By, Event, Recorded, Role, Sequence, TenantId, Timestamp};
+use dormouse_messages::{By, Event, Fact, Role, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// What is kept of the life of one name: who gave it its first key, and the latest.
@@ -74,8 +74,8 @@ impl KeyDone {
 
 impl Keys {
     /// Folds an event.
-    pub fn evolve(&mut self, recorded: &Recorded) {
-        let Some(event) = recorded.event() else {
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let Some(event) = fact.event() else {
             return;
         };
         let (name, tenant, key, what) = match event {
@@ -103,9 +103,9 @@ impl Keys {
         }
         holder.acts.push_back(KeyAct {
             what,
-            sequence: recorded.sequence,
-            at: recorded.stored_at,
-            by: recorded.by(),
+            sequence: fact.sequence,
+            at: fact.at,
+            by: fact.by(),
         });
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{ContainerExited, NotebookActivity, NotebookObserved};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{ContainerId, Event, Fold, GatewayId, JobId, NodeId, Recorded, Timestamp};
+use dormouse_messages::{ContainerId, Event, Fact, GatewayId, JobId, Lives, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::reason::how;
@@ -106,6 +106,8 @@ impl Notebook {
 pub struct Notebooks {
     notebooks: BTreeMap<JobId, Notebook>,
     gateways: BTreeMap<GatewayId, String>,
+    /// The agents' present lives.
+    lives: Lives,
 }
 
 impl Notebooks {
@@ -146,6 +148,16 @@ impl Notebooks {
         paths
     }
 
+    /// What an earlier agent of the node ran is over; a later one that has joined may have taken it over.
+    fn lost(&mut self, node: &NodeId, incarnation: u64) {
+        if !self.lives.ends(node, incarnation) {
+            return;
+        }
+        for notebook in self.notebooks.values_mut() {
+            notebook.running.take_if(|running| running.node == *node);
+        }
+    }
+
     fn at(&mut self, job: &JobId, change: impl FnOnce(&mut Notebook)) {
         if let Some(notebook) = self.notebooks.get_mut(job) {
             change(notebook);
@@ -167,13 +179,12 @@ fn own_address(url: &str, job: &JobId) -> Option<String> {
     Some(format!("{scheme}://{name}.{}.{authority}/", job.tenant()))
 }
 
-impl Fold for Notebooks {
-    const NAME: &'static str = "notebooks";
-    const VERSION: u32 = 2;
-
-    fn evolve(&mut self, recorded: &Recorded) {
-        let at = recorded.stored_at;
-        match recorded.event() {
+impl Notebooks {
+    /// Folds one event.
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let at = fact.at;
+        match fact.event() {
+            Some(event @ Event::NodeJoined(_)) => self.lives.evolve(event),
             Some(Event::GatewayJoined(it)) => {
                 self.gateways.insert(it.gateway.clone(), it.address.clone());
             }
@@ -212,11 +223,8 @@ impl Fold for Notebooks {
                     .take_if(|running| running.container == it.container);
             }),
             Some(Event::ContainerExited(it)) => self.at(&it.job, |notebook| notebook.exited(it)),
-            Some(Event::NodeLost(it)) => {
-                for notebook in self.notebooks.values_mut() {
-                    notebook.running.take_if(|running| running.node == it.node);
-                }
-            }
+            Some(Event::NodeLost(it)) => self.lost(&it.node, it.incarnation),
+            Some(Event::NodeFenced(it)) => self.lost(&it.node, it.incarnation),
             Some(Event::NotebookObserved(it)) => {
                 self.at(&it.job, |notebook| notebook.observed(it, at));
             }
@@ -236,10 +244,12 @@ impl Fold for Notebooks {
 
 #[cfg(test)]
 mod tests {
-    use dormouse_messages::events::JobAdmitted;
-    use dormouse_state::history::{History, job, spec};
+    use dormouse_messages::events::{ContainerReady, JobAdmitted, NodeFenced, NodeLost};
+    use dormouse_messages::{Incarnation, Rank};
+    use dormouse_state::history::{History, job, node, spec};
 
     use super::*;
+    use crate::ReadModel;
 
     #[test]
     fn a_notebook_has_a_name_below_each_gateway() {
@@ -252,21 +262,73 @@ mod tests {
         assert_eq!(own("http://10.0.0.1:8080"), None);
         assert_eq!(own("http://[::1]:8080"), None);
     }
+    /// The loss of an earlier agent comes on the log after the next one has taken its notebook over.
     #[test]
-    fn what_ends_before_it_is_ready_is_remembered_until_one_is() {
+    fn the_loss_of_an_earlier_agent_takes_nothing_from_the_present_one() {
+        let mut history = notebook();
+        history.join("n0", 2);
+        lose(&mut history, 1);
+        let state = |history: &History| {
+            let model = history.fold::<ReadModel>();
+            model.notebooks.get(&job("ads/nb")).map(Notebook::state)
+        };
+        assert_eq!(state(&history), Some(NotebookState::Ready));
+        lose(&mut history, 2);
+        assert_eq!(state(&history), Some(NotebookState::Starting));
+        let mut history = notebook();
+        history.push(NodeFenced {
+            node: node("n0"),
+            incarnation: 1,
+            reason: "replaced".to_owned(),
+        });
+        assert_eq!(state(&history), Some(NotebookState::Starting));
+    }
+
+    fn lose(history: &mut History, incarnation: u64) {
+        history.push(NodeLost {
+            node: node("n0"),
+            incarnation,
+            last_seen: history.now(),
+        });
+    }
+
+    /// A notebook that is ready on a node.
+    fn notebook() -> History {
+        let mut history = placed();
+        history.push(ContainerReady {
+            job: job("ads/nb"),
+            incarnation: Incarnation(1),
+            rank: Rank(0),
+            container: "ads/nb/1/0".parse().expect("a container"),
+            node: node("n0"),
+            after_ms: 1_000,
+            token_blake3: None,
+        });
+        history
+    }
+
+    /// A notebook that is asked to start on a node.
+    fn placed() -> History {
         let mut history = History::default();
-        history.join("n0", 1);
         let mut spec = spec(&job("ads/nb"));
         spec.kind = Kind::Notebook;
-        history.push(JobAdmitted {
+        history.join("n0", 1).push(JobAdmitted {
             job: job("ads/nb"),
             spec,
             ingress_sequence: 1,
             by: None,
             basis: None,
         });
+        history.place(1, "ads/nb", 1, &[("n0", 1)]);
+        history.request_start(1, "ads/nb", 1, 1);
+        history
+    }
+
+    #[test]
+    fn what_ends_before_it_is_ready_is_remembered_until_one_is() {
+        let mut history = placed();
         history.container_exited("ads/nb", 1, 0, "n0", Some(1));
-        let notebooks: Notebooks = history.fold();
+        let notebooks = history.fold::<ReadModel>().notebooks;
         let notebook = notebooks.get(&job("ads/nb")).expect("a notebook");
         assert_eq!(notebook.failures, 1);
         let failure = notebook.failure.as_deref().expect("said");

@@ -8,6 +8,7 @@ use dormouse_messages::{Fold, Writer};
 use proptest::prelude::*;
 
 use crate::ReadModel;
+use dormouse_state::Queues;
 use dormouse_state::history::{History, at, job, node};
 
 const JOBS: [&str; 4] = ["ads/a", "ads/b", "vision/c", "vision/d"];
@@ -149,6 +150,15 @@ proptest! {
         let json = serde_json::to_string(&whole).expect("as JSON");
         let back: ReadModel = serde_json::from_str(&json).expect("reads back");
         prop_assert_eq!(back, whole);
+    }
+
+    /// The read model has the deciders' own queues: what is not believed is folded by neither.
+    #[test]
+    fn the_queues_are_those_that_decide(history in histories()) {
+        let mut history = history;
+        history.join("liar", 1);
+        history.submit("t/a").container_started("t/a", 1, 0, "liar");
+        prop_assert_eq!(history.fold::<ReadModel>().queues, history.fold::<Queues>());
     }
 
     #[test]

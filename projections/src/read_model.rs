@@ -1,6 +1,6 @@
 //! The read model: every projection, folded together.
 
-use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded};
+use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Overview;
@@ -45,43 +45,43 @@ pub struct ReadModel {
 
 impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
-    const VERSION: u32 = 23;
+    const VERSION: u32 = 24;
 
-    /// Folds an event everywhere; one that must not count is only flagged.
+    /// Folds an event everywhere; one that must not count is only flagged. The queues are the deciders'
+    /// own fold: they see what a decider sees, and their clock gives every other projection its time.
     fn evolve(&mut self, recorded: &Recorded) {
-        let flagged = self.cluster.flagged;
-        self.cluster.evolve(recorded);
-        if self.cluster.flagged > flagged {
+        let fact = &self.queues.clock.peek(recorded);
+        let event = self.cluster.evolve(fact, &self.queues.witness);
+        self.queues.evolve(recorded);
+        let Some(event) = event else {
             return;
-        }
-        let job = recorded.event().and_then(starts_or_stops);
+        };
+        let job = starts_or_stops(event);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
             let beside = &job.beside;
             beside.subtract_from(&mut self.running, &job.demand, u64::from(job.now));
         }
-        self.jobs.evolve(recorded);
+        self.jobs.evolve(fact);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
             let beside = &job.beside;
             beside.add_to(&mut self.running, &job.demand, u64::from(job.now));
         }
-        self.nodes.evolve(recorded);
-        self.notebooks.evolve(recorded);
-        self.services.evolve(recorded);
-        self.keys.evolve(recorded);
-        self.timelines.evolve(recorded);
-        let resized = recorded.event().is_some_and(changes_nodes);
+        self.nodes.evolve(fact);
+        self.notebooks.evolve(fact);
+        self.services.evolve(fact);
+        self.keys.evolve(fact);
+        self.timelines.evolve(fact);
+        let resized = changes_nodes(event);
         if resized {
             self.capacity = self.nodes.capacity().0;
         }
         if resized || job.is_some() {
-            self.timelines
-                .run(recorded.stored_at, &self.running, &self.capacity);
+            self.timelines.run(fact.at, &self.running, &self.capacity);
         }
-        self.queues.evolve(recorded);
-        self.fairness.evolve(recorded, &self.queues);
+        self.fairness.evolve(fact, &self.queues);
         if self.counted != *self.jobs.counts() {
             self.counted = *self.jobs.counts();
-            self.timelines.count(recorded.stored_at, &self.counted);
+            self.timelines.count(fact.at, &self.counted);
         }
     }
 
@@ -150,6 +150,12 @@ impl ReadModel {
         }
     }
 
+    /// The time of the log when a clock on the wall shows this.
+    #[must_use]
+    pub fn time_at(&self, wall: Timestamp) -> Timestamp {
+        self.queues.clock.time_at(wall)
+    }
+
     /// What the nodes that are not lost offer.
     #[must_use]
     pub const fn capacity(&self) -> &Amounts {
@@ -158,7 +164,6 @@ impl ReadModel {
 
     /// Counts a message of the log that is no event.
     pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
-        self.cluster.flagged += 1;
-        self.cluster.last_flagged = Some((sequence, why));
+        self.cluster.flag(sequence, why);
     }
 }

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::{AllocationDecided, Outcome};
-use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
+use dormouse_messages::{Amounts, Event, Fact, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use gpus::GpuSteps;
@@ -157,7 +157,7 @@ pub struct Timelines {
     waiting: Steps,
     running: Steps,
     in_transit: Steps,
-    /// The broker's time of the last event.
+    /// The log's time of the last event.
     now: Timestamp,
 }
 
@@ -452,16 +452,14 @@ fn fraction(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
-impl Fold for Timelines {
-    const NAME: &'static str = "timelines";
-    const VERSION: u32 = 5;
-
-    fn evolve(&mut self, recorded: &Recorded) {
-        self.now = recorded.stored_at;
-        let Some(event) = recorded.event() else {
+impl Timelines {
+    /// Folds one event.
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let at = fact.at;
+        self.now = at;
+        let Some(event) = fact.event() else {
             return;
         };
-        let at = recorded.stored_at;
         match event {
             Event::AllocationDecided(e) => {
                 self.decided(&e.outcome, false, at);

@@ -105,6 +105,12 @@ impl Writer {
         matches!(self, Self::Node | Self::Gateway)
     }
 
+    /// The source of what a writer of this name writes.
+    #[must_use]
+    pub fn source(self, name: &str) -> String {
+        format!("/dormouse/{self}/{name}")
+    }
+
     /// The subject token.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

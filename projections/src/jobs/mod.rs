@@ -92,7 +92,7 @@ pub struct Job {
     pub epoch: Epoch,
     /// Its partition's life; 0 before the first.
     pub incarnation: Incarnation,
-    /// When things happened, by the broker's time.
+    /// When things happened, by the log's time.
     pub times: Times,
     /// Lives that an adjustment began.
     pub resizes: u32,
@@ -164,7 +164,7 @@ impl TaskCounts {
     }
 }
 
-/// When things happened, by the broker's time.
+/// When things happened, by the log's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// The submission was received.

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
-use dormouse_messages::{
-    Beside, Event, Fold, Incarnation, JobId, KeptSpec, Recorded, Sequence, Timestamp,
-};
+use dormouse_messages::{Beside, Event, Fact, Incarnation, JobId, KeptSpec, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -267,15 +265,13 @@ impl JobTable {
     }
 }
 
-impl Fold for JobTable {
-    const NAME: &'static str = "jobs";
-    const VERSION: u32 = 17;
-
-    fn evolve(&mut self, recorded: &Recorded) {
-        let Some(event) = recorded.event() else {
+impl JobTable {
+    /// Folds one event.
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let Some(event) = fact.event() else {
             return;
         };
-        let at = recorded.stored_at;
+        let (sequence, at) = (fact.sequence, fact.at);
         match event {
             Event::Progress(e) => self.update(&e.job, |job, _| job.progressed(e, at)),
             Event::ContainerGpuUsed(e) => self.update(&e.job, |job, _| {
@@ -302,7 +298,7 @@ impl Fold for JobTable {
                 }
             }),
             Event::SubmissionReceived(e) => self.receive(e, at),
-            Event::JobAdmitted(e) => self.admit(e, recorded.sequence, at),
+            Event::JobAdmitted(e) => self.admit(e, sequence, at),
             Event::JobRefused(e) => self.refuse(e, at),
             Event::ServiceMeasured(e) if e.basis.is_some() => {
                 if let Some(message) = e.ingress_sequence {
@@ -323,12 +319,14 @@ impl Fold for JobTable {
             }
             Event::AllocationDecided(e) => self.allocate(e, at),
             Event::AllocationKept(e) => self.wait(&e.outcome.waiting, at),
-            Event::PlacementDecided(e) => self.place(e, recorded.sequence),
+            Event::PlacementDecided(e) => self.place(e, sequence),
             other => self.evolve_lives(other, at),
         }
     }
 
-    fn check_invariants(&self) -> Result<(), String> {
+    /// # Errors
+    /// The broken invariant, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
         for (id, job) in self.live() {
             if job.phase.is_over() || job.live.is_none() {
                 return Err(format!("{id} is {} but counts as live", job.phase));

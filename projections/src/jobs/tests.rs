@@ -502,7 +502,6 @@ fn cancellation_while_queued_and_while_running() {
 
 #[test]
 fn refusals_are_kept_bounded_and_counted() {
-    let mut table = JobTable::default();
     let mut history = History::default();
     for sequence in 0..REFUSED_LIMIT as u64 + 5 {
         history.push(JobRefused {
@@ -515,9 +514,7 @@ fn refusals_are_kept_bounded_and_counted() {
             basis: None,
         });
     }
-    for recorded in &history.log {
-        dormouse_messages::Fold::evolve(&mut table, recorded);
-    }
+    let table = history.fold::<ReadModel>().jobs;
     assert_eq!(table.refused().count(), REFUSED_LIMIT);
     assert_eq!(table.refused_total(), REFUSED_LIMIT as u64 + 5);
     assert_eq!(table.refused().next().map(|r| r.ingress_sequence), Some(5));

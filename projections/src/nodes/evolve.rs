@@ -7,9 +7,7 @@ use dormouse_messages::events::{
     PlacementDecided,
 };
 use dormouse_messages::roles::Demands;
-use dormouse_messages::{
-    By, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence, Timestamp,
-};
+use dormouse_messages::{By, Event, Fact, Incarnation, JobId, NodeId, Rank, Sequence, Timestamp};
 
 use dormouse_state::IdMap;
 
@@ -328,20 +326,18 @@ impl JobGangs {
     }
 }
 
-impl Fold for NodeTable {
-    const NAME: &'static str = "nodes";
-    const VERSION: u32 = 9;
-
-    fn evolve(&mut self, recorded: &Recorded) {
-        let Some(event) = recorded.event() else {
+impl NodeTable {
+    /// Folds one event.
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let Some(event) = fact.event() else {
             return;
         };
-        let at = recorded.stored_at;
+        let at = fact.at;
         match event {
             Event::ContainerStarted(e) => self.started(&e.job, e.incarnation, e.rank),
             Event::ContainerExited(e) => self.exited(&e.job, e.incarnation, e.rank),
             Event::NodeJoined(e) => self.joined(e, at),
-            Event::NodeDrained(e) => self.drain(e, at, recorded.by()),
+            Event::NodeDrained(e) => self.drain(e, at, fact.by()),
             Event::NodeRestored(e) => {
                 self.restore(&e.node);
                 self.quarantine(&e.node, None);
@@ -353,7 +349,15 @@ impl Fold for NodeTable {
             Event::NodeLabelled(e) => self.labelled(e),
             Event::NodeRemoved(e) => self.removed(&e.node),
             Event::NodeGpuReconciled(e) => self.reconciled(e, at),
-            Event::NodeLost(e) => self.lost(&e.node, e.incarnation, e.last_seen, at),
+            Event::NodeLost(e) => {
+                let never = e.last_seen == Timestamp::default();
+                let last_seen = if never {
+                    e.last_seen
+                } else {
+                    fact.time_of(e.last_seen).min(at)
+                };
+                self.lost(&e.node, e.incarnation, last_seen, at);
+            }
             Event::NodeFenced(e) => {
                 self.lost(&e.node, e.incarnation, at, at);
                 let node = self.nodes.get_mut(&e.node);
@@ -376,7 +380,7 @@ impl Fold for NodeTable {
                 };
                 self.jobs.insert(e.job.clone(), gangs);
             }
-            Event::PlacementDecided(e) => self.place(e, recorded.sequence),
+            Event::PlacementDecided(e) => self.place(e, fact.sequence),
             Event::PartitionStartRequested(e) => self.start_requested(&e.job, e.incarnation),
             Event::PartitionResizeRequested(e) => self.resize_requested(e),
             Event::PartitionStopped(e) => self.stopped(&e.job, e.incarnation),
@@ -388,7 +392,9 @@ impl Fold for NodeTable {
         }
     }
 
-    fn check_invariants(&self) -> Result<(), String> {
+    /// # Errors
+    /// The broken invariant, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
         let mut standing: BTreeMap<&NodeId, (u32, u32)> = BTreeMap::new();
         let entries = self.jobs.in_any_order();
         for gang in entries.flat_map(|(_, entry)| &entry.gangs) {

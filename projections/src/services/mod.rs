@@ -22,7 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::ServiceMeasured;
-use dormouse_messages::{Event, Fold, GatewayId, JobId, Lives, NodeId, Recorded, Timestamp};
+use dormouse_messages::{Event, Fact, GatewayId, JobId, Lives, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use lines::Lines;
@@ -141,10 +141,10 @@ impl Services {
         });
     }
 
-    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded) {
-        if event.ended_s(recorded, recorded.stored_at).is_ok() {
+    fn measured(&mut self, event: &ServiceMeasured, fact: &Fact<'_>) {
+        if event.ended_s(fact).is_ok() {
             self.at(&event.job, |service, lines| {
-                service.measured(event, recorded, lines);
+                service.measured(event, fact, lines);
             });
         }
     }
@@ -219,15 +219,13 @@ impl Services {
     }
 }
 
-impl Fold for Services {
-    const NAME: &'static str = "services";
-    const VERSION: u32 = 1;
-
-    fn evolve(&mut self, recorded: &Recorded) {
-        let Some(event) = recorded.event() else {
+impl Services {
+    /// Folds one event.
+    pub fn evolve(&mut self, fact: &Fact<'_>) {
+        let Some(event) = fact.event() else {
             return;
         };
-        let at = recorded.stored_at;
+        let at = fact.at;
         match event {
             Event::JobAdmitted(it) => {
                 if let Some(service) = Service::admitted(it) {
@@ -248,14 +246,16 @@ impl Fold for Services {
             Event::JobCompleted(it) => self.end(&it.job, at),
             Event::JobFailed(it) => self.end(&it.job, at),
             Event::JobCancelled(it) => self.end(&it.job, at),
-            Event::ServiceMeasured(it) => self.measured(it, recorded),
+            Event::ServiceMeasured(it) => self.measured(it, fact),
             Event::GatewayLeft(it) => self.gateway_left(&it.gateway, at),
             Event::GatewayLost(it) => self.gateway_left(&it.gateway, at),
             _ => self.evolve_replicas(event, at),
         }
     }
 
-    fn check_invariants(&self) -> Result<(), String> {
+    /// # Errors
+    /// The broken invariant, in words.
+    pub fn check_invariants(&self) -> Result<(), String> {
         if self.ended.len() > ENDED_SERVICES {
             return Err("too many services that are over are kept".to_owned());
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use dormouse_messages::events::{JobAdmitted, ServiceMeasured};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::{LatencyObjective, Percentile};
-use dormouse_messages::{GatewayId, Recorded, Timestamp};
+use dormouse_messages::{Fact, GatewayId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::lines::Lines;
@@ -37,7 +37,7 @@ const FRESH_S: f64 = 30.0;
 struct Told {
     /// By its own clock.
     said: Timestamp,
-    /// By the broker's.
+    /// By the log's.
     at: Timestamp,
     /// It has left, or is lost.
     gone: bool,
@@ -89,7 +89,7 @@ pub struct Service {
     /// The newest last.
     slots: VecDeque<Slot>,
     gateways: BTreeMap<GatewayId, Told>,
-    /// When the last window was told, by the broker's clock.
+    /// When the last window was told, by the log's time.
     pub told: Option<Timestamp>,
     /// Whether all that was told is drawn, and that nobody tells anything now.
     silent: bool,
@@ -137,14 +137,9 @@ impl Service {
     }
 
     /// Adds a sound window. Slots that are over by then are drawn.
-    pub(super) fn measured(
-        &mut self,
-        event: &ServiceMeasured,
-        recorded: &Recorded,
-        lines: &mut Lines,
-    ) {
-        let said = event.until.unwrap_or(recorded.envelope.time);
-        let at = recorded.stored_at;
+    pub(super) fn measured(&mut self, event: &ServiceMeasured, fact: &Fact<'_>, lines: &mut Lines) {
+        let said = event.until.unwrap_or(fact.envelope().time);
+        let at = fact.at;
         if !self.is_new(&event.gateway, said, at) {
             return;
         }

@@ -1,7 +1,7 @@
 //! What jobs with parts of GPUs used of them, as it is drawn.
 
 use dormouse_messages::events::{ContainerGpuUsed, GpuUse, StopReason};
-use dormouse_messages::{Incarnation, Rank};
+use dormouse_messages::{Fold as _, Incarnation, Rank};
 
 use super::*;
 use crate::ReadModel;
@@ -75,11 +75,13 @@ fn an_ended_container_uses_nothing_and_tails_go_on() {
         .push(used("ads/lr", 0, 250))
         .push(used("ads/lr", 1, 500));
     history.container_exited("ads/lr", 1, 1, "n0", Some(0));
-    let mut tails = history.fold::<Timelines>().tails();
+    let mut tails = history.fold::<ReadModel>().moment();
     assert_eq!(drawn(&history, None).series[0].summary.last, 0.25);
     history.push(used("ads/lr", 0, 750));
     tails.evolve(&history.log[history.log.len() - 1]);
-    let line = tails.timeline(Metric::GpuUse, None, Window::default(), 8);
+    let line = tails
+        .timelines
+        .timeline(Metric::GpuUse, None, Window::default(), 8);
     assert_eq!(
         line.series[0].summary,
         drawn(&history, None).series[0].summary

@@ -25,10 +25,9 @@ pub struct Died {
 }
 
 impl ModelAgents {
-    /// Notes what has happened on a log; a life that died of itself, if one did. The same event is
+    /// Notes what has happened on a log, at its time by the log; a life that died of itself, if one did. The same event is
     /// then folded ([`Self::fold`]). What the agents report by it stands on the log.
-    pub fn observe(&mut self, recorded: &Recorded) -> Option<Died> {
-        let now = recorded.stored_at;
+    pub fn observe(&mut self, recorded: &Recorded, now: Timestamp) -> Option<Died> {
         self.led = true;
         let died = self.happened(recorded, now);
         self.pump(now, &mut Faults::none());

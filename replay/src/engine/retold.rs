@@ -69,7 +69,7 @@ impl Told<'_> {
             writer,
             envelope: Envelope::new(id, writer, self.now, None, event.into()),
         });
-        self.agents.observe(&recorded);
+        self.agents.observe(&recorded, self.now);
         self.agents.fold(&recorded, self.now, &mut Faults::none());
     }
 

@@ -181,10 +181,11 @@ impl Bisect {
         if holds {
             let before = self.last.take();
             let before = before.unwrap_or_else(|| self.beginning());
+            let at = self.world.model.cluster.now;
             self.found = Some(Found {
                 // Before a slice it may have been so, and not have been so again.
                 exact: !self.sliced,
-                ..self.place(recorded, before, shown, (Looked::OneByOne, 0))
+                ..self.place((recorded, at), before, shown, (Looked::OneByOne, 0))
             });
             return true;
         }
@@ -210,14 +211,14 @@ impl Bisect {
 
     fn place(
         &self,
-        recorded: &Recorded,
+        (recorded, at): (&Recorded, Timestamp),
         before: String,
         after: String,
         (looked, halves): (Looked, u64),
     ) -> Found {
         Found {
             sequence: recorded.sequence,
-            at: recorded.stored_at,
+            at,
             event: recorded.event().map_or("", Event::subject_name).to_owned(),
             subject: recorded.envelope.subject.to_string(),
             before,
@@ -257,6 +258,7 @@ impl Bisect {
         low.fold(recorded);
         self.folded += 1;
         let (_, after) = low.look(&self.predicate);
+        let at = low.model.cluster.now;
         let before = match (self.read, from) {
             (read, 0) if read <= block.len() as u64 => self.beginning(),
             _ => before,
@@ -265,7 +267,7 @@ impl Bisect {
         let exact = self.predicate.stays() && self.named <= 1;
         self.found = Some(Found {
             exact,
-            ..self.place(recorded, before, after, (Looked::Halving, halves))
+            ..self.place((recorded, at), before, after, (Looked::Halving, halves))
         });
     }
 }

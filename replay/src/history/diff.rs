@@ -97,7 +97,7 @@ impl<'a> PolicyDiff<'a> {
         right.set_basis(None);
         let left = Of {
             sequence: Some(recorded.sequence),
-            at: recorded.stored_at,
+            at: basis.now,
             build: basis.build.clone(),
             event: event.clone(),
         };
@@ -155,10 +155,11 @@ struct Of {
 impl Of {
     fn recorded(recorded: &Recorded) -> Option<Self> {
         let event = recorded.event()?;
+        let basis = event.basis()?;
         Some(Self {
             sequence: Some(recorded.sequence),
-            at: recorded.stored_at,
-            build: event.basis()?.build.clone(),
+            at: basis.now,
+            build: basis.build.clone(),
             event: event.clone(),
         })
     }

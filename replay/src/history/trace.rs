@@ -8,16 +8,16 @@
 //! | counters | utilization, fairness loss, jobs that wait |
 //!
 //! The messages are the part of Perfetto's protocol that is written (`protos/perfetto/trace`,
-//! stable numbers); times are nanoseconds since 1970 of the broker's clock.
+//! stable numbers); times are nanoseconds since 1970 of the log's time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use dormouse_messages::ids::ContainerId;
-use dormouse_messages::{Epoch, Event, Fold, JobId, LogClock, NodeId, Recorded, TenantId};
+use dormouse_messages::{Epoch, Event, Fold, JobId, NodeId, Recorded, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_projections::jobs::Phase;
-use dormouse_projections::status::own_words;
+use dormouse_projections::status::{job_of, own_words};
 use prost::Message;
 
 use super::seen::ANOTHER_JOB;
@@ -145,10 +145,9 @@ pub struct TraceWriter<W: Write> {
     out: W,
     model: ReadModel,
     now: u64,
-    clock: LogClock,
     next: u64,
     nodes: BTreeMap<NodeId, u64>,
-    containers: BTreeMap<ContainerId, u64>,
+    containers: BTreeMap<ContainerId, (NodeId, u64)>,
     jobs: BTreeMap<JobId, (u64, Phase)>,
     packets: u64,
     viewer: Option<TenantId>,
@@ -164,7 +163,6 @@ impl<W: Write> TraceWriter<W> {
             out,
             model: ReadModel::default(),
             now: 0,
-            clock: LogClock::default(),
             next: FIRST,
             nodes: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -217,9 +215,9 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When the trace cannot be written.
     pub fn read(&mut self, recorded: &Recorded) -> io::Result<()> {
-        let at = self.clock.pass(recorded);
-        self.now = u64::try_from(at.as_micros()).unwrap_or(0) * 1000;
         self.model.evolve(recorded);
+        let at = self.model.cluster.now;
+        self.now = u64::try_from(at.as_micros()).unwrap_or(0) * 1000;
         let Some(event) = recorded.event() else {
             return Ok(());
         };
@@ -227,8 +225,8 @@ impl<W: Write> TraceWriter<W> {
             Event::NodeJoined(event) => {
                 self.node(&event.node)?;
             }
-            Event::NodeLost(event) => self.lost(&event.node)?,
-            Event::NodeFenced(event) => self.lost(&event.node)?,
+            Event::NodeLost(event) => self.lost(&event.node, event.incarnation)?,
+            Event::NodeFenced(event) => self.lost(&event.node, event.incarnation)?,
             Event::ContainerStarted(event) => {
                 self.container_started(&event.container, &event.node)?;
             }
@@ -270,7 +268,7 @@ impl<W: Write> TraceWriter<W> {
             .filter(|(_, phase)| !phase.is_over())
             .map(|(uuid, _)| *uuid)
             .collect();
-        let containers: Vec<u64> = self.containers.values().copied().collect();
+        let containers: Vec<u64> = self.containers.values().map(|(_, uuid)| *uuid).collect();
         for uuid in open.into_iter().chain(containers) {
             self.event(uuid, END, None, Vec::new(), Vec::new())?;
         }
@@ -381,7 +379,7 @@ impl<W: Write> TraceWriter<W> {
             ),
         };
         self.track(uuid, parent, &track)?;
-        self.containers.insert(id.clone(), uuid);
+        self.containers.insert(id.clone(), (node.clone(), uuid));
         let notes = vec![
             number("incarnation", u64::from(id.incarnation.0)),
             number("rank", u64::from(id.rank.0)),
@@ -391,15 +389,22 @@ impl<W: Write> TraceWriter<W> {
 
     fn container_ended(&mut self, id: &ContainerId) -> io::Result<()> {
         match self.containers.remove(id) {
-            Some(uuid) => self.event(uuid, END, None, Vec::new(), Vec::new()),
+            Some((_, uuid)) => self.event(uuid, END, None, Vec::new(), Vec::new()),
             None => Ok(()),
         }
     }
 
-    fn lost(&mut self, node: &NodeId) -> io::Result<()> {
-        // Which containers it had the fold of the nodes has dropped by now.
+    /// The containers of that agent have ended. A later agent that has joined has its own.
+    fn lost(&mut self, node: &NodeId, incarnation: u64) -> io::Result<()> {
         let uuid = self.node(node)?;
-        self.event(uuid, INSTANT, Some("lost"), Vec::new(), Vec::new())
+        self.event(uuid, INSTANT, Some("lost"), Vec::new(), Vec::new())?;
+        let known = self.model.nodes.get(node);
+        if known.is_some_and(|it| it.incarnation > incarnation) {
+            return Ok(());
+        }
+        let there = self.containers.iter().filter(|(_, (on, _))| on == node);
+        let there: Vec<ContainerId> = there.map(|(id, _)| id.clone()).collect();
+        there.iter().try_for_each(|id| self.container_ended(id))
     }
 
     fn node(&mut self, node: &NodeId) -> io::Result<u64> {
@@ -490,22 +495,4 @@ fn text(name: &str, value: &str) -> Annotation {
         string_value: Some(value.to_owned()),
         name: Some(name.to_owned()),
     }
-}
-
-fn job_of(event: &Event) -> Option<&JobId> {
-    Some(match event {
-        Event::JobAdmitted(event) => &event.job,
-        Event::JobReleased(event) => &event.job,
-        Event::CheckpointRequested(event) => &event.job,
-        Event::PartitionStartRequested(event) => &event.job,
-        Event::PartitionStarted(event) => &event.job,
-        Event::PartitionStopRequested(event) => &event.job,
-        Event::PartitionStopped(event) => &event.job,
-        Event::PartitionKept(event) => &event.job,
-        Event::PartitionWarned(event) => &event.job,
-        Event::JobCompleted(event) => &event.job,
-        Event::JobFailed(event) => &event.job,
-        Event::JobCancelled(event) => &event.job,
-        _ => return None,
-    })
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::Outcome as Decided;
 use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
-use dormouse_messages::{Amounts, Event, JobId, NodeId, Recorded, Resource, Timestamp};
+use dormouse_messages::{Amounts, Event, Fact, JobId, NodeId, Resource, Timestamp};
 use dormouse_state::{ClusterState, ContainerPhase};
 use serde::Serialize;
 
@@ -204,10 +204,10 @@ impl Measures {
         self.jobs.len() as u64 + self.refused
     }
 
-    pub fn read(&mut self, recorded: &Recorded) {
+    pub fn read(&mut self, fact: &Fact<'_>) {
         self.events += 1;
-        let at_s = recorded.stored_at.seconds_since(self.start);
-        match recorded.event() {
+        let at_s = fact.at.seconds_since(self.start);
+        match fact.event() {
             Some(Event::NodeJoined(event)) => self.joined(&event.node, &event.capacity),
             Some(Event::NodeLost(event)) => self.lost(&event.node, at_s),
             Some(Event::NodeFenced(event)) => self.lost(&event.node, at_s),

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_messages::events::ClusterConfigured;
-use dormouse_messages::{Event, JobId, Recorded, Timestamp};
+use dormouse_messages::{Event, JobId, LogClock, Recorded, Timestamp};
 
 use crate::engine::{Action, Engine, EngineError, Faults};
 use crate::scenario::Scenario;
@@ -140,6 +140,7 @@ pub fn simulate(
 ) -> Result<Outcome, SimulationError> {
     let mut engine = engine(scenario, options);
     let mut measures = Measures::new(scenario.horizon_s, START);
+    let mut clock = LogClock::default();
     let mut mixed = Mixed::of(scenario, START);
     let served: BTreeSet<&JobId> = served(scenario).collect();
     let mut done = Progress {
@@ -154,7 +155,7 @@ pub fn simulate(
         }
         engine.step()?;
         for recorded in engine.take_events() {
-            measures.read(&recorded);
+            measures.read(&clock.read(&recorded));
             if let Some(mixed) = &mut mixed {
                 mixed.read(&recorded);
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_messages::events::{
-    ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated,
+    ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated, StopReason,
 };
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Body, Epoch, Event, Incarnation, JobId, Rank, Recorded, Role};
@@ -39,6 +39,28 @@ fn cluster(nodes: u32, policy: Policy) -> Engine {
         engine.at(START, Action::Join { node, capacity });
     }
     engine
+}
+
+/// A job that was saved, stopped and started again did not go on in place, however short it took.
+#[test]
+fn a_stop_that_takes_no_time_is_not_in_place() {
+    let mut history = History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    history.allocate(2, &[("ads/lr", 2, 1)], &[]);
+    history.place(2, "ads/lr", 2, &[("n0", 1)]);
+    let asked = history.seconds + 1;
+    history.request_checkpoint(2, "ads/lr", 1).seconds -= 1;
+    let at_once = |history: &mut History| history.seconds = asked - 1;
+    at_once(history.saved("ads/lr", 1, 100));
+    at_once(history.stopped(2, "ads/lr", 1, StopReason::Adjusted));
+    at_once(history.request_start(2, "ads/lr", 2, 1));
+    at_once(history.container_started("ads/lr", 2, 0, "n0"));
+    history.started(2, "ads/lr", 2, 1);
+    let log: Vec<Arc<Recorded>> = history.log.iter().cloned().map(Arc::new).collect();
+    let answer = explain(&log, Subject::Job(job("ads/lr")), None);
+    assert!(!answer.resizes[0].in_place);
+    let words = answer.words.join("\n");
+    assert!(words.contains("it stood still for 0.0 s"), "{words}");
 }
 
 /// A job of one-CPU containers that works for long.

@@ -26,7 +26,7 @@ fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>)
 /// `b/y` comes, which needs 4 and cannot save: `a/x` saves and is resized to 4, both start from 110 s
 /// to 115 s. `b/y` dies after 20 s of work, at 135 s, is started again a second later, dies again at
 /// 161 s and has failed; `a/x` is resized to 8: it saves from 161 s to 171 s and runs again from 176 s on.
-fn two_tenants() -> Vec<Arc<Recorded>> {
+pub fn two_tenants() -> Vec<Arc<Recorded>> {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
         min_run_s: Some(0),
@@ -147,6 +147,35 @@ fn a_node_that_is_removed_offers_nothing_from_then_on() {
     let cpu = cpu.expect("there is some");
     // A second of n0's 8 CPUs.
     assert_eq!((cpu.capacity, cpu.down), (UnitMs(8_000_000), UnitMs(0)));
+}
+
+/// Containers that join in place hold room from the request on, not only once they have started.
+#[test]
+fn a_newcomer_is_used_from_the_request_on() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/lr")
+        .release("ads/lr");
+    history.allocate(1, &[("ads/lr", 0, 2)], &[]);
+    history.place(1, "ads/lr", 1, &[("n0", 2)]);
+    history.request_start(1, "ads/lr", 1, 2);
+    history.container_started("ads/lr", 1, 0, "n0");
+    history.container_started("ads/lr", 1, 1, "n0");
+    history.started(1, "ads/lr", 1, 2);
+    history.allocate(2, &[("ads/lr", 2, 4)], &[]);
+    history.place_more(2, "ads/lr", 1, &[(2, "n0"), (3, "n0")], &[]);
+    history.request_resize(2, "ads/lr", 1, &[2, 3], &[]);
+    let asked = history.now();
+    history.seconds += 29;
+    history.container_started("ads/lr", 1, 2, "n0");
+    history.container_started("ads/lr", 1, 3, "n0");
+    history.resized(2, "ads/lr", 1, &[0, 1, 2, 3]);
+    history.seconds += 28;
+    let log: Vec<Arc<Recorded>> = history.log.iter().cloned().map(Arc::new).collect();
+    let table = ledger(&log, Some(asked), Some(history.now()));
+    let of_job = table.jobs.iter().find(|it| it.resource == "containers");
+    assert_eq!(of_job.expect("a job").parts.used, UnitMs(4 * 60_000));
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod scenarios;
 mod seen;
 mod serving;
 mod slices;
+mod stamps;
 mod starts;
 mod table2;
 mod tenants;

@@ -246,6 +246,39 @@ fn traced(log: &[Arc<Recorded>]) -> Vec<Packet> {
     trace.packet
 }
 
+/// The containers of a node that is fenced have ended, without a word of each.
+#[test]
+fn in_a_trace_the_containers_of_a_fenced_node_end_with_it() {
+    let mut history = dormouse_state::history::History::default();
+    history.join("n0", 1).run("ads/lr", 2);
+    history.push(dormouse_messages::events::NodeFenced {
+        node: "n0".parse().expect("a node"),
+        incarnation: 1,
+        reason: "replaced".to_owned(),
+    });
+    let fenced = history.now();
+    history.join("n1", 1).join("n2", 1);
+    let log: Vec<Arc<Recorded>> = history.log.into_iter().map(Arc::new).collect();
+    let packets = traced(&log);
+    let is_rank = |it: &&Packet| {
+        let notes = it.track_event.iter().flat_map(|it| &it.debug_annotations);
+        notes
+            .into_iter()
+            .any(|note| note.name.as_deref() == Some("rank"))
+    };
+    let tracks = packets.iter().filter(is_rank);
+    let tracks: Vec<_> = tracks
+        .map(|it| it.track_event.as_ref().and_then(|it| it.track_uuid))
+        .collect();
+    let ends = packets.iter().filter(|it| {
+        let event = it.track_event.as_ref();
+        event.is_some_and(|event| event.kind == Some(END) && tracks.contains(&event.track_uuid))
+    });
+    let ends: Vec<_> = ends.filter_map(|it| it.timestamp).collect();
+    let fenced = u64::try_from(fenced.as_micros()).expect("after 1970") * 1000;
+    assert_eq!(ends, [fenced, fenced]);
+}
+
 #[test]
 fn a_trace_is_well_formed_and_holds_every_container() {
     for seed in 1..=12 {

@@ -53,11 +53,12 @@ fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<R
     let forked = history.fork(ForkAt::Sequence(at));
     let mut again = Vec::new();
     let ran = run(&forked, &forked.likely(), &Default::default(), |it| {
-        again.push(Arc::clone(it));
+        again.push(Arc::clone(it.recorded()));
         false
     });
     ran.expect("a fork that runs");
-    (forked.after.to_vec(), again)
+    let after = forked.after.iter().map(|it| Arc::clone(it.recorded()));
+    (after.collect(), again)
 }
 
 /// Forks `log` there and holds what comes out without changes against it, event by event.
@@ -317,7 +318,7 @@ fn nodes_jobs_and_bounds_are_changed_where_they_are() {
     let variants = asked.variants().expect("changes");
     let mut events = Vec::new();
     run(&forked, &forked.likely(), &variants[0], |it| {
-        events.push(Arc::clone(it));
+        events.push(Arc::clone(it.recorded()));
         false
     })
     .expect("runs");
@@ -335,7 +336,7 @@ fn nodes_jobs_and_bounds_are_changed_where_they_are() {
     let mut events = Vec::new();
     let variants = asked.variants().expect("changes");
     run(&forked, &forked.likely(), &variants[0], |it| {
-        events.push(Arc::clone(it));
+        events.push(Arc::clone(it.recorded()));
         false
     })
     .expect("runs");

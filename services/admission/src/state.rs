@@ -56,7 +56,7 @@ pub struct Missed {
 
 impl Fold for AdmissionState {
     const NAME: &'static str = "admission";
-    const VERSION: u32 = 13;
+    const VERSION: u32 = 14;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);
@@ -123,6 +123,10 @@ impl Fold for AdmissionState {
             }
             _ => {}
         }
+    }
+
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        self.queues.doubts(recorded)
     }
 
     fn log_time(&self) -> Option<Timestamp> {

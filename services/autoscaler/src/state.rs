@@ -10,7 +10,7 @@ use dormouse_messages::events::{JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
 use dormouse_messages::{
-    Event, Fold, JobId, Lives, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
+    Event, Fact, Fold, JobId, Lives, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,8 @@ impl Service {
     }
 
     /// What is done in a notebook, which of its containers is ready.
-    fn of_notebook(&mut self, event: &Event, recorded: &Recorded, at: Timestamp) {
+    fn of_notebook(&mut self, event: &Event, fact: &Fact<'_>) {
+        let (sequence, at) = (fact.sequence, fact.at);
         match event {
             Event::ContainerReady(event) => self.used = Some(Used::ready(event, at)),
             Event::ContainerExited(event) => {
@@ -106,34 +107,35 @@ impl Service {
             }
             Event::NotebookObserved(event) => {
                 if let Some(used) = &mut self.used {
-                    used.observed(event, recorded.sequence, at);
+                    used.observed(event, sequence, at);
                 }
             }
             Event::NotebookWarned(event) => {
                 if let Some(used) = &mut self.used {
-                    used.warned(event, recorded.sequence);
+                    used.warned(event, sequence);
                 }
             }
             _ => {}
         }
     }
 
-    fn scaled(&mut self, event: &ServiceScaled, recorded: &Recorded, at: Timestamp) {
+    fn scaled(&mut self, event: &ServiceScaled, fact: &Fact<'_>) {
         if event.replicas > self.target {
-            self.replicas.wished(at);
+            self.replicas.wished(fact.at);
         }
         self.target = event.replicas;
         self.scaled = Some(Scaled {
-            sequence: recorded.sequence,
-            at,
+            sequence: fact.sequence,
+            at: fact.at,
             saturated: event.saturated,
         });
     }
 
-    fn measured(&mut self, event: &ServiceMeasured, recorded: &Recorded, at: Timestamp) {
-        let Ok(until) = event.ended_s(recorded, at) else {
+    fn measured(&mut self, event: &ServiceMeasured, fact: &Fact<'_>) {
+        let Ok(until) = event.ended_s(fact) else {
             return;
         };
+        let at = fact.at;
         if let Some(used) = &mut self.used {
             used.measured(event, at);
         }
@@ -142,20 +144,15 @@ impl Service {
         if !self.history.add(event, until, late, ready) {
             return;
         }
-        self.measured = Some(recorded.sequence);
+        self.measured = Some(fact.sequence);
         if at >= self.warm_at || !self.times.is_known() {
             self.times.add(&event.service_ms, until);
         }
     }
 
     /// Why a measurement is passed over, if it is.
-    fn doubts(
-        &self,
-        event: &ServiceMeasured,
-        recorded: &Recorded,
-        at: Timestamp,
-    ) -> Option<String> {
-        match event.ended_s(recorded, at) {
+    fn doubts(&self, event: &ServiceMeasured, fact: &Fact<'_>) -> Option<String> {
+        match event.ended_s(fact) {
             Ok(until) => self.history.doubts(event, until),
             Err(what) => Some(what),
         }
@@ -206,11 +203,11 @@ impl AutoscalerState {
 
 impl Fold for AutoscalerState {
     const NAME: &'static str = "autoscaler";
-    const VERSION: u32 = 8;
+    const VERSION: u32 = 9;
 
     fn evolve(&mut self, recorded: &Recorded) {
-        let now = self.clock.pass(recorded);
-        let Some(event) = recorded.event() else {
+        let fact = self.clock.read(recorded);
+        let Some(event) = fact.event() else {
             return;
         };
         if !self.witness.believes(event) || !folded::is_taken_in(event) {
@@ -249,17 +246,17 @@ impl Fold for AutoscalerState {
             }
             Event::ServiceScaled(event) => {
                 if let Some(service) = self.service(&event.job) {
-                    service.scaled(event, recorded, now);
+                    service.scaled(event, &fact);
                 }
             }
             Event::ServiceMeasured(event) => {
                 if let Some(service) = self.service(&event.job) {
-                    service.measured(event, recorded, now);
+                    service.measured(event, &fact);
                 }
             }
             _ => {
-                self.evolve_notebooks(event, recorded, now);
-                self.evolve_replicas(event, now);
+                self.evolve_notebooks(event, &fact);
+                self.evolve_replicas(event, fact.at);
             }
         }
     }
@@ -273,8 +270,7 @@ impl Fold for AutoscalerState {
         doubted.or_else(|| {
             // One that has ended is measured to its last request.
             let service = self.services.get(&measured.job)?;
-            let at = self.clock.clone().pass(recorded);
-            let what = service.doubts(measured, recorded, at)?;
+            let what = service.doubts(measured, &self.clock.peek(recorded))?;
             Some(format!("a measurement of {}: {what}", measured.job))
         })
     }
@@ -298,7 +294,7 @@ impl Fold for AutoscalerState {
 }
 
 impl AutoscalerState {
-    fn evolve_notebooks(&mut self, event: &Event, recorded: &Recorded, at: Timestamp) {
+    fn evolve_notebooks(&mut self, event: &Event, fact: &Fact<'_>) {
         let job = match event {
             Event::ContainerReady(event) => &event.job,
             Event::ContainerExited(event) => &event.job,
@@ -308,7 +304,7 @@ impl AutoscalerState {
         };
         let service = self.service(job);
         if let Some(notebook) = service.filter(|it| it.kind == Kind::Notebook) {
-            notebook.of_notebook(event, recorded, at);
+            notebook.of_notebook(event, fact);
         }
     }
 

@@ -167,7 +167,7 @@ pub fn describe() {
 /// Observes what an event that has just been folded ends.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
     services::observe(model, recorded);
-    let at = recorded.stored_at;
+    let at = model.cluster.now;
     let job = |id: &JobId| model.jobs.get(id);
     match recorded.event() {
         Some(Event::PartitionStarted(it)) => {

@@ -251,7 +251,7 @@ async fn finish(
     export: OutputFile,
 ) -> anyhow::Result<()> {
     let path = export.path().to_owned();
-    let now = clock::now();
+    let now = model.time_at(clock::now());
     let jobs: JobsAnswer =
         serde_json::from_value(queries::answer(model, "jobs", Value::Null, now)?)?;
     let ledger = queries::answer(model, "ledger", Value::Null, now)?;

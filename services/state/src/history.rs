@@ -17,6 +17,8 @@ use dormouse_messages::{
 pub struct History {
     pub log: Vec<Recorded>,
     pub seconds: i64,
+    /// By how much the brokers' clock is off.
+    pub broker_off_s: i64,
 }
 
 pub fn job(name: &str) -> JobId {
@@ -100,10 +102,18 @@ impl History {
         let id = format!("id-{sequence}");
         self.log.push(Recorded {
             sequence: Sequence(sequence),
-            stored_at: time,
+            stored_at: at(self.seconds + self.broker_off_s),
             writer,
             envelope: Envelope::new(id, writer, time, None, event.into()),
         });
+        self
+    }
+
+    /// Another broker leads, whose clock is off by this much. The next event comes in the same second, so
+    /// that no time is lost.
+    pub fn step(&mut self, broker_off_s: i64) -> &mut Self {
+        self.broker_off_s = broker_off_s;
+        self.seconds -= 1;
         self
     }
 

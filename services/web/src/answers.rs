@@ -45,7 +45,10 @@ impl Site {
         let event = recorded.event();
         EventRow {
             sequence: recorded.sequence,
-            at: recorded.stored_at,
+            at: self
+                .page
+                .past
+                .indexed(|index| index.time(recorded.sequence)),
             event: event.map_or("unknown", |it| it.subject_name()).to_owned(),
             about: recorded.envelope.subject.to_string(),
             words: event.map(self.describe).unwrap_or_default(),

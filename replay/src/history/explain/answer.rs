@@ -189,6 +189,9 @@ pub struct PastResize {
     /// queue until it had stopped, of one that had none from the decision until it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
+    /// Whether members came and went while it ran.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_place: bool,
     /// Why it was not carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,

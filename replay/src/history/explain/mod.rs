@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::{
-    Decider as _, Epoch, Event, JobId, NodeId, Recorded, Sequence, TenantId, Timestamp, Writer,
+    Decider as _, Epoch, Event, JobId, LogClock, NodeId, Recorded, Sequence, TenantId, Timestamp,
+    Writer,
 };
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::ReadModel;
@@ -99,6 +100,7 @@ pub struct Explainer {
     resizes: resizes::Resizes,
     submitted: refusal::Submitted,
     reading: Beside<ReadModel>,
+    clock: LogClock,
     /// What is behind `reading`, once all is read.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
@@ -121,6 +123,7 @@ impl Explainer {
             resizes: resizes::Resizes::default(),
             submitted: refusal::Submitted::default(),
             reading: Beside::default(),
+            clock: LogClock::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }
@@ -130,6 +133,7 @@ impl Explainer {
     #[must_use]
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
+        self.clock = model.queues.clock.clone();
         self.reading = Beside::starting_from(model);
         self
     }
@@ -139,12 +143,13 @@ impl Explainer {
         if self.done {
             return;
         }
+        let fact = self.clock.read(recorded);
         self.reading.read(recorded);
         self.tail.push_back(Arc::clone(recorded));
         if let Subject::Job(job) = &self.subject {
             let known = (&self.folded, &self.tail);
             self.resizes
-                .read(job, recorded, |causes| self::causes(known, causes));
+                .read(job, &fact, |causes| self::causes(known, causes));
             self.submitted.read(job, recorded);
         }
         let event = recorded

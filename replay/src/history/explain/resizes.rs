@@ -1,8 +1,6 @@
 //! What resizes a job has been through: why, who gained, what they cost.
 
-use std::sync::Arc;
-
-use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, Fact, JobId, Sequence, Timestamp};
 
 use super::answer::{Cause, Explanation, Gives, PastResize};
 use super::{Explainer, in_words};
@@ -21,10 +19,10 @@ impl Resizes {
     pub fn read(
         &mut self,
         job: &JobId,
-        recorded: &Arc<Recorded>,
+        fact: &Fact<'_>,
         causes: impl FnOnce(&[Sequence]) -> Vec<Cause>,
     ) {
-        match recorded.event() {
+        match fact.event() {
             Some(Event::AllocationDecided(event)) => {
                 let own = event.jobs.iter().find(|it| it.job == *job && !it.new);
                 let Some(own) = own.filter(|own| own.containers != own.previous) else {
@@ -36,8 +34,8 @@ impl Resizes {
                 self.gained.push(gained.collect());
                 self.made_for.push(own.made_for.clone());
                 self.all.push(PastResize {
-                    sequence: recorded.sequence,
-                    at: recorded.stored_at,
+                    sequence: fact.sequence,
+                    at: fact.at,
                     epoch: event.epoch.0,
                     from: own.previous,
                     to: own.containers,
@@ -45,21 +43,22 @@ impl Resizes {
                     causes: causes(event.basis.as_ref().map_or(&[], |basis| &basis.causes)),
                     gained: Vec::new(),
                     cost_s: None,
+                    in_place: false,
                     given_up: None,
                 });
             }
             Some(Event::CheckpointRequested(event)) if event.job == *job => {
-                self.asked = Some(recorded.stored_at);
+                self.asked = Some(fact.at);
             }
             Some(Event::PartitionStopRequested(event)) if event.job == *job => {
-                self.asked.get_or_insert(recorded.stored_at);
+                self.asked.get_or_insert(fact.at);
             }
             Some(Event::PartitionStopped(event)) if event.job == *job => {
                 // It goes back to the queue, or on hold: what it waits there is no cost of a resize.
                 if let Some(last) = self.all.last_mut().filter(|last| last.to == 0)
                     && let Some(asked) = self.asked.take()
                 {
-                    let took_s = recorded.stored_at.seconds_since(asked);
+                    let took_s = fact.at.seconds_since(asked);
                     last.cost_s.get_or_insert(took_s);
                 }
             }
@@ -68,14 +67,13 @@ impl Resizes {
                 if let Some(last) = self.all.last_mut()
                     && let Some(since) = asked.or_else(|| (last.from == 0).then_some(last.at))
                 {
-                    last.cost_s
-                        .get_or_insert(recorded.stored_at.seconds_since(since));
+                    last.cost_s.get_or_insert(fact.at.seconds_since(since));
                 }
             }
             // In place nobody waits for anybody.
             Some(Event::PartitionResized(event)) if event.job == *job => {
                 if let Some(last) = self.all.last_mut() {
-                    resized(last, event.containers, recorded.stored_at);
+                    resized(last, event.containers, fact.at);
                 }
             }
             Some(Event::PartitionKept(event)) if event.job == *job => {
@@ -124,6 +122,7 @@ fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
             last.cost_s.get_or_insert(took_s);
         }
         _ => {
+            last.in_place = last.cost_s.is_none();
             last.cost_s.get_or_insert(0.0);
         }
     }
@@ -166,7 +165,7 @@ pub fn past(answer: &mut Explanation) {
             (None, Some(cost_s)) if resize.from == 0 => {
                 words.push_str(&format!("; it ran {cost_s:.1} s later"));
             }
-            (None, Some(cost_s)) if cost_s <= 0.0 => {
+            (None, Some(_)) if resize.in_place => {
                 words.push_str("; in place: it did not stand still");
             }
             (None, Some(cost_s)) => {

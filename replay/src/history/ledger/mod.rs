@@ -2,7 +2,7 @@
 //!
 //! 1. The log is folded by the services' own [`ClusterState`]; between two events nothing changes,
 //!    so that every amount is a rate times a time, in whole numbers: containers (or a resource's
-//!    units) times milliseconds of the broker's time.
+//!    units) times milliseconds of the log's time.
 //! 2. Each job's containers are followed life by life ([`account`]): starting, productive, saving and
 //!    stopping; when a life ends it is known what of it was work to be done again.
 //! 3. Each tenant's rate of use is held against the part of the capacity that its weight entitles
@@ -23,6 +23,7 @@ use dormouse_messages::events::ContainerGpuUsed;
 use dormouse_messages::{
     Amounts, Event, Fold, JobId, Recorded, Resource, Sequence, TenantId, Timestamp,
 };
+use dormouse_projections::status::job_of;
 use dormouse_state::{ClusterState, NodePhase};
 
 use account::Account;
@@ -183,10 +184,12 @@ impl Ledger {
                 }
                 self.follow(&event.job);
             }
-            Event::ContainerGpuUsed(event) => self.gpu_used(event, recorded.stored_at),
+            Event::ContainerGpuUsed(event) => self.gpu_used(event, at),
             Event::JobCompleted(event) => self.end(&event.job, "completed"),
             Event::JobFailed(event) => self.end(&event.job, "failed"),
             Event::JobCancelled(event) => self.end(&event.job, "cancelled"),
+            // It changes no container, and comes most often.
+            Event::Progress(_) => {}
             event => {
                 if let Some(job) = job_of(event) {
                     self.follow(&job.clone());
@@ -369,22 +372,6 @@ fn offer(cluster: &ClusterState) -> Offer {
         }
     }
     offer
-}
-
-fn job_of(event: &Event) -> Option<&JobId> {
-    Some(match event {
-        Event::JobReleased(event) => &event.job,
-        Event::JobRevised(event) => &event.job,
-        Event::CheckpointRequested(event) => &event.job,
-        Event::PartitionStartRequested(event) => &event.job,
-        Event::PartitionStarted(event) => &event.job,
-        Event::PartitionStopRequested(event) => &event.job,
-        Event::PartitionKept(event) => &event.job,
-        Event::PartitionWarned(event) => &event.job,
-        Event::ContainerStarted(event) => &event.job,
-        Event::ContainerExited(event) => &event.job,
-        _ => return None,
-    })
 }
 
 fn tenant_of(job: &JobId) -> TenantId {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_admission::plan::{Planned, state_digest};
 use dormouse_messages::events::{AllocationDecided, Outcome, StopReason};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_messages::{Event, Fact, JobId, KeptFact, Sequence, TenantId, Timestamp};
 use serde_json::{Value, json};
 
 pub use answer::{Moves, OnNode, Plan, Start};
@@ -136,11 +136,11 @@ impl Noted {
             until: forked.now,
             ..Self::default()
         };
-        run(forked, &forked.likely(), changes, |recorded| {
-            if noted.is_over(forked.now, recorded.stored_at) {
+        run(forked, &forked.likely(), changes, |kept| {
+            if noted.is_over(forked.now, kept.at()) {
                 return true;
             }
-            noted.read(recorded, ingress);
+            noted.read(&kept.fact(), ingress);
             false
         })?;
         Ok(noted)
@@ -175,11 +175,11 @@ impl Noted {
         }
     }
 
-    fn read(&mut self, recorded: &Recorded, ingress: u64) {
-        if let Some(job) = recorded.event().and_then(ended) {
-            self.left(job, recorded.stored_at);
+    fn read(&mut self, fact: &Fact<'_>, ingress: u64) {
+        if let Some(job) = fact.event().and_then(ended) {
+            self.left(job, fact.at);
         }
-        match recorded.event() {
+        match fact.event() {
             Some(Event::JobAdmitted(event)) if event.ingress_sequence == ingress => {
                 self.job = Some(event.job.clone());
             }
@@ -338,7 +338,7 @@ const fn goes_on(reason: StopReason) -> bool {
 }
 
 /// Fairness loss of the last decision.
-fn last_loss(before: &[std::sync::Arc<Recorded>]) -> Option<f64> {
+fn last_loss(before: &[KeptFact]) -> Option<f64> {
     before.iter().rev().find_map(|it| match it.event() {
         Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),
         Some(Event::AllocationKept(event)) => Some(event.outcome.fairness_loss),

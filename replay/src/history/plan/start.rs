@@ -57,11 +57,11 @@ pub fn start(
         let come = rivals.iter().flat_map(|it| it.draw(&course, &mut random));
         with_rivals.added.extend(come.collect::<Vec<_>>());
         let mut started: Option<Timestamp> = None;
-        run(forked, &course, &with_rivals, |recorded| {
-            if let Some(Event::PartitionStarted(event)) = recorded.event()
+        run(forked, &course, &with_rivals, |kept| {
+            if let Some(Event::PartitionStarted(event)) = kept.event()
                 && event.job == *job
             {
-                started = Some(recorded.stored_at);
+                started = Some(kept.at());
             }
             started.is_some()
         })?;
@@ -112,15 +112,15 @@ impl Rivals {
         }
         let mut received = BTreeMap::new();
         let mut seen: Vec<(Timestamp, JobId, Value)> = Vec::new();
-        for recorded in forked.before {
-            match recorded.event() {
+        for kept in forked.before {
+            match kept.event() {
                 Some(Event::SubmissionReceived(event)) if event.verb == "submit" => {
                     received.insert(event.ingress_sequence, event);
                 }
                 Some(Event::JobAdmitted(event)) => {
                     let document = received.remove(&event.ingress_sequence);
                     let document = document.and_then(|it| dormouse_admission::document(it));
-                    let at = recorded.stored_at;
+                    let at = kept.at();
                     seen.extend(document.map(|document| (at, event.job.clone(), document)));
                 }
                 _ => {}

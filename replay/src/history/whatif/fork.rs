@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dormouse_admission::AdmissionState;
-use dormouse_messages::{Event, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Event, JobId, KeptFact, LogClock, Recorded, Sequence, Timestamp};
 use dormouse_state::ClusterState;
 
 use super::course::Course;
@@ -38,12 +38,21 @@ pub enum ForkAt {
     Time(Timestamp),
 }
 
+impl ForkAt {
+    fn is_behind(self, kept: &KeptFact) -> bool {
+        match self {
+            Self::Sequence(at) => kept.fact().sequence <= at,
+            Self::Time(at) => kept.at() <= at,
+        }
+    }
+}
+
 /// A whole log, or one that begins with states.
 #[derive(Debug, Default)]
 pub struct History {
     begun: Option<States>,
-    /// Its events.
-    pub events: Vec<Arc<Recorded>>,
+    events: Vec<KeptFact>,
+    clock: LogClock,
     observed: Observed,
 }
 
@@ -65,9 +74,9 @@ pub struct Forked<'a> {
     /// When the log begins, and when it ends.
     pub span: (Timestamp, Timestamp),
     /// What came before.
-    pub before: &'a [Arc<Recorded>],
+    pub before: &'a [KeptFact],
     /// What followed.
-    pub after: &'a [Arc<Recorded>],
+    pub after: &'a [KeptFact],
     /// Jobs whose work is not known.
     pub unknown: BTreeMap<JobId, Unknown>,
     /// The curves.
@@ -94,40 +103,42 @@ impl History {
     pub fn starting_from(states: States) -> Self {
         let mut history = Self::default();
         history.observed.starting_from(&states.fork.cluster);
+        history.clock = states.fork.cluster.clock.clone();
         history.begun = Some(states);
         history
     }
 
     /// The next event.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
-        self.observed.read(recorded);
-        self.events.push(Arc::clone(recorded));
+        let kept = self.clock.keep(recorded);
+        self.observed.read(&kept.fact());
+        self.events.push(kept);
+    }
+
+    /// The time of the log when a clock on the wall shows this.
+    #[must_use]
+    pub fn time_at(&self, wall: Timestamp) -> Timestamp {
+        self.clock.time_at(wall)
     }
 
     /// Forgets what follows, so that nothing of it is known.
     #[must_use]
     pub fn up_to(self, at: ForkAt) -> Self {
         let mut history = self.begun.map_or_else(Self::default, Self::starting_from);
-        let events = self.events.iter().take_while(|recorded| match at {
-            ForkAt::Sequence(at) => recorded.sequence <= at,
-            ForkAt::Time(at) => recorded.stored_at <= at,
-        });
-        events.for_each(|recorded| history.read(recorded));
+        let events = self.events.iter().take_while(|kept| at.is_behind(kept));
+        events.for_each(|kept| history.read(kept.recorded()));
         history
     }
 
     /// A fork of it.
     #[must_use]
     pub fn fork(&self, at: ForkAt) -> Forked<'_> {
-        let split = self.events.partition_point(|recorded| match at {
-            ForkAt::Sequence(at) => recorded.sequence <= at,
-            ForkAt::Time(at) => recorded.stored_at <= at,
-        });
+        let split = self.events.partition_point(|kept| at.is_behind(kept));
         let (before, after) = self.events.split_at(split);
-        let first = self.events.first().map(|it| it.stored_at);
+        let first = self.events.first().map(KeptFact::at);
         let begin = self.begun.as_ref().map(|states| states.fork.now);
         let start = begin.or(first).unwrap_or_default();
-        let end = self.events.last().map_or(start, |it| it.stored_at);
+        let end = self.events.last().map_or(start, KeptFact::at);
         let mut measures = Measures::new(f64::MAX, start);
         let mut fork = Fork::default();
         let mut audit = Some(Audit::default());
@@ -137,9 +148,10 @@ impl History {
             audit = None;
         }
         let mut own = BTreeMap::new();
-        for recorded in before {
+        for kept in before {
+            let recorded = kept.recorded();
             fork.read(recorded);
-            measures.read(recorded);
+            measures.read(&kept.fact());
             own.insert(recorded.writer, recorded.sequence);
             if let Some(audit) = &mut audit {
                 audit.read(recorded);
@@ -206,12 +218,12 @@ impl History {
         }
         // Work done when a job last said its step, and the steps it had left.
         let mut left: BTreeMap<JobId, f64> = BTreeMap::new();
-        for (index, recorded) in self.events.iter().enumerate() {
+        for (index, kept) in self.events.iter().enumerate() {
             if index == split {
                 work.agents = agents.clone();
             }
-            let now = recorded.stored_at;
-            if let Some(died) = agents.observe(recorded) {
+            let (now, recorded) = (kept.at(), kept.recorded());
+            if let Some(died) = agents.observe(recorded, now) {
                 work.failures.entry(died.job).or_default().push(died.done);
             }
             match recorded.event() {

@@ -126,7 +126,7 @@ pub fn whatif(
         answer: Answer {
             fork: forked.sequence,
             at: forked.now,
-            end: end.map_or(forked.sequence, |it| it.sequence),
+            end: end.map_or(forked.sequence, |it| it.fact().sequence),
             identity: error,
             forms: forms(&forked.models),
             draws: u64::from(draws),

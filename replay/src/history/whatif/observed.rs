@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::job::{CheckpointMode, Executor, JobSpec};
-use dormouse_messages::{Amounts, Event, Incarnation, JobId, Rank, Recorded, Timestamp};
+use dormouse_messages::{Amounts, Event, Fact, Incarnation, JobId, Rank, Timestamp};
 use dormouse_state::{ClusterState, LifePhase};
 
 use super::fit::{Point, median};
@@ -156,9 +156,9 @@ impl Observed {
     }
 
     /// The next event.
-    pub fn read(&mut self, recorded: &Recorded) {
-        let at = recorded.stored_at;
-        match recorded.event() {
+    pub fn read(&mut self, fact: &Fact<'_>) {
+        let at = fact.at;
+        match fact.event() {
             Some(Event::JobAdmitted(event)) => {
                 let seen = Seen::new(&event.job, &event.spec);
                 self.jobs.insert(event.job.clone(), seen);
@@ -219,7 +219,7 @@ impl Observed {
                 self.on(&event.job, |seen| seen.life(event.incarnation).over = true);
             }
             Some(Event::JobCompleted(event)) => self.ended(&event.job, at),
-            _ => self.work(recorded),
+            _ => self.work(fact),
         }
     }
 
@@ -248,9 +248,9 @@ impl Observed {
     }
 
     /// What is said of its work.
-    fn work(&mut self, recorded: &Recorded) {
-        let at = recorded.stored_at;
-        match recorded.event() {
+    fn work(&mut self, fact: &Fact<'_>) {
+        let at = fact.at;
+        match fact.event() {
             Some(Event::CheckpointRequested(event)) => self.on(&event.job, |seen| {
                 seen.life(event.incarnation).save_asked = Some(at);
             }),

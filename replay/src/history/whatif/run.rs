@@ -2,9 +2,8 @@
 //! can be known.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use dormouse_messages::{Epoch, Event, JobId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{Epoch, Event, Fact, JobId, KeptFact, Sequence, Timestamp};
 
 use super::course::Course;
 use super::fork::Forked;
@@ -82,8 +81,8 @@ struct Notes {
 }
 
 impl Notes {
-    fn read(&mut self, recorded: &Recorded) {
-        match recorded.event() {
+    fn read(&mut self, fact: &Fact<'_>) {
+        match fact.event() {
             Some(Event::AllocationDecided(event)) => {
                 let jobs = event.jobs.iter();
                 for job in jobs.clone().filter(|it| !it.new && it.previous > 0) {
@@ -92,16 +91,14 @@ impl Notes {
                     }
                 }
                 let allocated = Allocated {
-                    sequence: recorded.sequence,
-                    at: recorded.stored_at,
+                    sequence: fact.sequence,
+                    at: fact.at,
                     jobs: jobs.map(|it| (it.job.clone(), it.containers)).collect(),
                 };
                 self.decisions.insert(event.epoch, allocated);
             }
             Some(Event::PartitionStarted(event)) => {
-                self.started
-                    .entry(event.job.clone())
-                    .or_insert(recorded.stored_at);
+                self.started.entry(event.job.clone()).or_insert(fact.at);
             }
             Some(Event::JobRefused(event)) => self.refused.extend(event.job.clone()),
             _ => {}
@@ -124,9 +121,9 @@ impl Notes {
 pub fn recorded(forked: &Forked<'_>) -> Ran {
     let mut measures = forked.measures.clone();
     let mut notes = Notes::default();
-    for recorded in forked.after {
-        measures.read(recorded);
-        notes.read(recorded);
+    for kept in forked.after {
+        measures.read(&kept.fact());
+        notes.read(&kept.fact());
     }
     notes.ran(measures.outcome())
 }
@@ -139,7 +136,7 @@ pub fn run(
     forked: &Forked<'_>,
     course: &Course<'_>,
     changes: &Changes,
-    mut each: impl FnMut(&Arc<Recorded>) -> bool,
+    mut each: impl FnMut(&KeptFact) -> bool,
 ) -> Result<Ran, WhatifError> {
     let script = script(forked, changes)?;
     let mut engine = Engine::resume(forked.ground(course));
@@ -172,14 +169,17 @@ pub fn run(
     let horizon = end.max(last).plus_ms(more_ms);
     let mut measures = forked.measures.clone();
     let mut notes = Notes::default();
+    let mut clock = forked.cluster().clock.forked();
     let mut enough = false;
     while !enough && engine.next_due().is_some_and(|next| next <= horizon) {
         engine.step()?;
         for recorded in engine.take_events() {
-            measures.read(&recorded);
-            notes.read(&recorded);
-            enough |= each(&recorded);
-            let over = match recorded.event() {
+            let kept = clock.keep(&recorded);
+            let fact = kept.fact();
+            measures.read(&fact);
+            notes.read(&fact);
+            enough |= each(&kept);
+            let over = match fact.event() {
                 Some(Event::JobRefused(event)) => event.job.as_ref(),
                 Some(event) => ended(event),
                 None => None,
@@ -189,7 +189,7 @@ pub fn run(
             };
             open.remove(over);
             if leaving.remove(over) {
-                last = last.max(recorded.stored_at.plus_ms(GIVEN_MS));
+                last = last.max(fact.at.plus_ms(GIVEN_MS));
             }
         }
         if open.is_empty() && leaving.is_empty() && engine.now() >= last {

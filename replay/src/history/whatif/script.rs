@@ -15,7 +15,9 @@ use dormouse_agent_core::reconcile::FENCED;
 use dormouse_messages::events::{
     ClusterConfigured, NodeDrained, NodeJoined, NodeLost, SubmissionReceived, TenantConfigured,
 };
-use dormouse_messages::{ContainerId, Event, JobId, NodeId, Recorded, TenantId, Timestamp, Writer};
+use dormouse_messages::{
+    ContainerId, Event, JobId, KeptFact, NodeId, Recorded, TenantId, Timestamp, Writer,
+};
 use serde_json::{Value, json};
 
 use super::fork::Forked;
@@ -40,11 +42,9 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
     check(forked, changes)?;
     at_the_fork(forked, changes, &mut script)?;
     let names = submitted(forked.after);
-    // What follows the fork happens by the time of the log, whatever steps the stamps make.
-    let mut clock = forked.cluster().clock.clone();
     let mut leases = Leases::default();
-    for recorded in forked.after {
-        let at = clock.pass(recorded);
+    for kept in forked.after {
+        let (at, recorded) = (kept.at(), kept.recorded());
         if let Some(node) = leases.expired(recorded) {
             script.actions.push((at, Action::Expire(node.clone())));
         }
@@ -111,9 +111,10 @@ fn at_the_fork(
     let mut happens = |action: Action| script.actions.push((forked.now, action));
     let operator = |event: Event| Action::Operator(event);
     // At the beginning of a log its first event configures the cluster.
-    let configured_later = forked.after.iter().take(1).any(|it| {
-        matches!(it.event(), Some(Event::ClusterConfigured(_))) && it.stored_at == forked.now
-    });
+    let configured_later =
+        forked.after.iter().take(1).any(|it| {
+            matches!(it.event(), Some(Event::ClusterConfigured(_))) && it.at() == forked.now
+        });
     if !changes.policy.is_empty() && !configured_later {
         let policy = changes.policy(&cluster.policy)?;
         happens(operator(ClusterConfigured { policy }.into()));
@@ -174,7 +175,7 @@ struct Submitted {
     admitted: BTreeSet<u64>,
 }
 
-fn submitted(after: &[std::sync::Arc<Recorded>]) -> Submitted {
+fn submitted(after: &[KeptFact]) -> Submitted {
     let decided = after.iter().filter_map(|it| match it.event()? {
         Event::JobAdmitted(event) => Some((event.ingress_sequence, event.job.clone())),
         Event::JobRevised(event) => Some((event.ingress_sequence, event.job.clone())),

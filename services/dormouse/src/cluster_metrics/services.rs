@@ -139,6 +139,6 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
         _ => return,
     };
     if let Some(service) = model.services.get(ended).filter(|it| it.ended) {
-        show_one(ended, service, recorded.stored_at);
+        show_one(ended, service, model.cluster.now);
     }
 }

@@ -2,10 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use dormouse_messages::{Fold, JobId, Recorded, Sequence, Timestamp};
-use dormouse_projections::{ReadModel, queries};
+use dormouse_messages::{Fold, JobId, LogClock, Recorded, Sequence, Timestamp};
+use dormouse_projections::ReadModel;
+use dormouse_projections::queries::{self, ClusterAnswer};
 use dormouse_replay::history::slice::States;
 use dormouse_replay::{ArchiveError, LogReader};
 use dormouse_runtime::{Followed, Log};
@@ -107,6 +109,12 @@ impl History {
         }
     }
 
+    /// The clock of the log before its first event.
+    fn clock(&self) -> anyhow::Result<LogClock> {
+        let states = self.states()?;
+        Ok(states.map_or_else(LogClock::default, |states| states.fork.cluster.clock))
+    }
+
     /// Which log it is.
     pub fn identity(&self) -> String {
         match self {
@@ -166,22 +174,18 @@ impl History {
             Self::File { first, rest } => (first, rest),
         };
         let mut model = states.map_or_else(ReadModel::default, |states| states.model);
-        let mut now = Timestamp::default();
         let mut fold = |recorded: &Recorded| {
             model.evolve(recorded);
-            now = recorded.stored_at;
             Ok::<(), ArchiveError>(())
         };
         first.as_ref().map_or(Ok(()), &mut fold)?;
         rest.look(fold)?;
+        let now = model.cluster.now;
         let answer = queries::answer(&model, name, request, now)
             .map_err(|error| Coded::new(error.code, error.message))?;
         Ok(serde_json::from_value(answer)?)
     }
 }
-
-/// So many events at the end of a log are read for the last one that this build knows.
-const LAST_EVENTS: u64 = 100;
 
 /// The sequence and the time up to which the log counts.
 ///
@@ -198,14 +202,11 @@ pub async fn bounds(
         Some(At::Sequence(at)) => (Some(at), None),
         Some(At::Time(time)) => (None, Some(time)),
         Some(At::Ago(seconds)) => {
-            let now = match &log.file {
-                Some(_) => last(context, log).await?,
-                None => clock::now(),
-            };
+            let now = Times::of(context, log).await?.now;
             (None, Some(Since::Ago(seconds).from(now)))
         }
         Some(At::Clock(clock)) => {
-            let last = last(context, log).await?;
+            let last = Times::of(context, log).await?.last;
             let midnight = last.as_micros() - last.as_micros().rem_euclid(DAY_US);
             (None, Some(Timestamp::from_micros(midnight + clock)))
         }
@@ -248,8 +249,10 @@ async fn time_of(
     };
     let mut found = None;
     let history = History::open_whole(context, log).await?;
-    let read = history.read(sequence, Some(sequence), |recorded| {
-        found = Some(recorded.stored_at);
+    let mut clock = history.clock()?;
+    let read = history.read(1, Some(sequence), |recorded| {
+        let at = clock.pass(recorded);
+        found = (recorded.sequence.0 == sequence).then_some(at);
         Ok(())
     });
     read.await?;
@@ -257,31 +260,52 @@ async fn time_of(
     Ok(Some(found))
 }
 
-/// The time of the last event.
-async fn last(context: &Context, log: &LogFileArg) -> anyhow::Result<Timestamp> {
-    let history = History::open_whole(context, log).await?;
-    let from = match &history {
-        History::Cluster(log) => log.head().await?.0.saturating_sub(LAST_EVENTS).max(1),
-        History::File { .. } => 1,
-    };
-    match last_from(history, from).await? {
-        None if from > 1 => {
-            let history = History::open_whole(context, log).await?;
-            Ok(last_from(history, 1).await?.unwrap_or_default())
-        }
-        last => Ok(last.unwrap_or_default()),
-    }
+/// The times at the end of a log, by the log.
+pub struct Times {
+    /// That of the last event.
+    last: Timestamp,
+    /// The present; of a file, its end.
+    pub now: Timestamp,
 }
 
-/// The time of the last event from this one on.
-async fn last_from(history: History, from: u64) -> anyhow::Result<Option<Timestamp>> {
-    let mut last = None;
-    let read = history.read(from, None, |recorded| {
-        last = Some(recorded.stored_at);
-        Ok(())
-    });
-    read.await?;
-    Ok(last)
+impl Times {
+    /// The query service knows them; where none answers the log is read.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub async fn of(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
+        let history = History::open_to_ask(context, log).await?;
+        if let History::Cluster(log) = &history
+            && log.tenant().is_some()
+        {
+            // A tenant reads no log, and may not ask how the cluster is.
+            let now = clock::now();
+            return Ok(Self { last: now, now });
+        }
+        if let History::Cluster(log) = &history
+            && let Ok(answer) = query::<ClusterAnswer>(log, "cluster", Value::Null).await
+        {
+            let last = answer.log.at;
+            let quiet = Duration::try_from_secs_f64(answer.log.quiet_s).unwrap_or_default();
+            let quiet_ms = u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX);
+            let now = last.plus_ms(quiet_ms);
+            return Ok(Self { last, now });
+        }
+        let mut clock = history.clock()?;
+        let is_file = matches!(history, History::File { .. });
+        let read = history.read(1, None, |recorded| {
+            clock.pass(recorded);
+            Ok(())
+        });
+        read.await?;
+        let last = clock.now();
+        let now = if is_file {
+            last
+        } else {
+            clock.time_at(clock::now())
+        };
+        Ok(Self { last, now })
+    }
 }
 
 /// Says where a log ends that ends before what is asked for; whether it does.
@@ -354,13 +378,14 @@ impl Reading {
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
     ) -> anyhow::Result<Place> {
         let (to, until) = (self.to, self.until);
+        let mut clock = self.history.clock()?;
         let (mut last, mut is_enough) = (None, false);
         let read = self.history.read_while(1, to, |recorded| {
-            // The broker's time does not go back with the sequence.
-            if until.is_some_and(|until| recorded.stored_at > until) {
-                return Ok(ControlFlow::Continue(()));
+            let at = clock.pass(recorded);
+            if until.is_some_and(|until| at > until) {
+                return Ok(ControlFlow::Break(()));
             }
-            last = Some((recorded.sequence.0, recorded.stored_at));
+            last = Some((recorded.sequence.0, at));
             let goes_on = each(recorded)?;
             is_enough = goes_on.is_break();
             Ok(goes_on)

@@ -48,7 +48,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Plans at the end of a history, or at a time behind it.
+/// Plans at the end of a history, or when the clock on the wall shows `now`.
 ///
 /// # Errors
 /// When a change does not fit.
@@ -59,7 +59,7 @@ pub fn planned(
     now: Option<Timestamp>,
 ) -> anyhow::Result<Plan> {
     let forked = history.fork(ForkAt::Sequence(Sequence(u64::MAX)));
-    let now = now.unwrap_or(forked.now);
+    let now = now.map_or(forked.now, |now| history.time_at(now));
     let forked = forked.later(now);
     let plan = plan(history, &forked, subject, draws);
     Ok(plan.map_err(|error| Coded::new("bad_change", error.to_string()))?)

@@ -216,14 +216,14 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
     if let Some(states) = history.states()? {
         (model, last, now) = (states.model, states.fork.sequence.0, states.fork.now);
     }
-    // The broker's time does not go back with the sequence.
-    let read = history.read(1, to, |recorded| {
-        if until.is_none_or(|until| recorded.stored_at <= until) {
-            model.evolve(recorded);
-            now = recorded.stored_at;
-            last = recorded.sequence.0;
+    let read = history.read_while(1, to, |recorded| {
+        let at = model.queues.clock.at(recorded);
+        if until.is_some_and(|until| at > until) {
+            return Ok(ControlFlow::Break(()));
         }
-        Ok(())
+        model.evolve(recorded);
+        (now, last) = (at, recorded.sequence.0);
+        Ok(ControlFlow::Continue(()))
     });
     read.await?;
     if let (None, Some(until), 0) = (to, until, last) {

@@ -3,9 +3,8 @@
 use dormouse_projections::queries::TimelineQuery;
 use dormouse_projections::timelines::Timeline;
 
-use super::history::{History, window};
+use super::history::{History, Times, window};
 use crate::cli::TimelineArgs;
-use crate::clock;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
@@ -29,7 +28,10 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     let (from, to) = window(context, args.from, args.to, &args.log).await?;
     // What holds is drawn to the present, also where nothing has happened for a while.
     let goes_on = from.is_some() && args.log.file.is_none();
-    let to = to.or_else(|| goes_on.then(clock::now));
+    let to = match to {
+        None if goes_on => Some(Times::of(context, &args.log).await?.now),
+        to => to,
+    };
     let request = TimelineQuery {
         metric: args.metric.clone(),
         job,

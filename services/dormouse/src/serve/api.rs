@@ -115,7 +115,10 @@ async fn show_metrics(
     read.wait_for(Option::is_some).await?;
     loop {
         let model = Arc::clone(&model);
-        let shown = move || cluster_metrics::show(&model.blocking_read(), clock::now());
+        let shown = move || {
+            let model = model.blocking_read();
+            cluster_metrics::show(&model, model.time_at(clock::now()));
+        };
         tokio::task::spawn_blocking(shown).await?;
         tokio::time::sleep(cluster_metrics::SHOW_EVERY).await;
     }
@@ -132,11 +135,12 @@ fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
         false => serde_json::from_slice(&asked.request).map_err(|error| refuse(&error))?,
     };
     tracing::debug!(query = asked.name, tenant = asked.tenant, "asked");
+    let now = model.time_at(clock::now());
     let Some(tenant) = &asked.tenant else {
-        return queries::answer(model, &asked.name, request, clock::now());
+        return queries::answer(model, &asked.name, request, now);
     };
     let tenant = TenantId::new(tenant.as_str()).map_err(|error| refuse(&error))?;
-    queries::answer_tenant(model, &tenant, &asked.name, request, clock::now())
+    queries::answer_tenant(model, &tenant, &asked.name, request, now)
 }
 
 /// What tenants are shown of each event; with `json` also in JSON, under `<tenant>._json.>`.

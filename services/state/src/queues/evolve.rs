@@ -16,12 +16,18 @@ use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
 
 impl Fold for Queues {
     const NAME: &'static str = "queues";
-    const VERSION: u32 = 16;
+    const VERSION: u32 = 17;
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.sequence = recorded.sequence;
         self.now = self.clock.pass(recorded);
         self.credit_arrivals();
+        if recorded
+            .event()
+            .is_some_and(|event| !self.witness.believes(event))
+        {
+            return;
+        }
         if self.nodes.evolve(recorded, self.now) {
             self.total = self.nodes.total();
         }
@@ -67,6 +73,10 @@ impl Fold for Queues {
             Some(Event::JobCancelled(event)) => self.end(&event.job, recorded.sequence, false),
             _ => {}
         }
+    }
+
+    fn doubts(&self, recorded: &Recorded) -> Option<String> {
+        self.witness.doubts(recorded.event()?)
     }
 
     fn log_time(&self) -> Option<Timestamp> {

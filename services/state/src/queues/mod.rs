@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{
-    Amounts, Beside, JobId, LogClock, Resource, Sequence, TenantId, Timestamp,
+    Amounts, Beside, JobId, LogClock, Resource, Sequence, TenantId, Timestamp, Witness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -225,6 +225,8 @@ pub struct Queues {
     pub now: Timestamp,
     /// What tells it.
     pub clock: LogClock,
+    /// Which node may say what of a job.
+    pub witness: Witness,
     /// The last sequence folded.
     pub sequence: Sequence,
     /// The policy in force.

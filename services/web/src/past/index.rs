@@ -26,10 +26,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// The next event.
-    pub fn push(&mut self, recorded: &Recorded) {
+    /// The next event, and its time by the log.
+    pub fn push(&mut self, recorded: &Recorded, at: Timestamp) {
         let place = self.events.len();
-        self.events.push((recorded.sequence, recorded.stored_at));
+        self.events.push((recorded.sequence, at));
         if !matches!(recorded.event(), Some(Event::Progress(_))) {
             self.note(&recorded.envelope.subject, place);
         }
@@ -96,6 +96,13 @@ impl Index {
     #[must_use]
     pub fn place_at(&self, time: Timestamp) -> usize {
         self.events.partition_point(|(_, it)| *it <= time)
+    }
+
+    /// The log's time of an event.
+    #[must_use]
+    pub fn time(&self, sequence: Sequence) -> Timestamp {
+        let before = self.before(self.place(sequence));
+        before.map_or_else(Timestamp::default, |(_, at)| at)
     }
 
     /// The event before a place; the first one where there is none before it.

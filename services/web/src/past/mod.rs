@@ -336,13 +336,14 @@ impl Inner {
             return Ok(());
         }
         self.model.evolve(&recorded);
-        self.index.push(&recorded);
+        let at = self.model.cluster.now;
+        self.index.push(&recorded, at);
         if self.head.events == 0 {
             self.head.first = recorded.sequence;
-            self.head.begun = recorded.stored_at;
+            self.head.begun = at;
         }
         self.head.head = recorded.sequence;
-        self.head.now = recorded.stored_at;
+        self.head.now = at;
         self.head.events += 1;
         self.chunks.push(recorded)?;
         if self.head.events.is_multiple_of(self.apart) {
