@@ -181,8 +181,11 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
         }),
         ..sh("true")
     };
-    let mut tiny = sh("true");
-    tiny.demand.set(Resource::Memory, 4096);
+    let with_memory = |bytes: u64| {
+        let mut spec = sh("true");
+        spec.demand.set(Resource::Memory, bytes);
+        spec
+    };
     let table = [
         ("a missing mount", mount("nothing", &path("nothing"))),
         ("a dangling mount", mount("dangling", &path("dangling"))),
@@ -206,7 +209,12 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
             "an unknown package",
             packages("no-such-package-of-nobodys==1"),
         ),
-        ("too little memory", tiny),
+        ("too little memory", with_memory(4 << 10)),
+        ("too little memory", with_memory(128 << 10)),
+        ("too little memory", with_memory(512 << 10)),
+        ("too little memory", with_memory(1 << 20)),
+        ("too little memory", with_memory(2 << 20)),
+        ("too little memory", with_memory(4 << 20)),
     ];
     for contain in [None, Contain::is_possible().then(Contain::default)] {
         let log = FakeLog::default();
@@ -235,4 +243,42 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
         assert_eq!(faults, 0);
         agent.stop().expect("left in order");
     }
+}
+
+/// What a start opens may never answer: a pipe that nobody reads, in the place of a device.
+#[test]
+fn a_start_that_hangs_is_ended_by_a_stop() {
+    if !Contain::is_possible() {
+        return skipped("not root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = tempfile::tempdir().expect("a folder");
+    for name in ["null", "zero", "stdout.log"] {
+        let pipe = own.path().join(name);
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    }
+    let log = FakeLog::default();
+    let config = AgentConfig {
+        contain: Some(Contain::default()),
+        ..config(folder.path())
+    };
+    let agent = Running::start(&log, config, true);
+    let spec = JobSpec {
+        mounts: vec![Mount {
+            source: own.path().display().to_string(),
+            target: "/dev".to_owned(),
+            read_only: false,
+        }],
+        ..sh("true")
+    };
+    log.append(admitted(spec));
+    log.append(placed(1, 1));
+    log.append(start(1, None));
+    std::thread::sleep(Duration::from_millis(500));
+    let asked = Instant::now();
+    log.append(stop(1));
+    let exit = log.wait_exited(&id(1, 0));
+    assert!(asked.elapsed() < Duration::from_secs(8), "{exit:?}");
+    assert_eq!(log.count(|event| matches!(event, Event::NodeFaulted(_))), 0);
+    agent.stop().expect("left in order");
 }
