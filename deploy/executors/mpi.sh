@@ -3,7 +3,7 @@
 #   /bin/sh -c "$(cat mpi.sh)" dormouse PROGRAM ARGUMENT...
 #
 # Reads: DORMOUSE_RANK, DORMOUSE_WORLD_SIZE, DORMOUSE_MPI_ROOT (address:port on
-# which rank 0's mpiexec listens), DORMOUSE_EXIT and DORMOUSE_MPI_GO (files of this
+# which rank 0's mpiexec listens), DORMOUSE_EXIT and DORMOUSE_GO (files of this
 # container).
 # Nothing passes between the containers but TCP: rank 0 runs mpiexec with the
 # `manual` launcher and a known control port, every rank runs the proxy that
@@ -55,7 +55,7 @@ fi
 # which one that is: another job may hold the port. It is run when the node's agent has written this
 # file, which it does when it knows that rank 0's own container listens.
 tries=0
-while [ ! -e "$DORMOUSE_MPI_GO" ]; do
+while [ ! -e "$DORMOUSE_GO" ]; do
   [ -z "$terminated" ] || exit 143
   if [ -n "$mpiexec_pid" ] && ! kill -0 "$mpiexec_pid" 2>/dev/null; then
     echo "mpiexec ended before it listened on $host:$port: see what it says, and whether another program holds the port" >&2

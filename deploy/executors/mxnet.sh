@@ -5,7 +5,8 @@
 #
 # Reads: DORMOUSE_RANK, DMLC_PS_ROOT_URI (rank 0's address, never a name),
 # DMLC_PS_ROOT_PORT, DMLC_NUM_WORKER, DMLC_NUM_SERVER, DMLC_NODE_HOST,
-# DORMOUSE_PORT (the first of this container's own ports).
+# DORMOUSE_PORT (the first of this container's own ports), DORMOUSE_GO (a file
+# of this container).
 #
 # Only the worker hears SIGTERM and SIGUSR1: the server and the scheduler ignore
 # them, and end by themselves when all workers have said good-bye, or, when one
@@ -33,6 +34,25 @@ role() {
 }
 scheduler_pid=
 [ "$DORMOUSE_RANK" != 0 ] || { role scheduler; scheduler_pid=$!; }
+# Servers and workers connect to whom the scheduler names, and run what comes from there: another job
+# may hold its port. They start when the node's agent has written this file, which it does when it
+# knows that rank 0's own container listens.
+at=$DMLC_PS_ROOT_URI:$DMLC_PS_ROOT_PORT
+trap 'exit 143' TERM
+tries=0
+while [ ! -e "$DORMOUSE_GO" ]; do
+  if [ -n "$scheduler_pid" ] && ! kill -0 "$scheduler_pid" 2>/dev/null; then
+    echo "the scheduler ended before it listened on $at: see what it says, and whether another program holds the port" >&2
+    exit 1
+  fi
+  if [ "$tries" -ge 6000 ]; then
+    echo "the scheduler of rank 0 does not listen on $at after five minutes: see what rank 0 says, and whether another program holds the port" >&2
+    exit 1
+  fi
+  tries=$((tries + 1))
+  sleep 0.05
+done
+trap '' TERM USR1
 server_pid=
 [ "$DORMOUSE_RANK" -ge "${DMLC_NUM_SERVER:-1}" ] || { role server "$server_port"; server_pid=$!; }
 trap "forward TERM" TERM

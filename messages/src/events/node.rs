@@ -171,7 +171,7 @@ pub struct ContainerExecEnded {
 }
 
 /// A container that was started can take part: a replica answers on its path of readiness, a
-/// member says so itself, rank 0 of an MPI gang listens on its port.
+/// member says so itself, rank 0 of an MPI or MXNet gang listens on its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerReady {
     /// The container.

@@ -46,7 +46,7 @@ use crate::NO_PROGRAM;
 use crate::code;
 use crate::config::AgentConfig;
 use crate::exec::attached::Attached;
-use crate::executor::mpi::GO;
+use crate::executor::GO;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
 use crate::marks::Marks;

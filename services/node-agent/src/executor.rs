@@ -11,7 +11,7 @@
 //! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief; with roles see [`roles`] |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
-//! | mpi, mxnet | see [`mpi`] and [`mxnet`] |
+//! | mpi, mxnet | `DORMOUSE_GO`: the file that says that rank 0 listens; see [`mpi`] and [`mxnet`] |
 //! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
@@ -28,6 +28,25 @@ use dormouse_messages::{ContainerId, Rank};
 
 use crate::jupyter;
 use crate::layout;
+
+/// In a container's directory, for the executors whose members do as rank 0 says: rank 0's own
+/// container is known to listen, and the others may connect. The agent of rank 0 looks
+/// ([`crate::listening`]) and says so on the log; each member's agent then writes the file.
+pub const GO: &str = "go";
+
+/// Whether the containers of a job wait for [`GO`].
+#[must_use]
+pub fn waits_for_coordinator(spec: &JobSpec) -> bool {
+    matches!(spec.executor, Executor::Mpi | Executor::Mxnet)
+}
+
+/// The variable that names it.
+fn go(setting: &Setting<'_>) -> (&'static str, String) {
+    (
+        "DORMOUSE_GO",
+        setting.directory.join(GO).display().to_string(),
+    )
+}
 
 /// A member of a gang, as the others reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,8 +14,14 @@ use crate::runtime::ContainerRuntime;
 /// Between two looks: the others wait for it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Longer than the others wait.
-const WITHIN: Duration = Duration::from_secs(70);
+/// The same of one that takes long.
+const LOOK_LATE: Duration = Duration::from_millis(250);
+
+/// So long it is looked closely.
+const CLOSELY: Duration = Duration::from_secs(10);
+
+/// Longer than the others wait: MXNet is loaded first.
+const WITHIN: Duration = Duration::from_secs(310);
 
 /// The kernel's number of a socket that listens.
 const LISTENS: &str = "0A";
@@ -37,7 +43,8 @@ pub async fn until_own(
         {
             return Some(began.elapsed());
         }
-        tokio::time::sleep(LOOK).await;
+        let is_late = began.elapsed() > CLOSELY;
+        tokio::time::sleep(if is_late { LOOK_LATE } else { LOOK }).await;
     }
     None
 }

@@ -14,7 +14,7 @@ use dormouse_messages::{ContainerId, Rank, Resource};
 use crate::code::{CODE, CodePlan};
 use crate::config::{AgentConfig, GPU_LIBRARY};
 use crate::container::Asked;
-use crate::executor::{self, InPlace, Member, Setting, mpi};
+use crate::executor::{self, InPlace, Member, Setting};
 use crate::jupyter;
 use crate::layout::{Layout, MEMBERS, TOKENS};
 use crate::members::{self, ACK};
@@ -342,7 +342,7 @@ pub fn asked(config: &AgentConfig, state: &AgentState, container: &ContainerId) 
             Readiness::Unready => Asked::Nothing,
         };
     }
-    if mpi::waits_for_coordinator(spec) && container.rank == Rank(0) {
+    if executor::waits_for_coordinator(spec) && container.rank == Rank(0) {
         return match here.readiness {
             Readiness::Unknown => Asked::Listens(place.port),
             Readiness::Ready | Readiness::Unready => Asked::Nothing,

@@ -175,7 +175,7 @@ impl Environments {
         user: Option<User>,
     ) -> Result<(), NotStarted> {
         if user.is_some() != self.view.is_some() {
-            return Err("its tenant has a user, and the agent contains no jobs, or none; start the agent again".into());
+            return Err("the agent does not know by which user its packages are to be installed; start it again".into());
         }
         let making = Making {
             environments: self,
@@ -247,6 +247,8 @@ impl Making<'_> {
                 _ => {}
             }
             let (folder, cache) = (own.make()?, own.join(cache).make()?);
+            // Or it is removed as old.
+            cache::touch(&cache);
             match user {
                 Some(user) => folder.give(user).and_then(|()| cache.give(user)),
                 None => Ok(()),

@@ -7,7 +7,7 @@ use dormouse_messages::{Beside, ContainerId, Incarnation, JobId};
 
 use super::Agent;
 use crate::container;
-use crate::executor::mpi;
+use crate::executor;
 use crate::folder::aside;
 use crate::members::{self, Answer};
 use crate::plan;
@@ -61,12 +61,12 @@ impl Agent {
         })
     }
 
-    /// Lets a container of an MPI gang connect to rank 0, once that is known to listen.
+    /// Lets a container connect to its rank 0, once that is known to listen.
     pub(super) fn let_go(&self, id: &ContainerId) {
         let Some((job, partition)) = self.core.state().partition(id) else {
             return;
         };
-        let waits = job.spec().is_some_and(mpi::waits_for_coordinator);
+        let waits = job.spec().is_some_and(executor::waits_for_coordinator);
         if !waits || !partition.coordinator_ready {
             return;
         }
@@ -74,7 +74,7 @@ impl Agent {
         tokio::spawn(aside(move || {
             let written = folder
                 .open()
-                .and_then(|it| it.write_read_only(mpi::GO, b""));
+                .and_then(|it| it.write_read_only(executor::GO, b""));
             if let Err(error) = written {
                 tracing::warn!(container = %id, %error, "is not told that its rank 0 listens");
             }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,7 +43,7 @@ pub fn used(place: &Path) -> bool {
 }
 
 /// Notes that an open file or folder is used.
-pub fn touch(file: &fs::File) -> bool {
+pub fn touch(file: impl AsFd) -> bool {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: UTIME_NOW,

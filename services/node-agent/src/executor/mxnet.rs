@@ -1,12 +1,15 @@
 //! MXNet's parameter server: a worker in every container, a server in the first two, the
 //! scheduler at rank 0. `deploy/executors/mxnet.sh` starts them.
+//!
+//! Servers and workers connect to whom the scheduler names, and run what comes from there: they wait
+//! for [`super::GO`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use dormouse_messages::Rank;
 
-use super::{Setting, wrapped};
+use super::{Setting, go, wrapped};
 
 /// Run in every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mxnet.sh");
@@ -39,6 +42,7 @@ pub fn launch(
         ("DMLC_NUM_SERVER", workers.min(MOST_SERVERS).to_string()),
         ("DMLC_NODE_HOST", setting.own()?.address.clone()),
         ("OMP_NUM_THREADS", "1".to_owned()),
+        go(setting),
     ];
     env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     Ok(wrapped(SCRIPT, argv))

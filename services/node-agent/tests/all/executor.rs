@@ -179,6 +179,7 @@ fn mpi_and_mxnet_wrap_the_command() {
                 ("127.0.0.1:21000", "lo")
             );
             assert_eq!(env["DORMOUSE_EXIT"], "/data/c/mpi-exit");
+            assert_eq!(env["DORMOUSE_GO"], "/data/c/go");
         } else {
             let numbers = (
                 env["DMLC_NUM_WORKER"],

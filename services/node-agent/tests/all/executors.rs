@@ -223,52 +223,59 @@ fn mxnet_with_published_ports_is_resized_from_2_to_3() {
     resize_with_published_ports(Executor::Mxnet, "train_mxnet.py", "mxnet", 41);
 }
 
-/// Another job holds the port on which rank 0's mpiexec is to listen: what connects to it would run
-/// what it says.
-#[test]
-fn an_mpi_gang_whose_port_a_stranger_holds_fails_with_the_reason_and_connects_to_nobody() {
-    let Some(python) = python_with("mpi4py.MPI") else {
+/// Another job holds the port on which rank 0 is to listen: what connects to it would run what it says.
+fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
+    let Some(python) = python_with(module) else {
         return;
     };
-    const LIFE: u32 = 51;
     // On all addresses, as `placed` gives rank 0 its port.
-    let port = 21_000 + 100 * u16::try_from(LIFE).expect("small");
+    let port = 21_000 + 100 * u16::try_from(life).expect("small");
     let stranger = std::net::TcpListener::bind(("0.0.0.0", port)).expect("bound");
     stranger.set_nonblocking(true).expect("set");
     let folder = tempfile::tempdir().expect("a folder");
     let log = FakeLog::default();
     let agent = Running::start(&log, config(folder.path(), &python), true);
-    let mut spec = trainer(Executor::Mpi, "train_mpi.py");
+    let mut spec = trainer(executor, "none.py");
     spec.command.start = ["touch", "ran"].map(str::to_owned).into();
     log.append(admitted(spec));
-    log.append(placed(LIFE, 2));
-    log.append(start(LIFE, None));
-    let _end = EndOnDrop(log.clone(), folder.path().to_owned(), vec![LIFE]);
-    let exit = log.wait_exited(&id(LIFE, 0));
+    log.append(placed(life, 2));
+    log.append(start(life, None));
+    let _end = EndOnDrop(log.clone(), folder.path().to_owned(), vec![life]);
+    let exit = log.wait_exited(&id(life, 0));
     assert!(
         !matches!(exit.exit_code, Some(0)) && !exit.evicted,
         "{exit:?}"
     );
-    let logs = dormouse_node_agent::logs_path(folder.path(), &id(LIFE, 0)).expect("logs");
+    let logs = dormouse_node_agent::logs_path(folder.path(), &id(life, 0)).expect("logs");
     let said = std::fs::read_to_string(logs.stderr).expect("read");
     assert!(
         said.contains("whether another program holds the port"),
         "{said}"
     );
     // The others are stopped, as the checkpointer does where a member fails.
-    log.append(stop(LIFE));
-    log.wait_exited(&id(LIFE, 1));
+    let asked = Instant::now();
+    log.append(stop(life));
+    log.wait_exited(&id(life, 1));
+    assert!(asked.elapsed() < Duration::from_secs(15));
     let connected = stranger.accept().map(|(_, address)| address);
     assert!(connected.is_err(), "{connected:?}");
     assert_eq!(
         log.count(|event| matches!(event, Event::ContainerReady(_))),
         0
     );
-    assert!(
-        !folder
-            .path()
-            .join("nodes/n0/containers/ads/lr/51/1/ran")
-            .exists()
-    );
+    let ran = folder
+        .path()
+        .join(format!("nodes/n0/containers/ads/lr/{life}/1/ran"));
+    assert!(!ran.exists());
     agent.stop().expect("left in order");
+}
+
+#[test]
+fn an_mpi_gang_whose_port_a_stranger_holds_fails_and_connects_to_nobody() {
+    fails_beside_a_stranger(Executor::Mpi, "mpi4py.MPI", 51);
+}
+
+#[test]
+fn an_mxnet_gang_whose_port_a_stranger_holds_fails_and_connects_to_nobody() {
+    fails_beside_a_stranger(Executor::Mxnet, "mxnet", 52);
 }
