@@ -410,31 +410,37 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
     }
 }
 
-/// `text` without the names of other tenants' jobs.
+/// `text` as a tenant may read it. Jobs of others, paths, images and addresses are names with a `/`: of
+/// these only what is the tenant's own passes, and what can name nobody.
 #[must_use]
 pub fn own_words(text: &str, tenant: &str) -> String {
-    let is_of_name =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '/');
     let mut own = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find(is_of_name) {
-        let (before, from) = rest.split_at(start);
-        let end = from.find(|c| !is_of_name(c)).unwrap_or(from.len());
-        let (word, after) = from.split_at(end);
-        own.push_str(before);
-        match word.parse::<JobId>() {
-            // Two numbers are a ratio.
-            Ok(job)
-                if job.tenant() != tenant && word.contains(|c: char| c.is_ascii_lowercase()) =>
-            {
-                own.push_str("another tenant's job")
-            }
-            _ => own.push_str(word),
+    for piece in text.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_matches(|c: char| !c.is_alphanumeric() && c != '/');
+        match hidden(word, tenant) {
+            None => own.push_str(piece),
+            Some(instead) => own.push_str(&piece.replacen(word, instead, 1)),
         }
-        rest = after;
     }
-    own.push_str(rest);
     own
+}
+
+/// What stands for a word that is not for the tenant.
+fn hidden(word: &str, tenant: &str) -> Option<&'static str> {
+    let parts: Vec<&str> = word.split('/').filter(|part| !part.is_empty()).collect();
+    let is_own = parts.contains(&tenant);
+    // Two numbers are a ratio, and a path of one or two parts is a question to a program (`/healthz`).
+    let is_ratio = !word.contains(|c: char| c.is_alphabetic());
+    let is_short = word.starts_with('/') && parts.len() <= 2;
+    if parts.len() < 2 || is_own || is_ratio || is_short {
+        return None;
+    }
+    let is_job = parts.len() == 2 && word.parse::<JobId>().is_ok();
+    Some(if is_job {
+        "another tenant's job"
+    } else {
+        "(left out)"
+    })
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 //! never the request's. An answer holds the tenant's own jobs and names nobody else's.
 
 use dormouse_messages::{TenantId, Timestamp};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{QueryError, answer};
 use crate::ReadModel;
+use crate::nodes::NodeState;
 use crate::status::own_words;
 
 /// The queries that a tenant may ask, by name.
@@ -67,7 +68,7 @@ pub fn answer_tenant(
         })?;
     hide_others(&mut answered, tenant);
     if name == "nodes" {
-        hide_addresses(&mut answered);
+        only_offers(&mut answered);
     }
     Ok(answered)
 }
@@ -96,14 +97,26 @@ fn own_job(
     Ok(())
 }
 
-/// Nodes are listed for what they offer and for their labels; how they reach each other is nobody's
-/// who only submits.
-fn hide_addresses(nodes: &mut Value) {
+/// Nodes are listed for what they offer and for their labels. Their addresses are for nobody who only
+/// submits; why one takes no containers is said by its state: the reason in words may name others' jobs,
+/// paths and images.
+fn only_offers(nodes: &mut Value) {
     let rows = nodes.get_mut("nodes").and_then(Value::as_array_mut);
     for row in rows.into_iter().flatten() {
-        if let Some(address) = row.get_mut("address") {
-            *address = "".into();
-        }
+        row["address"] = "".into();
+        let reason = match serde_json::from_value(row["state"].take()) {
+            Ok(state) => {
+                row["state"] = json!(state);
+                match state {
+                    NodeState::Up => "",
+                    NodeState::Drained => "drained by the operator",
+                    NodeState::Quarantined => "takes no containers for a while: starts have failed",
+                    NodeState::Lost => "lost; its jobs restart elsewhere",
+                }
+            }
+            Err(_) => "",
+        };
+        row["reason"] = reason.into();
     }
 }
 

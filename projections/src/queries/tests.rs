@@ -145,6 +145,37 @@ fn a_node_says_how_it_is_known_to_be_gone() {
     );
 }
 
+/// The reason in words may name others' jobs, paths and images.
+#[test]
+fn a_tenant_is_told_of_a_node_by_its_state() {
+    let mut history = busy();
+    history.push(NodeFenced {
+        node: node("n0"),
+        incarnation: 1,
+        reason: "cannot pull python:3 for /var/lib/dormouse/containers/search/merger/2/0"
+            .to_owned(),
+    });
+    history.push(NodeDrained {
+        node: node("n1"),
+        reason: Some("merger eats its disk".to_owned()),
+        deadline_s: None,
+    });
+    let tenant = "ads".parse().expect("valid");
+    let answer = answer_tenant(
+        &history.fold::<ReadModel>(),
+        &tenant,
+        "nodes",
+        Value::Null,
+        history.now(),
+    );
+    let told = answer.expect("an answer").to_string();
+    assert!(told.contains("lost; its jobs restart elsewhere"), "{told}");
+    assert!(told.contains("drained by the operator"), "{told}");
+    for word in ["merger", "python", "/var"] {
+        assert!(!told.contains(word), "{word}: {told}");
+    }
+}
+
 #[test]
 fn of_a_drained_node_it_is_said_what_stays() {
     let mut history = History::default();

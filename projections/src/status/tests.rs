@@ -219,6 +219,18 @@ fn only_names_of_other_tenants_jobs_are_taken_out() {
             "waits for ads/lr, another tenant's job (running).",
         ),
         ("nothing named", "nothing named"),
+        (
+            "cannot open \"/var/lib/dormouse/containers/search/merger-model-3/2/0\": no space",
+            "cannot open \"(left out)\": no space",
+        ),
+        (
+            "pulling registry.example.org/search/merger:3, /scratch/ads/x (3/4)",
+            "pulling (left out), /scratch/ads/x (3/4)",
+        ),
+        (
+            "GET /healthz was answered with 503",
+            "GET /healthz was answered with 503",
+        ),
         ("cpu 8 of 16 in all; 1.5/2", "cpu 8 of 16 in all; 1.5/2"),
     ] {
         assert_eq!(own_words(text, "ads"), own);
