@@ -64,7 +64,8 @@ impl fmt::Display for Rule {
 }
 
 /// Whether `text` is `pattern`, in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or("");
     let Some(mut rest) = text.strip_prefix(first) else {

@@ -1,5 +1,6 @@
 //! All integration tests of this crate in one binary, which is linked once: a module for each file.
 
+mod anonymous;
 mod archive;
 mod classes;
 mod cluster;

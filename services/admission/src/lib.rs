@@ -18,5 +18,5 @@ mod workdir;
 
 pub use decide::Admission;
 pub use intake::{arrived, received, recorded, shed};
-pub use parse::{Refusal, decode, document, parse_job};
+pub use parse::{Refusal, SIGNALS, decode, document, parse_job};
 pub use state::AdmissionState;

@@ -40,7 +40,7 @@ const MAPS: [(&str, &str); 9] = [
     ("roles", "{ps: {count: 1, demand: {cpu: 1, memory: 2Gi}}}"),
 ];
 /// Signals that a process can catch, plus none that stop it.
-pub(crate) const SIGNALS: [&str; 7] = [
+pub const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
 ];
 

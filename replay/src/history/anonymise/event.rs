@@ -1,19 +1,27 @@
-//! One event under new names: what is said in words, what the job is made of and where it lies goes.
+//! One event under new names. A list says what passes: numbers, the words that the events' types
+//! enumerate, times, and what has a new name. Every other text is left out, so that a new field is, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_admission::received;
-use dormouse_messages::{CodecError, Envelope, Event, Recorded};
+use dormouse_admission::{SIGNALS, received};
+use dormouse_messages::roles::ROLES;
+use dormouse_messages::subject::VERBS;
+use dormouse_messages::{CodecError, Envelope, Event, Recorded, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::names::Names;
+use super::vocabulary::Vocabulary;
 
 /// What stands for a command line.
 const PROGRAM: &str = "program";
 
+/// What stands for a text that may say anything.
+pub const LEFT_OUT: &str = "left out";
+
 /// Renames event after event.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Renamer {
+    vocabulary: &'static Vocabulary,
     names: Names,
     documents: BTreeMap<u64, Value>,
     /// Checkpoints, numbered as they come.
@@ -25,6 +33,7 @@ impl Renamer {
     #[must_use]
     pub fn new(names: Names, documents: BTreeMap<u64, Value>) -> Self {
         Self {
+            vocabulary: Vocabulary::of_events(),
             names,
             documents,
             uris: BTreeMap::new(),
@@ -50,7 +59,7 @@ impl Renamer {
         }
         let mut line: Value = serde_json::from_str(&recorded.to_json("anonymous")?)?;
         let source = line["source"].as_str().unwrap_or_default();
-        line["source"] = json!(self.names.source(source));
+        line["source"] = json!(self.names.source(source, recorded.writer));
         line["subject"] = json!("");
         if let Some(fields) = line.as_object_mut() {
             fields.remove("traceparent");
@@ -92,44 +101,101 @@ impl Renamer {
 
     /// A value that stands in this field.
     fn value(&mut self, field: &str, value: &mut Value) {
-        match value {
-            Value::String(text) => self.text(field, text),
-            Value::Array(items) => items.iter_mut().for_each(|it| self.value(field, it)),
-            Value::Object(fields) if field == "spec" => {
-                self.spec(fields);
-                self.fields(fields);
+        match (field, &mut *value) {
+            ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
+                self.words(value);
             }
-            Value::Object(fields) => self.fields(fields),
+            ("capacity" | "demand" | "quota" | "resources", Value::Object(fields)) => {
+                self.resources(fields);
+            }
+            (_, Value::String(text)) => *text = self.text(field, text),
+            (_, Value::Array(items)) => items.iter_mut().for_each(|it| self.value(field, it)),
+            (_, Value::Object(fields)) => {
+                if field == "spec" {
+                    self.spec(fields);
+                }
+                self.fields(field, fields);
+            }
             _ => {}
         }
     }
 
-    fn fields(&mut self, fields: &mut Map<String, Value>) {
-        // Labels stay: constraints name them, and decisions depend on both.
-        if fields.get("metrics").is_some_and(Value::is_object) {
-            fields.insert("metrics".to_owned(), json!({}));
+    /// Fields that events have, by their rules; nothing of other ones.
+    fn fields(&mut self, of: &str, fields: &mut Map<String, Value>) {
+        for left_out in ["env", "image", "secrets", "state_hash"] {
+            fields.remove(left_out);
         }
-        // Of a grant: what it was for goes from the jobs, too.
-        for left_out in ["mounts", "images"] {
-            if fields.get(left_out).is_some_and(Value::is_array) {
-                fields.insert(left_out.to_owned(), json!([]));
-            }
-        }
-        if fields.get("secrets").is_some_and(Value::is_string) {
-            fields.remove("secrets");
-        }
-        fields.remove("state_hash");
         if fields.get("by").is_some_and(Value::is_object) {
             fields.remove("by");
         }
+        fields.retain(|name, _| self.vocabulary.has(name) || ROLES.contains(&name.as_str()));
         for (name, value) in fields.iter_mut() {
-            match (name.as_str(), &value) {
-                ("address" | "raw", Value::String(_)) => *value = json!(""),
-                // What is read again must be one.
-                ("sha256", Value::String(_)) => *value = json!("0".repeat(64)),
-                ("model", Value::String(_)) => *value = json!("gpu"),
-                ("url", Value::String(_)) => *value = json!("https://example.invalid/"),
+            match (name.as_str(), &mut *value) {
+                ("mounts" | "images", _) => *value = json!([]),
+                ("metrics", Value::Object(_)) => *value = json!({}),
+                ("start" | "resume" | "command", Value::Array(words)) if !words.is_empty() => {
+                    *words = vec![json!(PROGRAM)];
+                }
+                ("requirements", _) => *value = json!(["package"]),
+                // It says its name and not the job's.
+                ("name", Value::String(class)) if of == "priority_class" => {
+                    *class = self.names.word(class);
+                }
+                ("name", _) if of == "spec" => {}
                 _ => self.value(name, value),
+            }
+        }
+    }
+
+    /// Labels, taints and classes: decisions depend on them, so each has a name of its own.
+    fn words(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.names.word(text),
+            Value::Array(items) => items.iter_mut().for_each(|it| self.words(it)),
+            Value::Object(fields) => {
+                for (name, mut value) in std::mem::take(fields) {
+                    match name.as_str() {
+                        // Labels by name, and rules by label.
+                        "spread" | "pack" | "prefer" | "not" => self.words(&mut value),
+                        "exclusive" => {}
+                        label => self.values(label, &mut value),
+                    }
+                    fields.insert(self.names.word(&name), value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Values of a label. A pattern becomes the values on the log that it matches.
+    fn values(&self, label: &str, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains('*') => {
+                *value = json!(self.names.matching(label, text));
+            }
+            Value::String(text) => *text = self.names.label(label, text),
+            Value::Array(items) => {
+                let mut all = BTreeSet::new();
+                for item in items.iter() {
+                    match item.as_str() {
+                        Some(text) if text.contains('*') => {
+                            all.extend(self.names.matching(label, text));
+                        }
+                        Some(text) => drop(all.insert(self.names.label(label, text))),
+                        None => {}
+                    }
+                }
+                *value = json!(all);
+            }
+            Value::Object(fields) => fields.values_mut().for_each(|it| self.values(label, it)),
+            _ => {}
+        }
+    }
+
+    fn resources(&self, fields: &mut Map<String, Value>) {
+        for (name, value) in std::mem::take(fields) {
+            if let Some(name) = self.names.resource(&name) {
+                fields.insert(name, value);
             }
         }
     }
@@ -143,57 +209,54 @@ impl Renamer {
             let new = json!(new.unwrap_or_default());
             fields.insert("name".to_owned(), new);
         }
-        forget_program(fields);
-        if let Some(Value::Object(roles)) = fields.get_mut("roles") {
-            let roles = roles.values_mut().filter_map(Value::as_object_mut);
-            roles.for_each(forget_program);
-        }
-        if let Some(python) = fields.get_mut("python").filter(|it| it.is_object()) {
-            python["requirements"] = json!(["package"]);
-        }
-        if let Some(Value::Object(checkpoint)) = fields.get_mut("checkpoint")
-            && let Some(words) = checkpoint.get_mut("command")
-            && words.as_array().is_some_and(|words| !words.is_empty())
-        {
-            *words = json!([PROGRAM]);
-        }
-        if let Some(ready) = fields.get_mut("service").and_then(|it| it.get_mut("ready")) {
-            ready["path"] = json!("/");
-        }
     }
 
-    fn text(&mut self, field: &str, text: &mut String) {
+    /// What stands for a text: itself only where it is a word of Dormouse's own.
+    fn text(&mut self, field: &str, text: &str) -> String {
+        let vocabulary = self.vocabulary;
         if let Some(new) = self.names.field(field, text) {
-            *text = new;
-            return;
+            return new;
         }
-        if matches!(field, "uri" | "resumed_from") {
-            let number = self.uris.len() + 1;
-            let new = self.uris.entry(text.clone());
-            *text = new
-                .or_insert_with(|| format!("checkpoint:{number:06}"))
-                .clone();
-            return;
+        let is_id = ["JobId", "ContainerId"].map(|id| vocabulary.holds(field, id));
+        if is_id.contains(&true)
+            && let Some(new) = self.names.anywhere(text)
+        {
+            return new;
         }
-        if let Some(new) = self.names.anywhere(text) {
-            *text = new;
-        } else if matches!(field, "reason" | "text") && text.contains(' ') {
-            // Of a decision it is said again; what was observed goes.
-            "left out".clone_into(text);
+        let passes = vocabulary.enumerates(field, text)
+            || match field {
+                "verb" => VERBS.contains(&text),
+                "signal" => SIGNALS.contains(&text),
+                "runtime" => ["docker", "process"].contains(&text),
+                "content_type" => text == "application/json",
+                "build" | "version" => text.chars().all(|c| "0123456789abcdef.+-".contains(c)),
+                _ => vocabulary.holds(field, "Timestamp") && text.parse::<Timestamp>().is_ok(),
+            };
+        if passes {
+            return text.to_owned();
         }
-    }
-}
-
-/// What containers run goes.
-fn forget_program(fields: &mut Map<String, Value>) {
-    for left_out in ["env", "mounts", "image"] {
-        fields.remove(left_out);
-    }
-    if let Some(Value::Object(command)) = fields.get_mut("command") {
-        command.values_mut().for_each(|words| {
-            if words.as_array().is_some_and(|words| !words.is_empty()) {
-                *words = json!([PROGRAM]);
+        match field {
+            "gpus" | "uuid" => self.names.gpu(text),
+            "model" => self.names.word(text),
+            // What is short may be none of them: it is said again.
+            "resource" => {
+                let new = self.names.resource(text);
+                new.unwrap_or_else(|| LEFT_OUT.to_owned())
             }
-        });
+            "uri" | "resumed_from" => {
+                let number = self.uris.len() + 1;
+                let new = self.uris.entry(text.to_owned());
+                new.or_insert_with(|| format!("checkpoint:{number:06}"))
+                    .clone()
+            }
+            "address" | "raw" | "content_type" => String::new(),
+            // What is read again must be one.
+            "sha256" => "0".repeat(64),
+            "signal" => SIGNALS[0].to_owned(),
+            "url" => "https://example.invalid/".to_owned(),
+            "path" => "/".to_owned(),
+            // Of a decision it is said again.
+            _ => LEFT_OUT.to_owned(),
+        }
     }
 }

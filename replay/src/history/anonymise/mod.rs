@@ -2,9 +2,9 @@
 //! made of.
 //!
 //! 1. The whole log is read for its names ([`names`]).
-//! 2. Every event is written again under the new ones ([`event`]): commands, environments, mounts,
-//!    images, labels, addresses and metrics go; documents are remade from what was admitted, with
-//!    their hashes.
+//! 2. Every event is written again under the new ones ([`event`]). Only what is known to tell nothing
+//!    passes ([`vocabulary`]): numbers, times, ids under new names, and the words of the events' types.
+//!    Documents are remade from what was admitted, with their hashes.
 //! 3. The services decide again from the renamed events, and what they say in words is taken
 //!    ([`remake`]). So the slice verifies like any other. Of a submission that was refused the document
 //!    is not known: it is refused as one that cannot be read.
@@ -12,6 +12,7 @@
 mod event;
 mod names;
 mod remake;
+mod vocabulary;
 
 use std::sync::Arc;
 

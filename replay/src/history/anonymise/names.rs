@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::ServiceMeasured;
-use dormouse_messages::{Event, JobId, Recorded};
+use dormouse_messages::needs::{GPU_MODEL_LABEL, NODE_LABEL, RESERVED, matches};
+use dormouse_messages::{ContainerId, Event, JobId, Recorded, Writer};
 use serde_json::{Value, json};
+
+use super::vocabulary::Vocabulary;
 
 /// What stands on a log by name.
 #[derive(Debug, Default)]
@@ -15,6 +18,8 @@ pub struct Seen {
     nodes: BTreeSet<String>,
     gateways: BTreeSet<String>,
     gpus: BTreeSet<String>,
+    /// Labels and their values, taints, classes, resources and models.
+    words: BTreeSet<String>,
     /// The documents that were submitted, as far as what was decided says them.
     pub documents: BTreeMap<u64, Value>,
 }
@@ -25,27 +30,10 @@ impl Seen {
         let Some(event) = recorded.event() else {
             return;
         };
-        if let Some(job) = dormouse_projections::status::job_of(event) {
-            self.job(job);
+        if let Ok(data) = serde_json::to_value(event) {
+            self.value("", &data);
         }
         match event {
-            Event::TenantConfigured(event) => {
-                self.tenants.insert(event.tenant.to_string());
-            }
-            Event::SubmissionReceived(event) => {
-                self.tenants.insert(event.tenant.clone());
-            }
-            Event::NodeJoined(event) => {
-                self.nodes.insert(event.node.to_string());
-                self.gpus
-                    .extend(event.gpus.iter().map(|gpu| gpu.uuid.clone()));
-            }
-            Event::NodeDrained(event) => {
-                self.nodes.insert(event.node.to_string());
-            }
-            Event::GatewayJoined(event) => {
-                self.gateways.insert(event.gateway.to_string());
-            }
             Event::JobAdmitted(event) => {
                 let document = serde_json::to_value(&event.spec).unwrap_or_default();
                 self.documents.insert(event.ingress_sequence, document);
@@ -96,6 +84,77 @@ impl Seen {
         self.documents.insert(ingress, json!({"job": job}));
     }
 
+    /// The names in a value that stands in this field.
+    fn value(&mut self, field: &str, value: &Value) {
+        match (field, value) {
+            ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
+                self.word_of(value);
+            }
+            ("model", Value::String(text)) => drop(self.words.insert(text.clone())),
+            ("capacity" | "demand" | "quota" | "resources", Value::Object(fields)) => {
+                fields.keys().for_each(|name| self.resource(name));
+            }
+            ("gpus" | "uuid", Value::String(text)) => drop(self.gpus.insert(text.clone())),
+            (_, Value::String(text)) => self.text(field, text),
+            (_, Value::Array(items)) => items.iter().for_each(|it| self.value(field, it)),
+            ("env" | "metrics", _) => {}
+            (_, Value::Object(fields)) => {
+                if let Some(Value::String(class)) = fields.get("name")
+                    && field == "priority_class"
+                {
+                    self.words.insert(class.clone());
+                }
+                fields.iter().for_each(|(name, it)| self.value(name, it));
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, field: &str, text: &str) {
+        let vocabulary = Vocabulary::of_events();
+        if vocabulary.holds(field, "JobId")
+            && let Ok(job) = text.parse()
+        {
+            self.job(&job);
+        }
+        if vocabulary.holds(field, "ContainerId")
+            && let Ok(container) = text.parse::<ContainerId>()
+        {
+            self.job(&container.job);
+        }
+        for (id, names) in [
+            ("TenantId", &mut self.tenants),
+            ("NodeId", &mut self.nodes),
+            ("GatewayId", &mut self.gateways),
+        ] {
+            // A tenant's own proxy has the tenant's name before its own.
+            let own = text.rsplit_once('/').map_or(text, |(_, own)| own);
+            if vocabulary.holds(field, id) {
+                names.insert(own.to_owned());
+            }
+        }
+    }
+
+    /// Every name and value of labels, taints, classes and rules.
+    fn word_of(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => drop(self.words.insert(text.clone())),
+            Value::Array(items) => items.iter().for_each(|it| self.word_of(it)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    self.words.insert(name.clone());
+                    self.word_of(value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn resource(&mut self, name: &str) {
+        let (name, _) = resource_of(name);
+        self.words.insert(name.to_owned());
+    }
+
     fn job(&mut self, job: &JobId) {
         self.tenants.insert(job.tenant().to_owned());
         self.jobs.insert(job.clone());
@@ -109,6 +168,7 @@ impl Seen {
             nodes: numbered(&self.nodes, "n"),
             gateways: numbered(&self.gateways, "g"),
             gpus: numbered(&self.gpus, "GPU-"),
+            words: numbered(&self.words, "w"),
             jobs: BTreeMap::new(),
             tenants,
         };
@@ -135,6 +195,19 @@ fn numbered(old: &BTreeSet<String>, prefix: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// A resource's name, and its unit where it has one.
+fn resource_of(name: &str) -> (&str, &str) {
+    for unit in ["_milli", "_bytes"] {
+        if let Some(name) = name.strip_suffix(unit) {
+            return (name, unit);
+        }
+    }
+    (name, "")
+}
+
+/// The most values that a rule may have.
+const MOST: usize = 64;
+
 /// Old names, and the new ones.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -143,6 +216,7 @@ pub struct Names {
     nodes: BTreeMap<String, String>,
     gateways: BTreeMap<String, String>,
     gpus: BTreeMap<String, String>,
+    words: BTreeMap<String, String>,
 }
 
 impl Names {
@@ -163,11 +237,10 @@ impl Names {
         }
     }
 
-    /// The new name of a job, a container (`tenant/name/incarnation/rank`) or a GPU, whatever the
-    /// field.
+    /// The new name of a job or a container (`tenant/name/incarnation/rank`).
     #[must_use]
     pub fn anywhere(&self, old: &str) -> Option<String> {
-        if let Some(new) = self.jobs.get(old).or_else(|| self.gpus.get(old)) {
+        if let Some(new) = self.jobs.get(old) {
             return Some(new.clone());
         }
         let mut parts = old.splitn(3, '/');
@@ -183,15 +256,71 @@ impl Names {
         new.split_once('/').map(|(_, name)| name.to_owned())
     }
 
-    /// Where an event comes from: `/dormouse/node/n3`.
+    /// The new name of a GPU.
     #[must_use]
-    pub fn source(&self, old: &str) -> String {
-        match old.rsplit_once('/') {
-            Some((before, last)) => {
-                let new = self.nodes.get(last).or_else(|| self.gateways.get(last));
-                new.map_or_else(|| old.to_owned(), |new| format!("{before}/{new}"))
-            }
-            None => old.to_owned(),
+    pub fn gpu(&self, old: &str) -> String {
+        self.gpus.get(old).cloned().unwrap_or_default()
+    }
+
+    /// The new name of a label, taint, class or model; what has a meaning of its own keeps it.
+    #[must_use]
+    pub fn word(&self, old: &str) -> String {
+        let own = [NODE_LABEL, GPU_MODEL_LABEL];
+        if RESERVED.iter().chain(&own).any(|it| *it == old) || old == "not" {
+            return old.to_owned();
+        }
+        let new = self.words.get(old);
+        new.cloned().unwrap_or_else(|| "w".to_owned())
+    }
+
+    /// The new value of a label.
+    #[must_use]
+    pub fn label(&self, label: &str, old: &str) -> String {
+        match self.nodes.get(old).filter(|_| label == NODE_LABEL) {
+            Some(node) => node.clone(),
+            None => self.word(old),
+        }
+    }
+
+    /// The new values of a label for those on the log that a pattern matches; one that no node has where
+    /// there is none.
+    #[must_use]
+    pub fn matching(&self, label: &str, pattern: &str) -> Vec<String> {
+        let values = match label {
+            NODE_LABEL => &self.nodes,
+            _ => &self.words,
+        };
+        let found = values.iter().filter(|(old, _)| matches(pattern, old));
+        let mut found: Vec<String> = found.map(|(_, new)| new.clone()).take(MOST).collect();
+        if found.is_empty() {
+            found.push("w".to_owned());
+        }
+        found
+    }
+
+    /// The new name of a resource that some node has or some job asks for, also with its unit
+    /// (`fpga_milli`).
+    #[must_use]
+    pub fn resource(&self, old: &str) -> Option<String> {
+        let (name, unit) = resource_of(old);
+        match name {
+            "cpu" | "gpu" | "memory" => Some(old.to_owned()),
+            name => self.words.get(name).map(|new| format!("{new}{unit}")),
+        }
+    }
+
+    /// Where an event comes from: `/dormouse/node/n3`. Nothing of who an operator is.
+    #[must_use]
+    pub fn source(&self, old: &str, writer: Writer) -> String {
+        let last = old.rsplit('/').next().unwrap_or_default();
+        let new = match writer {
+            Writer::Node => self.nodes.get(last),
+            Writer::Gateway => self.gateways.get(last),
+            _ => None,
+        };
+        match new {
+            Some(new) => format!("/dormouse/{writer}/{new}"),
+            None => format!("/dormouse/{writer}"),
         }
     }
 }

@@ -14,6 +14,8 @@ use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde_json::Value;
 
+use super::event::LEFT_OUT;
+
 /// A service that lags behind.
 struct Lagging<D: Decider> {
     decider: D,
@@ -122,15 +124,13 @@ fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecErr
     Ok(said)
 }
 
-/// Takes over what is said in words, place by place.
+/// Takes over what was left out, place by place.
 fn take_words(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (name, value) in into {
                 match (value, from.get(name)) {
-                    (Value::String(text), Some(Value::String(said)))
-                        if matches!(name.as_str(), "reason" | "text") =>
-                    {
+                    (Value::String(text), Some(Value::String(said))) if text == LEFT_OUT => {
                         said.clone_into(text);
                     }
                     (value, Some(said)) => take_words(value, said),
