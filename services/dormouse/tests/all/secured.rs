@@ -208,6 +208,7 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     }
     start_gateway(&mut cluster);
     cluster.wait_for_nodes(2);
+    cluster.run(&["tenant", "set", "ads", "--weight", "1"]).ok();
     cluster.submit(&count_job("first", 200, (1, 8), &[])).ok();
     a_tenant_submits(&cluster, &count_job("own", 5, (1, 1), &[]));
     cluster.kill("nats-1");
@@ -221,4 +222,68 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     cluster.wait_completed("ads/own");
     cluster.wait_completed("ads/first");
     cluster.check();
+}
+
+/// The keys and certificates that each service of the compose file is given, by its name.
+fn given() -> std::collections::BTreeMap<String, Vec<String>> {
+    let path = crate::common::root().join("deploy/compose.yaml");
+    let text = std::fs::read_to_string(path).expect("it ships");
+    let mut document: serde_norway::Value = serde_norway::from_str(&text).expect("YAML");
+    document.apply_merge().expect("anchors");
+    let document = serde_json::to_value(document).expect("names are text");
+    let services = document["services"].as_object().expect("services");
+    let of = |service: &serde_json::Value| {
+        let volumes = service["volumes"].as_array().into_iter().flatten();
+        let sources = volumes.map(|it| it.as_str().expect("source:target"));
+        let sources = sources.map(|it| it.split(':').next().unwrap_or_default().to_owned());
+        let secret = |it: &String| it.starts_with("./keys") || it.starts_with("./tls");
+        let mut secret: Vec<String> = sources.filter(secret).collect();
+        secret.sort();
+        secret
+    };
+    let services = services.iter();
+    services.map(|(name, it)| (name.clone(), of(it))).collect()
+}
+
+#[test]
+fn each_service_of_the_compose_file_has_its_own_key_only() {
+    let given = given();
+    assert!(given.len() > 12, "{given:?}");
+    for (name, has) in given {
+        let mut own = match name.as_str() {
+            "jaeger" | "prometheus" => Vec::new(),
+            "streams" => vec!["./keys/operator.nk".to_owned()],
+            "gateway-g0" => vec![
+                "./keys/gateway-g0.nk".to_owned(),
+                "./keys/gateway.secret".to_owned(),
+            ],
+            agent if agent.starts_with("agent-") => {
+                vec![format!("./keys/{}.nk", agent.replace("agent-", "node-"))]
+            }
+            nats if nats.starts_with("nats-") => {
+                vec![format!("./tls/{nats}.key"), format!("./tls/{nats}.pem")]
+            }
+            service => vec![format!("./keys/{service}.nk")],
+        };
+        if !["jaeger", "prometheus"].contains(&name.as_str()) {
+            own.push("./tls/ca.pem".to_owned());
+            own.sort();
+        }
+        assert_eq!(has, own, "{name}");
+    }
+}
+
+/// The brokers' monitoring asks for no key and names every account.
+#[test]
+fn the_brokers_monitoring_listens_on_its_own_machine() {
+    let environment = std::fs::read_to_string(nats("cluster.env")).expect("it ships");
+    let line = |line: &&str| line.starts_with("DORMOUSE_NATS_MONITOR=");
+    let monitor: Vec<&str> = environment.lines().filter(line).collect();
+    assert_eq!(monitor, ["DORMOUSE_NATS_MONITOR=127.0.0.1:8222"]);
+    for server in ["cluster-1.conf", "cluster-2.conf", "cluster-3.conf"] {
+        let configuration = std::fs::read_to_string(nats(server)).expect("it ships");
+        let of_monitoring = configuration.lines().filter(|it| it.starts_with("http"));
+        let of_monitoring: Vec<&str> = of_monitoring.collect();
+        assert_eq!(of_monitoring, ["http: $DORMOUSE_NATS_MONITOR"], "{server}");
+    }
 }
