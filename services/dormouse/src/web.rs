@@ -1,5 +1,6 @@
 //! The page: `serve web`, and the one of `up`.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,12 +37,21 @@ pub async fn run(
         args.page_cert.as_deref(),
         args.page_key.as_deref(),
     )?;
-    let config = config(args.page, args.page_host.clone(), access);
     let Some(file) = &args.log.file else {
+        // A cluster's: jobs of its tenants may run on this machine, and none of them may look.
+        let (access, opening) = match access {
+            Access::Loopback => {
+                let token = token()?;
+                let opening = format!("#token={token}");
+                (Access::Token { token, tls: None }, opening)
+            }
+            access => (access, "#token=… with the token of the file".to_owned()),
+        };
+        let config = config(args.page, args.page_host.clone(), access);
         let log = Log::connect(&context.settings("web")).await?;
         let page = Page::new(Past::new(&log.identity(), true));
         let server = Server::bind(config, page.clone())?;
-        print::aside(format!("The page is at {}", server.url()));
+        print::aside(format!("The page is at {}{opening}", server.url()));
         let reading = async {
             page.want();
             follow(&log, &page).await
@@ -51,6 +61,7 @@ pub async fn run(
             read = reading => read,
         };
     };
+    let config = config(args.page, args.page_host.clone(), access);
     let page = Page::new(open(file)?);
     let server = Server::bind(config, page.clone())?;
     print::aside(format!(
@@ -68,7 +79,16 @@ pub async fn run(
     Ok(serving.await?)
 }
 
-/// A page for everybody on this machine.
+/// A token for the page of this start.
+fn token() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .context("/dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A page for everybody on this machine: that of `up`, which trusts its user.
 ///
 /// # Errors
 /// When the address is taken.

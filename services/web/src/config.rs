@@ -13,14 +13,12 @@ const LEAST_TOKEN: usize = 16;
 pub enum Access {
     /// Everybody on this machine.
     Loopback,
-    /// Who knows the token, over TLS.
+    /// Who knows the token.
     Token {
         /// The token.
         token: String,
-        /// The certificates, in PEM.
-        certificate: PathBuf,
-        /// Their key, in PEM.
-        key: PathBuf,
+        /// The certificates and their key, in PEM; without them the page is for this machine.
+        tls: Option<(PathBuf, PathBuf)>,
     },
 }
 
@@ -79,7 +77,7 @@ pub enum ConfigError {
 }
 
 impl Access {
-    /// From the files that are given: all of them, or on this machine none.
+    /// From the files that are given: all of them, or on this machine the token or none.
     ///
     /// # Errors
     /// When one is missing or cannot be read.
@@ -91,10 +89,13 @@ impl Access {
     ) -> Result<Self, ConfigError> {
         match (token, certificate, key) {
             (None, None, None) if listen.ip().is_loopback() => Ok(Self::Loopback),
+            (Some(token), None, None) if listen.ip().is_loopback() => Ok(Self::Token {
+                token: read_token(token)?,
+                tls: None,
+            }),
             (Some(token), Some(certificate), Some(key)) => Ok(Self::Token {
                 token: read_token(token)?,
-                certificate: certificate.to_owned(),
-                key: key.to_owned(),
+                tls: Some((certificate.to_owned(), key.to_owned())),
             }),
             _ => Err(ConfigError::Open(listen)),
         }

@@ -43,6 +43,7 @@ pub struct Guard {
 #[derive(Debug, Clone)]
 struct Session {
     token: String,
+    secure: &'static str,
     cookie: String,
     value: String,
 }
@@ -62,8 +63,8 @@ impl Guard {
         }));
         // Browsers leave out the port of the scheme.
         let scheme = match access {
-            Access::Loopback => "http",
-            Access::Token { .. } => "https",
+            Access::Loopback | Access::Token { tls: None, .. } => "http",
+            Access::Token { tls: Some(_), .. } => "https",
         };
         let plain = if scheme == "http" { ":80" } else { ":443" };
         let short = hosts.iter().filter_map(|host| host.strip_suffix(plain));
@@ -71,8 +72,10 @@ impl Guard {
         hosts.extend(short);
         let session = match access {
             Access::Loopback => None,
-            Access::Token { token, .. } => Some(Session {
+            Access::Token { token, tls } => Some(Session {
                 token: token.clone(),
+                // A browser keeps a cookie of this kind from what is not encrypted.
+                secure: if tls.is_some() { " Secure;" } else { "" },
                 // Cookies know hosts and no ports.
                 cookie: format!("dormouse-{port}"),
                 value: blake3::derive_key("dormouse page session 1", token.as_bytes())
@@ -168,9 +171,14 @@ impl Guard {
             .session
             .as_ref()
             .filter(|it| equal(token.trim(), &it.token))?;
-        let Session { cookie, value, .. } = session;
+        let Session {
+            cookie,
+            value,
+            secure,
+            ..
+        } = session;
         Some(format!(
-            "{cookie}={value}; Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Strict"
+            "{cookie}={value}; Path=/; Max-Age=43200; HttpOnly;{secure} SameSite=Strict"
         ))
     }
 
@@ -218,8 +226,7 @@ mod tests {
             false => Access::Loopback,
             true => Access::Token {
                 token: TOKEN.to_owned(),
-                certificate: PathBuf::new(),
-                key: PathBuf::new(),
+                tls: Some((PathBuf::new(), PathBuf::new())),
             },
         };
         let names = [

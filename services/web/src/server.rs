@@ -1,8 +1,9 @@
 //! The server: a thread of its own, so that no question of a browser holds up a service.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -23,7 +24,7 @@ use crate::tls;
 /// Connections at once: some people with some tabs each.
 const CONNECTIONS: usize = 256;
 /// A client that has not shaken hands, or sent the head of a request, by then is let go.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the page shows, and whether somebody looks.
 #[derive(Clone)]
@@ -71,13 +72,14 @@ impl Server {
     /// When it is taken, or open to a network without token and TLS.
     pub fn bind(config: Config, page: Page) -> Result<Self, ConfigError> {
         let tls = match &config.access {
-            Access::Loopback if !config.listen.ip().is_loopback() => {
+            Access::Token {
+                tls: Some((certificate, key)),
+                ..
+            } => Some(tls::acceptor(certificate, key)?),
+            _ if !config.listen.ip().is_loopback() => {
                 return Err(ConfigError::Open(config.listen));
             }
-            Access::Loopback => None,
-            Access::Token {
-                certificate, key, ..
-            } => Some(tls::acceptor(certificate, key)?),
+            _ => None,
         };
         let failed = |source| ConfigError::Listen {
             listen: config.listen,
@@ -137,7 +139,7 @@ impl Server {
     /// Streams of events have no end: connections end with the runtime.
     async fn serve(self, shutdown: CancellationToken) -> std::io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
-        let free = Arc::new(Semaphore::new(CONNECTIONS));
+        let (free, open) = (Arc::new(Semaphore::new(CONNECTIONS)), Open::default());
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -148,32 +150,94 @@ impl Server {
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let Ok(place) = Arc::clone(&free).try_acquire_owned() else {
+            if free.available_permits() == 0 {
+                open.close_one();
+            }
+            let Ok(place) = Arc::clone(&free).acquire_owned().await else {
                 continue;
             };
             let (site, guard) = (self.site.clone(), Arc::clone(&self.guard));
-            let tls = self.tls.clone();
+            let (tls, own) = (self.tls.clone(), open.begin());
             tokio::spawn(async move {
-                match tls {
-                    None => connection(stream, site, guard).await,
-                    Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
-                            connection(stream, site, guard).await;
+                let served = async {
+                    match tls {
+                        None => connection(stream, site, guard, &own).await,
+                        Some(tls) => {
+                            if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
+                                connection(stream, site, guard, &own).await;
+                            }
                         }
                     }
+                };
+                tokio::select! {
+                    () = served => {}
+                    () = own.closing.cancelled() => {}
                 }
-                drop(place);
+                drop((own, place));
             });
         }
     }
 }
 
+/// The connections, by age. Where there is no place left the oldest one that has not asked for anything is
+/// closed, or else the oldest: nobody keeps others out with connections that are held open.
+#[derive(Clone, Default)]
+struct Open(Arc<Mutex<BTreeMap<u64, (CancellationToken, bool)>>>);
+
+/// One of them, until it is dropped.
+struct Own {
+    open: Open,
+    number: u64,
+    closing: CancellationToken,
+}
+
+impl Open {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, (CancellationToken, bool)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self) -> Own {
+        let mut all = self.all();
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        let closing = CancellationToken::new();
+        all.insert(number, (closing.clone(), false));
+        Own {
+            open: self.clone(),
+            number,
+            closing,
+        }
+    }
+
+    fn close_one(&self) {
+        let all = self.all();
+        let silent = all.values().find(|(_, asked)| !asked);
+        if let Some((closing, _)) = silent.or_else(|| all.values().next()) {
+            closing.cancel();
+        }
+    }
+}
+
+impl Own {
+    fn asked(&self) {
+        if let Some((_, asked)) = self.open.all().get_mut(&self.number) {
+            *asked = true;
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.open.all().remove(&self.number);
+    }
+}
+
 /// Serves a connection until it ends; how it ends is the client's.
-async fn connection<S>(stream: S, site: Site, guard: Arc<Guard>)
+async fn connection<S>(stream: S, site: Site, guard: Arc<Guard>, own: &Own)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request| {
+        own.asked();
         let (site, guard) = (site.clone(), Arc::clone(&guard));
         async move {
             let mut reply = match guard.refuse(&request) {

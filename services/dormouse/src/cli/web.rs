@@ -22,7 +22,7 @@ pub struct WebArgs {
     /// A name by which browsers reach it, besides its address; may be given several times.
     #[arg(long, env = "DORMOUSE_PAGE_HOST", value_name = "NAME[:PORT]")]
     pub page_host: Vec<String>,
-    /// File with the token that opens it: …/#token=TOKEN.
+    /// File with the token that opens it: …/#token=TOKEN. Without it the page of a cluster makes one at each start, and says it.
     #[arg(long, env = "DORMOUSE_PAGE_TOKEN", value_name = "FILE")]
     pub page_token: Option<PathBuf>,
     /// File with its certificates, in PEM.

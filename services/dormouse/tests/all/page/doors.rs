@@ -1,8 +1,12 @@
 //! What the server of the page answers, and what it refuses.
 
+use std::io::Write as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use super::browser::http;
 use super::{Served, dormouse};
+use crate::common::{Cluster, free_port, poll};
 
 #[test]
 fn answers_of_a_moment_do_not_change_and_others_are_asked_again() {
@@ -164,6 +168,70 @@ fn hostile_requests_are_refused() {
         403,
         "but no answer shown"
     );
+}
+
+/// Connections that say nothing keep nobody out: the oldest of them make way.
+#[test]
+fn connections_that_are_held_open_keep_nobody_out() {
+    let served = Served::start();
+    let open = || std::net::TcpStream::connect(("127.0.0.1", served.port)).expect("connects");
+    let silent: Vec<_> = (0..600).map(|_| open()).collect();
+    let halves: Vec<_> = (0..50).map(|_| open()).collect();
+    for mut half in &halves {
+        let _ = half.write_all(b"GET /api/head HTTP/1.1\r\nhost:");
+    }
+    for _ in 0..20 {
+        let asked = Instant::now();
+        assert_eq!(served.get("/api/head").0, 200);
+        assert!(
+            asked.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            asked.elapsed()
+        );
+    }
+    drop((silent, halves));
+}
+
+/// Jobs of tenants may run on the machine, and other people work there: the page of a cluster asks for a
+/// token on the machine's own address, too. That of `up` is for one person.
+#[test]
+fn the_page_of_a_cluster_asks_for_its_token() {
+    let cluster = Cluster::up(1, "cpu=2,memory=2Gi");
+    let port = free_port();
+    let said = cluster.dir().join("page.said");
+    let mut child = dormouse()
+        .args(["serve", "web", "--page", &format!("127.0.0.1:{port}")])
+        .arg("--server")
+        .arg(cluster.url())
+        .stderr(std::fs::File::create(&said).expect("a file"))
+        .spawn()
+        .expect("it starts");
+    let token = poll("its address", Duration::from_secs(60), || {
+        let said = std::fs::read_to_string(&said).ok()?;
+        let (_, token) = said.split_once(&format!("http://127.0.0.1:{port}/#token="))?;
+        token.split_whitespace().next().map(str::to_owned)
+    });
+    let ask = |method: &str, path: &str, headers: &str, body: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{headers}");
+        http(port, &head, body)
+    };
+    poll("the page answers", Duration::from_secs(60), || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    assert_eq!(ask("GET", "/api/head", "", "").0, 401);
+    let own = "x-dormouse: 1\r\n";
+    assert_ne!(ask("POST", "/session", own, "0123456789abcdef0123").0, 204);
+    let (_, headers, _) = ask("POST", "/session", own, &token);
+    let cookie = headers
+        .lines()
+        .find_map(|it| it.strip_prefix("set-cookie: "));
+    let cookie = cookie
+        .and_then(|it| it.split(';').next())
+        .expect("a cookie");
+    let cookie = format!("cookie: {cookie}\r\n");
+    assert_eq!(ask("GET", "/api/head", &cookie, "").0, 200);
+    child.kill().expect("killed");
+    child.wait().expect("ended");
 }
 
 /// Elsewhere than on this machine there is no page without a token and TLS.
