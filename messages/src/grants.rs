@@ -160,7 +160,8 @@ impl GrantBook {
     pub fn evolve(&mut self, event: &Event) -> bool {
         match event {
             Event::ClusterConfigured(event) => {
-                self.rule = event.policy.grants.unwrap_or_default();
+                // A policy that does not name the rule leaves it as it is.
+                self.rule = event.policy.grants.unwrap_or(self.rule);
                 true
             }
             Event::TenantGranted(event) => {

@@ -9,10 +9,17 @@ use dormouse_messages::policy::Policy;
 use dormouse_replay::engine::{Action, Engine};
 
 fn granting(rule: GrantsRule) -> Engine {
-    cluster(Policy {
+    let mut engine = cluster(Policy {
         grants: Some(rule),
         ..Policy::default()
-    })
+    });
+    if rule == GrantsRule::Required {
+        // Named, and granted nothing yet.
+        for tenant in ["ads", "search"] {
+            grant(&mut engine, 0, tenant, Grants::default());
+        }
+    }
+    engine
 }
 
 fn grant(engine: &mut Engine, second: u64, tenant: &str, grants: Grants) {

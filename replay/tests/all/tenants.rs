@@ -1,6 +1,9 @@
 //! Tenants through the whole pipeline: what they may ask for, quotas, shares, dependencies.
 
-use dormouse_messages::events::{ClusterConfigured, TenantConfigured, Waiting};
+use dormouse_messages::events::{
+    ClusterConfigured, TenantConfigured, TenantGranted, TenantRemoved, Waiting,
+};
+use dormouse_messages::grants::{Grants, GrantsRule};
 use dormouse_messages::policy::{Policy, Queue, Shares, UnknownTenants};
 use dormouse_messages::{Event, Fold as _, JobId, Timestamp};
 use dormouse_replay::Verifier;
@@ -123,6 +126,52 @@ pub fn when(engine: &Engine, id: &str, kind: &str) -> Option<f64> {
     };
     let found = engine.log().iter().find(|r| r.event().is_some_and(about));
     found.map(|recorded| recorded.stored_at.seconds_since(at(0)))
+}
+
+/// A key may outlive its tenant, or open an account that nobody has said anything of.
+#[test]
+fn a_tenant_that_nobody_named_submits_nothing_where_grants_are_required() {
+    let mut engine = cluster(Policy {
+        grants: Some(GrantsRule::Required),
+        ..Policy::default()
+    });
+    tenant(&mut engine, "ads", 1, "cpu=4", None);
+    let granted = TenantGranted {
+        tenant: "lab".parse().expect("valid"),
+        grants: Grants::default(),
+    };
+    engine.at(at(1), Action::Operator(granted.into()));
+    for job in ["stranger/a", "ads/a", "lab/a"] {
+        submit(&mut engine, 2, job, (1, 1), "");
+    }
+    // A policy that does not name the rule leaves it as it is.
+    let policy = Policy::default();
+    engine.at(
+        at(100),
+        Action::Operator(ClusterConfigured { policy }.into()),
+    );
+    let removed = TenantRemoved {
+        tenant: "ads".parse().expect("valid"),
+        reason: None,
+    };
+    engine.at(at(200), Action::Operator(removed.into()));
+    submit(&mut engine, 201, "ads/b", (1, 1), "");
+    submit(&mut engine, 201, "lab/b", (1, 1), "");
+    run(&mut engine, 400);
+    assert_refused(
+        &engine,
+        "unknown_tenant",
+        &["stranger", "dormouse tenant set stranger"],
+    );
+    let log = engine.log().iter().filter_map(|it| it.event());
+    let refused = log.filter_map(|event| match event {
+        Event::JobRefused(event) => event.job.as_ref().map(ToString::to_string),
+        _ => None,
+    });
+    assert_eq!(Vec::from_iter(refused), ["stranger/a", "ads/b"]);
+    for job in ["ads/a", "lab/a", "lab/b"] {
+        assert!(when(&engine, job, "completed").is_some(), "{job}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::classes::PriorityClass;
+use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
 use dormouse_messages::kept::bytes_of;
 use dormouse_messages::policy::UnknownTenants;
@@ -12,14 +13,18 @@ use dormouse_state::{Above, Queues};
 use crate::parse::Refusal;
 use crate::state::AdmissionState;
 
-/// Whether the tenant may submit at all.
+/// Whether the tenant may submit at all. Where grants are required a tenant that the operator never named,
+/// or has removed, may not: its key may still be valid.
 pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
-    let known = queues.config.get(tenant.as_str()).is_some();
-    if known || queues.policy.unknown_tenants == UnknownTenants::Accept {
+    let (name, config) = (tenant.as_str(), &queues.config);
+    let known = config.get(name).is_some() || config.grants.get(name).is_some();
+    let accepts = queues.policy.unknown_tenants == UnknownTenants::Accept
+        && config.grants.rule() == GrantsRule::Open;
+    if known || accepts {
         return Ok(());
     }
     let reason = format!(
-        "tenant {tenant} is not configured here; the operator lets it in with `dormouse tenant set {tenant} --weight 1`"
+        "tenant {tenant} is not configured here, or was removed; the operator lets it in with `dormouse tenant set {tenant} --weight 1`"
     );
     Err(Refusal::new("unknown_tenant", reason))
 }

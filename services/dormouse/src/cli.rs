@@ -22,7 +22,7 @@ use dormouse_messages::Prefix;
 
 pub use crate::commands::simulate::SimulateArgs;
 pub use accounts::{
-    AccountsCommand, AddArgs, InitArgs, KeysArg, Person, TenantCreateArgs, UserCommand,
+    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Person, TenantCreateArgs, UserCommand,
 };
 pub use changes::{ChangeArgs, PlanArgs, WhatifArgs};
 pub use gateway::{GatewayArgs, KeyArgs, KeyOf};

@@ -40,6 +40,17 @@ pub struct Context {
     tls: Tls,
 }
 
+/// The form of the key that a command connects with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credentials {
+    /// None.
+    None,
+    /// A seed, of a broker with a file of accounts.
+    Nkey,
+    /// A token and a seed, of a broker that keeps accounts.
+    Creds,
+}
+
 impl Context {
     /// Merges flags, environment and configuration file.
     ///
@@ -159,7 +170,17 @@ impl Context {
     /// Whether the broker knows who connects, by a key.
     #[must_use]
     pub fn has_key(&self) -> bool {
-        self.creds.is_some() || self.nkey.is_some()
+        self.credentials() != Credentials::None
+    }
+
+    /// The form of the key.
+    #[must_use]
+    pub fn credentials(&self) -> Credentials {
+        match (&self.creds, &self.nkey) {
+            (Some(_), _) => Credentials::Creds,
+            (None, Some(_)) => Credentials::Nkey,
+            (None, None) => Credentials::None,
+        }
     }
 
     /// Connects a command to the cluster that asks or says what is the operators'.

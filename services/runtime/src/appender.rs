@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use dormouse_messages::{Body, Envelope, Event, GatewayId, NodeId, Sequence, Timestamp, Writer};
 
 use dormouse_shell::settle::{Found, Sent, Settle, Step, Whose};
@@ -11,7 +10,7 @@ use dormouse_shell::settle::{Found, Sent, Settle, Step, Whose};
 use crate::clock::{Clock, WakefulClock};
 use crate::error::AppendError;
 use crate::lease::token;
-use crate::log::{Log, within};
+use crate::log::Log;
 use crate::publish::{self, Fence, Outgoing, Place, PublishError};
 
 /// Between two attempts while the broker is away.
@@ -37,6 +36,13 @@ impl Appender {
     pub(crate) fn of_gateway(log: Log, gateway: &GatewayId) -> Self {
         let filter = log.prefix().gateway(gateway);
         Self::under(log, Writer::Gateway, Some(gateway.as_str()), filter)
+    }
+
+    pub(crate) fn of_operator_after(log: Log, last: Sequence) -> Self {
+        Self {
+            settle: Settle::after(last),
+            ..Self::new(log, Writer::Operator, None)
+        }
     }
 
     fn under(log: Log, writer: Writer, own: Option<&str>, filter: String) -> Self {
@@ -151,33 +157,15 @@ impl Appender {
     }
 
     async fn read_last(&self) -> Result<u64, String> {
-        let stream = self.log.stream().await?;
-        let read = async {
-            match stream.get_last_raw_message_by_subject(&self.filter).await {
-                Ok(message) => Ok(message.sequence),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
-                Err(error) => Err(error),
-            }
-        };
-        within(read).await
+        let last = self.log.last_message(&self.filter).await?;
+        Ok(last.map_or(0, |message| message.sequence))
     }
 
     /// The first message under the own subjects after `after`. What is no event is nobody's: where a
     /// broker has no accounts anybody may put bytes there. So is the word of a node's keeper that a dead
     /// agent's containers have ended.
     async fn first_after(&self, after: u64, own_id: &str) -> Result<Option<Found>, String> {
-        let stream = self.log.stream().await?;
-        let read = async {
-            let message = stream
-                .get_first_raw_message_by_subject(&self.filter, after + 1)
-                .await;
-            match message {
-                Ok(message) => Ok(Some(message)),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        let message = within(read).await?;
+        let message = self.log.first_message(&self.filter, after + 1).await?;
         Ok(message.map(|message| {
             let id = message.headers.get("Nats-Msg-Id");
             let is_anothers = Envelope::from_msgpack(&message.payload)

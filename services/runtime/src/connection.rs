@@ -6,8 +6,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use async_nats::{AuthError, Client, ConnectErrorKind, ConnectOptions, Event, Request};
+use async_nats::{AuthError, Client, ConnectErrorKind, ConnectOptions, Event, Request, StatusCode};
 use bytes::Bytes;
+use futures::StreamExt;
 use tokio::sync::{broadcast, watch};
 
 use crate::error::LogError;
@@ -115,6 +116,53 @@ impl Connection {
             _ = connections.changed(), if connected => {
                 Err(NoAnswer::Doubt("the connection was lost".to_owned()))
             }
+        }
+    }
+
+    /// Sends a request that several servers answer: the answers of all that are known, or as many as come
+    /// within `others` of the one before.
+    pub async fn ask_all(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        others: Duration,
+    ) -> Result<Vec<async_nats::Message>, NoAnswer> {
+        let failed = |why: String| NoAnswer::Doubt(once(why));
+        let server = self.client.server_info();
+        let known = match server.cluster {
+            None => 1,
+            Some(_) => server.connect_urls.len(),
+        };
+        let mut denied = self.denied.subscribe();
+        let inbox = self.client.new_inbox();
+        let listening = self.client.subscribe(inbox.clone()).await;
+        let mut answers = listening.map_err(|error| failed(error.to_string()))?;
+        let sent = self
+            .client
+            .publish_with_reply(subject.to_owned(), inbox, payload);
+        sent.await.map_err(|error| failed(error.to_string()))?;
+        let mut all = Vec::new();
+        let mut patience = ANSWER_TIMEOUT;
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = tokio::time::timeout(patience, answers.next()) => next,
+                () = denial_of(&mut denied, subject) => return Err(NoAnswer::Denied),
+            };
+            match next {
+                Ok(Some(answer)) if answer.status == Some(StatusCode::NO_RESPONDERS) => {
+                    return Err(NoAnswer::Nobody);
+                }
+                Ok(Some(answer)) => all.push(answer),
+                Ok(None) | Err(_) if all.is_empty() => {
+                    return Err(failed("no answer in time".to_owned()));
+                }
+                Ok(None) | Err(_) => return Ok(all),
+            }
+            if all.len() == known {
+                return Ok(all);
+            }
+            patience = others;
         }
     }
 

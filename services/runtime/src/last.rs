@@ -1,33 +1,91 @@
-//! The last event of a type, read from the log's leader without following the log.
+//! Single messages of the log, asked of its leader without following the log.
 
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
-use dormouse_messages::{Envelope, Event, Writer};
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
+use dormouse_messages::{Event, Sequence, Writer};
 
+use crate::decode::{Followed, RawMessage, decode};
 use crate::error::LogError;
 use crate::log::{Log, within};
 
 impl Log {
-    /// The last event that `writer` wrote under its only shard and the subject name `name`, such
-    /// as `cluster.configured`; `None` where there is none that this build reads.
+    /// The place of the last message that any operator wrote; 0 without one.
     ///
     /// # Errors
     /// When the broker does not answer.
-    pub async fn last_event(&self, writer: Writer, name: &str) -> Result<Option<Event>, LogError> {
-        let subject = format!("{}.log.{writer}.0.{name}", self.prefix().as_str());
-        let failed = |why: String| LogError::request("read the last event of", &subject, why);
-        let stream = self.stream().await.map_err(failed)?;
-        let read = async {
-            match stream.get_last_raw_message_by_subject(&subject).await {
-                Ok(message) => Ok(Some(message.payload)),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                Err(error) => Err(error),
+    pub async fn last_of_operators(&self) -> Result<Sequence, LogError> {
+        let filter = self.prefix().writer(Writer::Operator, None);
+        let last = self.last_message(&filter).await;
+        let last = last.map_err(|why| LogError::request("read the last event of", &filter, why))?;
+        Ok(Sequence(last.map_or(0, |message| message.sequence)))
+    }
+
+    /// The last event of the subject name `name`, such as `cluster.configured`, that counts, whichever
+    /// operator wrote it; `None` where there is none that this build reads.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub async fn last_event_of_operators(&self, name: &str) -> Result<Option<Event>, LogError> {
+        let filter = format!(
+            "{}.log.{}.*.{name}",
+            self.prefix().as_str(),
+            Writer::Operator
+        );
+        let failed = |why: String| LogError::request("read the last event of", &filter, why);
+        match self.last_message(&filter).await.map_err(failed)? {
+            None => return Ok(None),
+            Some(message) => {
+                if let Followed::Event(recorded) = self.decoded(message) {
+                    return Ok(recorded.event().cloned());
+                }
             }
+        }
+        // The last message is flagged: the last one before it that is not counts.
+        let (mut found, mut from) = (None, 1);
+        while let Some(message) = self.first_message(&filter, from).await.map_err(failed)? {
+            from = message.sequence + 1;
+            if let Followed::Event(recorded) = self.decoded(message) {
+                found = recorded.event().cloned();
+            }
+        }
+        Ok(found)
+    }
+
+    fn decoded(&self, message: StreamMessage) -> Followed {
+        let message = RawMessage {
+            sequence: message.sequence,
+            stored_nanos: message.time.unix_timestamp_nanos(),
+            subject: message.subject,
+            headers: Some(message.headers),
+            payload: message.payload,
+            pending: 0,
         };
-        let payload = within(read).await.map_err(failed)?;
-        let recorded = payload.and_then(|payload| Envelope::from_msgpack(&payload).ok());
-        Ok(recorded.and_then(|envelope| match envelope.body {
-            dormouse_messages::Body::Event(event) => Some(event),
-            dormouse_messages::Body::Unknown { .. } => None,
-        }))
+        decode(self.prefix(), 0, &message)
+    }
+
+    /// The last message whose subject `filter` matches.
+    pub(crate) async fn last_message(&self, filter: &str) -> Result<Option<StreamMessage>, String> {
+        let stream = self.stream().await?;
+        within(async { found(stream.get_last_raw_message_by_subject(filter).await) }).await
+    }
+
+    /// The first message from sequence `from` on whose subject `filter` matches.
+    pub(crate) async fn first_message(
+        &self,
+        filter: &str,
+        from: u64,
+    ) -> Result<Option<StreamMessage>, String> {
+        let stream = self.stream().await?;
+        within(async { found(stream.get_first_raw_message_by_subject(filter, from).await) }).await
+    }
+}
+
+fn found(
+    read: Result<StreamMessage, LastRawMessageError>,
+) -> Result<Option<StreamMessage>, LastRawMessageError> {
+    match read {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error),
     }
 }

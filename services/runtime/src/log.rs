@@ -315,6 +315,13 @@ impl Log {
         Appender::new(self.clone(), writer, node)
     }
 
+    /// An appender of an operator whose events hold only right after the operators' message at `last`:
+    /// what it says was made from what was said up to there.
+    #[must_use]
+    pub fn operator_after(&self, last: Sequence) -> Appender {
+        Appender::of_operator_after(self.clone(), last)
+    }
+
     /// An appender for the gateway of this name.
     #[must_use]
     pub fn gateway_appender(&self, gateway: &GatewayId) -> Appender {

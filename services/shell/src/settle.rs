@@ -120,6 +120,17 @@ impl Settle {
         }
     }
 
+    /// A writer whose events hold only right after its name's message at `last`: another writer of the
+    /// name in between is [`Step::Taken`].
+    #[must_use]
+    pub const fn after(last: Sequence) -> Self {
+        Self {
+            last: Some(last),
+            begun: true,
+            ..Self::new(true)
+        }
+    }
+
     /// Another event is to be appended.
     pub const fn begin(&mut self) {
         self.phase = Phase::Sends;

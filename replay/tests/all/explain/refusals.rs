@@ -217,7 +217,7 @@ fn limits_and_grants() {
         ),
         (
             required(),
-            vec![],
+            vec![ads("", None).into()],
             job(&[("mounts", mount)]),
             vec!["grant not granted→--mount '/data/a' gets 1 not -"],
         ),

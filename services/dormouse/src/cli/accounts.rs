@@ -18,9 +18,9 @@ pub enum AccountsCommand {
         after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds, with the owner. Each service is given its own file."
     )]
     Init(InitArgs),
-    /// Make accounts of agents, gateways and operators on the running brokers
+    /// Make accounts of agents, gateways and operators on the running brokers, or a key that was revoked
     #[command(
-        after_help = "Examples:\n  dormouse accounts add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse accounts add operator-olga --keys keys\n\nWrites keys/NAME.creds, which NAME is given, and makes the reader of the log of an agent or gateway."
+        after_help = "Examples:\n  dormouse accounts add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse accounts add operator-olga --keys keys\n  dormouse accounts add webhook --keys keys      # its key was revoked\n\nWrites keys/NAME.creds, which NAME is given, and makes the reader of the log of an agent or gateway."
     )]
     Add(AddArgs),
     /// List the accounts that the brokers keep, each with its keys
@@ -74,9 +74,9 @@ pub struct InitArgs {
 /// `accounts add`.
 #[derive(Debug, Clone, Args)]
 pub struct AddArgs {
-    /// Such as node-n0, gateway-g0, operator-olga.
-    #[arg(required = true, value_name = "NAME", value_parser = Principal::of_cluster)]
-    pub names: Vec<Principal>,
+    /// Such as node-n0, gateway-g0, operator-olga; a service or tenant-ads, whose key was revoked.
+    #[arg(required = true, value_name = "NAME", value_parser = Holder::with_account)]
+    pub names: Vec<Holder>,
     /// Where they are kept.
     #[command(flatten)]
     pub keys: KeysArg,
@@ -89,6 +89,16 @@ pub struct Holder {
     pub principal: Principal,
     /// The user in it.
     pub user: String,
+}
+
+impl Holder {
+    fn with_account(text: &str) -> Result<Self, String> {
+        let holder: Self = text.parse()?;
+        match holder.principal {
+            Principal::System => Err("the brokers' own key is made once; rotate it".to_owned()),
+            _ => Ok(holder),
+        }
+    }
 }
 
 impl FromStr for Holder {

@@ -1,5 +1,7 @@
 //! `tenant …`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use dormouse_messages::TenantId;
 use dormouse_messages::policy::MAX_WEIGHT;
@@ -25,9 +27,9 @@ pub enum TenantCommand {
         after_help = "Examples:\n  dormouse tenant create ads --keys keys\n  dormouse tenant create ads --weight 2 --max-queued 500 --mount /data:ro --keys keys\n\nWrites keys/tenant-NAME.creds, which the tenant's programs are given; its people have keys of their own (`dormouse tenant user add`). The brokers keep accounts that `dormouse accounts init` has begun."
     )]
     Create(Box<TenantCreateArgs>),
-    /// Forget what was said of a tenant that has no jobs: its weight, its bounds, its grants, its webhook
+    /// Forget a tenant that has no jobs: its keys are revoked, its weight, bounds, grants and webhook are gone
     #[command(
-        after_help = "Examples:\n  dormouse tenant remove ads\n  dormouse tenant remove ads --reason 'the team has left'\n\nIt is then as a tenant that nobody has named (policy.unknown_tenants says what that may do). Its keys stay valid until they are revoked (`dormouse tenant user revoke`, `dormouse accounts revoke`)."
+        after_help = "Examples:\n  dormouse tenant remove ads --keys keys\n  dormouse tenant remove ads --keys keys --reason 'the team has left'\n\nIts keys and those of its people are revoked first; a cluster whose operator has no key (`dormouse up`) has none. It is then as a tenant that nobody has named: where grants are required its submissions are refused, elsewhere policy.unknown_tenants says what it may."
     )]
     Remove(TenantRemoveArgs),
     /// Make, replace and revoke the keys of a tenant's people
@@ -58,6 +60,9 @@ pub struct TenantRemoveArgs {
     /// Why; stands on the log.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// Folder with the cluster's root key, where the brokers keep accounts.
+    #[arg(long, env = "DORMOUSE_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
 }
 
 /// A tenant.

@@ -3,6 +3,7 @@
 //! The owner's folder of keys holds the root key, from which every account follows, the credentials
 //! of the brokers' own account, over which claims are sent, and what was made for everybody.
 
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,21 +12,23 @@ use anyhow::{Context as _, bail};
 use dormouse_messages::events::{KeyCreated, KeyRevoked, KeyRotated};
 use dormouse_messages::who::Role;
 use dormouse_messages::{Event, TenantId, Writer};
-use dormouse_runtime::Settings;
 use dormouse_runtime::accounts::{
     AccountError, Accounts, Beginning, Claims, Credentials, Principal, Root,
 };
+use dormouse_runtime::{Log, LogError, Settings};
 use serde_json::{Value, json};
 
 use super::{configure, grants, tenants};
 use crate::cli::{
-    AccountsCommand, AddArgs, InitArgs, KeysArg, Output, Person, TenantCreateArgs, UserCommand,
+    AccountsCommand, AddArgs, Holder, InitArgs, KeysArg, Output, Person, TenantCreateArgs,
+    UserCommand,
 };
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 
 const ROOT: &str = "root.nk";
+const CONNECT: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// `accounts …`.
 ///
@@ -56,7 +59,7 @@ pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8
         UserCommand::Add(args) => {
             let person = of(&args.user.person, args.role);
             let folder = &args.user.keys;
-            let accounts = connect(context, folder).await?;
+            let (accounts, _turn) = connect_to_change(context, folder).await?;
             let tenant = Principal::Tenant(args.user.person.tenant.clone());
             if accounts.claims(&tenant).await.map_err(coded)?.is_none() {
                 let tenant = &args.user.person.tenant;
@@ -65,9 +68,9 @@ pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8
                 );
                 return Err(Coded::new("not_found", message).into());
             }
-            let (path, created) = issue(&accounts, folder, &person).await?;
-            note(context, folder, created).await;
             let name = person.name();
+            let (path, created) = issue(&accounts, folder, &person, &name).await?;
+            note(context, folder, created).await;
             said(
                 context,
                 &name,
@@ -80,12 +83,8 @@ pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8
             revoke(context, &args.keys, &person, &person.name()).await
         }
         UserCommand::Rotate(args) => {
-            // What it may do follows from its role, which its account tells.
-            let mut person = of(&args.user.person, Role::Viewer);
-            let accounts = connect(context, &args.user.keys).await?;
-            let claims = accounts.claims(&person).await.map_err(coded)?;
-            let role = claims.and_then(|claims| claims.role?.parse().ok());
-            person = of(&args.user.person, role.unwrap_or(Role::Viewer));
+            // The account tells the role.
+            let person = of(&args.user.person, Role::Viewer);
             let name = person.name();
             rotate(context, &args.user.keys, &person, &name, args.keep).await
         }
@@ -108,8 +107,8 @@ pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow
     let tenant = Principal::Tenant(args.set.name.clone());
     let granted = grants::named(&args.set.grants);
     let (mut events, words) = tenants::events(&args.set, None, true, granted)?;
-    let accounts = connect(context, &args.keys).await?;
-    let (path, created) = issue(&accounts, &args.keys, &tenant).await?;
+    let (accounts, _turn) = connect_to_change(context, &args.keys).await?;
+    let (path, created) = issue(&accounts, &args.keys, &tenant, &tenant.name()).await?;
     events.insert(0, created);
     let owner = owner(context, &args.keys);
     let log = owner.connect().await?;
@@ -171,16 +170,48 @@ async fn connect(context: &Context, keys: &KeysArg) -> anyhow::Result<Accounts> 
     let root = Root::from_seed(&seed, context.global().prefix.clone())?;
     let system = context.with_creds(file(&keys.keys, "sys"));
     let settings = Settings {
-        connect_timeout: std::time::Duration::from_secs(3),
+        connect_timeout: CONNECT,
         ..system.settings("dormouse-accounts")
     };
     Ok(Accounts::connect(&settings, root).await?)
+}
+
+/// The same, in turn with every other command that changes accounts: those with this folder wait at its
+/// root key (until the file is dropped), those with a copy of it at a lease of the cluster.
+async fn connect_to_change(context: &Context, keys: &KeysArg) -> anyhow::Result<(Accounts, File)> {
+    let path = keys.keys.join(ROOT);
+    let turn = File::open(&path)
+        .with_context(|| format!("{}: `dormouse accounts init` makes it", path.display()))?;
+    turn.lock().with_context(|| path.display().to_string())?;
+    let accounts = connect(context, keys).await?;
+    let owner = context.with_creds(file(&keys.keys, "operator"));
+    let settings = Settings {
+        connect_timeout: CONNECT,
+        ..owner.settings("dormouse-accounts")
+    };
+    let log = async {
+        let log = Log::connect(&settings).await?;
+        log.head().await.map(|_| log)
+    };
+    match log.await {
+        Ok(log) => Ok((accounts.in_turn(log), turn)),
+        // A new cluster.
+        Err(LogError::NoLog(_)) => Ok((accounts, turn)),
+        Err(error) => {
+            print::aside(format!(
+                "note: change accounts with no copy of {} now: {error}",
+                keys.keys.display()
+            ));
+            Ok((accounts, turn))
+        }
+    }
 }
 
 fn coded(error: AccountError) -> anyhow::Error {
     let code = match &error {
         AccountError::Unknown(_) => "not_found",
         AccountError::Exists(_) => "exists",
+        AccountError::Busy => "busy",
         _ => return error.into(),
     };
     Coded::new(code, error.to_string()).into()
@@ -191,8 +222,13 @@ async fn issue(
     accounts: &Accounts,
     keys: &KeysArg,
     of: &Principal,
+    user: &str,
 ) -> anyhow::Result<(PathBuf, Event)> {
-    let issued = accounts.add(of).await.map_err(coded)?;
+    let issued = match of {
+        Principal::Control => accounts.add_service(user).await,
+        of => accounts.add(of).await,
+    };
+    let issued = issued.map_err(coded)?;
     let path = file(&keys.keys, &issued.name);
     write(&path, &issued.credentials.text)?;
     let role = match of {
@@ -232,16 +268,15 @@ async fn note(context: &Context, keys: &KeysArg, event: Event) {
 }
 
 async fn add(context: &Context, args: &AddArgs) -> anyhow::Result<u8> {
-    let accounts = connect(context, &args.keys).await?;
-    for principal in &args.names {
-        let (path, created) = issue(&accounts, &args.keys, principal).await?;
+    let (accounts, _turn) = connect_to_change(context, &args.keys).await?;
+    for Holder { principal, user } in &args.names {
+        let (path, created) = issue(&accounts, &args.keys, principal, user).await?;
         note(context, &args.keys, created).await;
-        let name = principal.name();
         if matches!(principal, Principal::Node(_) | Principal::Gateway(_)) {
             let log = owner(context, &args.keys).connect().await?;
-            log.ensure_readers(std::slice::from_ref(&name)).await?;
+            log.ensure_readers(std::slice::from_ref(user)).await?;
         }
-        said(context, &name, &path, &format!("{name} is made"))?;
+        said(context, user, &path, &format!("{user} is made"))?;
     }
     Ok(DONE)
 }
@@ -271,11 +306,15 @@ async fn rotate(
     user: &str,
     keep: bool,
 ) -> anyhow::Result<u8> {
-    let accounts = connect(context, keys).await?;
+    let (accounts, _turn) = connect_to_change(context, keys).await?;
     let path = file(&keys.keys, user);
     let written =
         |credentials: &Credentials| write(&path, &credentials.text).map_err(Rotated::File);
-    let issued = accounts.rotate(principal, user, keep, written).await?;
+    let issued = accounts.rotate(principal, user, keep, written).await;
+    let issued = issued.map_err(|error| match error {
+        Rotated::Account(error) => coded(error),
+        Rotated::File(error) => error,
+    })?;
     let rotated = KeyRotated {
         name: user.to_owned(),
         tenant: tenant_of(principal),
@@ -291,12 +330,15 @@ async fn rotate(
 }
 
 /// Why a key was not replaced.
-#[derive(Debug, thiserror::Error)]
 enum Rotated {
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    #[error("{0:#}")]
+    Account(AccountError),
     File(anyhow::Error),
+}
+
+impl From<AccountError> for Rotated {
+    fn from(error: AccountError) -> Self {
+        Self::Account(error)
+    }
 }
 
 async fn revoke(
@@ -308,14 +350,10 @@ async fn revoke(
     if matches!(principal, Principal::System) {
         bail!("without the brokers' own key no account could be changed any more; rotate it");
     }
-    let accounts = connect(context, keys).await?;
+    let (accounts, _turn) = connect_to_change(context, keys).await?;
     let count = accounts.revoke(principal, user).await.map_err(coded)?;
-    let revoked = KeyRevoked {
-        name: user.to_owned(),
-        tenant: tenant_of(principal),
-        revoked: u32::try_from(count)?,
-    };
-    note(context, keys, revoked.into()).await;
+    let revoked = revoked(user, tenant_of(principal), count)?;
+    note(context, keys, revoked).await;
     let answer = json!({"name": user, "revoked": count});
     let keys = if count == 1 { "key" } else { "keys" };
     print_one(
@@ -323,6 +361,42 @@ async fn revoke(
         &answer,
         &format!("{user}: {count} {keys} revoked, its connections are closed"),
     )
+}
+
+fn revoked(name: &str, tenant: Option<TenantId>, count: usize) -> anyhow::Result<Event> {
+    Ok(Event::from(KeyRevoked {
+        name: name.to_owned(),
+        tenant,
+        revoked: u32::try_from(count)?,
+    }))
+}
+
+/// Whether it is an owner's folder, of a cluster whose brokers keep accounts.
+#[must_use]
+pub fn keeps_root(keys: &Path) -> bool {
+    keys.join(ROOT).exists()
+}
+
+/// Takes every key of a tenant and of its people away, and says so on the log; whose they were.
+///
+/// # Errors
+/// When the brokers do not take it.
+pub async fn revoke_tenant(
+    context: &Context,
+    keys: &Path,
+    tenant: &TenantId,
+) -> anyhow::Result<Vec<String>> {
+    let keys = KeysArg {
+        keys: keys.to_owned(),
+    };
+    let (accounts, _turn) = connect_to_change(context, &keys).await?;
+    let mut names = Vec::new();
+    for (name, count) in accounts.revoke_tenant(tenant).await.map_err(coded)? {
+        let event = revoked(&name, Some(tenant.clone()), count)?;
+        note(context, &keys, event).await;
+        names.push(name);
+    }
+    Ok(names)
 }
 
 async fn list(context: &Context, keys: &KeysArg) -> anyhow::Result<u8> {

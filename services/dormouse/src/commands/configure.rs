@@ -10,7 +10,7 @@ use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownT
 use dormouse_messages::{Event, Sequence, Writer, near};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodeRow, NodesAnswer};
-use dormouse_runtime::Log;
+use dormouse_runtime::{AppendError, Appender, Log};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,6 +20,9 @@ use crate::context::{Context, read_map, shown};
 use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
+
+/// So often a command is made again because another operator said something meanwhile.
+const ATTEMPTS: u32 = 100;
 
 /// What `configure` reads.
 #[derive(Debug, Deserialize)]
@@ -51,11 +54,59 @@ pub async fn append_to(
 ) -> anyhow::Result<u8> {
     // Without its stream an append would wait for it for ever.
     log.head().await?;
-    let mut operator = log.appender(Writer::Operator, None);
+    let appender = log.appender(Writer::Operator, None);
+    shown_at(context, append_all(appender, events).await?, said)
+}
+
+async fn append_all(mut appender: Appender, events: Vec<Event>) -> Result<Sequence, AppendError> {
     let mut sequence = Sequence(0);
     for event in events {
-        sequence = operator.append(event, &[]).await?;
+        sequence = appender.append(event, &[]).await?;
     }
+    Ok(sequence)
+}
+
+/// Events that were made from what operators had said before.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// They are appended.
+    pub events: Vec<Event>,
+    /// For people, where they are.
+    pub said: String,
+    /// More for people.
+    pub notes: Vec<String>,
+}
+
+/// Appends what `make` makes of what operators have said up to now. If another operator says something
+/// meanwhile nothing is appended, and it is made once more: no word that it read is out of date.
+///
+/// # Errors
+/// When it cannot be made or appended.
+pub async fn change(
+    context: &Context,
+    log: &Log,
+    make: impl AsyncFn() -> anyhow::Result<Change>,
+) -> anyhow::Result<u8> {
+    for _ in 0..ATTEMPTS {
+        // Before anything is read: what comes after it is a conflict.
+        let last = log.last_of_operators().await?;
+        let change = make().await?;
+        match append_all(log.operator_after(last), change.events).await {
+            Ok(sequence) => {
+                for note in change.notes {
+                    print::aside(format!("note: {note}"));
+                }
+                return shown_at(context, sequence, &change.said);
+            }
+            Err(AppendError::Superseded { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let why = "other operators' commands change the cluster all the time; try again";
+    Err(Coded::new("busy", why).into())
+}
+
+fn shown_at(context: &Context, sequence: Sequence, said: &str) -> anyhow::Result<u8> {
     let answer = json!({"sequence": sequence});
     print::value(context.output()?, &answer, |_, _| {
         match said.split_once('\n') {
@@ -120,7 +171,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     let Some(file) = &args.file else {
         return in_force(context, args).await;
     };
-    let mut policy = read_policy(file)?;
+    let policy = read_policy(file)?;
     let log = context.connect_with(args.streams.replicas).await?;
     if args.streams.ensure_streams {
         log.ensure_streams().await?;
@@ -135,20 +186,20 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
             policy.lease_s
         );
     }
-    let before = before(&log).await?;
-    if policy.grants.is_none() {
-        policy.grants = rule_in_force(before.as_ref(), context);
-    }
-    if let Some(changed) = before.and_then(|before| changed(&before, &policy)) {
-        print::aside(format!("note: the document is the whole policy; {changed}"));
-    }
-    let said = format!("in force from{}", in_words(&policy));
-    append_to(
-        log,
-        context,
-        vec![Event::from(ClusterConfigured { policy })],
-        &said,
-    )
+    change(context, &log, async || {
+        let before = before(&log).await?;
+        let mut policy = policy.clone();
+        if policy.grants.is_none() {
+            policy.grants = rule_in_force(before.as_ref(), context);
+        }
+        let changed = before.and_then(|before| changed(&before, &policy));
+        let notes = changed.map(|it| format!("the document is the whole policy; {it}"));
+        Ok(Change {
+            said: format!("in force from{}", in_words(&policy)),
+            events: vec![Event::from(ClusterConfigured { policy })],
+            notes: notes.into_iter().collect(),
+        })
+    })
     .await
 }
 
@@ -160,9 +211,9 @@ fn rule_in_force(before: Option<&Policy>, context: &Context) -> Option<GrantsRul
     said.or(context.has_key().then_some(GrantsRule::Required))
 }
 
-/// The policy that was said last.
+/// The policy that was said last, whichever operator said it.
 async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
-    let last = log.last_event(Writer::Operator, "cluster.configured");
+    let last = log.last_event_of_operators("cluster.configured");
     Ok(match last.await? {
         Some(Event::ClusterConfigured(event)) => Some(event.policy),
         _ => None,

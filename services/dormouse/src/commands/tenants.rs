@@ -10,13 +10,15 @@ use dormouse_messages::{Event, Quota, Resource};
 use dormouse_projections::queries::{
     ClusterAnswer, NodesAnswer, TenantQuery, TenantRow, TenantsAnswer,
 };
+use dormouse_runtime::Log;
 use serde_json::{Value, json};
 
-use super::{caught_up, configure, grants, holder, known, query, watched};
+use super::configure::Change;
+use super::{accounts, caught_up, configure, grants, holder, known, query, watched};
 use crate::cli::{TenantChangeArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg};
-use crate::context::Context;
+use crate::context::{Context, Credentials};
 use crate::error::Coded;
-use crate::{describe, print, render};
+use crate::{describe, render};
 
 /// Lists tenants.
 ///
@@ -58,29 +60,44 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
         );
     }
     let log = context.connect().await?;
-    caught_up(&log).await?;
-    let tenants: TenantsAnswer = query(&log, "tenants", Value::Null).await?;
+    configure::change(context, &log, async || {
+        changed(&log, change, entitles, grants).await
+    })
+    .await
+}
+
+/// The events that change what there is of the tenant now, and what is to be told.
+async fn changed(
+    log: &Log,
+    change: &TenantChangeArgs,
+    entitles: bool,
+    grants: bool,
+) -> anyhow::Result<Change> {
+    let args = &change.set;
+    caught_up(log).await?;
+    let tenants: TenantsAnswer = query(log, "tenants", Value::Null).await?;
     let before = tenants.tenants.iter().find(|row| row.tenant == args.name);
     let (events, said) = events(args, before, entitles, grants)?;
     let new = known::new_tenant(&args.name, &tenants.tenants);
-    let mut asides: Vec<String> = new.into_iter().collect();
+    let mut notes: Vec<String> = new.into_iter().collect();
     if let Some(quota) = events.iter().find_map(quota_of) {
-        let nodes: NodesAnswer = query(&log, "nodes", json!({"all": true})).await?;
+        let nodes: NodesAnswer = query(log, "nodes", json!({"all": true})).await?;
         known::check_quota(quota, &nodes.nodes, change.ahead)?;
         let below = before.filter(|_| args.quota.is_some());
-        asides.extend(below.and_then(|row| known::quota_below_use(quota, row)));
+        notes.extend(below.and_then(|row| known::quota_below_use(quota, row)));
     }
     let classes = &args.grants.priority_class;
     if args.weight.is_some() || !classes.is_empty() {
-        let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await?;
+        let cluster: ClusterAnswer = query(log, "cluster", Value::Null).await?;
         let weight = args.weight.is_some().then_some(&cluster.policy);
-        asides.extend(weight.and_then(known::weight_without_effect));
-        asides.extend(known::undefined_classes(classes, &cluster.policy));
+        notes.extend(weight.and_then(known::weight_without_effect));
+        notes.extend(known::undefined_classes(classes, &cluster.policy));
     }
-    for aside in asides {
-        print::aside(format!("note: {aside}"));
-    }
-    configure::append_to(log, context, events, &said).await
+    Ok(Change {
+        events,
+        said,
+        notes,
+    })
 }
 
 /// Forgets what was said of a tenant.
@@ -103,11 +120,29 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
         );
         return Err(Coded::new("has_jobs", why).into());
     }
+    // A folder that has no root key is one of the script's.
+    let keys = args.keys.as_ref().filter(|keys| accounts::keeps_root(keys));
+    let said = match (keys, context.credentials()) {
+        (Some(keys), _) => {
+            let revoked = accounts::revoke_tenant(context, keys, name).await?;
+            let keys = match revoked.is_empty() {
+                true => "it had no key".to_owned(),
+                false => format!("the keys of {} are revoked", revoked.join(", ")),
+            };
+            format!("{name} is forgotten; {keys}")
+        }
+        (None, Credentials::Creds) => bail!(
+            "the keys of {name} are revoked with it: name the owner's folder of keys with --keys DIR"
+        ),
+        (None, Credentials::Nkey) => format!(
+            "{name} is forgotten; its keys stand in the brokers' file of accounts: write the file without them and reload the brokers"
+        ),
+        (None, Credentials::None) => format!("{name} is forgotten"),
+    };
     let removed = TenantRemoved {
         tenant: name.clone(),
         reason: args.reason.clone(),
     };
-    let said = format!("{name} is forgotten");
     configure::append_to(log, context, vec![Event::from(removed)], &said).await
 }
 

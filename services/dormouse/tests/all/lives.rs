@@ -218,3 +218,41 @@ fn a_tenant_comes_keys_are_replaced_and_one_is_revoked_on_a_running_cluster() {
         )
     );
 }
+
+#[test]
+fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
+    let mut cluster = start();
+    as_person(&mut cluster, "operator-olga");
+    cluster.run(&["tenant", "create", "ads"]).ok();
+    let add = ["tenant", "user", "add", "ads/alice", "--role", "submitter"];
+    cluster.run(&add).ok();
+    submit(&cluster, "tenant-ads", &count_job("first", 2, (1, 1), &[])).expect("admitted");
+    cluster.wait_completed("ads/first");
+    let removed = cluster.run(&["tenant", "remove", "ads"]);
+    assert_eq!(removed.code, 0, "{removed:?}");
+    for name in ["tenant-ads", "user-ads.alice"] {
+        let refused = submit(&cluster, name, &count_job("late", 2, (1, 1), &[]));
+        assert!(
+            matches!(refused, Err(TenantError::Log(_))),
+            "{name}: {refused:?}"
+        );
+    }
+    // Nobody submits for it, not the operator either, until it is named again.
+    let refused = cluster.submit(&count_job("late", 2, (1, 1), &[])).error();
+    assert_eq!(refused["code"], "unknown_tenant", "{refused}");
+    cluster.run(&["tenant", "create", "ads"]).ok();
+    submit(&cluster, "tenant-ads", &count_job("again", 2, (1, 1), &[])).expect("admitted");
+    cluster.wait_completed("ads/again");
+    let log = cluster.check();
+    let revoked = log.iter().filter_map(|it| match it.event() {
+        Some(Event::KeyRevoked(it)) => Some(it.name.clone()),
+        _ => None,
+    });
+    assert_eq!(Vec::from_iter(revoked), ["tenant-ads", "user-ads.alice"]);
+    // A service whose key was revoked is given another one.
+    cluster.run(&["accounts", "revoke", "webhook"]).ok();
+    let none = cluster.run(&["accounts", "rotate", "webhook"]).error();
+    assert_eq!(none["code"], "not_found", "{none}");
+    cluster.run(&["accounts", "add", "webhook"]).ok();
+    cluster.run(&["accounts", "rotate", "webhook"]).ok();
+}

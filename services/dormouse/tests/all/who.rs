@@ -52,6 +52,8 @@ pub(crate) fn start() -> Cluster {
     let agent = ["agent", "--node", "n0", "--capacity", "cpu=4,memory=8Gi"];
     serve(&mut cluster, "node-n0", &agent);
     cluster.wait_for_nodes(1);
+    // Where the operator has a key grants are required: a tenant that nobody named submits nothing.
+    cluster.run(&["tenant", "set", "ads", "--weight", "1"]).ok();
     cluster
 }
 
@@ -202,4 +204,48 @@ fn what_people_do_stands_under_their_names() {
     // The owner's key names nobody.
     let of_the_owner = |it: &Recorded| it.by().is_none() && it.writer == Writer::Operator;
     assert!(log.iter().any(|it| of_the_owner(it)));
+}
+
+/// Each operator's command is made from what all of them have said, and from nothing that is out of date.
+#[test]
+fn no_operator_undoes_what_another_has_said() {
+    let mut cluster = start();
+    let configure = |cluster: &mut Cluster, operator: &str, policy: &str| {
+        as_person(cluster, operator);
+        let path = cluster.dir().join("said.yaml");
+        std::fs::write(&path, format!("policy: {policy}")).expect("writes");
+        let path = path.display().to_string();
+        cluster.run(&["configure", &path]).ok();
+    };
+    let rule = |cluster: &Cluster| {
+        let policy = cluster.run(&["configure"]).ok().json();
+        policy["policy"]["grants"].clone()
+    };
+    configure(&mut cluster, "operator", "{grants: open}");
+    configure(&mut cluster, "operator-olga", "{grants: required}");
+    for operator in ["operator", "operator-otto", "operator-olga"] {
+        configure(&mut cluster, operator, "{theta1: 0.3}");
+        poll("the rule stays", PATIENCE, || {
+            let policy = cluster.run(&["configure"]).ok().json()["policy"].clone();
+            (policy["theta1"] == 0.3).then_some(())
+        });
+        assert_eq!(rule(&cluster), "required", "{operator}");
+    }
+    // Each adds to what there is, all at once.
+    std::thread::scope(|threads| {
+        for number in 0..6 {
+            let cluster = &cluster;
+            threads.spawn(move || {
+                let mount = format!("/data/{number}");
+                let set = ["tenant", "set", "ads", "--mount", &mount];
+                cluster.run(&set).ok();
+            });
+        }
+    });
+    let granted = poll("what is granted", PATIENCE, || {
+        let ads = cluster.run(&["tenant", "show", "ads"]).ok().json();
+        let mounts = ads["grants"]["mounts"].as_array()?.clone();
+        (mounts.len() >= 6).then_some(mounts)
+    });
+    assert_eq!(granted.len(), 6, "{granted:?}");
 }

@@ -5,10 +5,12 @@
 //! nothing but the root has to be kept, and the same name is the same account. Keys of users are
 //! made by chance and are in their credentials alone.
 //!
+//! Each user key is signed by a signing key of its own, which follows from the root, the account and the
+//! user key. An account's claims list the signing keys of the user keys that are valid, and a broker
+//! refuses every other one: a key that an update of the claims leaves out is revoked.
+//!
 //! Source of the form: github.com/nats-io/jwt, version 2 (`Claims.doEncode`, `AccountClaims`,
 //! `UserClaims`, `OperatorClaims`), and github.com/nats-io/nkeys.
-
-use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -60,8 +62,6 @@ pub struct Claims {
     pub keys: Vec<UserKey>,
     /// What it is, for people: the role of a person.
     pub role: Option<String>,
-    /// Keys that are not valid any more, with when they were revoked (seconds since 1970).
-    pub revoked: BTreeMap<String, i64>,
     /// The agents whose answers the services' account has.
     pub nodes: Vec<String>,
     /// When they were issued (seconds since 1970).
@@ -88,8 +88,6 @@ struct Read {
 struct ReadNats {
     #[serde(default)]
     tags: Vec<String>,
-    #[serde(default)]
-    revocations: BTreeMap<String, i64>,
 }
 
 impl Root {
@@ -134,15 +132,27 @@ impl Root {
         &self.prefix
     }
 
-    fn account_key(&self, principal: &Principal) -> Result<KeyPair, ClaimsError> {
-        let of = format!(
-            "{}\n{}\n{}",
-            self.seed,
-            self.prefix.as_str(),
-            principal.name()
-        );
-        let bytes = blake3::derive_key("dormouse 2026 key of an account", of.as_bytes());
+    /// A key of the account for one use, which may name what it is for.
+    fn derived(
+        &self,
+        principal: &Principal,
+        usage: &str,
+        of: &str,
+    ) -> Result<KeyPair, ClaimsError> {
+        let (seed, prefix, name) = (&self.seed, self.prefix.as_str(), principal.name());
+        let of = format!("{seed}\n{prefix}\n{name}{of}");
+        let bytes = blake3::derive_key(usage, of.as_bytes());
         Ok(KeyPair::new_from_raw(KeyPairType::Account, bytes)?)
+    }
+
+    fn account_key(&self, principal: &Principal) -> Result<KeyPair, ClaimsError> {
+        self.derived(principal, "dormouse 2026 key of an account", "")
+    }
+
+    /// The key that signs the user key `public` of the account, and no other.
+    fn signing_key(&self, principal: &Principal, public: &str) -> Result<KeyPair, ClaimsError> {
+        let usage = "dormouse 2026 key that signs a user of an account";
+        self.derived(principal, usage, &format!("\n{public}"))
     }
 
     /// The account's public key: what the broker calls it.
@@ -200,9 +210,14 @@ impl Root {
             "wildcards": true, "conn": connections, "leaf": 0, "mem_storage": disk, "disk_storage": disk,
             "streams": disk, "consumer": disk,
         });
+        let signing = claims
+            .keys
+            .iter()
+            .map(|key| Ok(self.signing_key(principal, &key.public)?.public_key()));
+        let signing: Vec<String> = signing.collect::<Result<_, ClaimsError>>()?;
         let nats = json!({
             "exports": exports.collect::<Vec<_>>(), "imports": imports, "limits": limits,
-            "revocations": claims.revoked, "tags": claims.tags(),
+            "signing_keys": signing, "tags": claims.tags(),
             "default_permissions": {"pub": {}, "sub": {}}, "type": "account", "version": 2,
         });
         let public = self.account(principal)?;
@@ -220,18 +235,19 @@ impl Root {
         permissions: &Permissions,
         now_s: i64,
     ) -> Result<Credentials, ClaimsError> {
-        let account = self.account_key(principal)?;
         let key = KeyPair::new_user();
         let [_, subscriptions, payload_bytes] = limits(principal);
         let mut nats = json!({
             "pub": {"allow": permissions.publish}, "sub": {"allow": permissions.subscribe},
             "subs": subscriptions, "data": -1, "payload": payload_bytes, "type": "user", "version": 2,
+            "issuer_account": self.account(principal)?,
         });
         if permissions.answers {
             nats["resp"] = json!({"max": ANSWERS, "ttl": ANSWERS_TTL_NS});
         }
         let public = key.public_key();
-        let token = signed(&account, &public, user, now_s, &nats)?;
+        let signing = self.signing_key(principal, &public)?;
+        let token = signed(&signing, &public, user, now_s, &nats)?;
         let seed = key.seed()?;
         Ok(Credentials {
             public,
@@ -275,7 +291,6 @@ impl Claims {
             .map_err(|error| form(error.to_string()))?;
         let read: Read = serde_json::from_slice(&body).map_err(|error| form(error.to_string()))?;
         let mut claims = Self {
-            revoked: read.nats.revocations,
             issued_s: read.iat,
             ..Self::default()
         };
@@ -295,17 +310,16 @@ impl Claims {
         Ok((read.name, claims))
     }
 
-    /// Takes the keys of `user` away, for good; how many they were.
-    pub fn revoke(&mut self, user: &str, now_s: i64) -> usize {
+    /// Whether `user` has a valid key.
+    #[must_use]
+    pub fn has_key(&self, user: &str) -> bool {
+        self.keys.iter().any(|key| key.user == user)
+    }
+
+    /// Takes the keys of `user` away; how many they were.
+    pub fn revoke(&mut self, user: &str) -> usize {
         let before = self.keys.len();
-        let revoked = &mut self.revoked;
-        self.keys.retain(|key| {
-            let stays = key.user != user;
-            if !stays {
-                revoked.insert(key.public.clone(), now_s);
-            }
-            stays
-        });
+        self.keys.retain(|key| key.user != user);
         before - self.keys.len()
     }
 }
@@ -394,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_read_back_and_a_revoked_key_stays_revoked() {
+    fn claims_read_back_and_list_what_is_valid_alone() {
         let root = root();
         let of = Principal::Tenant("ads".parse().expect("valid"));
         let plan = super::super::plan::plan(root.prefix(), &of);
@@ -409,10 +423,15 @@ mod tests {
             issued_s: 9,
             ..Claims::default()
         };
-        assert_eq!(claims.revoke("nobody", 7), 0);
-        assert_eq!(claims.revoke("user-ads.alice", 7), 2);
+        assert_eq!(claims.revoke("nobody"), 0);
+        assert_eq!(claims.revoke("user-ads.alice"), 2);
         claims.keys.push(key("UC"));
         let token = root.account_token(&of, &plan, &claims, 9).expect("signed");
+        let body = token.split('.').nth(1).expect("a body");
+        let body = URL_SAFE_NO_PAD.decode(body).expect("a body");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        let signing = root.signing_key(&of, "UC").expect("a key").public_key();
+        assert_eq!(body["nats"]["signing_keys"], json!([signing]));
         assert_eq!(
             Claims::read(&token).expect("reads"),
             ("tenant-ads".to_owned(), claims)

@@ -10,6 +10,9 @@ use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 use crate::holder::USER_INFO;
 use crate::log::STREAMS_LEASE;
 
+/// The lease under which the owner's command lines change accounts.
+pub(crate) const LEASE: &str = "accounts";
+
 /// The services with a key each, and the owner's.
 pub const SERVICES: [&str; 8] = [
     "admission",
@@ -85,6 +88,22 @@ impl Principal {
             )),
         }
     }
+}
+
+/// Whose the account `name` is if it is the tenant's or that of one of its people, whose role is named.
+#[must_use]
+pub fn of_tenant(tenant: &TenantId, name: &str, role: Option<&str>) -> Option<Principal> {
+    let own = Principal::Tenant(tenant.clone());
+    if own.name() == name {
+        return Some(own);
+    }
+    let user = name.strip_prefix(&format!("user-{tenant}."))?;
+    let role = role.and_then(|role| role.parse().ok());
+    Some(Principal::Person {
+        tenant: tenant.clone(),
+        user: user.to_owned(),
+        role: role.unwrap_or(Role::Viewer),
+    })
 }
 
 /// What an account may take of the brokers, so that none takes all that others need.
@@ -548,7 +567,7 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.extend(names.code_kept());
             publish.extend(Names::reads(ingress));
             publish.extend(Names::reads(leases));
-            publish.push(names.lease(STREAMS_LEASE));
+            publish.extend([STREAMS_LEASE, LEASE].map(|key| names.lease(key)));
             let calls = ["CREATE.*", "UPDATE.*", "LIST", "NAMES"];
             publish.extend(calls.map(|call| format!("$JS.API.STREAM.{call}")));
         }

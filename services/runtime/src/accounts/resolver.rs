@@ -1,25 +1,41 @@
 //! Accounts on running brokers: claims are sent to them over their own account, and kept by them.
 //!
-//! 1. What there is of an account is asked of the brokers first: its keys, and what is revoked.
-//! 2. New claims go to every broker; each applies them at once, and closes what is revoked. A broker
-//!    that is away takes them over from the others within a second when it is back.
-//! 3. Credentials are written before the old key is revoked: who connects again finds the new ones.
+//! 1. The owner's command lines take turns: an account's claims are read, changed and sent under a lease of
+//!    the cluster ([`Accounts::in_turn`]), so that no change is lost. A cluster without streams has none yet.
+//! 2. The brokers are asked for an account's claims first. Each answers with those that it holds; the
+//!    latest count, because a broker that was away has not heard of them yet.
+//! 3. New claims go to every broker; each applies them at once, and closes the connections of the keys that
+//!    they leave out. A broker that is away takes them over from the others within a second when it is back.
+//! 4. A key is replaced in three steps: both are valid, the new one is written, the old one is taken away. So
+//!    the key that the holder finds when it connects again is valid at every moment.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dormouse_messages::NodeId;
-use futures::StreamExt;
+use dormouse_messages::{NodeId, TenantId};
+use futures::{StreamExt, TryStreamExt};
 use serde::Deserialize;
 
 use super::claims::{Claims, ClaimsError, Credentials, Root, UserKey};
-use super::plan::{self, Plan, Principal};
+use super::plan::{self, LEASE, Plan, Principal};
 use crate::clock::{Clock, SystemClock};
 use crate::connection::{Connection, NoAnswer};
 use crate::error::LogError;
+use crate::lease::{Lease, token};
+use crate::log::Log;
 use crate::settings::Settings;
 
 /// How long the other brokers have, after the first one's answer.
 const OTHERS: Duration = Duration::from_millis(250);
+
+/// Accounts that are looked up at once.
+const LOOKUPS: usize = 32;
+
+/// So long after a command that changed accounts was killed another one may.
+const TURN: Duration = Duration::from_secs(10);
+
+/// So long a command waits for the others, each of which takes less than a second.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So often the brokers compare what they hold, by a hash: one that was away knows a revoked key as
 /// valid for so long.
@@ -42,11 +58,16 @@ pub enum AccountError {
         /// Its words.
         why: String,
     },
-    /// There is no such account.
-    #[error("there is no account {0}; `dormouse accounts list` lists them")]
+    /// There is no such key.
+    #[error(
+        "there is no key of {0}: `dormouse accounts list` lists them, `dormouse accounts add` and `dormouse tenant user add` make them"
+    )]
     Unknown(String),
+    /// Another command has the turn.
+    #[error("other commands change the accounts of this cluster; try again")]
+    Busy,
     /// There is one.
-    #[error("there is an account {0} already; rotate its key, or revoke it first")]
+    #[error("{0} has a key already; rotate it, or revoke it first")]
     Exists(String),
 }
 
@@ -65,6 +86,7 @@ pub struct Issued {
 pub struct Accounts {
     root: Root,
     connection: Connection,
+    turns: Option<Log>,
 }
 
 #[derive(Deserialize)]
@@ -94,23 +116,42 @@ impl Accounts {
     /// When there is no broker, or it does not accept them.
     pub async fn connect(settings: &Settings, root: Root) -> Result<Self, AccountError> {
         let connection = Connection::open(settings).await?;
-        Ok(Self { root, connection })
+        let turns = None;
+        Ok(Self {
+            root,
+            connection,
+            turns,
+        })
     }
 
+    /// Changes accounts in turn with everybody else who does: the log is the owner's.
+    #[must_use]
+    pub fn in_turn(self, log: Log) -> Self {
+        Self {
+            turns: Some(log),
+            ..self
+        }
+    }
+
+    /// Every broker's answer.
     async fn ask(
         &self,
         subject: &str,
         payload: Vec<u8>,
-    ) -> Result<async_nats::Message, AccountError> {
-        let request = async_nats::Request::new().payload(payload.into());
-        let answer = self.connection.ask(subject, request).await;
-        let answer = answer.map_err(|error| match error {
+    ) -> Result<Vec<async_nats::Message>, AccountError> {
+        let answers = self.connection.ask_all(subject, payload.into(), OTHERS);
+        let answers = answers.await.map_err(|error| match error {
             NoAnswer::Denied => LogError::Denied {
                 subject: subject.to_owned(),
             },
-            other => LogError::request("ask", subject, format!("{other:?}")),
+            NoAnswer::Nobody => {
+                let why =
+                    "no broker answers there; do they keep accounts (`dormouse accounts init`)?";
+                LogError::request("ask", subject, why)
+            }
+            other => LogError::request("ask", subject, other.into_words()),
         });
-        Ok(answer?)
+        Ok(answers?)
     }
 
     /// What the brokers hold of an account.
@@ -124,12 +165,20 @@ impl Accounts {
 
     async fn lookup(&self, account: &str) -> Result<Option<(String, Claims)>, AccountError> {
         let subject = format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP");
-        let answer = self.ask(&subject, Vec::new()).await?;
-        if answer.payload.is_empty() {
-            return Ok(None);
+        let mut latest: Option<(String, Claims)> = None;
+        for answer in self.ask(&subject, Vec::new()).await? {
+            if answer.payload.is_empty() {
+                continue;
+            }
+            let read = Claims::read(&String::from_utf8_lossy(&answer.payload))?;
+            if latest
+                .as_ref()
+                .is_none_or(|(_, latest)| latest.issued_s < read.1.issued_s)
+            {
+                latest = Some(read);
+            }
         }
-        let token = String::from_utf8_lossy(&answer.payload);
-        Ok(Some(Claims::read(&token)?))
+        Ok(latest)
     }
 
     /// Every account, by name.
@@ -137,60 +186,68 @@ impl Accounts {
     /// # Errors
     /// When the brokers do not answer.
     pub async fn list(&self) -> Result<Vec<(String, Claims)>, AccountError> {
-        let answer = self.ask("$SYS.REQ.CLAIMS.LIST", Vec::new()).await?;
-        let listed: Listed = serde_json::from_slice(&answer.payload)
-            .map_err(|error| LogError::request("list", "the accounts", error))?;
-        let mut accounts = Vec::with_capacity(listed.data.len());
-        for account in listed.data {
-            accounts.extend(self.lookup(&account).await?);
+        let mut all = BTreeSet::new();
+        for answer in self.ask("$SYS.REQ.CLAIMS.LIST", Vec::new()).await? {
+            let listed: Listed = serde_json::from_slice(&answer.payload)
+                .map_err(|error| LogError::request("list", "the accounts", error))?;
+            all.extend(listed.data);
         }
-        accounts.sort_by(|one, other| one.0.cmp(&other.0));
+        let lookups = all.iter().map(|account| self.lookup(account));
+        let lookups: Vec<_> = futures::stream::iter(lookups)
+            .buffered(LOOKUPS)
+            .try_collect()
+            .await?;
+        let mut accounts: Vec<_> = lookups.into_iter().flatten().collect();
+        accounts.sort_by(|one: &(String, Claims), other| one.0.cmp(&other.0));
         Ok(accounts)
     }
 
     /// Sends claims to every broker, and waits until the first has applied them and the others had time to.
-    async fn update(&self, principal: &Principal, claims: &Claims) -> Result<(), AccountError> {
-        let token = self.token(principal, claims)?;
+    async fn update(
+        &self,
+        turn: Option<&Lease>,
+        principal: &Principal,
+        claims: &mut Claims,
+    ) -> Result<(), AccountError> {
+        // Later than the claims that these replace: of two that were issued in one second a broker that
+        // has missed the second would keep the first.
+        claims.issued_s = now_s().max(claims.issued_s + 1);
+        let plan = plan_of(&self.root, principal, claims);
+        let token = self
+            .root
+            .account_token(principal, &plan, claims, claims.issued_s)?;
+        if turn.is_some_and(|lease| !lease.is_held()) {
+            return Err(AccountError::Busy);
+        }
         let subject = "$SYS.REQ.CLAIMS.UPDATE";
-        let client = &self.connection.client;
-        let failed = |why: String| LogError::request("ask", subject, why);
-        let inbox = client.new_inbox();
-        let answers = client.subscribe(inbox.clone()).await;
-        let mut answers = answers.map_err(|error| failed(error.to_string()))?;
-        let sent = client
-            .publish_with_reply(subject, inbox, token.into())
-            .await;
-        sent.map_err(|error| failed(error.to_string()))?;
-        let mut patience = crate::connection::ANSWER_TIMEOUT;
-        let mut brokers = 0;
-        while let Ok(Some(answer)) = tokio::time::timeout(patience, answers.next()).await {
-            let updated: Updated = serde_json::from_slice(&answer.payload).map_err(|_| {
-                failed(
-                    "no broker answers there; do they keep accounts (`dormouse accounts init`)?"
-                        .to_owned(),
-                )
-            })?;
+        for answer in self.ask(subject, token.into_bytes()).await? {
+            let updated: Updated = serde_json::from_slice(&answer.payload)
+                .map_err(|error| LogError::request("ask", subject, error))?;
             if let Some(error) = updated.error {
                 return Err(AccountError::Refused {
                     name: principal.name(),
                     why: error.description,
                 });
             }
-            brokers += 1;
-            patience = OTHERS;
         }
-        match brokers {
-            0 => Err(failed("no answer in time".to_owned()).into()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    fn token(&self, principal: &Principal, claims: &Claims) -> Result<String, ClaimsError> {
-        let plan = plan_of(&self.root, principal, claims);
-        // Later than what it replaces: of two that were issued in one second a broker that has missed
-        // the second would keep the first.
-        let issued_s = now_s().max(claims.issued_s + 1);
-        self.root.account_token(principal, &plan, claims, issued_s)
+    /// Changes claims while no other command does.
+    async fn alone<T, E: From<AccountError>>(
+        &self,
+        change: impl AsyncFnOnce(Option<&Lease>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(log) = &self.turns else {
+            return change(None).await;
+        };
+        let mut lease = log.leases().seek(LEASE, &token(), 0, TURN);
+        if tokio::time::timeout(PATIENCE, lease.held()).await.is_err() {
+            return Err(AccountError::Busy.into());
+        }
+        let changed = change(Some(&lease)).await;
+        lease.release().await;
+        changed
     }
 
     /// Makes an account with one key. An agent's answers are led to the services' account.
@@ -198,39 +255,50 @@ impl Accounts {
     /// # Errors
     /// When there is one with a key, or the brokers do not take it.
     pub async fn add(&self, principal: &Principal) -> Result<Issued, AccountError> {
-        let name = principal.name();
-        let mut claims = self.claims(principal).await?.unwrap_or_default();
-        if !claims.keys.is_empty() {
-            return Err(AccountError::Exists(name));
-        }
-        if let Principal::Person { role, .. } = principal {
-            claims.role = Some(role.to_string());
-        }
-        let credentials = self.issue(principal, &name)?;
-        claims.keys.push(UserKey {
-            user: name.clone(),
-            public: credentials.public.clone(),
-        });
-        self.update(principal, &claims).await?;
-        if let Principal::Node(node) = principal {
-            let mut control = self.claims(&Principal::Control).await?.unwrap_or_default();
-            if !control.nodes.contains(&node.to_string()) {
-                control.nodes.push(node.to_string());
-                self.update(&Principal::Control, &control).await?;
+        self.add_user(principal, &principal.name()).await
+    }
+
+    /// Makes a key of a service that has none.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn add_service(&self, service: &str) -> Result<Issued, AccountError> {
+        self.add_user(&Principal::Control, service).await
+    }
+
+    async fn add_user(&self, principal: &Principal, user: &str) -> Result<Issued, AccountError> {
+        self.alone(async |turn| {
+            let mut claims = self.claims(principal).await?.unwrap_or_default();
+            if claims.has_key(user) {
+                return Err(AccountError::Exists(user.to_owned()));
             }
-        }
-        Ok(Issued {
-            name,
-            credentials,
-            revoked: 0,
+            if let Principal::Person { role, .. } = principal {
+                claims.role = Some(role.to_string());
+            }
+            let credentials = self.issue(principal, user, &mut claims)?;
+            self.update(turn, principal, &mut claims).await?;
+            if let Principal::Node(node) = principal {
+                let control = self.claims(&Principal::Control).await?;
+                let mut control = control.unwrap_or_default();
+                if !control.nodes.contains(&node.to_string()) {
+                    control.nodes.push(node.to_string());
+                    self.update(turn, &Principal::Control, &mut control).await?;
+                }
+            }
+            Ok(Issued {
+                name: user.to_owned(),
+                credentials,
+                revoked: 0,
+            })
         })
+        .await
     }
 
     /// Makes another key of an account, or of a service. `write` is given it before the ones before it
     /// are revoked; with `keep` they stay valid until the next time.
     ///
     /// # Errors
-    /// When there is no such account, `write` fails, or the brokers do not take it.
+    /// When it has no key, `write` fails, or the brokers do not take it.
     pub async fn rotate<E>(
         &self,
         principal: &Principal,
@@ -241,25 +309,29 @@ impl Accounts {
     where
         E: From<AccountError>,
     {
-        let known = self.claims(principal).await?;
-        let known = known.filter(|claims| claims.keys.iter().any(|key| key.user == user));
-        let mut claims = known.ok_or_else(|| AccountError::Unknown(user.to_owned()))?;
-        let credentials = self.issue(principal, user).map_err(AccountError::from)?;
-        let revoked = match keep {
-            true => 0,
-            false => claims.revoke(user, now_s()),
-        };
-        claims.keys.push(UserKey {
-            user: user.to_owned(),
-            public: credentials.public.clone(),
-        });
-        write(&credentials)?;
-        self.update(principal, &claims).await?;
-        Ok(Issued {
-            name: user.to_owned(),
-            credentials,
-            revoked,
+        self.alone(async |turn| {
+            let known = self.claims(principal).await?;
+            let known = known.filter(|claims| claims.has_key(user));
+            let mut claims = known.ok_or_else(|| AccountError::Unknown(user.to_owned()))?;
+            let principal = &as_it_is(principal, &claims);
+            let mut after = claims.clone();
+            let revoked = if keep { 0 } else { after.revoke(user) };
+            let issued = self.issue(principal, user, &mut claims);
+            let credentials = issued.map_err(AccountError::from)?;
+            after.keys.extend(claims.keys.last().cloned());
+            self.update(turn, principal, &mut claims).await?;
+            write(&credentials)?;
+            if revoked > 0 {
+                after.issued_s = claims.issued_s;
+                self.update(turn, principal, &mut after).await?;
+            }
+            Ok(Issued {
+                name: user.to_owned(),
+                credentials,
+                revoked,
+            })
         })
+        .await
     }
 
     /// Takes every key of a user away: its connections are closed; how many keys they were.
@@ -267,17 +339,66 @@ impl Accounts {
     /// # Errors
     /// When there is none, or the brokers do not take it.
     pub async fn revoke(&self, principal: &Principal, user: &str) -> Result<usize, AccountError> {
-        let unknown = || AccountError::Unknown(user.to_owned());
-        let mut claims = self.claims(principal).await?.ok_or_else(unknown)?;
-        match claims.revoke(user, now_s()) {
-            0 => Err(unknown()),
-            count => self.update(principal, &claims).await.map(|()| count),
-        }
+        self.alone(async |turn| {
+            let unknown = || AccountError::Unknown(user.to_owned());
+            let mut claims = self.claims(principal).await?.ok_or_else(unknown)?;
+            let principal = &as_it_is(principal, &claims);
+            match claims.revoke(user) {
+                0 => Err(unknown()),
+                count => {
+                    self.update(turn, principal, &mut claims).await?;
+                    Ok(count)
+                }
+            }
+        })
+        .await
     }
 
-    fn issue(&self, principal: &Principal, user: &str) -> Result<Credentials, ClaimsError> {
-        issue(&self.root, principal, user)
+    /// Takes every key of a tenant and of its people away; whose they were, and how many of each.
+    ///
+    /// # Errors
+    /// When the brokers do not take it.
+    pub async fn revoke_tenant(
+        &self,
+        tenant: &TenantId,
+    ) -> Result<Vec<(String, usize)>, AccountError> {
+        self.alone(async |turn| {
+            let mut revoked = Vec::new();
+            for (name, mut claims) in self.list().await? {
+                let Some(principal) = plan::of_tenant(tenant, &name, claims.role.as_deref()) else {
+                    continue;
+                };
+                let count = std::mem::take(&mut claims.keys).len();
+                if count > 0 {
+                    self.update(turn, &principal, &mut claims).await?;
+                    revoked.push((name, count));
+                }
+            }
+            Ok(revoked)
+        })
+        .await
     }
+
+    /// Makes a user key and lists it in the claims.
+    fn issue(
+        &self,
+        principal: &Principal,
+        user: &str,
+        claims: &mut Claims,
+    ) -> Result<Credentials, ClaimsError> {
+        issue(&self.root, principal, user, claims)
+    }
+}
+
+/// A person with the role that the account has: the caller may not know it, or not yet.
+fn as_it_is(principal: &Principal, claims: &Claims) -> Principal {
+    let person = match principal {
+        Principal::Person { tenant, .. } => {
+            plan::of_tenant(tenant, &principal.name(), claims.role.as_deref())
+        }
+        _ => None,
+    };
+    person.unwrap_or_else(|| principal.clone())
 }
 
 fn plan_of(root: &Root, principal: &Principal, claims: &Claims) -> Plan {
@@ -293,12 +414,22 @@ fn plan_of(root: &Root, principal: &Principal, claims: &Claims) -> Plan {
     }
 }
 
-fn issue(root: &Root, principal: &Principal, user: &str) -> Result<Credentials, ClaimsError> {
+fn issue(
+    root: &Root,
+    principal: &Principal,
+    user: &str,
+    claims: &mut Claims,
+) -> Result<Credentials, ClaimsError> {
     let permissions = match principal {
         Principal::Control => plan::service_permissions(root.prefix(), user),
         other => plan::permissions(root.prefix(), other),
     };
-    root.user(principal, user, &permissions, now_s())
+    let credentials = root.user(principal, user, &permissions, now_s())?;
+    claims.keys.push(UserKey {
+        user: user.to_owned(),
+        public: credentials.public.clone(),
+    });
+    Ok(credentials)
 }
 
 /// What a new cluster's brokers are configured with, and the first credentials: the brokers' own
@@ -324,11 +455,7 @@ impl Beginning {
         for (principal, users) in all {
             let mut claims = Claims::default();
             for user in users {
-                let made = issue(root, &principal, user)?;
-                claims.keys.push(UserKey {
-                    user: user.to_owned(),
-                    public: made.public.clone(),
-                });
+                let made = issue(root, &principal, user, &mut claims)?;
                 credentials.push((user.to_owned(), made));
             }
             let plan = plan_of(root, &principal, &claims);

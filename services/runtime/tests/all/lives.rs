@@ -178,6 +178,135 @@ async fn nobody_makes_accounts_with_another_root_or_without_the_brokers_own_key(
     }
 }
 
+/// Whether a key opens its account; in time for what was just said to one broker.
+async fn opens(secured: &Secured, text: &str) -> bool {
+    let options = ConnectOptions::with_credentials(text).expect("credentials");
+    options
+        .max_reconnects(1)
+        .connect(secured.url())
+        .await
+        .is_ok()
+}
+
+/// The owner's commands on copies of the folder of keys: each has connections of its own.
+async fn commands(secured: &Secured, count: usize) -> Vec<Accounts> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let log = secured.log("operator").await;
+        all.push(secured.accounts().await.in_turn(log));
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_changes_at_once_none_is_lost_and_no_old_key_opens_anything() {
+    let secured = Secured::start_with_claims().await;
+    let olga = Principal::Operator("olga".to_owned());
+    let text = |user: &str| std::fs::read_to_string(secured.key(user)).expect("credentials");
+    let mut old: Vec<String> = ["operator-olga", "placer", "optimizer", "user-ads.alice"]
+        .map(text)
+        .to_vec();
+    let mut new: Vec<(String, String)> = Vec::new();
+    for round in 0..4 {
+        // Two rotations of one key, of two services that share an account, one that is revoked and made
+        // again, and an agent more, for which the services' account changes, too.
+        let rotations = [
+            (olga.clone(), "operator-olga"),
+            (olga.clone(), "operator-olga"),
+            (Principal::Control, "placer"),
+            (Principal::Control, "optimizer"),
+        ];
+        let commands = commands(&secured, rotations.len() + 2).await;
+        let (last, rotating) = commands.split_last().expect("some");
+        let (revoking, rotating) = rotating.split_last().expect("some");
+        let rotated = rotating
+            .iter()
+            .zip(&rotations)
+            .map(|(command, (of, user))| async move {
+                let issued = command.rotate(of, user, false, |_| Ok::<(), AccountError>(()));
+                let issued = issued.await.expect("rotated");
+                ((*user).to_owned(), issued.credentials.text)
+            });
+        let again = async {
+            let keys = revoking.revoke(&alice(), "user-ads.alice").await;
+            assert_eq!(keys.expect("revoked"), 1);
+            revoking.add(&alice()).await.expect("made").credentials.text
+        };
+        let node = Principal::Node(format!("m{round}").parse().expect("valid"));
+        let agent = async { last.add(&node).await.expect("made").credentials.text };
+        let (rotated, again, agent) =
+            tokio::join!(futures::future::join_all(rotated), again, agent);
+        old.extend(
+            new.drain(..)
+                .filter(|(user, _)| !user.starts_with("node-"))
+                .map(|it| it.1),
+        );
+        new.extend(rotated);
+        new.push(("user-ads.alice".to_owned(), again));
+        new.push((node.name(), agent));
+    }
+    let listed = secured.accounts().await.list().await.expect("listed");
+    let keys = |user: &str| {
+        let keys = listed.iter().flat_map(|(_, claims)| &claims.keys);
+        keys.filter(|key| key.user == user).count()
+    };
+    for user in [
+        "operator-olga",
+        "placer",
+        "optimizer",
+        "user-ads.alice",
+        "admission",
+    ] {
+        assert_eq!(keys(user), 1, "{user}");
+    }
+    for key in &old {
+        assert!(!opens(&secured, key).await, "an old key opens its account");
+    }
+    let mut open = std::collections::BTreeMap::new();
+    for (user, key) in &new {
+        *open.entry(user.as_str()).or_insert(0) += u32::from(opens(&secured, key).await);
+    }
+    // Of two rotations of one key at once the later one's is valid.
+    assert!(open.values().all(|count| *count == 1), "{open:?}");
+    let control = listed.iter().find(|(name, _)| name == "control");
+    let nodes = &control.expect("the services' account").1.nodes;
+    assert_eq!(nodes.len(), 2 + 4, "{nodes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_whose_key_was_revoked_is_given_another_one() {
+    let secured = Secured::start_with_claims().await;
+    let accounts = secured.accounts().await;
+    let old = std::fs::read_to_string(secured.key("webhook")).expect("credentials");
+    let revoked = accounts.revoke(&Principal::Control, "webhook").await;
+    assert_eq!(revoked.expect("revoked"), 1);
+    assert!(!opens(&secured, &old).await);
+    let write = |_: &_| Ok::<(), AccountError>(());
+    let none = accounts.rotate(&Principal::Control, "webhook", false, write);
+    let none = none.await.expect_err("there is no key").to_string();
+    assert!(none.contains("accounts add"), "{none}");
+    let issued = accounts.add_service("webhook").await.expect("made");
+    assert!(opens(&secured, &issued.credentials.text).await);
+    assert!(!opens(&secured, &old).await);
+    let again = accounts.add_service("webhook").await;
+    assert!(matches!(again, Err(AccountError::Exists(_))), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenants_keys_go_together() {
+    let secured = Secured::start_with_claims().await;
+    let accounts = secured.accounts().await;
+    let ads = "ads".parse().expect("valid");
+    let revoked = accounts.revoke_tenant(&ads).await.expect("revoked");
+    let names: Vec<&str> = revoked.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["tenant-ads", "user-ads.alice", "user-ads.vera"]);
+    for user in names {
+        assert!(once(&secured, user).await.is_err(), "{user}");
+    }
+    once(&secured, "tenant-search").await.expect("another's");
+    assert_eq!(accounts.revoke_tenant(&ads).await.expect("none"), []);
+}
+
 /// Three brokers that keep accounts, and those accounts.
 async fn three() -> (Trio, Accounts, tempfile::TempDir) {
     const FOLDER: &str = "/accounts";

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use crate::accounts::Secured;
 use crate::common::{Broker, drained, everything, next_event};
-use dormouse_messages::{Sequence, Writer};
-use dormouse_runtime::{AppendError, Followed};
+use dormouse_messages::events::ClusterConfigured;
+use dormouse_messages::policy::Policy;
+use dormouse_messages::{Envelope, Event, Sequence, Timestamp, Writer};
+use dormouse_runtime::{AppendError, Followed, Log};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_appended_is_followed_in_order() {
@@ -111,4 +114,70 @@ async fn a_dead_broker_makes_an_append_wait() {
     let stored = append.await.expect("ran").expect("stored");
     assert_eq!(stored, Sequence(2));
     assert_eq!(everything(&log).await.len(), 2);
+}
+
+/// The last word is that of all operators, as far as it counts; and what was made from it is appended
+/// only while it is the last one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_word_is_that_of_all_operators() {
+    let secured = Secured::start().await;
+    let (owner, olga) = (
+        secured.log("operator").await,
+        secured.log("operator-olga").await,
+    );
+    let policy = |theta1| {
+        let policy = Policy {
+            theta1,
+            ..Policy::default()
+        };
+        Event::from(ClusterConfigured { policy })
+    };
+    let last = async |log: &Log| {
+        let last = log.last_event_of_operators("cluster.configured").await;
+        match last.expect("answered") {
+            Some(Event::ClusterConfigured(event)) => Some(event.policy.theta1),
+            _ => None,
+        }
+    };
+    assert_eq!(last(&owner).await, None);
+    for (log, theta1) in [(&owner, 0.1), (&olga, 0.2), (&owner, 0.3), (&olga, 0.4)] {
+        let mut appender = log.appender(Writer::Operator, None);
+        appender.append(policy(theta1), &[]).await.expect("stored");
+        assert_eq!(
+            (last(&owner).await, last(&olga).await),
+            (Some(theta1), Some(theta1))
+        );
+    }
+    // An event that names another operator than its subject is nobody's word.
+    let mut forged = Envelope::new(
+        "x",
+        Writer::Operator,
+        Timestamp::default(),
+        None,
+        policy(0.9),
+    );
+    forged.source = "/dormouse/operator/otto".into();
+    let payload = forged.to_msgpack().expect("encodes");
+    let (client, _) = secured.client("operator-olga").await;
+    let subject = "dormouse.log.operator.0.cluster.configured";
+    client
+        .request(subject, payload.into())
+        .await
+        .expect("stored");
+    assert_eq!(last(&owner).await, Some(0.4));
+    // Made from what was said up to here, and somebody says something meanwhile.
+    let before = owner.last_of_operators().await.expect("answered");
+    let mut other = olga.appender(Writer::Operator, None);
+    other.append(policy(0.5), &[]).await.expect("stored");
+    let late = owner.operator_after(before).append(policy(0.6), &[]).await;
+    assert!(
+        matches!(late, Err(AppendError::Superseded { .. })),
+        "{late:?}"
+    );
+    let before = owner.last_of_operators().await.expect("answered");
+    let mut changing = owner.operator_after(before);
+    for theta1 in [0.6, 0.7] {
+        changing.append(policy(theta1), &[]).await.expect("stored");
+    }
+    assert_eq!(last(&olga).await, Some(0.7));
 }
