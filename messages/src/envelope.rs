@@ -56,7 +56,8 @@ pub enum Body {
 pub struct Recorded {
     /// Its place in the one total order.
     pub sequence: Sequence,
-    /// The broker's time; does not go back with the sequence.
+    /// The stamp of the broker that led: it steps, and goes back, where another one leads. The time of an
+    /// event is a [`crate::Fact`]'s.
     pub stored_at: Timestamp,
     /// Who wrote it.
     pub writer: Writer,

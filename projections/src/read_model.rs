@@ -1,5 +1,7 @@
 //! The read model: every projection, folded together.
 
+use std::borrow::Cow;
+
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +78,8 @@ impl Fold for ReadModel {
             self.capacity = self.nodes.capacity().0;
         }
         if resized || job.is_some() {
-            self.timelines.run(fact.at, &self.running, &self.capacity);
+            let running = that_runs(&self.running, &self.capacity, &self.nodes);
+            self.timelines.run(fact.at, &running, &self.capacity);
         }
         self.fairness.evolve(fact, &self.queues);
         if self.counted != *self.jobs.counts() {
@@ -101,6 +104,17 @@ impl Fold for ReadModel {
         self.queues.check_invariants()?;
         self.services.check_invariants()?;
         self.nodes.check_invariants()
+    }
+}
+
+/// What runs. A partition that gives containers to another counts whole until its last container has
+/// ended: where partitions together would take more than the nodes offer, what their containers take
+/// counts.
+fn that_runs<'a>(running: &'a Amounts, capacity: &Amounts, nodes: &NodeTable) -> Cow<'a, Amounts> {
+    let mut capacity = capacity.iter();
+    match capacity.any(|(resource, most)| running.get(resource) > most) {
+        true => Cow::Owned(nodes.used()),
+        false => Cow::Borrowed(running),
     }
 }
 

@@ -220,6 +220,16 @@ impl NodeTable {
         })
     }
 
+    /// What containers take that are asked to start or run.
+    #[must_use]
+    pub fn used(&self) -> Amounts {
+        let mut used = Amounts::new();
+        for (_, node) in self.nodes.in_any_order() {
+            used.add(&node.used, 1);
+        }
+        used
+    }
+
     /// Capacity of the nodes that are not lost, and of those that are up.
     #[must_use]
     pub fn capacity(&self) -> (Amounts, Amounts) {

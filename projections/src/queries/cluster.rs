@@ -98,7 +98,8 @@ pub struct ResourceUse {
     /// Given to jobs by the last allocation, whether their containers run yet or not.
     #[serde(default)]
     pub allocated: u64,
-    /// Of partitions that run; one that ends counts until its last container has ended.
+    /// Of partitions that run; one that ends counts until its last container has ended, but never more
+    /// than what is used.
     #[serde(default)]
     pub running: u64,
 }
@@ -106,7 +107,6 @@ pub struct ResourceUse {
 pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
     let overview = &model.cluster;
     let mut nodes = NodeCounts::default();
-    let mut used = Amounts::new();
     let mut containers = 0;
     for (_, node) in model.nodes.iter() {
         match node.state() {
@@ -115,10 +115,10 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
             NodeState::Quarantined => nodes.quarantined += 1,
             NodeState::Lost => nodes.lost += 1,
         }
-        used.add(&node.used, 1);
         containers += u64::from(node.containers);
     }
     let (capacity, _) = model.nodes.capacity();
+    let used = model.nodes.used();
     let (mut allocated, mut running) = (Amounts::new(), Amounts::new());
     for (_, job) in model.jobs.live() {
         let beside = &job.beside;
@@ -130,7 +130,7 @@ pub(super) fn cluster(model: &ReadModel, now: Timestamp) -> ClusterAnswer {
             used: used.get(resource),
             capacity,
             allocated: allocated.get(resource),
-            running: running.get(resource),
+            running: running.get(resource).min(used.get(resource)),
         };
         (resource.name().to_owned(), usage)
     });

@@ -1,6 +1,6 @@
 //! The queries `tenants` and `tenant`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::grants::{Grants, GrantsRule};
 use dormouse_messages::policy::Queue;
@@ -47,7 +47,7 @@ pub struct TenantRow {
     /// What it is granted.
     #[serde(default)]
     pub grants: Grants,
-    /// Its share of the weights of all tenants that have or ask for anything.
+    /// Its share of the weights of all tenants that have or ask for anything; of all where none does.
     pub entitled: f64,
     /// Dominant share of what it has.
     pub share: f64,
@@ -118,14 +118,19 @@ pub struct QueuedJob {
     pub waited_s: f64,
 }
 
-pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
-    let queues = &model.queues;
+/// The tenants that are configured, granted something or ever had a job admitted.
+fn known(queues: &Queues) -> BTreeSet<&TenantId> {
     let configured = queues.config.iter().map(|(name, _)| name);
     let granted = queues.config.grants.iter().map(|(name, _)| name);
-    let names = configured.chain(granted).chain(queues.tenants.keys());
-    let mut names: Vec<&TenantId> = names.collect();
-    names.sort_unstable();
-    names.dedup();
+    configured
+        .chain(granted)
+        .chain(queues.tenants.keys())
+        .collect()
+}
+
+pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
+    let queues = &model.queues;
+    let names = known(queues);
     let waits = start_waits(model, None, now);
     let room = Room::new(queues, &model.jobs);
     TenantsAnswer {
@@ -259,7 +264,7 @@ fn row(
             .get(name.as_str())
             .cloned()
             .unwrap_or_default(),
-        entitled: entitled(queues, name.as_str()),
+        entitled: entitled(queues, name),
         share: queues.share(tenant).as_f64(),
         demand_share: queues.demand_share(tenant).as_f64(),
         runs: tenant.runs.clone(),
@@ -296,16 +301,21 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
     }
 }
 
-/// w / W, W over the tenants that have or ask for anything, itself among them.
-fn entitled(queues: &Queues, name: &str) -> f64 {
-    let others = queues.tenants.iter().filter(|(other, tenant)| {
-        other.as_str() != name && (tenant.released > 0 || !tenant.order.is_empty())
-    });
-    let others: f64 = others
-        .map(|(other, _)| f64::from(queues.weight(other.as_str())))
-        .sum();
-    let own = f64::from(queues.weight(name));
-    own / (own + others)
+/// w / W, W over the tenants that have or ask for anything, itself among them; where none does, over all
+/// tenants.
+fn entitled(queues: &Queues, name: &TenantId) -> f64 {
+    let is_active = |tenant: &TenantQueue| tenant.released > 0 || !tenant.order.is_empty();
+    let active = queues
+        .tenants
+        .iter()
+        .filter(|(_, tenant)| is_active(tenant));
+    let mut sharing: BTreeSet<&TenantId> = active.map(|(name, _)| name).collect();
+    if sharing.is_empty() {
+        sharing = known(queues);
+    }
+    sharing.insert(name);
+    let weight = |name: &TenantId| f64::from(queues.weight(name.as_str()));
+    weight(name) / sharing.into_iter().map(weight).sum::<f64>()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]

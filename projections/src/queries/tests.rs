@@ -336,6 +336,56 @@ fn who_is_above_the_quota_says_so_and_the_others_are_not_behind() {
 }
 
 #[test]
+fn on_an_empty_cluster_tenants_are_entitled_to_parts_of_it() {
+    let mut history = History::default();
+    tenant(&mut history, "ads", 1, "");
+    tenant(&mut history, "vision", 3, "");
+    history.join("n0", 1).run("ads/lr", 1).complete("ads/lr");
+    let answer: TenantsAnswer = ask(&history, "tenants", Value::Null);
+    let entitled: Vec<f64> = answer.tenants.iter().map(|it| it.entitled).collect();
+    assert_eq!(entitled, [0.25, 0.75]);
+}
+
+/// A partition that gives containers to another one counts whole until its last container has ended.
+#[test]
+fn no_more_runs_than_the_nodes_offer() {
+    let mut history = History::default();
+    history
+        .join("n0", 1)
+        .admit_in_place("ads/lr")
+        .release("ads/lr");
+    history.allocate(1, &[("ads/lr", 0, 4)], &[]);
+    history.place(1, "ads/lr", 1, &[("n0", 4)]);
+    history
+        .request_start(1, "ads/lr", 1, 4)
+        .started(1, "ads/lr", 1, 4);
+    history.submit("vision/mlp").release("vision/mlp");
+    history.allocate(2, &[("ads/lr", 4, 2), ("vision/mlp", 0, 2)], &[]);
+    history.place_more(2, "ads/lr", 1, &[], &[(2, "n0"), (3, "n0")]);
+    history.place(2, "vision/mlp", 1, &[("n0", 2)]);
+    history.request_resize(2, "ads/lr", 1, &[], &[2, 3]);
+    for rank in [2, 3] {
+        history.container_exited("ads/lr", 1, rank, "n0", Some(0));
+    }
+    history
+        .request_start(2, "vision/mlp", 1, 2)
+        .started(2, "vision/mlp", 1, 2);
+    let cluster: ClusterAnswer = ask(&history, "cluster", Value::Null);
+    let cpu = cluster.resources["cpu"];
+    assert_eq!((cpu.running, cpu.capacity), (8_000, 8_000));
+    let request = json!({"metric": "utilization"});
+    let timeline: crate::timelines::Timeline = ask(&history, "timeline", request);
+    let greatest = timeline.series.iter().map(|it| it.summary.max);
+    let total = timeline.series.iter().find(|it| it.name == "cpu running");
+    assert_eq!(
+        total.expect("drawn").summary.max,
+        1.0,
+        "{:?}",
+        greatest.collect::<Vec<_>>()
+    );
+}
+
+#[test]
 fn tenants_with_their_shares_and_what_their_queues_wait_for() {
     let mut history = busy();
     tenant(&mut history, "vision", 3, "cpu=1");

@@ -337,6 +337,8 @@ fn replicas_are_ready_until_they_are_to_go() {
         let health = health(history);
         (health.ready, health.target)
     };
+    let places = [(0, "n0"), (1, "n1"), (2, "n1")];
+    history.place_more(1, "ads/line", 1, &places, &[]);
     history.push(scaled(3, true));
     history.push(ready(0, "n0")).push(ready(1, "n1"));
     assert_eq!(counts(&history), (2, 3));
@@ -365,6 +367,7 @@ fn replicas_are_ready_until_they_are_to_go() {
         cause: ResizeCause::Adjusted,
         basis: None,
     });
+    history.place_more(2, "ads/line", 1, &[(1, "n0")], &[]);
     history.push(ready(1, "n0"));
     assert_eq!(counts(&history).0, 3, "its number is another replica's");
     // The loss of a life before the present one takes nothing.
@@ -451,8 +454,8 @@ fn a_broker_s_clock_that_steps_changes_nothing() {
         (112, 0),
         (112, 86_400),
         (122, 86_400),
-        (122, -500),
-        (132, -500),
+        (122, 0),
+        (132, 0),
     ] {
         tell(&mut even, second, window("g0", 10, 0));
         history.broker_off_s = off_s;

@@ -111,6 +111,10 @@ async function told(head) {
   document.body.dataset.read = String(head.read);
   if (!head.events) return say(head.read ? "The log is empty: submit a job." : "Reading the log …");
   if (!head.read) say(`Reading the log: ${count(head.events)} events …`);
+  if (head.read && !head.live && !app.opened) {
+    app.opened = true;
+    if (app.view.at === undefined) time.toBusy(app).catch(() => {});
+  }
   if (!had || !app.shown) {
     app.shown = true;
     time.axis(app);

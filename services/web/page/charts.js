@@ -117,6 +117,14 @@ function paint(app, metric, line, job) {
 
 const value = (unit, it) => (unit === "fraction" ? percent(it, 1) : unit === "milliseconds" ? `${figure(it)} ms` : figure(it));
 
+// A value on an axis whose values are so far apart: as many digits as tell two of them apart.
+function label(unit, it, apart) {
+  const times = unit === "fraction" ? 100 : 1;
+  let digits = 0;
+  while (digits < 6 && Math.abs(times * apart * 10 ** digits - Math.round(times * apart * 10 ** digits)) > 1e-6) digits += 1;
+  return `${(times * it).toFixed(digits)}${unit === "fraction" ? " %" : ""}`;
+}
+
 // A time on an axis: hours and minutes in UTC, the day at midnight.
 function tick(at, apart) {
   const text = new Date(at * 1000).toISOString();
@@ -144,7 +152,7 @@ export function draw(app, key, metric, line, series, box) {
     legend: { show: !strip, live: true }, ms: 1e-3,
     tzDate: (it) => window.uPlot.tzDate(new Date(it * 1e3), "Etc/UTC"),
     scales: { x: { range: () => [ms(line.from) / 1000, Math.max(ms(line.to) / 1000, ms(line.from) / 1000 + 1)] }, y: { range: (_, least, most) => [Math.min(0, least), strip ? 1 : (most || 1) * 1.08] } },
-    axes: strip ? [{ show: false }, { show: false }] : [{ ...axis, size: 22, space: 64, values: (_, splits, __, ___, apart) => splits.map((it) => tick(it, apart)) }, { ...axis, values: (_, all) => all.map((it) => (line.unit === "fraction" ? `${Math.round(100 * it)} %` : figure(it))) }],
+    axes: strip ? [{ show: false }, { show: false }] : [{ ...axis, size: 22, space: 64, values: (_, splits, __, ___, apart) => splits.map((it) => tick(it, apart)) }, { ...axis, values: (_, all, __, ___, apart) => all.map((it) => label(line.unit, it, apart)) }],
     series: [{ label: "time (UTC)", value: (_, it) => (it ? clock(new Date(it * 1000).toISOString()).slice(0, 19) : "–") }, ...series.map((it, index) => ({
       label: it.label, stroke: tone(metric, it.label, index), width: 1.5, points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }),
       dash: DASHED.has(it.name) || it.name === UNCHANGED ? [4, 3] : undefined, fill: strip && index === 0 ? `${tone(metric, it.label, index)}33` : undefined,

@@ -161,6 +161,17 @@ export async function toTime(app, millis) {
   app.go({ at: answer.sequence });
 }
 
+// A log at whose end nothing runs is shown where at least half as much ran as ever did, the last time.
+export async function toBusy(app) {
+  const { series } = await ask("timeline", { metric: "utilization" }, "busy");
+  const { points = [] } = series.find((it) => it.name === "total running") ?? {};
+  const most = Math.max(0, ...points.map(([, value]) => value));
+  if (!most || points.at(-1)[1] > 0) return;
+  const last = points.findLastIndex(([, value]) => value >= most / 2);
+  const answer = await ask("step", { by: "time", time: points[last][0] });
+  app.go({ at: answer.sequence }, true);
+}
+
 function play(app) {
   const pace = matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 120;
   parts.play.textContent = "Pause";
