@@ -1,4 +1,5 @@
-//! Readers of a log that do not need each other, each on a thread of its own.
+//! Readers of a log that do not need each other, each on a thread of its own; and other work that is
+//! done at once.
 
 use std::mem;
 use std::sync::Arc;
@@ -79,6 +80,20 @@ impl<R: Reader + Default> Beside<R> {
     }
 }
 
+/// What becomes of each item, in their order, worked on at the same time. A panic is passed on.
+pub fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let items = items.into_iter();
+        let running: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        let done = running.into_iter().map(|it| match it.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        done.collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use dormouse_messages::events::ClusterConfigured;
@@ -86,6 +101,19 @@ mod tests {
     use dormouse_messages::{Envelope, Event, Sequence, Timestamp, Writer};
 
     use super::*;
+
+    #[test]
+    fn what_panics_leaves_no_gap_in_what_is_done() {
+        assert_eq!(at_once(vec![1, 2, 3], |it| it * 2), [2, 4, 6]);
+        let panics = || {
+            at_once(vec![1, 2, 3], |it| {
+                assert!(it != 2, "two");
+                it
+            })
+        };
+        let panic = std::panic::catch_unwind(panics).expect_err("it is passed on");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"two"));
+    }
 
     #[test]
     fn every_event_is_folded_once_and_in_order() {

@@ -25,6 +25,7 @@ use super::answer::{Correction, Gives, VerifiedBy};
 use super::changes::{Candidate, Change};
 use super::grids;
 use super::refusal::verified;
+use crate::beside::at_once;
 use crate::history::fork::Fork;
 
 /// Sets of givers that are asked for: each is one allocation without services, and the decisions that
@@ -169,15 +170,7 @@ impl Search<'_> {
         if candidates.len() < 2 || self.threads < 2 {
             return candidates.into_iter().map(attempt).collect();
         }
-        std::thread::scope(|scope| {
-            let attempt = &attempt;
-            let running: Vec<_> = candidates
-                .into_iter()
-                .map(|candidate| scope.spawn(move || attempt(candidate)))
-                .collect();
-            let done = running.into_iter().filter_map(|it| it.join().ok());
-            done.collect()
-        })
+        at_once(candidates, attempt)
     }
 
     /// The least change of every kind that has one, each as soon as it is proven; then other jobs
