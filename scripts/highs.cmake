@@ -8,9 +8,10 @@ if(NOT "$ENV{PROFILE}" STREQUAL "release")
   set(CMAKE_C_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C, outside of cargo's release profile")
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG" CACHE STRING "C++, outside of cargo's release profile")
 endif()
+# No product is contracted with a sum, where the processor could: the same solutions on every one.
 # For a static program the flags hold -static. Objects need it not, and it cannot link the shared
 # library that HiGHS makes beside its own, which nothing here loads.
 foreach(language C CXX)
-  string(REPLACE " -static" "" flags "${CMAKE_${language}_FLAGS}")
-  set(CMAKE_${language}_FLAGS "${flags}" CACHE STRING "without -static" FORCE)
+  string(REGEX REPLACE " (-static|-ffp-contract=off)" "" flags "${CMAKE_${language}_FLAGS}")
+  set(CMAKE_${language}_FLAGS "${flags} -ffp-contract=off" CACHE STRING "without -static, exact" FORCE)
 endforeach()

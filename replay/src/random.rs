@@ -62,15 +62,15 @@ impl Random {
 
     /// Exponentially distributed with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
+        -mean * libm::log(1.0 - self.unit())
     }
 
     /// Lognormally distributed: exp of a normal with mean ln(`median`) and deviation `sigma`
     /// (Box and Muller 1958, one of the pair).
     pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        let normal = radius * (std::f64::consts::TAU * self.unit()).cos();
-        median * (sigma * normal).exp()
+        let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
+        let normal = radius * libm::cos(std::f64::consts::TAU * self.unit());
+        median * libm::exp(sigma * normal)
     }
 }
 

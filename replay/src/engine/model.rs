@@ -38,7 +38,9 @@ impl Scaling {
                     .saturating_sub(1);
                 speeds.get(index).or(speeds.last()).copied().unwrap_or(n)
             }
-            Self::Efficiency(per_doubling) if containers > 0 => n * per_doubling.powf(n.log2()),
+            Self::Efficiency(per_doubling) if containers > 0 => {
+                n * libm::pow(*per_doubling, libm::log2(n))
+            }
             Self::Steps { a, b, c } if containers > 0 => {
                 1.0 / (a + b / n + c * (n - 1.0)).max(f64::MIN_POSITIVE)
             }

@@ -25,7 +25,7 @@ pub fn number(count: usize) -> f64 {
 /// Round steps from 0 to at least `end`, about five of them: 1, 2, 2.5 or 5 times a power of ten.
 pub fn ticks(end: f64) -> Vec<f64> {
     let rough = (end / 5.0).max(1e-9);
-    let power = 10f64.powf(rough.log10().floor());
+    let power = libm::pow(10.0, libm::log10(rough).floor());
     let fits = [1.0, 2.0, 2.5, 5.0, 10.0]
         .into_iter()
         .find(|step| step * power >= rough * 0.999);

@@ -168,7 +168,7 @@ fn arrival_s(random: &mut Random, days: f64) -> f64 {
     loop {
         let at_s = random.between(0.0, days * 86_400.0);
         let hour = (at_s / 3600.0 - 3.0) / 24.0;
-        let density = 1.0 - 0.9 * (std::f64::consts::TAU * hour).cos();
+        let density = 1.0 - 0.9 * libm::cos(std::f64::consts::TAU * hour);
         if random.unit() * 1.9 < density {
             return at_s;
         }

@@ -138,7 +138,7 @@ fn day(random: &mut Random, minutes: usize, (low, high): (f64, f64), noise: f64,
     let length = minutes * 60;
     let rates = (0..length).map(|second| {
         let turn = std::f64::consts::TAU * real(second) / real(length);
-        (low + (high - low) * (1.0 - turn.cos()) / 2.0) * noises[second / 60]
+        (low + (high - low) * (1.0 - libm::cos(turn)) / 2.0) * noises[second / 60]
     });
     Trace {
         rates: rates.collect(),
@@ -184,16 +184,18 @@ impl Trace {
 /// Gamma of scale 1 (Marsaglia and Tsang 2000; below shape 1 by their boost).
 pub fn gamma(random: &mut Random, shape: f64) -> f64 {
     if shape < 1.0 {
-        let boost = (1.0 - random.unit()).powf(1.0 / shape);
+        let boost = libm::pow(1.0 - random.unit(), 1.0 / shape);
         return gamma(random, shape + 1.0) * boost;
     }
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
     loop {
-        let normal = random.lognormal(1.0, 1.0).ln();
+        let normal = libm::log(random.lognormal(1.0, 1.0));
         let v = 1.0 + c * normal;
         let v = v * v * v;
-        if v > 0.0 && (1.0 - random.unit()).ln() < 0.5 * normal * normal + d - d * v + d * v.ln() {
+        if v > 0.0
+            && libm::log(1.0 - random.unit()) < 0.5 * normal * normal + d - d * v + d * libm::log(v)
+        {
             return d * v;
         }
     }

@@ -83,7 +83,10 @@ fn interval(values: &[f64]) -> (f64, Option<f64>) {
     if values.len() < 2 {
         return (mean, None);
     }
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let squares: f64 = values
+        .iter()
+        .map(|value| (value - mean) * (value - mean))
+        .sum();
     let deviation = (squares / (n - 1.0)).sqrt();
     (
         mean,

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn the_exponential_is_exact_to_the_last_digits() {
         for x in [0.0, 1e-9, 0.1, 0.25, 1.0, 3.7, 20.0, 300.0] {
-            let wrong = (exp_neg(x) / (-x).exp() - 1.0).abs();
+            let wrong = (exp_neg(x) / libm::exp(-x) - 1.0).abs();
             assert!(wrong < 1e-12, "{x}: {wrong}");
         }
         assert!(exp_neg(1e9) <= 0.0);

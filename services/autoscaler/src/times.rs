@@ -128,8 +128,8 @@ impl Times {
             let bound = bound / 1000.0;
             let middle = f64::midpoint(lower, bound);
             let part = (bound - lower)
-                * (middle / mean_s).powf(shape - 1.0)
-                * (-shape * middle / mean_s).exp();
+                * libm::pow(middle / mean_s, shape - 1.0)
+                * libm::exp(-shape * middle / mean_s);
             lower = bound;
             (bound, part)
         });

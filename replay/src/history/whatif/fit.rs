@@ -179,7 +179,7 @@ pub fn left_out_error(points: &[Point]) -> Option<f64> {
         if let Some(curve) = fit(&rest) {
             let of = out
                 .iter()
-                .map(|it| (curve.step_s(it.containers) / it.step_s).ln().abs());
+                .map(|it| libm::log(curve.step_s(it.containers) / it.step_s).abs());
             errors.extend(of);
         }
     }
@@ -190,7 +190,7 @@ pub fn left_out_error(points: &[Point]) -> Option<f64> {
 #[must_use]
 pub fn residual(points: &[Point], curve: &Curve) -> f64 {
     let squares = points.iter().map(|it| {
-        let off = (it.step_s / curve.step_s(it.containers)).ln();
+        let off = libm::log(it.step_s / curve.step_s(it.containers));
         off * off
     });
     let count = u32::try_from(points.len()).unwrap_or(u32::MAX).max(1);

@@ -108,7 +108,7 @@ impl Models {
                 continue;
             }
             for point in &mut known.points {
-                point.step_s *= (self.residual * normal(&mut random)).exp();
+                point.step_s *= libm::exp(self.residual * normal(&mut random));
             }
             known.curve = fit(&known.points);
             if known.form == Form::LinearAssumed && !shapes.is_empty() {
@@ -216,5 +216,5 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
 /// A standard normal number (Box and Muller).
 fn normal(random: &mut Random) -> f64 {
     let (radius, angle) = (random.unit().max(1e-12), random.unit());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
 }

@@ -237,7 +237,7 @@ impl Observed {
     /// How much longer, as a factor, work took that was expected to take so many seconds: one of the
     /// cases that were nearest to it; nothing where too few are known.
     pub fn late(&self, expected_s: f64, random: &mut Random) -> Option<f64> {
-        let off = |case: &(f64, f64)| (case.0 / expected_s.max(1e-3)).ln().abs();
+        let off = |case: &(f64, f64)| libm::log(case.0 / expected_s.max(1e-3)).abs();
         let mut near: Vec<&(f64, f64)> = self.ends.iter().collect();
         near.sort_by(|a, b| off(a).total_cmp(&off(b)));
         near.truncate(NEAREST_ENDS);

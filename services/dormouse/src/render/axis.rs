@@ -91,7 +91,7 @@ impl Values {
 }
 
 fn is_whole(step: f64, decimals: i32) -> bool {
-    let scaled = step * 10f64.powi(decimals);
+    let scaled = step * libm::pow(10.0, f64::from(decimals));
     (scaled - scaled.round()).abs() < 1e-6
 }
 
@@ -100,7 +100,7 @@ fn round_step(rough: f64, whole: bool) -> f64 {
     if whole && rough <= 1.0 {
         return 1.0;
     }
-    let power = 10f64.powf(rough.log10().floor());
+    let power = libm::pow(10.0, libm::log10(rough).floor());
     let choices: &[f64] = if whole && power < 10.0 {
         &[1.0, 2.0, 5.0, 10.0]
     } else {

@@ -442,6 +442,9 @@ fn ratio_f64(ratio: &Ratio<u128>) -> f64 {
     numerator / ratio.denom().to_f64().unwrap_or(1.0)
 }
 
+/// 2^64.
+const TWO_64: f64 = 18_446_744_073_709_551_616.0;
+
 /// mantissa · 2^exponent: a float that does not overflow.
 #[derive(Clone, Copy)]
 struct Magnitude {
@@ -458,7 +461,7 @@ impl Magnitude {
         let sign = if value.is_negative() { -1.0 } else { 1.0 };
         // The two highest digits: 2^64 · high + low, of a number of `count` digits.
         Self {
-            mantissa: sign * (high + low / 2f64.powi(64)),
+            mantissa: sign * (high + low / TWO_64),
             exponent: 64 * (count - 1),
         }
     }
@@ -473,6 +476,6 @@ impl Magnitude {
     fn over(self, other: Self) -> f64 {
         let exponent = self.exponent - other.exponent;
         let clamped = i32::try_from(exponent.clamp(-1000, 1000)).unwrap_or(0);
-        self.mantissa / other.mantissa * 2f64.powi(clamped)
+        libm::ldexp(self.mantissa / other.mantissa, clamped)
     }
 }

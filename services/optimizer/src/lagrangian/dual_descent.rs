@@ -145,7 +145,7 @@ impl<'a> DualDescent<'a> {
     /// Takes one step.
     pub fn step(&mut self) {
         let done = f64::from(self.step.min(SETTLED)) / f64::from(SETTLED);
-        let temperature = self.value * HOT * (COOL / HOT).powf(done);
+        let temperature = self.value * HOT * libm::pow(COOL / HOT, done);
         let answer = self.relaxation.sweep(&mut self.prices, temperature);
         self.average(&answer.going);
         self.step += 1;

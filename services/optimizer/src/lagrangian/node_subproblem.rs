@@ -97,7 +97,7 @@ impl NodeSubproblem {
             self.left[*block] += change;
             changes[bit] = change;
             // Bounded so that no product of them overflows.
-            let times = (-change / temperature).clamp(-HOTTER, HOTTER).exp();
+            let times = libm::exp((-change / temperature).clamp(-HOTTER, HOTTER));
             for (weight, set) in self.weights.iter_mut().zip(&self.warm) {
                 *weight *= if set >> bit & 1 == 1 { times } else { 1.0 };
             }
@@ -152,7 +152,7 @@ impl NodeSubproblem {
             for (set, value) in (part * 2 * LANES..).zip(values) {
                 if *value > least {
                     self.warm.push(set as i32);
-                    self.weights.push(((value - best) / temperature).exp());
+                    self.weights.push(libm::exp((value - best) / temperature));
                 }
             }
         }
@@ -382,10 +382,11 @@ mod tests {
     /// ln Σ e^x, as smooth a maximum as `temperature` makes it.
     fn soft(values: impl Iterator<Item = f64>, temperature: f64) -> f64 {
         temperature
-            * values
-                .map(|value| (value / temperature).exp())
-                .sum::<f64>()
-                .ln()
+            * libm::log(
+                values
+                    .map(|value| libm::exp(value / temperature))
+                    .sum::<f64>(),
+            )
     }
 
     /// One node of a random instance.

@@ -271,7 +271,7 @@ fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
 
 /// How likely something is that gains so much.
 fn chance(gain: f64, temperature: f64) -> f64 {
-    1.0 / (1.0 + (-gain / temperature).exp())
+    1.0 / (1.0 + libm::exp(-gain / temperature))
 }
 
 /// What `count` containers of a job are worth at loss price `price`.

@@ -48,8 +48,7 @@ impl<'a> TypeMilp<'a> {
             instance,
             groups,
             integer,
-            // S ≈ 10^⌈−log10 min δ⌉, as a power of two so that scaling is exact.
-            scale: (1.0 / smallest.max(1e-12)).log2().ceil().exp2(),
+            scale: power_of_two(1.0 / smallest.max(1e-12)),
             constant: 0.0,
             fresh: Vec::new(),
             restart: Vec::new(),
@@ -310,6 +309,19 @@ impl<'a> TypeMilp<'a> {
         }
         Some(candidate)
     }
+}
+
+/// S: the least power of two that is not below `number`, so that scaling is exact.
+fn power_of_two(number: f64) -> f64 {
+    let (mantissa, exponent) = libm::frexp(number);
+    libm::ldexp(
+        1.0,
+        if mantissa > 0.5 {
+            exponent
+        } else {
+            exponent - 1
+        },
+    )
 }
 
 /// The rooms beside what is pinned: all that new containers can ever have.
