@@ -13,7 +13,7 @@ use crate::nodes::NodeTable;
 use crate::notebooks::Notebooks;
 use crate::services::Services;
 use crate::timelines::Timelines;
-use dormouse_state::Queues;
+use dormouse_state::{Queues, Total};
 
 /// Everything that the queries answer from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct ReadModel {
     pub keys: Keys,
     counted: PhaseCounts,
     /// What the partitions that run take together.
-    running: Amounts,
+    running: Total,
     /// What the nodes that are not lost offer.
     capacity: Amounts,
 }
@@ -61,12 +61,14 @@ impl Fold for ReadModel {
         let job = starts_or_stops(event);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
             let beside = &job.beside;
-            beside.subtract_from(&mut self.running, &job.demand, u64::from(job.now));
+            self.running
+                .subtract_job(beside, &job.demand, u64::from(job.now));
         }
         self.jobs.evolve(fact);
         if let Some(job) = job.and_then(|job| self.jobs.get(job)) {
             let beside = &job.beside;
-            beside.add_to(&mut self.running, &job.demand, u64::from(job.now));
+            self.running
+                .add_job(beside, &job.demand, u64::from(job.now));
         }
         self.nodes.evolve(fact);
         self.notebooks.evolve(fact);
@@ -78,7 +80,7 @@ impl Fold for ReadModel {
             self.capacity = self.nodes.capacity().0;
         }
         if resized || job.is_some() {
-            let running = that_runs(&self.running, &self.capacity, &self.nodes);
+            let running = that_runs(&self.running.amounts(), &self.capacity, &self.nodes);
             self.timelines.run(fact.at, &running, &self.capacity);
         }
         self.fairness.evolve(fact, &self.queues);
@@ -89,15 +91,15 @@ impl Fold for ReadModel {
     }
 
     fn check_invariants(&self) -> Result<(), String> {
-        let mut running = Amounts::new();
+        let mut running = Total::default();
         for (_, job) in self.jobs.live() {
-            job.beside
-                .add_to(&mut running, &job.demand, u64::from(job.now));
+            running.add_job(&job.beside, &job.demand, u64::from(job.now));
         }
         if running != self.running {
             return Err(format!(
-                "partitions that run take {running}, but {} is counted",
-                self.running
+                "partitions that run take {}, but {} is counted",
+                running.amounts(),
+                self.running.amounts()
             ));
         }
         self.jobs.check_invariants()?;

@@ -7,7 +7,7 @@
 //!    [`members`]: who takes part in a life whose containers come and go.
 //! 3. [`tasks`]: how far a task set is.
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
-//!    dominant shares ([`share`]).
+//!    dominant shares ([`share`]) and sums that do not saturate ([`total`]).
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
 //!
 //! [`id_map`] is the map that the read models find jobs and nodes in, [`shared_map`] that
@@ -32,6 +32,7 @@ pub mod tasks;
 pub mod tenants;
 #[cfg(test)]
 mod tests;
+pub mod total;
 
 pub use cluster::ClusterState;
 pub use health::{Fault, Health, Quarantine, StartFaults};
@@ -50,3 +51,4 @@ pub use shared::Shared;
 pub use shared_map::SharedMap;
 pub use tasks::{Given, TaskSet};
 pub use tenants::{Above, Tenant, Tenants};
+pub use total::Total;

@@ -228,10 +228,10 @@ impl<'a> Line<'a> {
         let mut line = Self {
             tenant,
             weight: queues.weight(tenant),
-            runs: queue.runs.clone(),
-            firm: queue.certain(&queues.policy).clone(),
+            runs: queue.runs.amounts(),
+            firm: queue.certain(&queues.policy).amounts(),
             containers: queue.certain_containers(&queues.policy),
-            queued: queue.queued.clone(),
+            queued: queue.queued.amounts(),
             count: queue.order.len() as u64,
             waits: queue.waits.clone(),
             credited: queue.credited.clone(),

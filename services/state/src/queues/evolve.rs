@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
 use dormouse_messages::job::{Kind, Urgency};
 use dormouse_messages::kept::bytes_of;
-use dormouse_messages::{
-    Amounts, Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
-};
+use dormouse_messages::{Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
 
 use crate::folded;
+use crate::total::Total;
 
 use super::account::Contradiction;
 use super::{FAILED_LIMIT, QueueJob, Queues, Stand, TenantQueue};
@@ -92,7 +91,7 @@ impl Fold for Queues {
             return Err(what.to_owned());
         }
         let mut again = BTreeMap::new();
-        let mut by_class: BTreeMap<i32, Amounts> = BTreeMap::new();
+        let mut by_class: BTreeMap<i32, Total> = BTreeMap::new();
         let mut live = 0;
         for (id, job) in &self.jobs {
             let tenant: &mut TenantQueue = again.entry(id.tenant()).or_default();
@@ -100,7 +99,7 @@ impl Fold for Queues {
                 Stand::Queued { .. } => {
                     live += 1;
                     tenant.order.insert((job.order(), id.clone()));
-                    tenant.queued.add(&job.smallest(), 1);
+                    tenant.queued.add(&job.smallest());
                     tenant.queued_bytes += job.bytes;
                 }
                 Stand::Released { hopeless, .. } => {
@@ -111,7 +110,7 @@ impl Fold for Queues {
                     tenant.count_in(job);
                     if job.urgency == Urgency::Training {
                         let held = by_class.entry(job.class).or_default();
-                        job.beside.add_to(held, &job.demand, job.firm());
+                        held.add_job(&job.beside, &job.demand, job.firm());
                     }
                 }
                 Stand::Held { .. } => {
@@ -150,8 +149,8 @@ impl Fold for Queues {
 impl TenantQueue {
     /// Counts a released job in.
     fn count_in(&mut self, job: &QueueJob) {
-        job.beside.add_to(&mut self.runs, &job.demand, job.held());
-        job.beside.add_to(&mut self.firm, &job.demand, job.firm());
+        self.runs.add_job(&job.beside, &job.demand, job.held());
+        self.firm.add_job(&job.beside, &job.demand, job.firm());
         self.containers.0 += job.held();
         self.containers.1 += job.firm();
         self.released += 1;
@@ -167,8 +166,8 @@ impl TenantQueue {
     /// Counts a released job out.
     fn count_out(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
         let beside = &job.beside;
-        beside.subtract_from(&mut self.runs, &job.demand, job.held());
-        beside.subtract_from(&mut self.firm, &job.demand, job.firm());
+        self.runs.subtract_job(beside, &job.demand, job.held());
+        self.firm.subtract_job(beside, &job.demand, job.firm());
         let of = |what: &'static str| move || format!("{what} of {} without {id}", id.tenant());
         let (held, firm) = &mut self.containers;
         found.take(held, job.held(), of("the containers"));
@@ -181,8 +180,8 @@ impl TenantQueue {
 /// What is summed over the live jobs.
 struct Sums<'a> {
     tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
-    asked: &'a mut Amounts,
-    by_class: &'a mut BTreeMap<i32, Amounts>,
+    asked: &'a mut Total,
+    by_class: &'a mut BTreeMap<i32, Total>,
     live: &'a mut u64,
     found: &'a mut Contradiction,
 }
@@ -195,8 +194,8 @@ impl Sums<'_> {
         }
         let held = self.by_class.entry(job.class).or_default();
         match inwards {
-            true => job.beside.add_to(held, &job.demand, job.firm()),
-            false => job.beside.subtract_from(held, &job.demand, job.firm()),
+            true => held.add_job(&job.beside, &job.demand, job.firm()),
+            false => held.subtract_job(&job.beside, &job.demand, job.firm()),
         }
         if held.is_empty() {
             self.by_class.remove(&job.class);
@@ -217,14 +216,13 @@ impl Sums<'_> {
         match &job.stand {
             Stand::Queued { .. } if inwards => {
                 tenant.order.insert((job.order(), id.clone()));
-                job.beside.add_to(&mut tenant.queued, &job.demand, start);
+                tenant.queued.add_job(&job.beside, &job.demand, start);
                 tenant.queued_bytes += job.bytes;
             }
             Stand::Queued { .. } => {
                 tenant.order.remove(&(job.order(), id.clone()));
                 tenant.take_bytes(id, job, self.found);
-                job.beside
-                    .subtract_from(&mut tenant.queued, &job.demand, start);
+                tenant.queued.subtract_job(&job.beside, &job.demand, start);
             }
             Stand::Released { .. } => {
                 match inwards {
@@ -246,11 +244,11 @@ impl Sums<'_> {
         }
         match amount {
             Some(amount) if inwards => {
-                job.beside.add_to(self.asked, &job.demand, amount);
+                self.asked.add_job(&job.beside, &job.demand, amount);
                 *self.live += 1;
             }
             Some(amount) => {
-                job.beside.subtract_from(self.asked, &job.demand, amount);
+                self.asked.subtract_job(&job.beside, &job.demand, amount);
                 let of = || format!("the live jobs without {id}");
                 self.found.take(self.live, 1, of);
             }

@@ -34,6 +34,7 @@ pub use tenant::{TenantQueue, Waits};
 use super::membership::Membership;
 use super::share::Share;
 use super::tenants::{Above, Tenants};
+use super::total::Total;
 
 /// Jobs that ended without success and are remembered for those that depend on them: what an
 /// admission decided just before such an end was appended may still name it.
@@ -257,10 +258,10 @@ pub struct Queues {
     /// Queued and released jobs.
     pub live: u64,
     /// What they ask for and have.
-    pub asked: Amounts,
+    pub asked: Total,
     /// What released training and batch jobs cannot be made to give back while they run, by the value
     /// of their class: a class that preempts has what lower ones hold.
-    pub by_class: BTreeMap<i32, Amounts>,
+    pub by_class: BTreeMap<i32, Total>,
     /// How long jobs run.
     pub durations: Durations,
     /// When the jobs would be released if it were first in, first out.
@@ -285,7 +286,7 @@ impl Queues {
         if self.durations.count == 0 || self.live == 0 {
             return None;
         }
-        let share = Share::dominant(&self.asked, &self.total);
+        let share = Share::dominant(&self.asked.amounts(), &self.total);
         let over = u128::from(self.durations.total_us).saturating_mul(u128::from(share.over));
         let jobs = u128::from(self.durations.count).saturating_mul(u128::from(self.live));
         Some((over, jobs.saturating_mul(u128::from(share.under))))
@@ -294,13 +295,13 @@ impl Queues {
     /// The dominant share of what a tenant runs.
     #[must_use]
     pub fn share(&self, tenant: &TenantQueue) -> Share {
-        Share::dominant(&tenant.runs, &self.total)
+        Share::dominant(&tenant.runs.amounts(), &self.total)
     }
 
     /// The dominant share of what a tenant has queued.
     #[must_use]
     pub fn demand_share(&self, tenant: &TenantQueue) -> Share {
-        Share::dominant(&tenant.queued, &self.total)
+        Share::dominant(&tenant.queued.amounts(), &self.total)
     }
 
     /// A tenant's weight.
@@ -314,7 +315,7 @@ impl Queues {
     pub fn committed(&self) -> Amounts {
         let mut committed = Amounts::new();
         for tenant in self.tenants.values() {
-            committed.add(tenant.certain(&self.policy), 1);
+            committed.add(&tenant.certain(&self.policy).amounts(), 1);
         }
         committed
     }
@@ -341,7 +342,9 @@ impl Queues {
             return 0;
         }
         let below = self.by_class.range(..class);
-        below.map(|(_, amounts)| amounts.get(resource)).sum()
+        below
+            .map(|(_, total)| total.get(resource))
+            .fold(0, u64::saturating_add)
     }
 
     /// The bound of its tenant's that the smallest partition of a live job exceeds by itself.
@@ -357,7 +360,7 @@ impl Queues {
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
         let quota = self.config.quota(tenant)?;
-        let mut with = self.tenants.get(tenant)?.certain(&self.policy).clone();
+        let mut with = self.tenants.get(tenant)?.certain(&self.policy).amounts();
         with.add(needs, 1);
         let (resource, most) = quota.exceeded_by(&with)?;
         let has = with.get(resource).saturating_sub(needs.get(resource));

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::policy::{Allocation, Policy};
-use dormouse_messages::{Amounts, JobId, Timestamp};
+use dormouse_messages::{JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Order;
+use crate::total::Total;
 
 /// The waiting times of a tenant's jobs, as sums.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,13 +85,13 @@ pub struct TenantQueue {
     /// The queued jobs in their order.
     pub order: BTreeSet<(Order, JobId)>,
     /// What the smallest partitions of the queued jobs need together.
-    pub queued: Amounts,
+    pub queued: Total,
     /// The bytes of the specifications of these and of those that wait for others.
     pub queued_bytes: u64,
     /// What its released jobs have together.
-    pub runs: Amounts,
+    pub runs: Total,
     /// What of it they cannot be made to give back.
-    pub firm: Amounts,
+    pub firm: Total,
     /// The containers that its released jobs have together, and those of them that they cannot be made
     /// to give back.
     pub containers: (u64, u64),
@@ -118,7 +119,7 @@ impl TenantQueue {
     /// What its released jobs hold for certain: where what runs is adjusted, the part that they
     /// cannot give back; else all of it.
     #[must_use]
-    pub fn certain(&self, policy: &Policy) -> &Amounts {
+    pub fn certain(&self, policy: &Policy) -> &Total {
         match policy.allocation {
             Allocation::Dorm => &self.firm,
             _ => &self.runs,

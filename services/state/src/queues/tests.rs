@@ -1,7 +1,7 @@
 //! Given events, the queues.
 
-use dormouse_messages::Fold;
-use dormouse_messages::events::{NodeDrained, NodeRemoved, NodeRestored};
+use dormouse_messages::events::{JobCancelled, NodeDrained, NodeRemoved, NodeRestored};
+use dormouse_messages::{Body, Event, Fold};
 
 use super::*;
 use crate::history::{History, job, node};
@@ -22,22 +22,64 @@ fn a_job_is_counted_where_it_stands() {
     let queues = fold(&history);
     let ads = &queues.tenants["ads"];
     assert_eq!((ads.order.len(), ads.waits.arrived, queues.live), (2, 2, 2));
-    assert_eq!(ads.queued.to_string(), "cpu=4,memory=16Gi");
+    assert_eq!(ads.queued.amounts().to_string(), "cpu=4,memory=16Gi");
     history.release("ads/a");
     let queues = fold(&history);
     let ads = &queues.tenants["ads"];
     assert_eq!((ads.order.len(), ads.released), (1, 1));
-    assert_eq!(ads.runs.to_string(), "cpu=2,memory=8Gi");
+    assert_eq!(ads.runs.amounts().to_string(), "cpu=2,memory=8Gi");
     // What the allocation gives above the least is what it has, but not what it must keep ...
     history.allocate(1, &[("ads/a", 0, 3)], &[]);
     let queues = fold(&history);
-    assert_eq!(queues.tenants["ads"].runs.to_string(), "cpu=6,memory=24Gi");
+    assert_eq!(
+        queues.tenants["ads"].runs.amounts().to_string(),
+        "cpu=6,memory=24Gi"
+    );
     // ... unless it cannot be resized.
-    assert_eq!(queues.tenants["ads"].firm.to_string(), "cpu=6,memory=24Gi");
+    assert_eq!(
+        queues.tenants["ads"].firm.amounts().to_string(),
+        "cpu=6,memory=24Gi"
+    );
     history.complete("ads/a");
     let queues = fold(&history);
     assert!(queues.tenants["ads"].runs.is_empty());
     assert_eq!((queues.durations.count, queues.live), (1, 1));
+}
+
+/// Together they ask for more than a sum of 64 bits holds.
+#[test]
+fn however_much_is_queued_the_sums_are_those_of_the_jobs() {
+    let mut history = History::default();
+    let (jobs, containers) = (900, 10_000);
+    for number in 0..jobs {
+        history.submit(&format!("ads/j{number}"));
+        let last = history.log.last_mut().expect("just pushed");
+        if let Body::Event(Event::JobAdmitted(event)) = &mut last.envelope.body {
+            event.spec.demand = "cpu=1,memory=2Ti".parse().expect("amounts");
+            (event.spec.containers.min, event.spec.containers.max) = (containers, containers);
+            event.spec.containers.start = None;
+        }
+    }
+    for number in 0..jobs {
+        history.push(JobCancelled {
+            job: job(&format!("ads/j{number}")),
+            reason: "no longer needed".to_owned(),
+            attempts: 0,
+            code: None,
+            ingress_sequence: None,
+            by: None,
+            basis: None,
+        });
+    }
+    let mut queues = Queues::default();
+    for (number, recorded) in history.log.iter().enumerate() {
+        queues.evolve(recorded);
+        if number % 100 == 0 {
+            queues.check_invariants().expect("the sums of the jobs");
+        }
+    }
+    queues.check_invariants().expect("the sums of the jobs");
+    assert!(queues.tenants["ads"].queued.is_empty());
 }
 
 #[test]
