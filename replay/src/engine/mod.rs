@@ -215,10 +215,7 @@ impl Engine {
     #[must_use]
     pub fn with_faults(start: Timestamp, check: bool, faults: Faults) -> Self {
         // The solver stops at its limit of nodes only: the same on every machine.
-        let optimizer = Optimizer {
-            seconds: None,
-            ..Optimizer::default()
-        };
+        let optimizer = Optimizer::default();
         let mut faults = faults;
         let services: [Box<dyn Participant>; 5] = [
             Box::new(Service::new(Admission, check, &mut faults)),
@@ -246,6 +243,13 @@ impl Engine {
             brokers: None,
             stopped: Timestamp::default(),
         }
+    }
+
+    /// Decides allocations so, instead of in all the time that they take.
+    #[must_use]
+    pub fn deciding(mut self, optimizer: Optimizer) -> Self {
+        self.services[1] = Box::new(Service::new(optimizer, false, &mut self.faults));
+        self
     }
 
     /// The clock.

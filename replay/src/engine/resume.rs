@@ -57,10 +57,7 @@ impl Engine {
             own_last: ground.own.get(&writer).copied().unwrap_or_default(),
         };
         let cluster = || ground.cluster.clone();
-        let optimizer = Optimizer {
-            seconds: None,
-            ..Optimizer::default()
-        };
+        let optimizer = Optimizer::default();
         engine.services = [
             Box::new(Service::resume(
                 Admission,

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use dormouse_messages::events::Outcome;
 use dormouse_messages::{Decider, Event, JobId, Recorded, Sequence, Timestamp, Writer};
 use dormouse_optimizer::Optimizer;
+use dormouse_optimizer::problem::Clock;
 
 pub use answer::{Class, DecisionDiff, DiffAnswer, Side};
 
@@ -33,6 +34,7 @@ use super::whatif::Differs;
 /// Compares what a log decided with what another policy would have decided from the same states.
 pub struct PolicyDiff<'a> {
     changes: &'a Changes,
+    optimizer: Optimizer,
     before: Fork,
     tail: VecDeque<Arc<Recorded>>,
     answer: DiffAnswer,
@@ -44,10 +46,18 @@ impl<'a> PolicyDiff<'a> {
     pub fn new(changes: &'a Changes) -> Self {
         Self {
             changes,
+            optimizer: Optimizer::default(),
             before: Fork::default(),
             tail: VecDeque::new(),
             answer: DiffAnswer::default(),
         }
+    }
+
+    /// Each decision has the time that the recorded one had.
+    #[must_use]
+    pub fn timed(mut self, clock: Clock) -> Self {
+        self.optimizer = Optimizer::timed(clock);
+        self
     }
 
     /// Begins with states from a slice.
@@ -83,14 +93,11 @@ impl<'a> PolicyDiff<'a> {
         let Some(basis) = event.basis() else {
             return Ok(());
         };
-        let budget = basis.budget;
-        let optimizer = budget.map_or_else(Optimizer::default, |budget| Optimizer {
-            gap: budget.gap,
-            seconds: budget.seconds,
-        });
         let mut other = self.before.cluster.clone();
         other.policy = self.changes.policy(&other.policy)?;
-        let again = optimizer.decide(&other, basis.now);
+        let again = self
+            .optimizer
+            .decide_within(&other, basis.now, basis.budget);
         let Some(mut right) = again.proposals.into_iter().next().map(|it| it.event) else {
             return Ok(());
         };

@@ -24,6 +24,7 @@ use dormouse_state::{ClusterState, NodePhase};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GatewayArgs, ServeArgs, ServiceArg};
+use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::DONE;
 use crate::web;
@@ -87,7 +88,9 @@ pub async fn service(
             let ingress = IngressSource::new(log.clone(), intake);
             decider(Admission, log, role, Some(Box::new(ingress)), shutdown).await
         }
-        ServiceArg::Optimizer => decider(Optimizer::default(), log, role, None, shutdown).await,
+        ServiceArg::Optimizer => {
+            decider(Optimizer::timed(steady_s), log, role, None, shutdown).await
+        }
         ServiceArg::Placer => {
             let leases = LeaseWatcher::new(&log, role.local.clone(), watched, lost, lost_gateway);
             decider(Placer, log, role, Some(Box::new(leases)), shutdown).await

@@ -14,6 +14,7 @@ use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::WebArgs;
+use crate::clock::steady_s;
 use crate::context::Context;
 use crate::describe::describe;
 use crate::print;
@@ -49,7 +50,7 @@ pub async fn run(
         };
         let config = config(args.page, args.page_host.clone(), access);
         let log = Log::connect(&context.settings("web")).await?;
-        let page = Page::new(Past::new(&log.identity(), true));
+        let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
         let server = Server::bind(config, page.clone())?;
         print::aside(format!("The page is at {}{opening}", server.url()));
         let reading = async {
@@ -62,7 +63,7 @@ pub async fn run(
         };
     };
     let config = config(args.page, args.page_host.clone(), access);
-    let page = Page::new(open(file)?);
+    let page = Page::new(open(file)?.timed(steady_s));
     let server = Server::bind(config, page.clone())?;
     print::aside(format!(
         "The page of {} is at {}",
@@ -93,7 +94,7 @@ fn token() -> anyhow::Result<String> {
 /// # Errors
 /// When the address is taken.
 pub fn local(listen: SocketAddr, log: &Log) -> anyhow::Result<(Server, Page)> {
-    let page = Page::new(Past::new(&log.identity(), true));
+    let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
     let config = config(listen, Vec::new(), Access::Loopback);
     Ok((Server::bind(config, page.clone())?, page))
 }

@@ -26,7 +26,7 @@ use dormouse_messages::{
 };
 use dormouse_state::{Assignment, ClusterState, Job};
 
-use crate::problem::{Budget, Problem, ProblemJob};
+use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
 use crate::state::{freed_at, has_less, held_by_quota, problem_of};
@@ -35,8 +35,8 @@ use crate::state::{freed_at, has_less, held_by_quota, problem_of};
 /// that sync every write, too.
 const RELEASE_MS: u64 = 20;
 
-/// What a decision may take that is made again, in seconds: the machine may be slower, or busy.
-const UNHURRIED_S: f64 = 3_600.0;
+/// What a decision may take: an allocation lives for minutes.
+const MOST_S: f64 = 10.0;
 
 /// The optimizer, with what it may spend on one decision.
 #[derive(Debug, Clone, Copy)]
@@ -45,15 +45,15 @@ pub struct Optimizer {
     pub gap: f64,
     /// The recorded fallback; a decision that it stops depends on the machine. `None` leaves the
     /// solver its limit of nodes, which is the same on every machine.
-    pub seconds: Option<f64>,
+    pub time: Option<TimeLimit>,
 }
 
 impl Default for Optimizer {
-    /// One per cent, and ten seconds: an allocation lives for minutes.
+    /// One per cent, in the time that it takes.
     fn default() -> Self {
         Self {
             gap: 0.01,
-            seconds: Some(10.0),
+            time: None,
         }
     }
 }
@@ -70,13 +70,33 @@ pub struct Made {
 }
 
 impl Optimizer {
+    /// As the service decides: within ten seconds of this clock.
+    #[must_use]
+    pub fn timed(clock: Clock) -> Self {
+        let seconds = MOST_S;
+        Self {
+            time: Some(TimeLimit { seconds, clock }),
+            ..Self::default()
+        }
+    }
+
+    /// With the budget of a decision, timed by its own clock; without a limit of time where it has none.
+    #[must_use]
+    pub fn within(&self, budget: &RecordedBudget) -> Self {
+        let timed = self.time.zip(budget.seconds);
+        Self {
+            gap: budget.gap,
+            time: timed.map(|(time, seconds)| TimeLimit { seconds, ..time }),
+        }
+    }
+
     /// Steps 3 and 4, whether or not something has happened that could change the answer.
     #[must_use]
     pub fn make(&self, state: &ClusterState, now: Timestamp) -> Made {
         let budget = Budget {
             gap: self.gap,
             nodes: None,
-            seconds: self.seconds,
+            time: self.time,
         };
         let problem = problem_of(state, now, budget);
         let solution = crate::solve(&problem);
@@ -100,13 +120,6 @@ impl Optimizer {
             proposals: vec![Proposal::caused_by(made.event, causes(state))],
             next_wake: None,
         }
-    }
-
-    fn within(&self, budget: Option<RecordedBudget>) -> Self {
-        budget.map_or(*self, |budget| Self {
-            gap: budget.gap,
-            seconds: budget.seconds,
-        })
     }
 
     /// Whether a state has room for a decision at `now`, whatever it is worth there.
@@ -158,10 +171,12 @@ impl Decider for Optimizer {
         now: Timestamp,
         budget: Option<RecordedBudget>,
     ) -> Decision {
-        self.within(budget).decide(state, now)
+        budget
+            .map_or(*self, |budget| self.within(&budget))
+            .decide(state, now)
     }
 
-    /// With time enough: what time had stopped is checked, and not made again ([`recheck()`]).
+    /// Without a limit of time: what time had stopped is checked, and not made again ([`recheck()`]).
     fn decide_again(
         &self,
         state: &ClusterState,
@@ -170,9 +185,8 @@ impl Decider for Optimizer {
     ) -> Decision {
         match is_placed(state) {
             true => {
-                let own = self.within(budget);
-                let seconds = own.seconds.map(|_| UNHURRIED_S);
-                Self { seconds, ..own }.propose(state, now)
+                let gap = budget.map_or(self.gap, |budget| budget.gap);
+                Self { gap, time: None }.propose(state, now)
             }
             false => Decision::default(),
         }
@@ -192,7 +206,7 @@ impl Decider for Optimizer {
         Some(RecordedBudget {
             gap: self.gap,
             nodes: None,
-            seconds: self.seconds,
+            seconds: self.time.map(|time| time.seconds),
         })
     }
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::decimal::Decimal;
 use crate::instance::devices::{has_memory, unnamed};
 use crate::problem::{
-    Allocation, Budget, FairnessBound, Misfit, Objective, Policy, Precedence, Problem, ProblemJob,
-    ProblemNode,
+    Allocation, Budget, Clock, FairnessBound, Misfit, Objective, Policy, Precedence, Problem,
+    ProblemJob, ProblemNode, TimeLimit,
 };
 use crate::solution::Solution;
 
@@ -248,7 +248,7 @@ struct WrittenBudget {
 ///
 /// # Errors
 /// The first thing that is wrong with the document.
-pub fn read(text: &str) -> Result<Problem, DocumentError> {
+pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> {
     let document: Document = serde_json::from_str(text)?;
     let mut names = BTreeSet::new();
     let mut nodes = Vec::with_capacity(document.nodes.len());
@@ -285,7 +285,7 @@ pub fn read(text: &str) -> Result<Problem, DocumentError> {
     for job in &mut jobs {
         job.gpu_parts = gpu_parts(&nodes, job);
     }
-    let budget = document.budget.read()?;
+    let budget = document.budget.read(clock)?;
     Ok(Problem {
         nodes,
         jobs,
@@ -551,16 +551,14 @@ impl WrittenPolicy {
 }
 
 impl WrittenBudget {
-    fn read(self) -> Result<Budget, DocumentError> {
+    fn read(self, clock: Option<Clock>) -> Result<Budget, DocumentError> {
         let gap = self.gap.unwrap_or(Budget::default().gap);
-        let seconds = self
-            .seconds
-            .map(|seconds| number("seconds", seconds))
-            .transpose()?;
+        let seconds = self.seconds.map(|seconds| number("seconds", seconds));
+        let timed = seconds.transpose()?.zip(clock);
         Ok(Budget {
             gap: number("gap", gap)?,
             nodes: self.nodes,
-            seconds,
+            time: timed.map(|(seconds, clock)| TimeLimit { seconds, clock }),
         })
     }
 }
@@ -650,15 +648,14 @@ pub fn kept_reason(solution: &Solution) -> String {
     }
 }
 
-/// Reads, solves and writes; `elapsed_s` is asked once, after solving.
+/// Reads, solves and writes. Without a clock the document's limit of time does not count.
 ///
 /// # Errors
 /// The first thing that is wrong with the document.
-pub fn solve_document(
-    text: &str,
-    elapsed_s: impl FnOnce() -> Option<f64>,
-) -> Result<Value, DocumentError> {
-    let problem = read(text)?;
+pub fn solve_document(text: &str, clock: Option<Clock>) -> Result<Value, DocumentError> {
+    let began_s = clock.map(|clock| clock());
+    let problem = read(text, clock)?;
     let solution = crate::solve(&problem);
-    Ok(write(&solution, elapsed_s()))
+    let seconds = clock.zip(began_s).map(|(clock, began_s)| clock() - began_s);
+    Ok(write(&solution, seconds))
 }

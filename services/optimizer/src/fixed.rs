@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::job::Urgency;
 
+use crate::deadline::Deadline;
 use crate::explain::waiting::{hopeless, on_those};
 use crate::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::{Problem, ProblemJob};
@@ -20,6 +21,8 @@ use crate::solution::{Solution, WaitCode};
 /// Decides an allocation with fixed counts.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
+    // A procedure has no limit of time.
+    let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "static");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
@@ -39,7 +42,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             }
             continue;
         }
-        if let Some(why) = hopeless(problem, &cluster, index) {
+        if let Some(why) = hopeless(problem, &cluster, &deadline, index) {
             draft.waiting.insert(index, why);
             continue;
         } else if let Some(head) = blocked {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use crate::deadline::Deadline;
 use crate::drf::{Key, User, key};
 use crate::explain::waiting::{hopeless, on_those};
 use crate::fixed::{beside, keep_running};
@@ -22,6 +23,8 @@ const RETRIES: usize = 32;
 /// Decides an allocation by offers.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
+    // A procedure has no limit of time.
+    let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "drf");
     keep_running(problem, &cluster, &mut rooms, &mut draft);
@@ -30,7 +33,10 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         if runs(&cluster, job) {
             continue;
         }
-        match (hopeless(problem, &cluster, index), cluster.demand(job)) {
+        match (
+            hopeless(problem, &cluster, &deadline, index),
+            cluster.demand(job),
+        ) {
             (None, Some(demand)) => {
                 let (_, max) = limits(job);
                 let user = User {

@@ -294,16 +294,28 @@ impl Objective {
 /// The cost of a restart that has not been measured: the three minutes of Dorm's evaluation.
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
+/// A clock that does not go back: the seconds since some moment.
+pub type Clock = fn() -> f64;
+
+/// The time that one decision may take, by the clock of the caller.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeLimit {
+    /// How long.
+    pub seconds: f64,
+    /// By which clock.
+    pub clock: Clock,
+}
+
 /// When to stop looking for a better allocation.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// The relative gap between allocation and bound that is good enough.
     pub gap: f64,
     /// The most branch-and-bound nodes of one solver run.
     pub nodes: Option<u64>,
-    /// The time limit of all solver runs together. A run that it stops is recorded as such: its
+    /// The time limit of all solver runs together. A decision that met it is recorded as such: its
     /// outcome depends on the machine.
-    pub seconds: Option<f64>,
+    pub time: Option<TimeLimit>,
 }
 
 impl Default for Budget {
@@ -311,7 +323,7 @@ impl Default for Budget {
         Self {
             gap: 0.01,
             nodes: None,
-            seconds: None,
+            time: None,
         }
     }
 }

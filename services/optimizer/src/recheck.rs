@@ -25,6 +25,7 @@ use crate::check::limits;
 use crate::instance::devices::{has_memory, overfull};
 use crate::instance::{Cluster, loss_bound};
 use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
+use crate::queue::prefix::KEPT;
 use crate::report::{Draft, write};
 use crate::solution::{JobShare, Solution};
 use crate::solve::gap;
@@ -49,7 +50,7 @@ pub fn recheck(state: &ClusterState, event: &Event) -> Option<Result<(), String>
     let budget = Budget {
         gap: basis.budget.map_or(0.0, |budget| budget.gap),
         nodes: None,
-        seconds: None,
+        time: None,
     };
     let problem = problem_of(state, basis.now, budget);
     Some(holds(&problem, outcome, decided))
@@ -366,7 +367,7 @@ impl<'a> Recorded<'a> {
             loss_bound(self.problem, cluster),
         )?;
         let (loss, bound) = (outcome.fairness_loss, outcome.fairness_loss_bound);
-        match loss <= bound + SLACK || outcome.solver.status == "infeasible" {
+        match loss <= bound + SLACK || outcome.solver.stage == KEPT {
             true => Ok(()),
             false => Err(format!(
                 "its fairness loss {loss} is above its bound {bound}"

@@ -139,7 +139,8 @@ pub struct SolverReport {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// `optimal`, `feasible`, `infeasible` or `none` (no solver was needed).
+    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit was met before there was an answer) or
+    /// `none` (no solver was needed).
     pub status: String,
     /// The objective's value of what was decided.
     pub objective: f64,

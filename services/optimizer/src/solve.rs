@@ -43,7 +43,8 @@ pub(crate) struct Found {
     /// What no allocation exceeds.
     pub bound: f64,
     pub stage: &'static str,
-    pub stopped_by: StoppedBy,
+    /// What is proven of it: optimality, the gap that was asked, or neither.
+    pub proven: StoppedBy,
     /// Whether the solver of mixed-integer programs ran.
     pub branched: bool,
 }
@@ -72,7 +73,6 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) 
         deadline,
         best: None,
         bound: f64::INFINITY,
-        stopped_by: StoppedBy::Stages,
         branched: false,
     };
     match search.stages() {
@@ -90,7 +90,6 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
         deadline: &Deadline::new(None),
         best: None,
         bound: f64::INFINITY,
-        stopped_by: StoppedBy::Stages,
         branched: false,
     };
     match search::search(&mut search) {
@@ -131,7 +130,6 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
         deadline,
         best: None,
         bound: f64::INFINITY,
-        stopped_by: StoppedBy::Stages,
         branched: false,
     };
     if first.classes().is_none() {
@@ -166,7 +164,6 @@ pub(crate) struct Search<'a> {
     deadline: &'a Deadline,
     best: Option<(Candidate, f64, &'static str)>,
     bound: f64,
-    stopped_by: StoppedBy,
     branched: bool,
 }
 
@@ -187,6 +184,9 @@ impl Search<'_> {
             self.classes()?;
             if !self.good_enough() {
                 self.exact()?;
+            }
+            if !self.has_candidate() {
+                self.without_search();
             }
             return Some(());
         }
@@ -209,13 +209,15 @@ impl Search<'_> {
         }
     }
 
-    /// Whether the time is over; recorded as what stopped the search.
-    pub fn is_late(&mut self) -> bool {
-        let late = self.deadline.is_over();
-        if late {
-            self.stopped_by = StoppedBy::Time;
-        }
-        late
+    /// What needs no search: nothing new, and the new jobs beside what runs.
+    pub fn without_search(&mut self) {
+        self.offer(Some(Candidate::standing(self.instance)), "standing");
+        self.offer(min_restart_heuristic(self.instance), "beside");
+    }
+
+    /// Whether the time is over.
+    pub fn is_late(&self) -> bool {
+        self.deadline.is_over()
     }
 
     fn classes(&mut self) -> Option<()> {
@@ -263,18 +265,20 @@ impl Search<'_> {
         limits: Limits,
         start: Option<&Candidate>,
     ) -> (Outcome, Option<Candidate>) {
+        if self.is_late() {
+            return (Outcome::late(), None);
+        }
         let mut model = TypeMilp::new(self.instance, groups, true);
         let start = start.map(|candidate| model.columns(candidate));
         let linear = std::mem::take(&mut model.model);
         let outcome = linear.maximise(&limits, start.as_deref());
         self.branched = true;
         self.bounded(model.bound(outcome.bound));
-        self.stopped_by = match outcome.ending {
-            Ending::Optimal => StoppedBy::Gap,
-            Ending::Limit => StoppedBy::Nodes,
-            Ending::Time => StoppedBy::Time,
-            Ending::Infeasible | Ending::Error => StoppedBy::Stages,
-        };
+        match outcome.ending {
+            Ending::Limit => self.deadline.meet(StoppedBy::Nodes),
+            Ending::Time => self.deadline.meet(StoppedBy::Time),
+            Ending::Optimal | Ending::Infeasible | Ending::Error => {}
+        }
         let candidate = model.candidate(&outcome);
         (outcome, candidate)
     }
@@ -328,16 +332,16 @@ impl Search<'_> {
         };
         // A bound from floats may lie a hair below what was reached.
         let bound = self.bound.max(objective);
-        let stopped_by = match gap(objective, bound) {
+        let proven = match gap(objective, bound) {
             gap if gap <= OPTIMAL => StoppedBy::Optimal,
             gap if gap <= self.budget.gap => StoppedBy::Gap,
-            _ => self.stopped_by,
+            _ => StoppedBy::Stages,
         };
         Verdict::Found(Box::new(Found {
             candidate,
             bound,
             stage,
-            stopped_by,
+            proven,
             branched: self.branched,
         }))
     }

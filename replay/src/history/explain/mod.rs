@@ -35,6 +35,7 @@ use dormouse_projections::ReadModel;
 
 pub use answer::*;
 pub use changes::{Candidate, Change};
+pub use dormouse_optimizer::problem::Clock;
 pub(crate) use others::restarts;
 
 use super::fork::Fork;
@@ -84,6 +85,7 @@ pub(crate) struct Decided {
     pub recorded: Arc<Recorded>,
     pub before: Fork,
     pub causes: Vec<Cause>,
+    clock: Option<Clock>,
 }
 
 /// Reads a log, then explains.
@@ -91,6 +93,7 @@ pub struct Explainer {
     subject: Subject,
     viewer: Option<TenantId>,
     solves: usize,
+    clock: Option<Clock>,
     before: Fork,
     tail: VecDeque<Arc<Recorded>>,
     /// The last events before `tail`: a decision may answer to what an earlier one put off.
@@ -115,6 +118,7 @@ impl Explainer {
             subject,
             viewer,
             solves,
+            clock: None,
             before: Fork::default(),
             tail: VecDeque::new(),
             folded: VecDeque::new(),
@@ -127,6 +131,13 @@ impl Explainer {
             model: ReadModel::default(),
             head: Fork::default(),
         }
+    }
+
+    /// What time had stopped is made again within that time, by this clock.
+    #[must_use]
+    pub const fn timed(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Begins with states from a snapshot.
@@ -179,6 +190,7 @@ impl Explainer {
             recorded: Arc::clone(recorded),
             before: Fork::default(),
             causes,
+            clock: self.clock,
         });
     }
 
@@ -292,10 +304,9 @@ impl Decided {
             _ => None,
         };
         let by_time = solver.is_some_and(|solver| solver.stopped_by == StoppedBy::Time);
-        budget.map_or_else(Optimizer::default, |budget| Optimizer {
-            gap: budget.gap,
-            seconds: budget.seconds.filter(|_| by_time),
-        })
+        let clock = self.clock.filter(|_| by_time);
+        let own = clock.map_or_else(Optimizer::default, Optimizer::timed);
+        budget.map_or(own, |budget| own.within(&budget))
     }
 
     /// The decision again, with all that it is made from. As long as time did not stop it, it is

@@ -83,7 +83,7 @@ impl Search<'_> {
         let budget = Budget {
             gap: self.optimizer.gap,
             nodes: None,
-            seconds: self.optimizer.seconds,
+            time: self.optimizer.time,
         };
         problem_of(&fork.cluster, fork.now, budget)
     }

@@ -10,6 +10,7 @@ use dormouse_replay::scenario::settings::Setting;
 
 use super::history::open_at;
 use crate::cli::{LogFileArg, PointArgs};
+use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -72,7 +73,7 @@ async fn policies(
 ) -> anyhow::Result<DiffAnswer> {
     let changes = changes(settings)?;
     let reading = open_at(context, point).await?;
-    let mut diff = PolicyDiff::new(&changes);
+    let mut diff = PolicyDiff::new(&changes).timed(steady_s);
     if let Some(states) = reading.states()? {
         diff = diff.starting_from(states.fork);
     }

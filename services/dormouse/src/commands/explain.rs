@@ -7,6 +7,7 @@ use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Su
 
 use super::history::open_at;
 use crate::cli::{ExplainArgs, Output};
+use crate::clock::steady_s;
 use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print::{self, Growing};
@@ -19,7 +20,7 @@ use crate::render::{Style, date, right};
 pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let subject = subject(args)?;
     let viewer = args.point.tenant.clone();
-    let mut explainer = Explainer::new(subject, viewer, args.solves);
+    let mut explainer = Explainer::new(subject, viewer, args.solves).timed(steady_s);
     let reading = open_at(context, &args.point).await?;
     if let Some(states) = reading.states()? {
         explainer = explainer.starting_from(states.fork, states.model);

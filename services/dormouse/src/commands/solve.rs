@@ -1,8 +1,7 @@
 //! `solve`: the optimizer's own function on a problem in a file.
 
-use std::time::Instant;
-
 use crate::cli::{FileArg, Output};
+use crate::clock::steady_s;
 use crate::context::{Context, read_text, shown};
 use crate::error::{Coded, DONE};
 use crate::print;
@@ -13,12 +12,8 @@ use crate::print;
 /// When it cannot be read, or is not a problem.
 pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
     let text = read_text(&args.file)?;
-    let started = Instant::now();
-    let answer =
-        dormouse_optimizer::solve_document(&text, || Some(started.elapsed().as_secs_f64()))
-            .map_err(|error| {
-                Coded::new("bad_problem", format!("{}: {error}", shown(&args.file)))
-            })?;
+    let answer = dormouse_optimizer::solve_document(&text, Some(steady_s))
+        .map_err(|error| Coded::new("bad_problem", format!("{}: {error}", shown(&args.file))))?;
     match context.output()? {
         Output::Yaml => print::line(serde_norway::to_string(&answer)?.trim_end())?,
         Output::Json => print::line(answer)?,

@@ -93,7 +93,7 @@ pub fn givers(
         gap: GAP,
         ..problem.budget
     };
-    let Verdict::Found(found) = search(&instance, &budget, &Deadline::new(problem.budget.seconds))
+    let Verdict::Found(found) = search(&instance, &budget, &Deadline::new(problem.budget.time))
     else {
         return None;
     };
@@ -120,7 +120,7 @@ mod tests {
             "nodes": [{"name": "n0", "capacity": {"cpu": 8}}, {"name": "n1", "capacity": {"cpu": 8}}],
             "jobs": jobs, "policy": {"theta1": theta1, "theta2": theta2},
         });
-        read(&document.to_string()).expect("a problem")
+        read(&document.to_string(), None).expect("a problem")
     }
 
     fn full() -> Value {

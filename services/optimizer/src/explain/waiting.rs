@@ -17,12 +17,15 @@ const NAMED: usize = 3;
 pub(crate) struct Standing<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
+    /// Some question of the decision has no answer: what was not found may be there.
+    pub open: bool,
 }
 
 /// Why a job can never run on these nodes, if so: it then does not hold up the queue.
 pub(crate) fn hopeless(
     problem: &Problem,
     cluster: &Cluster,
+    deadline: &Deadline,
     index: usize,
 ) -> Option<(WaitCode, String)> {
     let job = &problem.jobs[index];
@@ -45,8 +48,7 @@ pub(crate) fn hopeless(
         .jobs
         .iter_mut()
         .for_each(|job| job.state = State::Free);
-    let deadline = Deadline::new(problem.budget.seconds);
-    let never = any(&empty, &problem.budget, &deadline) == Some(false);
+    let never = any(&empty, &problem.budget, deadline) == Some(false);
     never.then(|| {
         let reason = format!(
             "its minimum of {} ({} each) and its roles ({}) do not fit the empty cluster together; lower the minimum, shrink a role or add nodes",
@@ -264,6 +266,14 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
         );
         return (WaitCode::FairnessBound, reason);
     }
+    if standing.open {
+        let reason = format!(
+            "no room for its minimum of {} ({} each) was found, and it is not proven that there is none; it is looked for again when something changes",
+            containers(limits(job).0),
+            job.demand
+        );
+        return (WaitCode::Fragmentation, reason);
+    }
     let reason = format!(
         "the amounts for its minimum of {} ({} each) exist, but in pieces too small on the nodes, or not within the bounds on restarts ({}) and fairness loss ({:.3})",
         containers(limits(job).0),
@@ -415,7 +425,7 @@ mod tests {
                 {"job": "ads/new", "demand": {"cpu": 2}, "containers": {"min": 4, "max": 4}},
             ],
         });
-        let solved = crate::solve_document(&document.to_string(), || None).expect("a problem");
+        let solved = crate::solve_document(&document.to_string(), None).expect("a problem");
         let reason = solved["waiting"][0]["reason"].as_str().expect("it waits");
         for part in [
             "its minimum of 4 containers needs cpu 8, and 6 can be had now",

@@ -18,13 +18,12 @@
 //! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
 //! budget.
 
-use crate::candidate::{Candidate, SHARE_SLACK};
+use crate::candidate::SHARE_SLACK;
 use crate::instance::State;
 use crate::lagrangian::dual_descent::{DualDescent, mix};
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::lagrangian::relaxation::gains;
-use crate::primal::min_restart_heuristic::min_restart_heuristic;
 use crate::primal::packing::Packing;
 use crate::primal::restart_local_search::choose_restarts;
 use crate::solve::{Search, may_be_feasible};
@@ -47,8 +46,7 @@ const FAIRER: (f64, f64) = (0.02, 1.5);
 /// Searches; `None` when P2 is proven to have no solution.
 pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
-    search.offer(Some(Candidate::standing(instance)), "standing");
-    search.offer(min_restart_heuristic(instance), "beside");
+    search.without_search();
     if !search.has_candidate() && !may_be_feasible(instance) {
         return None;
     }
@@ -227,14 +225,14 @@ mod tests {
             let exact = Budget {
                 gap: 0.0,
                 nodes: Some(20_000),
-                seconds: None,
+                time: None,
             };
             // Some without a bound on the loss, as for the head of an idle cluster's queue.
             if seed % 3 == 0 {
                 instance.loss_bound = f64::INFINITY;
             }
             let exact = match search(&instance, &exact, &Deadline::new(None)) {
-                Verdict::Found(found) if found.stopped_by == StoppedBy::Optimal => found,
+                Verdict::Found(found) if found.proven == StoppedBy::Optimal => found,
                 Verdict::Infeasible | Verdict::Unknown | Verdict::Found(_) => continue,
             };
             let optimum = exact.candidate.objective(&instance);
@@ -244,7 +242,7 @@ mod tests {
                 &Budget {
                     gap: 0.0,
                     nodes: None,
-                    seconds: None,
+                    time: None,
                 },
             ) {
                 Verdict::Found(found) => {

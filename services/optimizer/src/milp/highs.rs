@@ -53,6 +53,17 @@ pub(crate) struct Outcome {
     pub bound: f64,
 }
 
+impl Outcome {
+    /// Of a run for which there is no time.
+    pub fn late() -> Self {
+        Self {
+            ending: Ending::Time,
+            columns: None,
+            bound: f64::INFINITY,
+        }
+    }
+}
+
 impl Model {
     /// Adds a column with its objective coefficient and bounds.
     pub fn column(&mut self, cost: f64, lower: f64, upper: f64, integer: bool) -> Column {

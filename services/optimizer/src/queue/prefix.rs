@@ -23,6 +23,7 @@ use dormouse_messages::job::Urgency;
 use crate::candidate::Candidate;
 use crate::deadline::Deadline;
 use crate::explain::waiting::{Standing, blocked, hopeless};
+use crate::independent_bound::independent_bound;
 use crate::instance::{Cluster, Instance, loss_bound, runs};
 use crate::milp::highs;
 use crate::primal::gathering::gather;
@@ -39,14 +40,21 @@ use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
 
+/// The stage of what runs staying as it is, without a search that found it.
+pub(crate) const KEPT: &str = "kept";
+
 /// Prefixes of an idle cluster's queue that are tried one by one.
 const PREFIXES: usize = 16;
 
 /// Decides by P2.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    let queue = Queue::new(problem, &cluster);
-    let draft = queue.decide();
+    let deadline = Deadline::new(problem.budget.time);
+    let mut draft = Queue::new(problem, &cluster, &deadline).decide();
+    // Wherever on the way a limit was met: with more time the decision might be another.
+    if let Some(limit) = deadline.met() {
+        draft.solver.stopped_by = limit;
+    }
     crate::report::write(problem, &cluster, draft)
 }
 
@@ -59,7 +67,7 @@ pub(crate) struct Queue<'a> {
     pub(super) waiting: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
     /// The time of the whole decision, however many instances it tries.
-    deadline: Deadline,
+    deadline: &'a Deadline,
 }
 
 /// The instance with some of the waiting jobs, solved.
@@ -71,20 +79,20 @@ pub(crate) struct Admitted {
 }
 
 impl<'a> Queue<'a> {
-    fn new(problem: &'a Problem, cluster: &'a Cluster) -> Self {
+    fn new(problem: &'a Problem, cluster: &'a Cluster, deadline: &'a Deadline) -> Self {
         let mut queue = Self {
             problem,
             cluster,
             running: Vec::new(),
             waiting: Vec::new(),
             hopeless: BTreeMap::new(),
-            deadline: Deadline::new(problem.budget.seconds),
+            deadline,
         };
         let mut fresh = Vec::new();
         for (index, job) in problem.heads() {
             if runs(cluster, job) {
                 queue.running.push(index);
-            } else if let Some(why) = hopeless(problem, cluster, index) {
+            } else if let Some(why) = hopeless(problem, cluster, deadline, index) {
                 queue.hopeless.insert(index, why);
             } else if job.urgency > Urgency::Training {
                 queue.running.push(index);
@@ -279,7 +287,7 @@ impl<'a> Queue<'a> {
             let job = &mut problem.jobs[*index];
             (job.min, job.max) = (*target, *target);
         }
-        let mut queue = Queue::new(&problem, self.cluster);
+        let mut queue = Queue::new(&problem, self.cluster, self.deadline);
         for (index, _) in cut.iter().filter(|(_, target)| *target == 0) {
             queue.running.retain(|job| job != index);
             let reason =
@@ -361,16 +369,21 @@ impl<'a> Queue<'a> {
         let objective = stands.objective(&instance);
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
-        draft.solver = SolverReport {
+        let (status, bound) = match self.running.is_empty() {
             // Without any job the empty allocation is the only one.
-            status: match self.running.is_empty() {
-                true => "optimal".to_owned(),
-                false => "infeasible".to_owned(),
-            },
+            true => ("optimal", objective),
+            false if self.deadline.has_left_open() => {
+                ("unknown", independent_bound(&instance).0.max(objective))
+            }
+            false => ("infeasible", objective),
+        };
+        draft.solver = SolverReport {
+            status: status.to_owned(),
             objective,
-            bound: objective,
+            bound,
+            gap: gap(objective, bound),
             stopped_by: StoppedBy::Stages,
-            stage: "kept".to_owned(),
+            stage: KEPT.to_owned(),
             ..draft.solver
         };
         draft.waiting = self.waiting(&[], &Passed::default(), true);
@@ -433,9 +446,13 @@ impl<'a> Queue<'a> {
 
     /// An allocation of `instance`, within what is left of the decision's time.
     pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
-        match search(instance, &self.problem.budget, &self.deadline) {
+        match search(instance, &self.problem.budget, self.deadline) {
             Verdict::Found(found) => Some(found),
-            Verdict::Infeasible | Verdict::Unknown => None,
+            Verdict::Infeasible => None,
+            Verdict::Unknown => {
+                self.deadline.leave_open();
+                None
+            }
         }
     }
 
@@ -471,6 +488,7 @@ impl<'a> Queue<'a> {
         let standing = Standing {
             problem: self.problem,
             cluster: self.cluster,
+            open: self.deadline.has_left_open(),
         };
         let mut first = None;
         for index in self.waiting.iter().filter(|job| !members.contains(job)) {
@@ -543,7 +561,7 @@ fn report(instance: &Instance, found: &Found) -> SolverReport {
     SolverReport {
         name: name.to_owned(),
         version,
-        status: if found.stopped_by == StoppedBy::Optimal {
+        status: if found.proven == StoppedBy::Optimal {
             "optimal"
         } else {
             "feasible"
@@ -554,7 +572,7 @@ fn report(instance: &Instance, found: &Found) -> SolverReport {
         gap: gap(objective, bound),
         // HiGHS does not tell how many there were.
         nodes: (!found.branched).then_some(0),
-        stopped_by: found.stopped_by,
+        stopped_by: found.proven,
         stage: found.stage.to_owned(),
     }
 }

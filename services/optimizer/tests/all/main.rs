@@ -8,6 +8,7 @@ mod document;
 mod drf_golden;
 mod drf_properties;
 mod fractions;
+mod limits;
 mod locality;
 mod places;
 mod roles;

@@ -365,7 +365,7 @@ fn the_document_has_labels_and_constraints() {
              "constraints": {"node": "n1"}, "tolerations": ["old"]},
         ],
     });
-    let solved = solve_document(&document.to_string(), || None).expect("a problem");
+    let solved = solve_document(&document.to_string(), None).expect("a problem");
     assert_eq!(
         solved["room"],
         json!([

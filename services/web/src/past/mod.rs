@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_projections::ReadModel;
-use dormouse_replay::history::explain::{ExplainError, Explainer, Explanation, Subject};
+use dormouse_replay::history::explain::{Clock, ExplainError, Explainer, Explanation, Subject};
 use dormouse_replay::history::fork::Fork;
 use dormouse_replay::history::slice::States;
 use dormouse_replay::history::whatif::History;
@@ -86,6 +86,7 @@ pub struct Past {
     forks: Mutex<Vec<Forked>>,
     folding: Mutex<()>,
     told: watch::Sender<Head>,
+    clock: Option<Clock>,
 }
 
 impl Past {
@@ -93,6 +94,13 @@ impl Past {
     #[must_use]
     pub fn new(log: &str, live: bool) -> Self {
         Self::starting_from(log, live, States::default())
+    }
+
+    /// What time had stopped is explained within that time, by this clock.
+    #[must_use]
+    pub const fn timed(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// The same of a log whose beginning is these states.
@@ -119,6 +127,7 @@ impl Past {
             forks: Mutex::new(vec![forked]),
             folding: Mutex::default(),
             told: watch::Sender::new(head),
+            clock: None,
         }
     }
 
@@ -281,6 +290,9 @@ impl Past {
         let forked = self.fork(from)?;
         let mut explainer = Explainer::new(subject, None, solves)
             .starting_from(forked.1.clone(), (*forked.2).clone());
+        if let Some(clock) = self.clock {
+            explainer = explainer.timed(clock);
+        }
         let part = self.read_inner().chunks.part(forked.0, place);
         part.read(|recorded| explainer.read(recorded))?;
         Ok(explainer.explain_step_by_step(tell))
