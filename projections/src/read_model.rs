@@ -1,6 +1,5 @@
 //! The read model: every projection, folded together.
 
-use std::borrow::Cow;
 
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -80,7 +79,7 @@ impl Fold for ReadModel {
             self.capacity = self.nodes.capacity().0;
         }
         if resized || job.is_some() {
-            let running = that_runs(&self.running.amounts(), &self.capacity, &self.nodes);
+            let running = that_runs(self.running.amounts(), &self.capacity, &self.nodes);
             self.timelines.run(fact.at, &running, &self.capacity);
         }
         self.fairness.evolve(fact, &self.queues);
@@ -112,11 +111,11 @@ impl Fold for ReadModel {
 /// What runs. A partition that gives containers to another counts whole until its last container has
 /// ended: where partitions together would take more than the nodes offer, what their containers take
 /// counts.
-fn that_runs<'a>(running: &'a Amounts, capacity: &Amounts, nodes: &NodeTable) -> Cow<'a, Amounts> {
+fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
     let mut capacity = capacity.iter();
     match capacity.any(|(resource, most)| running.get(resource) > most) {
-        true => Cow::Owned(nodes.used()),
-        false => Cow::Borrowed(running),
+        true => nodes.used(),
+        false => running,
     }
 }
 

@@ -103,7 +103,7 @@ pub struct Explainer {
     resizes: resizes::Resizes,
     submitted: refusal::Submitted,
     reading: Beside<ReadModel>,
-    clock: LogClock,
+    log_clock: LogClock,
     /// What is behind `reading`, once all is read.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
@@ -127,7 +127,7 @@ impl Explainer {
             resizes: resizes::Resizes::default(),
             submitted: refusal::Submitted::default(),
             reading: Beside::default(),
-            clock: LogClock::default(),
+            log_clock: LogClock::default(),
             model: ReadModel::default(),
             head: Fork::default(),
         }
@@ -144,7 +144,7 @@ impl Explainer {
     #[must_use]
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
-        self.clock = model.queues.clock.clone();
+        self.log_clock = model.queues.clock.clone();
         self.reading = Beside::starting_from(model);
         self
     }
@@ -154,7 +154,7 @@ impl Explainer {
         if self.done {
             return;
         }
-        let fact = self.clock.read(recorded);
+        let fact = self.log_clock.read(recorded);
         self.reading.read(recorded);
         self.tail.push_back(Arc::clone(recorded));
         if let Subject::Job(job) = &self.subject {
