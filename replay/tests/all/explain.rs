@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dormouse_messages::events::{
-    ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated, StopReason,
+    ClusterConfigured, ContainerUnready, KeyCreated, KeyRevoked, KeyRotated,
 };
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{Body, Epoch, Event, Incarnation, JobId, Rank, Recorded, Role};
@@ -44,20 +44,25 @@ fn cluster(nodes: u32, policy: Policy) -> Engine {
 /// A job that was saved, stopped and started again did not go on in place, however short it took.
 #[test]
 fn a_stop_that_takes_no_time_is_not_in_place() {
-    let mut history = History::default();
-    history.join("n0", 1).run("ads/lr", 2);
-    history.allocate(2, &[("ads/lr", 2, 1)], &[]);
-    history.place(2, "ads/lr", 2, &[("n0", 1)]);
-    let asked = history.seconds + 1;
-    history.request_checkpoint(2, "ads/lr", 1).seconds -= 1;
-    let at_once = |history: &mut History| history.seconds = asked - 1;
-    at_once(history.saved("ads/lr", 1, 100));
-    at_once(history.stopped(2, "ads/lr", 1, StopReason::Adjusted));
-    at_once(history.request_start(2, "ads/lr", 2, 1));
-    at_once(history.container_started("ads/lr", 2, 0, "n0"));
-    history.started(2, "ads/lr", 2, 1);
-    let log: Vec<Arc<Recorded>> = history.log.iter().cloned().map(Arc::new).collect();
-    let answer = explain(&log, Subject::Job(job("ads/lr")), None);
+    let policy = Policy {
+        min_run_s: Some(0),
+        ..Policy::default()
+    };
+    let mut engine = cluster(1, policy);
+    let at_once = || ModelJob {
+        save_s: 0.0,
+        start_s: 0.0,
+        ..ModelJob::linear(1e6)
+    };
+    let x = r#""demand":{"cpu":1},"containers":{"min":1,"max":8},"checkpoint":{"mode":"exit"}"#;
+    crate::common::submit(&mut engine, 0.0, "a/x", x, at_once());
+    let y = r#""demand":{"cpu":1},"containers":{"min":4,"max":4}"#;
+    crate::common::submit(&mut engine, 100.0, "b/y", y, at_once());
+    engine
+        .run_until(seconds_after_start(200.0))
+        .expect("a healthy run");
+    let answer = explain(engine.log(), Subject::Job(job("a/x")), None);
+    assert_eq!(answer.resizes[0].cost_s, Some(0.0));
     assert!(!answer.resizes[0].in_place);
     let words = answer.words.join("\n");
     assert!(words.contains("it stood still for 0.0 s"), "{words}");
