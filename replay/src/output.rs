@@ -69,11 +69,11 @@ impl OutputFile {
         let place = match &there {
             None => path.to_owned(),
             Some(there) => {
-                let is_it = |read: &&&Path| {
+                let is_it = |read: &&Path| {
                     let read = read.metadata();
                     read.is_ok_and(|it| (it.dev(), it.ino()) == (there.dev(), there.ino()))
                 };
-                if read.iter().any(|read| is_it(&read)) {
+                if read.iter().any(is_it) {
                     return Err(OutputError::IsRead(path.to_owned()));
                 }
                 if there.is_dir() {

@@ -132,6 +132,10 @@ impl ModelAgents {
             beside,
             ..Gang::default()
         });
+        if gang.begun && !gang.in_place {
+            // A log that went back asks for the same again, of which a part had ended: all begins anew.
+            (gang.begun, gang.starts_at) = (false, None);
+        }
         gang.containers.insert(id.rank, (node, Container::Asked));
         if comes_later {
             let join_s = model.map_or(0.0, |model| model.join_s((life.1, id.rank)));

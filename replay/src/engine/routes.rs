@@ -61,6 +61,7 @@ fn concern(event: &Event) -> Concern<'_> {
         Event::PartitionLeaveRequested(it) => Concern::Job(&it.job),
         Event::PartitionResized(it) => Concern::Job(&it.job),
         Event::CheckpointRequested(it) => Concern::Job(&it.job),
+        Event::PartitionKept(it) => Concern::Job(&it.job),
         Event::CheckpointSaved(it) => Concern::Job(&it.job),
         Event::CheckpointFailed(it) => Concern::Job(&it.job),
         Event::CheckpointRejected(it) => Concern::Job(&it.job),

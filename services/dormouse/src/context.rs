@@ -167,6 +167,14 @@ impl Context {
             && !LocalBroker::runs_in(&broker)
     }
 
+    /// The folder in which the local cluster's `up` starts plain processes.
+    #[must_use]
+    pub fn folder_of_jobs(&self) -> Option<PathBuf> {
+        let up =
+            LocalBroker::supervisor_in(&self.broker_dir()).filter(|_| self.server.is_none())?;
+        std::fs::read_link(format!("/proc/{up}/cwd")).ok()
+    }
+
     /// Whether the broker knows who connects, by a key.
     #[must_use]
     pub fn has_key(&self) -> bool {

@@ -8,8 +8,8 @@ use std::collections::btree_map::Entry;
 use dormouse_messages::events::{
     CHECKPOINTS_RESUMABLE, CheckpointFailed, CheckpointRejected, CheckpointRequested,
     CheckpointSaved, ContainerExited, JobAdmitted, JobRevised, NodeGpuReconciled, NodeJoined,
-    PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress, TasksAssigned,
-    TasksEnded,
+    PartitionKept, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
+    TasksAssigned, TasksEnded,
 };
 use dormouse_messages::kept::KeptSpec;
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
@@ -149,6 +149,13 @@ impl AgentState {
     }
 
     fn save_failed(&mut self, event: &CheckpointFailed) {
+        if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
+            partition.save = None;
+        }
+    }
+
+    /// Nobody waits for the checkpoint any more: an agent that starts again does not ask for it.
+    fn kept(&mut self, event: &PartitionKept) {
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
         }
@@ -304,6 +311,7 @@ impl AgentState {
             Event::PartitionLeaveRequested(event) => self.leave(event, sequence),
             Event::PartitionResized(event) => self.resized(event),
             Event::CheckpointRequested(event) => self.save(event, sequence),
+            Event::PartitionKept(event) => self.kept(event),
             Event::TasksAssigned(event) => self.give(event, sequence),
             Event::JobCompleted(event) => self.ended(&event.job),
             Event::JobFailed(event) => self.ended(&event.job),
@@ -366,7 +374,6 @@ impl AgentState {
             | Event::PlacementRefused(_)
             | Event::PartitionStarted(_)
             | Event::PartitionStopped(_)
-            | Event::PartitionKept(_)
             | Event::TenantConfigured(_)
             | Event::WebhookConfigured(_)
             | Event::KeyCreated(_)

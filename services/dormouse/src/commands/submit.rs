@@ -1,5 +1,6 @@
 //! `submit`: publishes a job as any client would, and says what became of it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -55,6 +56,9 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     for note in notes {
         print::aside(format!("note: {note}"));
     }
+    for note in written.iter().filter_map(|it| missing_file(context, it)) {
+        print::aside(format!("note: {note}"));
+    }
     let documents = written.iter_mut();
     let documents = documents.map(|it| (it.place.as_str(), &mut it.document));
     let packs = workdir::packed(documents).await?;
@@ -105,6 +109,29 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
         return wait_for(context, &log, vec![submitted.job], args).await;
     }
     say(context, &submitted)
+}
+
+/// Says where a job's program is a file that is not there, on the local cluster: its first start would fail,
+/// and only its output says why.
+fn missing_file(context: &Context, written: &Written) -> Option<String> {
+    let document = &written.document;
+    if document.get("workdir").is_some() {
+        return None;
+    }
+    let start = document.pointer("/command/start")?.as_array()?.iter();
+    let program = start.take(2).filter_map(Value::as_str).find(|word| {
+        let path = Path::new(word);
+        path.is_relative() && word.contains('/') && path.extension().is_some()
+    })?;
+    let folder = context.folder_of_jobs()?;
+    let is_missing = !folder.join(program).exists();
+    is_missing.then(|| {
+        format!(
+            "{}: there is no {program} in {}, where `dormouse up` starts plain processes: name it by its whole path, send its folder along (--workdir), or start `up` where it is",
+            written.place,
+            folder.display()
+        )
+    })
 }
 
 /// Submits one job and says what became of it; the exit code.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::root;
+use crate::common::{Cluster, count_job, root};
 
 fn dormouse(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_dormouse"))
@@ -79,4 +79,19 @@ fn no_command_writes_over_a_file_unasked_or_over_what_it_reads() {
     assert!(read("mine") == read("log.jsonl"));
     let left = std::fs::read_dir(folder).expect("there").count();
     assert_eq!(left, 4, "partial files are left");
+}
+
+#[test]
+fn a_program_that_is_not_where_jobs_start_is_named_when_the_job_is_submitted() {
+    let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
+    let mut job = count_job("gone", 1, (1, 1), &[]);
+    assert_eq!(cluster.submit(&job).ok().err, "");
+    job["name"] = "away".into();
+    job["command"]["start"][1] = "deploy/not-there/count.py".into();
+    let said = cluster.submit(&job).ok();
+    let expected = format!(
+        "there is no deploy/not-there/count.py in {}",
+        root().display()
+    );
+    assert!(said.err.contains(&expected), "{said:?}");
 }
