@@ -1,5 +1,5 @@
-//! Checks a solution against its problem, sharing no code with the search: used in tests and when
-//! recorded decisions are verified.
+//! Checks a solution against its problem: used in tests and when recorded decisions are verified. It shares
+//! with the search what a node's devices hold (`instance::devices`), and no other code.
 
 use std::collections::BTreeMap;
 
