@@ -279,7 +279,7 @@ mod tests {
             let limits = Limits {
                 gap: 0.0,
                 nodes: 0,
-                time: None,
+                seconds: None,
             };
             let outcome = std::mem::take(&mut model.model).maximise(&limits, None);
             if outcome.ending != Ending::Optimal {
