@@ -165,10 +165,10 @@ fn a_tenant_that_nobody_named_submits_nothing_where_grants_are_required() {
     );
     let log = engine.log().iter().filter_map(|it| it.event());
     let refused = log.filter_map(|event| match event {
-        Event::JobRefused(event) => event.job.as_ref().map(ToString::to_string),
+        Event::JobRefused(event) => event.tenant.as_ref().map(ToString::to_string),
         _ => None,
     });
-    assert_eq!(Vec::from_iter(refused), ["stranger/a", "ads/b"]);
+    assert_eq!(Vec::from_iter(refused), ["stranger", "ads"]);
     for job in ["ads/a", "lab/a", "lab/b"] {
         assert!(when(&engine, job, "completed").is_some(), "{job}");
     }
