@@ -305,7 +305,7 @@ impl Making<'_> {
         let end = said.floor_char_boundary(SAID_BYTES.min(said.len()));
         let why = format!("its Python environment cannot be made: {}", &said[..end]);
         // Not by what uv says, which the packages have a part in.
-        let is_full = rustix::fs::statvfs(&self.environments.layout.environments())
+        let is_full = rustix::fs::statvfs(self.environments.layout.environments())
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_ROOM_BYTES);
         Err(match is_full {
             true => NotStarted::of_node(NodeFault::Disk, why),

@@ -1,7 +1,7 @@
 //! The worst that a container can do with its socket and its page.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ fn hello() -> Message {
 }
 
 /// Connects, and is given a slot of the page.
-fn greeted(socket: &PathBuf) -> Option<(OwnedFd, Mapped, usize)> {
+fn greeted(socket: &Path) -> Option<(OwnedFd, Mapped, usize)> {
     let socket = wire::connect(socket).expect("connected");
     wire::send(socket.as_fd(), hello(), None).ok()?;
     let (welcome, page) = wire::receive(socket.as_fd(), true, Takes::OneDescriptor).ok()??;

@@ -95,7 +95,9 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
 
 impl Container {
     fn unstarted(&self, why: Unstarted, resumed_from: Option<String>) -> Exit {
+        let is_to_end = self.deferred_stop.is_some() || self.deferred.is_some();
         match why {
+            Unstarted::Runtime(_) if is_to_end => self.unstarted(Unstarted::Ended, resumed_from),
             Unstarted::Ended => {
                 Exit::evicted("it was to end before it had what it starts with".to_owned())
             }
@@ -197,15 +199,6 @@ impl Handler<Start> for Container {
                         }
                         Err(why) => {
                             actor.is_looking = false;
-                            let why = match why {
-                                Unstarted::Runtime(_)
-                                    if actor.deferred_stop.is_some()
-                                        || actor.deferred.is_some() =>
-                                {
-                                    Unstarted::Ended
-                                }
-                                why => why,
-                            };
                             actor.exit = Some(actor.unstarted(why, resumed_from));
                             actor.finish(ctx);
                         }

@@ -147,12 +147,9 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     agent.stop().expect("left in order");
 }
 
-/// Jobs that cannot start for what their own documents say: none of them is the node's fault, which
-/// would take the node from everybody after three of them.
-#[test]
-fn what_a_jobs_document_says_is_never_the_nodes_fault() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| folder.path().join(name).display().to_string();
+/// Jobs that cannot start for what their own documents say, or for files of theirs in a folder.
+fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
+    let path = |name: &str| folder.join(name).display().to_string();
     std::os::unix::fs::symlink(path("nothing"), path("dangling")).expect("linked");
     std::os::unix::fs::symlink(path("round"), path("round")).expect("linked");
     nix::unistd::mkfifo(Path::new(&path("pipe")), nix::sys::stat::Mode::S_IRWXU).expect("made");
@@ -186,7 +183,7 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
         spec.demand.set(Resource::Memory, bytes);
         spec
     };
-    let table = [
+    vec![
         ("a missing mount", mount("nothing", &path("nothing"))),
         ("a dangling mount", mount("dangling", &path("dangling"))),
         ("a round mount", mount("round", &path("round"))),
@@ -215,7 +212,14 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
         ("too little memory", with_memory(1 << 20)),
         ("too little memory", with_memory(2 << 20)),
         ("too little memory", with_memory(4 << 20)),
-    ];
+    ]
+}
+
+/// None of them is the node's fault, which would take the node from everybody after three of them.
+#[test]
+fn what_a_jobs_document_says_is_never_the_nodes_fault() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = hopeless(folder.path());
     for contain in [None, Contain::is_possible().then(Contain::default)] {
         let log = FakeLog::default();
         let data = tempfile::tempdir().expect("a folder");
