@@ -12,11 +12,14 @@
 //! 8. Room is made for whom it may be, within the bound on preemptions ([`preemption`]).
 //! 9. Allocations are not decided and refused in turns while nothing else happens.
 //! 10. Nothing is placed on a node in quarantine, and no quarantine outlasts its time.
+//! 11. The running jobs whose places change are those that the decision counted, at most its bound
+//!     ([`restarts`]).
 //!
 //! What it keeps is bounded by what is live, but for the names of ended jobs.
 
 mod eligible;
 mod preemption;
+pub mod restarts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +32,7 @@ use dormouse_messages::{
 
 use eligible::Starts;
 use preemption::Preemptions;
+use restarts::Restarts;
 
 /// A refused allocation is decided again with what refused it in view; twice, when a node is lost
 /// meanwhile. More often, and optimizer and placer see different clusters.
@@ -80,6 +84,7 @@ pub struct Audit {
     quarantined: BTreeSet<NodeId>,
     starts: Starts,
     preemptions: Preemptions,
+    restarts: Restarts,
     violations: Vec<Violation>,
 }
 
@@ -101,6 +106,9 @@ impl Audit {
             self.violation(at, what);
         }
         for what in self.preemptions.read(recorded) {
+            self.violation(at, what);
+        }
+        for what in self.restarts.read(recorded) {
             self.violation(at, what);
         }
         self.quarantine(recorded);
@@ -290,6 +298,12 @@ impl Audit {
     #[must_use]
     pub const fn preemptions(&self) -> [u64; 3] {
         self.preemptions.counts()
+    }
+
+    /// How many restarts were decided.
+    #[must_use]
+    pub const fn restarts(&self) -> u64 {
+        self.restarts.count()
     }
 
     /// Admitted jobs that have not ended.

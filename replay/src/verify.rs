@@ -6,7 +6,8 @@
 //! to the decision's `asof`, the prefix it was made from. Events with the same `asof` and `now`
 //! are one decision; what a crash cut off it is a prefix, and decided again later. The services are
 //! verified beside each other, a thread each; slow decisions on all processors, each on a copy of the
-//! state that it was made from.
+//! state that it was made from. Whose places change is held against what their decision counted
+//! ([`crate::audit::restarts`]).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::restarts::Restarts;
 use crate::beside::{Beside, Reader};
 use crate::history::slice::States;
 
@@ -88,6 +90,8 @@ struct Lagging<D: Decider> {
     report: Report,
     state: D::State,
     folded: Sequence,
+    /// What the newest decision was made from.
+    decided_asof: Option<Sequence>,
     /// Where its state began.
     begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
@@ -102,6 +106,10 @@ struct Lagging<D: Decider> {
 /// A whole state is checked after so many events; in between only what [`Fold::check_since`] looks at. Where
 /// the whole is broken, each of these events is looked at for the one that broke it.
 const CHECK_EVERY: usize = 64;
+
+/// A service that decides nothing is folded on, so many events behind the log: what is made in a minute
+/// of a thousand events a second. No decision takes that long.
+const MOST_WAITING: usize = 65_536;
 
 /// So many slow decisions are made again at once, divided among all processors.
 const SLOW_AT_ONCE: usize = 128;
@@ -169,6 +177,7 @@ impl<D: Decider + Default> Default for Lagging<D> {
             report: Report::default(),
             state: D::State::default(),
             folded: Sequence(0),
+            decided_asof: None,
             begun: Sequence(0),
             waiting: VecDeque::new(),
             newest: None,
@@ -206,12 +215,18 @@ impl<D: Decider> Lagging<D> {
         }
         if basis.asof < self.folded {
             let asof = basis.asof;
-            let what = format!("its basis {asof} lies before that of an earlier decision");
+            let what = match self.decided_asof {
+                Some(before) if asof < before => {
+                    format!("its basis {asof} lies before {before}, that of an earlier decision")
+                }
+                _ => format!("its basis {asof} lies more than {MOST_WAITING} events before it"),
+            };
             self.report.findings.push(finding(recorded, what));
             return;
         }
         self.judge_newest();
         self.advance(basis.asof);
+        self.decided_asof = Some(basis.asof);
         self.newest = Some(Made {
             asof: basis.asof,
             now: basis.now,
@@ -311,6 +326,12 @@ impl<D: Decider> Reader for Lagging<D> {
     fn read(&mut self, recorded: &Arc<Recorded>) {
         self.check(recorded);
         self.waiting.push_back(Arc::clone(recorded));
+        if self.waiting.len() > MOST_WAITING
+            && let Some(oldest) = self.waiting.front().map(|it| it.sequence)
+        {
+            self.judge_newest();
+            self.advance(oldest);
+        }
     }
 }
 
@@ -341,6 +362,8 @@ pub struct Verifier {
     last: Option<Sequence>,
     missing: u64,
     first_missing: Option<Sequence>,
+    restarts: Restarts,
+    restart_findings: Vec<Finding>,
     admission: Beside<Lagging<Admission>>,
     optimizer: Beside<Lagging<Optimizer>>,
     placer: Beside<Lagging<Placer>>,
@@ -353,6 +376,7 @@ impl Verifier {
     #[must_use]
     pub fn starting_from(mut self, states: &States) -> Self {
         let fork = &states.fork;
+        self.restarts = Restarts::of(&fork.cluster);
         self.admission.begin(fork.admission.clone(), fork.sequence);
         self.optimizer.begin(fork.cluster.clone(), fork.sequence);
         self.placer.begin(fork.cluster.clone(), fork.sequence);
@@ -371,6 +395,9 @@ impl Verifier {
             self.first_missing.get_or_insert(next);
         }
         self.last = Some(recorded.sequence);
+        let wrong = self.restarts.read(recorded).into_iter();
+        self.restart_findings
+            .extend(wrong.map(|what| finding(recorded, what)));
         self.admission.read(recorded);
         self.optimizer.read(recorded);
         self.placer.read(recorded);
@@ -385,6 +412,7 @@ impl Verifier {
             events: self.events,
             missing: self.missing,
             first_missing: self.first_missing,
+            findings: self.restart_findings,
             ..Report::default()
         };
         for of_service in [
@@ -398,5 +426,37 @@ impl Verifier {
         }
         report.findings.sort_by_key(|finding| finding.sequence);
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dormouse_messages::Envelope;
+    use dormouse_messages::events::NodeDrained;
+
+    use super::*;
+
+    #[test]
+    fn of_a_service_that_decides_nothing_no_more_than_a_bound_is_kept() {
+        let mut lagging = Lagging::<Autoscaler>::default();
+        for sequence in 1..=MOST_WAITING as u64 + 1_000 {
+            let at = Timestamp::from_micros(i64::try_from(sequence).expect("few"));
+            let event = Event::from(NodeDrained {
+                node: "n0".parse().expect("a node"),
+                reason: None,
+                deadline_s: None,
+            });
+            let writer = Writer::Operator;
+            let envelope = Envelope::new(format!("e-{sequence}"), writer, at, None, event);
+            let recorded = Recorded {
+                sequence: Sequence(sequence),
+                stored_at: at,
+                writer,
+                envelope,
+            };
+            lagging.read(&Arc::new(recorded));
+        }
+        assert_eq!(lagging.waiting.len(), MOST_WAITING);
+        assert_eq!(lagging.folded, Sequence(1_000));
     }
 }

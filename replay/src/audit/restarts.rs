@@ -1,0 +1,184 @@
+//! Whose places change, held against what each decision counts.
+//!
+//! 1. A decision restarts the jobs that it lists with containers and that had some before, but for those
+//!    that are resized in place. It counts as many, those that had to be restarted apart, and of the
+//!    others at most its bound, unless it was forced or another policy than `dorm` decided.
+//! 2. Its placement gives new places to these jobs and to no others; but for those that ended, or were to
+//!    be cancelled, before it.
+//!
+//! A job that is created under a new incarnation has new places, one that is not keeps its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::events::{AllocationDecided, PlacementDecided};
+use dormouse_messages::policy::Allocation;
+use dormouse_messages::{Epoch, Event, Incarnation, JobId, Recorded, Sequence};
+use dormouse_state::ClusterState;
+
+/// A decision that is not placed yet.
+#[derive(Debug, Clone)]
+struct Pending {
+    epoch: Epoch,
+    at: Sequence,
+    /// The jobs that it restarts.
+    restarts: BTreeSet<JobId>,
+    /// Those that have new places.
+    moved: BTreeSet<JobId>,
+}
+
+/// What is known of places.
+#[derive(Debug, Clone, Default)]
+pub struct Restarts {
+    policies: Vec<(Sequence, Allocation)>,
+    in_place: BTreeSet<JobId>,
+    /// Of the jobs that have places: under which incarnation.
+    placed: BTreeMap<JobId, Incarnation>,
+    /// Jobs that ended, or are to be cancelled, since the pending decision was made.
+    gone: BTreeSet<JobId>,
+    pending: Option<Pending>,
+    restarted: u64,
+}
+
+impl Restarts {
+    /// Begins where a state is.
+    #[must_use]
+    pub fn of(state: &ClusterState) -> Self {
+        let live = || state.queued.iter().chain(state.jobs.iter());
+        let in_place = live().filter(|(_, job)| job.in_place);
+        let placed = live().filter_map(|(id, job)| {
+            let assignment = job.assignment.as_ref()?;
+            Some((id.clone(), assignment.incarnation))
+        });
+        Self {
+            policies: vec![(Sequence(0), state.policy.allocation)],
+            in_place: in_place.map(|(id, _)| id.clone()).collect(),
+            placed: placed.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// How many restarts were decided.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.restarted
+    }
+
+    /// The next event of the log; what is wrong with it.
+    pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
+        match recorded.event() {
+            Some(Event::ClusterConfigured(event)) => {
+                let policy = (recorded.sequence, event.policy.allocation);
+                self.policies.push(policy);
+            }
+            Some(Event::JobAdmitted(event)) if event.spec.is_in_place() => {
+                self.in_place.insert(event.job.clone());
+            }
+            Some(Event::JobCancelRequested(event)) => self.goes(&event.job),
+            Some(Event::JobCompleted(event)) => self.ends(&event.job),
+            Some(Event::JobFailed(event)) => self.ends(&event.job),
+            Some(Event::JobCancelled(event)) => self.ends(&event.job),
+            Some(Event::AllocationDecided(event)) => return self.decided(event, recorded.sequence),
+            Some(Event::PlacementRefused(_)) => self.pending = None,
+            Some(Event::PlacementDecided(event)) => return self.placed(event),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn goes(&mut self, job: &JobId) {
+        self.gone.insert(job.clone());
+    }
+
+    fn ends(&mut self, job: &JobId) {
+        self.goes(job);
+        self.placed.remove(job);
+        self.in_place.remove(job);
+    }
+
+    /// Rule 1.
+    fn decided(&mut self, event: &AllocationDecided, at: Sequence) -> Vec<String> {
+        let asof = event.basis.as_ref().map_or(at, |basis| basis.asof);
+        let mut policies = self.policies.iter().rev();
+        let policy = policies.find(|(from, _)| *from <= asof);
+        let is_bound = policy.is_none_or(|(_, it)| *it == Allocation::Dorm);
+        let listed = event.jobs.iter();
+        let listed = listed.filter(|it| it.containers > 0 && !it.new);
+        let restarts = listed.filter(|it| !self.in_place.contains(&it.job));
+        let restarts: BTreeSet<JobId> = restarts.map(|it| it.job.clone()).collect();
+        let outcome = &event.outcome;
+        let (epoch, adjusted) = (event.epoch, outcome.adjusted_jobs);
+        let counted = u64::from(adjusted) + u64::from(outcome.forced_jobs);
+        let mut wrong = Vec::new();
+        if restarts.len() as u64 != counted {
+            wrong.push(format!(
+                "epoch {epoch} restarts {} jobs and counts {counted}",
+                restarts.len()
+            ));
+        }
+        if is_bound && !outcome.forced && adjusted > outcome.adjustment_bound {
+            wrong.push(format!(
+                "epoch {epoch} restarts {adjusted} jobs of at most {}",
+                outcome.adjustment_bound
+            ));
+        }
+        self.restarted += restarts.len() as u64;
+        self.gone.clear();
+        self.pending = Some(Pending {
+            epoch,
+            at,
+            restarts,
+            moved: BTreeSet::new(),
+        });
+        wrong
+    }
+
+    /// Rule 2. All parts of a placement but the last name the epoch before; what was decided before the
+    /// allocation tries a gang again.
+    fn placed(&mut self, event: &PlacementDecided) -> Vec<String> {
+        let asof = event.basis.as_ref().map(|basis| basis.asof);
+        let places = |it: &Pending| event.epoch <= it.epoch && asof.is_none_or(|of| of >= it.at);
+        let mut pending = self.pending.take_if(|it| places(it));
+        let mut wrong = Vec::new();
+        let created = event.create.iter();
+        let created: BTreeMap<&JobId, Incarnation> =
+            created.map(|it| (&it.job, it.incarnation)).collect();
+        for (job, incarnation) in &created {
+            let before = self.placed.insert((*job).clone(), *incarnation);
+            let moved = before.is_some_and(|before| before != *incarnation);
+            if let Some(pending) = pending.as_mut().filter(|_| moved)
+                && !self.in_place.contains(*job)
+            {
+                let (job, epoch) = ((*job).clone(), pending.epoch);
+                if !pending.restarts.contains(&job) {
+                    wrong.push(format!(
+                        "{job} has new places, which epoch {epoch} did not count"
+                    ));
+                }
+                pending.moved.insert(job);
+            }
+        }
+        let removed = event.remove.iter().map(|it| &it.job);
+        for job in removed.filter(|job| !created.contains_key(job) && !self.in_place.contains(job))
+        {
+            self.placed.remove(job);
+        }
+        match pending {
+            Some(pending) if event.epoch == pending.epoch => {
+                let Pending {
+                    epoch,
+                    restarts,
+                    moved,
+                    ..
+                } = pending;
+                let mut kept = restarts.difference(&moved);
+                if let Some(job) = kept.find(|job| !self.gone.contains(*job)) {
+                    wrong.push(format!(
+                        "{job} keeps its places, which epoch {epoch} counted"
+                    ));
+                }
+            }
+            pending => self.pending = self.pending.take().or(pending),
+        }
+        wrong
+    }
+}
