@@ -45,6 +45,7 @@ impl Engine {
     pub fn resume(mut ground: Ground) -> Self {
         for clock in [
             &mut ground.admission.queues.clock,
+            &mut ground.admission.cluster.clock,
             &mut ground.cluster.clock,
             &mut ground.autoscaler.clock,
         ] {

@@ -76,7 +76,7 @@ impl Decider for Admission {
             ..
         } = intake;
         let most = MOST_DECISIONS.saturating_sub(proposals.len());
-        proposals.extend(releases(&state.queues, &changes, now, most));
+        proposals.extend(releases(state, &changes, now, most));
         let room = MOST_DECISIONS.saturating_sub(proposals.len());
         let missed = state.missed.iter().take(room).map(|(job, missed)| {
             let event = PlanMissed {

@@ -1,5 +1,5 @@
-//! What admission folds: the tenants' queues, the submissions that wait for a decision, the
-//! names taken.
+//! What admission folds: the tenants' queues, the cluster, the submissions that wait for a decision,
+//! the names taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use dormouse_messages::intake::{Rates, Stand};
 use dormouse_messages::job::Kind;
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{Event, Fold, JobId, Recorded, Sequence, Timestamp};
-use dormouse_state::Queues;
+use dormouse_state::{ClusterState, Queues};
 use serde::{Deserialize, Serialize};
 
 use crate::{folded, measured};
@@ -18,6 +18,8 @@ use crate::{folded, measured};
 pub struct AdmissionState {
     /// Live jobs, by tenant, with the nodes and the policy.
     pub queues: Queues,
+    /// Where the containers of released jobs are, and what jobs ask of their nodes.
+    pub cluster: ClusterState,
     /// Where each tenant's submissions stand, by the tenant as published: what is on the log stays
     /// known.
     pub intake: BTreeMap<String, Stand>,
@@ -60,6 +62,7 @@ impl Fold for AdmissionState {
 
     fn evolve(&mut self, recorded: &Recorded) {
         self.queues.evolve(recorded);
+        self.cluster.evolve(recorded);
         let sequence = recorded.sequence;
         match recorded.event().filter(|event| folded::is_taken_in(event)) {
             Some(Event::SubmissionReceived(event)) => {
@@ -134,7 +137,8 @@ impl Fold for AdmissionState {
     }
 
     fn contradiction(&self) -> Option<&str> {
-        self.queues.contradiction()
+        let queues = self.queues.contradiction();
+        queues.or_else(|| self.cluster.contradiction())
     }
 
     fn check_invariants(&self) -> Result<(), String> {

@@ -9,11 +9,13 @@
 //! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
 //!    dominant shares ([`share`]) and sums that do not saturate ([`total`]).
 //! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
+//! 6. [`fit`]: whether a gang of containers fits on nodes, beside what is taken of them.
 //!
 //! [`id_map`] is the map that the read models find jobs and nodes in, [`shared_map`] that
 //! of the live jobs, of which copies share what has not changed ([`shared`]).
 
 pub mod cluster;
+pub mod fit;
 mod folded;
 pub mod health;
 #[cfg(any(test, feature = "history"))]
@@ -35,6 +37,7 @@ mod tests;
 pub mod total;
 
 pub use cluster::ClusterState;
+pub use fit::{FreeNode, FreeNodes, Gang};
 pub use health::{Fault, Health, Quarantine, StartFaults};
 pub use id_map::IdMap;
 pub use job::{

@@ -2,15 +2,17 @@
 //! cancels and releases.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::collections::btree_set;
-use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
 use dormouse_messages::job::Urgency;
+use dormouse_messages::needs::ContainerType;
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, Beside, JobId, Sequence, Timestamp};
+use dormouse_state::fit::{NodeSet, outside};
 use dormouse_state::queues::{LOOKAHEAD, Order};
-use dormouse_state::{QueueJob, Queues, Share, Stand, TenantQueue, Waits};
+use dormouse_state::{ClusterState, Gang, QueueJob, Queues, Share, Stand, TenantQueue, Waits};
 
 use super::Changes;
 use super::room::Room;
@@ -30,6 +32,10 @@ pub struct Head {
     pub beside: Beside,
     /// What its smallest partition needs.
     pub needs: Amounts,
+    /// The containers of that.
+    pub gang: Gang,
+    /// The nodes that jobs in front leave to it.
+    pub open: NodeSet,
     /// The workers of that.
     pub workers: u32,
     /// Whose need is met first.
@@ -111,6 +117,29 @@ fn demanded<'a>(workers: &'a Amounts, beside: &'a Beside) -> impl Iterator<Item 
     all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }
 
+/// What a job in front lacks on the nodes that it could use: jobs behind it that demand some of it keep
+/// off these nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closed {
+    /// The resources.
+    pub lacks: BTreeSet<Resource>,
+    /// The nodes.
+    pub nodes: NodeSet,
+    /// When that job starts by the time limits of what runs, where that is known: jobs that have ended by
+    /// then may go.
+    pub until: Option<Timestamp>,
+    /// Where only jobs below a class wait for it: that class.
+    pub below: Option<i32>,
+}
+
+impl Closed {
+    fn holds(&self, job: &Passing<'_>, now: Timestamp) -> bool {
+        self.below.is_none_or(|class| job.class < class)
+            && !job.ends_by(self.until, now)
+            && demanded(job.demand, job.beside).any(|it| self.lacks.contains(it))
+    }
+}
+
 /// A tenant's line.
 pub struct Line<'a> {
     /// The tenant.
@@ -137,11 +166,8 @@ pub struct Line<'a> {
     pub head: Option<Head>,
     /// Whether it is passed over for the rest of the decision.
     pub blocked: bool,
-    /// What jobs in front lack: those behind them that demand it wait, but for those that have ended
-    /// when the first of these jobs starts by the time limits of what runs, where that is known.
-    closed: BTreeMap<Resource, Option<Timestamp>>,
-    /// What a job of a higher class lacks, and how high that is: jobs below it that demand it wait.
-    outranked: BTreeMap<Resource, i32>,
+    /// What jobs in front lack, and where.
+    closed: Vec<Closed>,
     /// Jobs that may still be looked at behind one that does not fit.
     lookahead: usize,
     /// Dominant share of what it has.
@@ -149,6 +175,7 @@ pub struct Line<'a> {
     /// Dominant share of what it has queued.
     pub demand_share: Share,
     queues: &'a Queues,
+    cluster: &'a ClusterState,
     now: Timestamp,
     stored: Peekable<btree_set::Iter<'a, (Order, JobId)>>,
     fresh: Vec<(Order, Head)>,
@@ -156,7 +183,11 @@ pub struct Line<'a> {
 }
 
 /// The lines of all tenants with a queue, by name.
-pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Vec<Line<'a>> {
+pub fn lines<'a>(
+    (queues, cluster): (&'a Queues, &'a ClusterState),
+    changes: &'a Changes,
+    now: Timestamp,
+) -> Vec<Line<'a>> {
     let queued = queues.tenants.iter();
     let queued = queued.filter(|(_, queue)| !queue.order.is_empty());
     let fresh = changes.admitted.iter();
@@ -165,7 +196,7 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
     let names: BTreeSet<&str> = names.collect();
     let line = |name| {
         let queue = queues.tenants.get(name).unwrap_or_else(empty);
-        Line::of(queues, name, queue, (changes, now))
+        Line::of((queues, cluster), name, queue, (changes, now))
     };
     let mut lines: Vec<Line<'a>> = names.into_iter().map(line).collect();
     for (index, (cause, event)) in (1..).zip(&changes.admitted) {
@@ -181,9 +212,15 @@ pub fn lines<'a>(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Ve
         line.credited.join(now);
         line.credited_count += 1;
         let class = event.spec.priority_class.as_ref();
+        let worker = ContainerType {
+            demand: event.spec.demand.clone(),
+            needs: event.spec.needs(),
+        };
         let head = Head {
             id: event.job.clone(),
             demand: event.spec.demand.clone(),
+            gang: Gang::new(&cluster.nodes, worker, &beside, start),
+            open: None,
             workers: start,
             beside,
             needs,
@@ -220,7 +257,7 @@ fn empty<'a>() -> &'a TenantQueue {
 
 impl<'a> Line<'a> {
     fn of(
-        queues: &'a Queues,
+        (queues, cluster): (&'a Queues, &'a ClusterState),
         tenant: &'a str,
         queue: &'a TenantQueue,
         (changes, now): (&'a Changes, Timestamp),
@@ -238,12 +275,12 @@ impl<'a> Line<'a> {
             credited_count: queue.credited.queued,
             head: None,
             blocked: false,
-            closed: BTreeMap::new(),
-            outranked: BTreeMap::new(),
+            closed: Vec::new(),
             lookahead: BACKFILL_LOOKAHEAD,
             share: Share::ZERO,
             demand_share: Share::ZERO,
             queues,
+            cluster,
             now,
             stored: queue.order.iter().peekable(),
             fresh: Vec::new(),
@@ -268,7 +305,7 @@ impl<'a> Line<'a> {
     pub fn advance(&mut self, room: &mut Room<'_>) {
         self.head = None;
         for _ in 0..LOOKAHEAD {
-            let head = match self.pop() {
+            let head = match self.pop(room) {
                 None => return,
                 Some(Some(head)) => head,
                 Some(None) => {
@@ -288,63 +325,56 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Closes what a job of another line lacks to those of a lower class.
-    pub fn outrank(&mut self, class: i32, lacks: &BTreeSet<Resource>, room: &mut Room<'_>) {
-        for resource in lacks {
-            let highest = self.outranked.entry(resource.clone()).or_insert(class);
-            *highest = (*highest).max(class);
+    /// Closes what a job in front lacks; a head that it holds, and that has no other nodes, is passed over.
+    pub fn close(&mut self, closed: &Closed, room: &mut Room<'_>) {
+        if !self.closed.contains(closed) {
+            self.closed.push(closed.clone());
         }
-        self.pass_over_head(room);
-    }
-
-    /// Closes what a job in front lacks, which starts at `until` if limits hold; a head that demands it
-    /// is passed over, unless it has ended by then.
-    pub fn close(
-        &mut self,
-        lacks: &BTreeSet<Resource>,
-        until: Option<Timestamp>,
-        room: &mut Room<'_>,
-    ) {
-        for resource in lacks {
-            let first = self.closed.entry(resource.clone()).or_insert(until);
-            // Where one of them is not known nobody may go.
-            *first = (*first).min(until);
-        }
-        self.pass_over_head(room);
-    }
-
-    /// Goes on to the next job that could run, where the head may not go any more.
-    fn pass_over_head(&mut self, room: &mut Room<'_>) {
-        let head = self.head.as_ref().map(Head::passing);
-        if head.is_some_and(|head| !self.may_go(&head)) {
-            self.advance(room);
+        if let Some(mut head) = self.head.take() {
+            let open = self.open(&head.passing(), || head.gang.clone(), room);
+            match open {
+                Some(open) => {
+                    head.open = open;
+                    self.head = Some(head);
+                }
+                None => self.advance(room),
+            }
         }
     }
 
-    fn may_go(&self, job: &Passing<'_>) -> bool {
-        if self.closed.is_empty() && self.outranked.is_empty() {
-            return true;
+    /// The nodes that jobs in front leave to a job; nothing where these do not hold it.
+    fn open(
+        &self,
+        job: &Passing<'_>,
+        gang: impl FnOnce() -> Gang,
+        room: &Room<'_>,
+    ) -> Option<NodeSet> {
+        let mut open = None;
+        for closed in self.closed.iter().filter(|it| it.holds(job, self.now)) {
+            closed.nodes.as_ref()?;
+            open = outside(&open, &closed.nodes);
         }
-        let mut demanded = demanded(job.demand, job.beside);
-        !demanded.any(|resource| {
-            let above = self.outranked.get(resource);
-            let closed = self.closed.get(resource);
-            closed.is_some_and(|until| !job.ends_by(*until, self.now))
-                || above.is_some_and(|class| *class > job.class)
-        })
+        match open.is_none() || room.holds(&gang(), &open) {
+            true => Some(open),
+            false => None,
+        }
     }
 
     /// The next job, if there is one: absent where it may not go past those in front. A long queue is
     /// looked through in each decision, so that those are not copied.
-    fn pop(&mut self) -> Option<Option<Head>> {
+    fn pop(&mut self, room: &Room<'_>) -> Option<Option<Head>> {
         let queues = self.queues;
         let stored_first = match (self.stored.peek(), self.fresh.last()) {
             (Some((stored, _)), Some((fresh, _))) => stored < fresh,
             (stored, _) => stored.is_some(),
         };
         if !stored_first {
-            let (_, head) = self.fresh.pop()?;
-            return Some(self.may_go(&head.passing()).then_some(head));
+            let (_, mut head) = self.fresh.pop()?;
+            let open = self.open(&head.passing(), || head.gang.clone(), room);
+            return Some(open.map(|open| {
+                head.open = open;
+                head
+            }));
         }
         let cancelled = self.cancelled;
         let (_, id) = self
@@ -352,8 +382,9 @@ impl<'a> Line<'a> {
             .by_ref()
             .find(|(_, id)| !cancelled.contains(id))?;
         let job = queues.jobs.get(id)?;
-        let may_go = self.may_go(&Passing::of(job));
-        Some(may_go.then(|| head_of(id, job)))
+        let gang = || gang_of(self.cluster, id, job);
+        let open = self.open(&Passing::of(job), gang, room);
+        Some(open.map(|open| head_of(id, job, gang(), open)))
     }
 
     /// Takes the head out of the line and counts it as run.
@@ -375,7 +406,17 @@ impl<'a> Line<'a> {
     }
 }
 
-fn head_of(id: &JobId, job: &QueueJob) -> Head {
+/// The containers that a queued job starts with.
+fn gang_of(cluster: &ClusterState, id: &JobId, job: &QueueJob) -> Gang {
+    let needs = cluster.job(id).map(|job| job.needs.clone());
+    let worker = ContainerType {
+        demand: job.demand.clone(),
+        needs: needs.unwrap_or_default(),
+    };
+    Gang::new(&cluster.nodes, worker, &job.beside, job.containers.start())
+}
+
+fn head_of(id: &JobId, job: &QueueJob, gang: Gang, open: NodeSet) -> Head {
     let (since, credited) = match job.stand {
         Stand::Queued { since, credited } => (since, credited),
         _ => Default::default(),
@@ -386,6 +427,8 @@ fn head_of(id: &JobId, job: &QueueJob) -> Head {
         workers: job.containers.start(),
         beside: job.beside.clone(),
         needs: job.smallest(),
+        gang,
+        open,
         urgency: job.urgency,
         class: job.class,
         preempts: job.preempts,

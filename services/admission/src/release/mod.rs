@@ -9,8 +9,9 @@
 //!    at; what one of them lacks, jobs of lower classes wait for, too. For one that preempts, the room
 //!    that lower classes hold counts as free.
 //! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
-//!    there is no room, the tenant's next job that demands nothing of what the first one lacks is
-//!    looked at (policy `admit: backfill`); first in, first out this holds for all tenants. So may a job
+//!    there is no room, the tenant's next job is looked at that demands nothing of what the first one lacks,
+//!    or has room on nodes that the first one cannot use (policy `admit: backfill`); first in, first out this
+//!    holds for all tenants. So may a job
 //!    that demands it but has ended when the first one starts, by the time limits of both and of what
 //!    runs: it fills the room that the first one waits for. With
 //!    `admit: prefix` the tenant is passed over until the next decision; first in, first out, a job
@@ -39,8 +40,10 @@ use dormouse_messages::quantity::Resource;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
 use dormouse_state::Queues;
 
-use line::Line;
+use line::{Closed, Line};
 use room::{Fit, Room};
+
+use crate::AdmissionState;
 
 /// What this decision has changed already.
 #[derive(Debug, Default)]
@@ -53,8 +56,13 @@ pub struct Changes {
 
 /// Releases at most `most` jobs.
 #[must_use]
-pub fn releases(queues: &Queues, changes: &Changes, now: Timestamp, most: usize) -> Vec<Proposal> {
-    let mut release = Release::new(queues, changes, now);
+pub fn releases(
+    state: &AdmissionState,
+    changes: &Changes,
+    now: Timestamp,
+    most: usize,
+) -> Vec<Proposal> {
+    let mut release = Release::new(state, changes, now);
     let mut proposals = Vec::new();
     while proposals.len() < most
         && let Some(proposal) = release.next()
@@ -95,9 +103,10 @@ struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    fn new(queues: &'a Queues, changes: &'a Changes, now: Timestamp) -> Self {
-        let mut room = Room::new(queues, now);
-        let mut lines = line::lines(queues, changes, now);
+    fn new(state: &'a AdmissionState, changes: &'a Changes, now: Timestamp) -> Self {
+        let (queues, cluster) = (&state.queues, &state.cluster);
+        let mut room = Room::new((queues, cluster), now);
+        let mut lines = line::lines((queues, cluster), changes, now);
         for line in &mut lines {
             line.advance(&mut room);
         }
@@ -130,7 +139,7 @@ impl<'a> Release<'a> {
                 Fit::Yes => return self.release(turn),
                 misfit if self.queues.policy.backfills() => {
                     let lacks = self.room.lacks(line, head, misfit);
-                    self.pass(turn, misfit, &lacks);
+                    self.pass(turn, misfit, lacks);
                 }
                 Fit::NoRoom if self.queues.policy.queue == Queue::Fifo => self.held_back = true,
                 misfit => self.block(turn, misfit),
@@ -140,7 +149,7 @@ impl<'a> Release<'a> {
     }
 
     /// The head of a line does not fit: who demands nothing of what it lacks may go.
-    fn pass(&mut self, turn: usize, misfit: Fit, lacks: &BTreeSet<Resource>) {
+    fn pass(&mut self, turn: usize, misfit: Fit, lacks: BTreeSet<Resource>) {
         let head = self.lines[turn].head.clone();
         let class = head.as_ref().map(|head| head.class);
         let until = match misfit {
@@ -149,15 +158,30 @@ impl<'a> Release<'a> {
             Fit::Reserved => self.room.reserved_start(),
             Fit::Yes | Fit::OverQuota => None,
         };
-        self.lines[turn].close(lacks, until, &mut self.room);
-        if let Some(class) = class.filter(|_| misfit.concerns_others()) {
+        let nodes = match (&head, misfit) {
+            (Some(head), Fit::NoRoom | Fit::Reserved) => self.room.nodes_of(head),
+            _ => None,
+        };
+        let closed = Closed {
+            lacks,
+            nodes,
+            until,
+            below: None,
+        };
+        self.lines[turn].close(&closed, &mut self.room);
+        if misfit.concerns_others() {
+            let outranks = Closed {
+                until: None,
+                below: class,
+                ..closed.clone()
+            };
             for line in &mut self.lines {
-                line.outrank(class, lacks, &mut self.room);
+                line.close(&outranks, &mut self.room);
             }
         }
         let holds_all = self.queues.policy.queue == Queue::Fifo && misfit.concerns_others();
         for line in self.lines.iter_mut().filter(|_| holds_all) {
-            line.close(lacks, until, &mut self.room);
+            line.close(&closed, &mut self.room);
         }
         // Its own limit may end before it could start: it does not fit all the same.
         let passed = head.map(|head| head.id);

@@ -1,17 +1,26 @@
 //! Whether a job fits: beside what the released jobs hold for certain, within its tenant's
 //! quota, and beside what is reserved.
 //!
-//! A job fits while the smallest partitions of all released jobs, with its own, fit the
-//! cluster's totals: what runs above that is taken back by the next allocation (a job that
-//! cannot be resized counts with all that it has, and so does every job where the allocation
-//! adjusts nothing). Whether containers find nodes is the optimizer's to prove.
+//! 1. By sums: the smallest partitions of all released jobs, with its own, fit the cluster's totals. What
+//!    runs above that is taken back by the next allocation (a job that cannot be resized counts with all
+//!    that it has, and so does every job where the allocation adjusts nothing).
+//! 2. On nodes ([`dormouse_state::fit`]): its smallest partition fits beside what cannot be moved.
+//! 3. Where sums say no, it fits all the same on nodes that have room beside the smallest partitions as
+//!    they stand. A released job that waits and fits nowhere keeps what it lacks on the nodes that it could
+//!    use, and nothing on the others.
+//!
+//! How a job is moved or shrunk to make room is the optimizer's to find.
 
+use std::cell::{OnceCell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use dormouse_messages::policy::Queue;
+use dormouse_messages::job::Urgency;
+use dormouse_messages::policy::{Allocation, Queue};
 use dormouse_messages::quantity::Resource;
 use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
-use dormouse_state::Queues;
+use dormouse_state::fit::{NodeSet, outside, unplaced};
+use dormouse_state::{ClusterState, FreeNodes, Gang, Job, Queues};
 
 use super::line::{Head, Line};
 
@@ -42,13 +51,43 @@ struct Reserved {
     class: i32,
     /// What its smallest partition needs.
     needs: Amounts,
+    /// What it lacks, where it does not fit now, on the nodes that it could use.
+    lacks: BTreeSet<Resource>,
+    nodes: NodeSet,
     /// When it starts if the time limits of what runs hold.
     start: Option<Timestamp>,
+}
+
+/// What a released job that waits keeps from jobs behind it.
+struct Kept {
+    lacks: BTreeSet<Resource>,
+    nodes: NodeSet,
+}
+
+/// The nodes when they are empty.
+struct Empty<'a> {
+    nodes: FreeNodes<'a>,
+    /// By gang: whether they hold it, and those that hold one of its containers.
+    known: RefCell<BTreeMap<Gang, (bool, NodeSet)>>,
+}
+
+/// The room of each node.
+struct Nodes<'a> {
+    /// Beside the smallest partitions, as they stand.
+    least: FreeNodes<'a>,
+    /// Beside what cannot be moved, where that is less.
+    pinned: Option<FreeNodes<'a>>,
+    kept: Vec<Kept>,
 }
 
 /// The room that is left.
 pub struct Room<'a> {
     queues: &'a Queues,
+    cluster: &'a ClusterState,
+    empty: OnceCell<Empty<'a>>,
+    nodes: OnceCell<Nodes<'a>>,
+    /// Whether nodes may have room where the sums have none.
+    is_beyond_sums: OnceCell<bool>,
     committed: Amounts,
     reserved: Option<Reserved>,
     /// By demand: whether some node fits one container.
@@ -61,9 +100,13 @@ pub struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// What the released jobs leave.
-    pub fn new(queues: &'a Queues, now: Timestamp) -> Self {
+    pub fn new((queues, cluster): (&'a Queues, &'a ClusterState), now: Timestamp) -> Self {
         Self {
             queues,
+            cluster,
+            empty: OnceCell::new(),
+            nodes: OnceCell::new(),
+            is_beyond_sums: OnceCell::new(),
             committed: queues.committed(),
             reserved: None,
             fits_node: BTreeMap::new(),
@@ -72,20 +115,71 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// The room of the nodes, looked at when it is asked for: a full cluster with a long queue is decided on
+    /// by sums.
+    fn nodes(&self) -> &Nodes<'a> {
+        let new = || Nodes::new(self.queues, self.cluster, self.empty());
+        self.nodes.get_or_init(new)
+    }
+
+    fn empty(&self) -> &Empty<'a> {
+        self.empty.get_or_init(|| Empty {
+            nodes: FreeNodes::empty(&self.cluster.nodes),
+            known: RefCell::default(),
+        })
+    }
+
+    /// Whether nodes may have room where the sums have none: what waits is counted as if it were anywhere,
+    /// and what runs on a drained node as if it were on the others.
+    fn is_beyond_sums(&self) -> bool {
+        *self.is_beyond_sums.get_or_init(|| {
+            let mut nodes = self.cluster.nodes.iter();
+            let mut jobs = self.cluster.jobs.values();
+            jobs.any(unplaced) || nodes.any(|(_, node)| !node.is_usable())
+        })
+    }
+
+    /// The nodes that hold a container of a head when they are empty.
+    pub fn nodes_of(&self, head: &Head) -> NodeSet {
+        self.empty().eligible(&head.gang)
+    }
+
+    /// Whether some nodes hold a gang when they are empty.
+    pub fn holds(&self, gang: &Gang, open: &NodeSet) -> bool {
+        self.empty().nodes.fits(gang, open)
+    }
+
     /// When a head that has no room starts if nothing ends before its time limit; nothing where that
     /// frees too little. One that has not started yet counts as if it ran now: later is as well.
     pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
         let mut freed = Amounts::new();
         let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
-        let start = ends.iter().find_map(|(at, amounts)| {
+        let by_sums = ends.iter().position(|(_, amounts)| {
             freed.add(amounts, 1);
-            self.short_beside(head, &freed)
-                .next()
-                .is_none()
-                .then_some(*at)
+            self.short_beside(head, &freed).next().is_none()
+        });
+        let start = by_sums.and_then(|first| {
+            let later = &ends[first..];
+            let is_too_early = |(at, _): &(Timestamp, Amounts)| !self.fits_at(head, *at);
+            later
+                .get(later.partition_point(is_too_early))
+                .map(|(at, _)| *at)
         });
         self.ends = Some(ends);
         start
+    }
+
+    /// Whether the nodes have room for a head when all has ended that ends by a time.
+    fn fits_at(&self, head: &Head, at: Timestamp) -> bool {
+        let keeps = |id: &JobId, job: &Job| {
+            let ends = self.queues.jobs.get(id);
+            let ends = ends.and_then(|job| job.would_end_at(self.now));
+            match ends.is_some_and(|ends| ends <= at) {
+                true => 0,
+                false => pinned(self.cluster, job),
+            }
+        };
+        FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
     }
 
     fn look_at_limits(&self) -> Vec<(Timestamp, Amounts)> {
@@ -119,6 +213,11 @@ impl<'a> Room<'a> {
             arrival: head.arrival,
             class: head.class,
             needs: head.needs.clone(),
+            lacks: match self.has_room(head) {
+                true => BTreeSet::new(),
+                false => self.short_of_room(head),
+            },
+            nodes: self.nodes_of(head),
             start: self.start_of(head),
         });
     }
@@ -159,12 +258,72 @@ impl<'a> Room<'a> {
                 return Fit::OverQuota;
             }
         }
-        if self.short(head, None).next().is_some() {
+        if !self.has_room(head) {
             return Fit::NoRoom;
         }
         match self.reserved_from(head) {
-            Some(needs) if self.short(head, Some(needs)).next().is_some() => Fit::Reserved,
+            Some(reserved) if self.takes_from(head, reserved) => Fit::Reserved,
             _ => Fit::Yes,
+        }
+    }
+
+    /// Whether there is room for a head on the nodes that are open to it.
+    fn has_room(&self, head: &Head) -> bool {
+        let by_sums = head.open.is_none() && self.short(head, None).next().is_none();
+        if !by_sums && head.open.is_none() && !self.is_beyond_sums() {
+            return false;
+        }
+        let nodes = self.nodes();
+        let fits = |by_sums: bool| match head.preempts {
+            true => by_sums && self.fits_above(head),
+            false => by_sums && nodes.pinned().fits(&head.gang, &None),
+        };
+        // Of one that no nodes would ever hold the optimizer says why.
+        fits(by_sums)
+            || nodes
+                .least
+                .fits(&head.gang, &nodes.open_to(&head.gang, &head.open))
+            || (by_sums && !self.empty().is_held(&head.gang))
+    }
+
+    /// Whether it fits beside what cannot be moved and is of no lower class.
+    fn fits_above(&self, head: &Head) -> bool {
+        let keeps = |_: &JobId, job: &Job| {
+            let gives = job.urgency == Urgency::Training && job.precedence.value() < head.class;
+            match gives && self.queues.policy.allocation == Allocation::Dorm {
+                true => 0,
+                false => pinned(self.cluster, job),
+            }
+        };
+        FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
+    }
+
+    /// What a head without room is short of: by the sums, or on the nodes.
+    fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
+        let short: BTreeSet<Resource> = match head.open {
+            None => self.short(head, None).cloned().collect(),
+            Some(_) => BTreeSet::new(),
+        };
+        if !short.is_empty() {
+            return short;
+        }
+        let nodes = self.nodes();
+        let open = nodes.open_to(&head.gang, &head.open);
+        match open {
+            None => nodes.pinned().lacks(&head.gang, &None),
+            Some(_) => nodes.least.lacks(&head.gang, &open),
+        }
+    }
+
+    /// Whether a head would take from what is reserved: it demands what that job is short of, and has no
+    /// room on nodes that the job cannot use.
+    fn takes_from(&self, head: &Head, reserved: &Reserved) -> bool {
+        let is_short = self.short(head, Some(&reserved.needs)).next().is_some();
+        let competes = is_short || head.demanded().any(|it| reserved.lacks.contains(it));
+        competes && {
+            let nodes = self.nodes();
+            let open = outside(&nodes.open_to(&head.gang, &head.open), &reserved.nodes);
+            !nodes.least.fits(&head.gang, &open)
         }
     }
 
@@ -178,10 +337,14 @@ impl<'a> Room<'a> {
     pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
         match fit {
             Fit::Yes => BTreeSet::new(),
-            Fit::NoRoom => self.short(head, None).cloned().collect(),
+            Fit::NoRoom => self.short_of_room(head),
             Fit::Reserved => {
-                let needs = self.reserved_from(head);
-                self.short(head, needs).cloned().collect()
+                let Some(reserved) = self.reserved_from(head) else {
+                    return BTreeSet::new();
+                };
+                let short = self.short(head, Some(&reserved.needs));
+                let competes = head.demanded().filter(|it| reserved.lacks.contains(it));
+                short.chain(competes).cloned().collect()
             }
             Fit::OverQuota if self.is_over_containers(line, head) => {
                 head.demanded().cloned().collect()
@@ -201,14 +364,13 @@ impl<'a> Room<'a> {
     /// when this one has ended. First in, first out nothing is reserved from a job that arrived earlier:
     /// it holds back all that compete with it, also the one that the room is kept for, and the two would
     /// wait for each other.
-    fn reserved_from(&self, head: &Head) -> Option<&Amounts> {
+    fn reserved_from(&self, head: &Head) -> Option<&Reserved> {
         let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
         reserved
             .filter(|it| it.id != head.id && it.class >= head.class)
             .filter(|it| !(fifo && head.arrival < it.arrival))
             .filter(|it| !head.ends_by(it.start, self.now))
-            .map(|it| &it.needs)
     }
 
     /// The resources that it demands and that are short, beside what is `reserved`.
@@ -253,6 +415,10 @@ impl<'a> Room<'a> {
     /// Takes the room of a released job.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.needs, 1);
+        self.nodes();
+        if let (Some(nodes), Some(empty)) = (self.nodes.get_mut(), self.empty.get()) {
+            nodes.take(&head.gang, &head.open, empty);
+        }
         if let Some(limit_ms) = head.limit_ms {
             let at = self.now.plus_ms(limit_ms);
             let mut ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
@@ -263,5 +429,129 @@ impl<'a> Room<'a> {
         if self.reserved.as_ref().is_some_and(|it| it.id == head.id) {
             self.reserved = None;
         }
+    }
+}
+
+impl<'a> Nodes<'a> {
+    /// The nodes beside what is released, and what the released jobs that wait keep.
+    fn new(queues: &Queues, cluster: &'a ClusterState, empty: &Empty<'a>) -> Self {
+        let least = |id: &JobId, _: &Job| {
+            let job = queues.jobs.get(id);
+            job.map_or(0, |job| match queues.policy.allocation {
+                Allocation::Dorm => job.firm(),
+                _ => job.held(),
+            })
+        };
+        let moves = |job: &Job| job.assignment.is_some() && pinned(cluster, job) == 0;
+        let moves = cluster.jobs.values().any(moves);
+        let mut nodes = Self {
+            least: FreeNodes::beside(cluster, least),
+            pinned: moves.then(|| FreeNodes::beside(cluster, |_, job| pinned(cluster, job))),
+            kept: Vec::new(),
+        };
+        let waits = |(id, job): &(&JobId, &Job)| {
+            unplaced(job) && !job.gives_up() && !queues.hopeless.contains(*id)
+        };
+        let mut waiting: Vec<(&JobId, &Job)> = cluster.jobs.iter().filter(waits).collect();
+        let order = |job: &Job| {
+            let class = Reverse(job.precedence.value());
+            (Reverse(job.urgency), class, job.released)
+        };
+        waiting.sort_by_key(|(_, job)| order(job));
+        // Thousands of one kind may have been released since the optimizer decided last.
+        let mut alike: Vec<(Gang, u64)> = Vec::new();
+        let mut known: BTreeMap<Gang, usize> = BTreeMap::new();
+        for (_, job) in waiting {
+            let gang = Gang::of(&cluster.nodes, job);
+            let index = *known.entry(gang).or_insert_with_key(|gang| {
+                alike.push((gang.clone(), 0));
+                alike.len() - 1
+            });
+            alike[index].1 += 1;
+        }
+        for (gang, jobs) in alike {
+            nodes.take_all(&gang, jobs, empty);
+        }
+        nodes
+    }
+
+    /// Takes the room of released jobs that are alike.
+    fn take_all(&mut self, gang: &Gang, jobs: u64, empty: &Empty<'_>) {
+        let together = gang.times(jobs);
+        let open = self.open_to(gang, &None);
+        let fit = self.least.place(&together, &open);
+        if fit {
+            if let Some(pinned) = &mut self.pinned {
+                pinned.place(&together, &open);
+            }
+            return;
+        }
+        // Once one of them has no room the others have none either.
+        let mut left = 0..jobs;
+        while left.next().is_some() && self.take(gang, &None, empty) {}
+    }
+
+    /// Takes the room of a released job; one that fits nowhere keeps what it lacks on the nodes that it
+    /// could use. Whether it fits.
+    fn take(&mut self, gang: &Gang, open: &NodeSet, empty: &Empty<'_>) -> bool {
+        let open = self.open_to(gang, open);
+        if let Some(pinned) = &mut self.pinned {
+            pinned.place(gang, &open);
+        }
+        let fits = self.least.place(gang, &open);
+        if !fits && empty.is_held(gang) {
+            let nodes = empty.eligible(gang);
+            let lacks = self.least.lacks(gang, &open);
+            match self.kept.iter_mut().find(|kept| kept.nodes == nodes) {
+                Some(kept) => kept.lacks.extend(lacks),
+                None => self.kept.push(Kept { lacks, nodes }),
+            }
+        }
+        fits
+    }
+
+    /// The nodes of `open` on which nothing is kept from a gang.
+    fn open_to(&self, gang: &Gang, open: &NodeSet) -> NodeSet {
+        if self.kept.is_empty() {
+            return open.clone();
+        }
+        let demanded = gang.demanded();
+        let kept = self.kept.iter();
+        let kept = kept.filter(|kept| kept.lacks.iter().any(|it| demanded.contains(it)));
+        kept.fold(open.clone(), |open, kept| outside(&open, &kept.nodes))
+    }
+
+    /// The nodes beside what cannot be moved.
+    fn pinned(&self) -> &FreeNodes<'a> {
+        self.pinned.as_ref().unwrap_or(&self.least)
+    }
+}
+
+impl Empty<'_> {
+    /// Whether the nodes hold a gang when they are empty.
+    fn is_held(&self, gang: &Gang) -> bool {
+        self.known(gang, |known| known.0)
+    }
+
+    /// The nodes that hold one of its containers then.
+    fn eligible(&self, gang: &Gang) -> NodeSet {
+        self.known(gang, |known| known.1.clone())
+    }
+
+    fn known<T>(&self, gang: &Gang, what: impl FnOnce(&(bool, NodeSet)) -> T) -> T {
+        let mut known = self.known.borrow_mut();
+        if let Some(known) = known.get(gang) {
+            return what(known);
+        }
+        let found = (self.nodes.fits(gang, &None), self.nodes.eligible(gang));
+        what(known.entry(gang.clone()).or_insert(found))
+    }
+}
+
+/// The containers of a released job that no decision moves.
+fn pinned(cluster: &ClusterState, job: &Job) -> u64 {
+    match job.is_adjustable() && cluster.policy.allocation == Allocation::Dorm {
+        true => 0,
+        false => u64::MAX,
     }
 }

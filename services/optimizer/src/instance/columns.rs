@@ -84,6 +84,11 @@ impl Columns {
         self.resources + usize::from(self.company) + self.devices.width()
     }
 
+    /// The columns of parts of GPUs.
+    pub fn devices(&self) -> std::ops::Range<usize> {
+        self.counted() - self.devices.width()..self.counted()
+    }
+
     /// How many columns say what jobs ask and nodes have: all but the class.
     pub fn width(&self) -> usize {
         self.counted() + self.permits.len()

@@ -19,15 +19,11 @@ pub(crate) struct Confined {
 }
 
 impl Confined {
-    /// Holds a job to `nodes`; to all of them, `None`.
-    pub fn hold(&mut self, job: usize, nodes: Option<Vec<bool>>) {
-        let Some(nodes) = nodes else {
-            self.set_of.remove(&job);
-            return;
-        };
-        let known = self.sets.iter().position(|set| *set == nodes);
+    /// Holds a job to `nodes`.
+    pub fn hold(&mut self, job: usize, nodes: &[bool]) {
+        let known = self.sets.iter().position(|set| set == nodes);
         let set = known.unwrap_or_else(|| {
-            self.sets.push(nodes);
+            self.sets.push(nodes.to_vec());
             self.sets.len() - 1
         });
         self.set_of.insert(job, set);
@@ -38,12 +34,12 @@ impl Confined {
         self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
     }
 
-    /// What of it concerns `members`.
-    pub fn of(&self, members: &[usize]) -> Self {
+    /// What of it concerns `jobs`.
+    pub fn of(&self, jobs: impl Iterator<Item = usize>) -> Self {
         let mut of = Self::default();
-        for job in members {
-            if let Some(set) = self.set_of.get(job) {
-                of.hold(*job, Some(self.sets[*set].clone()));
+        for job in jobs {
+            if let Some(set) = self.set_of.get(&job) {
+                of.hold(job, &self.sets[*set]);
             }
         }
         of
@@ -86,9 +82,7 @@ mod tests {
     #[test]
     fn permits_stand_before_the_class() {
         let mut confined = Confined::default();
-        confined.hold(7, Some(vec![true, false]));
-        confined.hold(8, Some(vec![true, false]));
-        confined.hold(8, None);
+        confined.hold(7, &[true, false]);
         let mut rooms = vec![vec![4, 5], vec![6, 7]];
         confined.complete_rooms(&mut rooms, 2);
         assert_eq!(rooms, [vec![4, 5, PLENTY, 0], vec![6, 7, 0, 0]]);
@@ -99,7 +93,7 @@ mod tests {
         assert_eq!((own, other), (vec![1, 1, 1, 0], vec![1, 0, 0, 0]));
         // Without anybody who is held nothing changes.
         let mut room = vec![vec![4, 5]];
-        confined.of(&[8]).complete_rooms(&mut room, 2);
+        confined.of([8].into_iter()).complete_rooms(&mut room, 2);
         assert_eq!(room, [vec![4, 5]]);
     }
 }

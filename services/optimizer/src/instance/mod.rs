@@ -562,6 +562,10 @@ impl Instance {
         for job in other.jobs.iter_mut().filter(whose) {
             let mut demand = self.types[job.ty].demand.clone();
             *demand.get_mut(resource)? = 0;
+            if cluster.resources.get(resource) == Some(&Resource::Gpu) {
+                // Who demands no GPU needs no part of one either.
+                demand[cluster.columns.devices()].fill(0);
+            }
             job.ty = other.types.len();
             other.types.push(Type::new(&demand, &self.totals));
         }

@@ -16,14 +16,17 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_state::Gang;
+use dormouse_state::fit::{Containers, NodeSet, is_in, meet, outside};
+
 use crate::instance::confine::Confined;
-use crate::instance::{Instance, State, covers, fits, roles_of};
+use crate::instance::{Instance, State, covers, roles_of};
 use crate::queue::prefix::Queue;
 use crate::solve::may_be_feasible;
 
 /// Sets of nodes to which jobs are held in one decision: each is a column more in every model, and
 /// with many of them the gap is seldom closed.
-const MOST_SETS: usize = 1;
+const MOST_SETS: usize = 4;
 
 /// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
 /// behind a job long before, where nobody may be overtaken.
@@ -34,8 +37,8 @@ struct Head {
     job: usize,
     /// The resources that it lacks, by index.
     lacks: Vec<usize>,
-    /// Per node: whether one of its containers would fit it if it were empty.
-    nodes: Vec<bool>,
+    /// The nodes that hold one of its containers when they are empty.
+    nodes: NodeSet,
     /// Whether those who demand what it lacks wait behind it.
     holds: bool,
     /// Whether it would have room beside what takes part: that is kept for it.
@@ -66,7 +69,7 @@ impl Passed {
     }
 
     /// Where `members` may start.
-    pub fn confined(&self, members: &[usize]) -> Confined {
+    pub fn confined(&self, members: impl Iterator<Item = usize>) -> Confined {
         self.confined.of(members)
     }
 
@@ -82,7 +85,7 @@ impl Passed {
         let mut head = Head {
             job,
             lacks: Vec::new(),
-            nodes: Vec::new(),
+            nodes: None,
             holds,
             fits: false,
         };
@@ -112,11 +115,13 @@ impl Passed {
         let Ok(left) = self.left(queue, job) else {
             return false;
         };
-        if let Some((head, nodes)) = left {
+        if let Some((head, Some(nodes))) = left {
             if self.confined.would_exceed(&nodes, MOST_SETS) {
                 return false;
             }
-            self.confined.hold(job, Some(nodes));
+            for index in queue.problem.roles(job).chain([job]) {
+                self.confined.hold(index, &nodes);
+            }
             self.kept_off.entry(job).or_insert(head);
         }
         true
@@ -127,43 +132,34 @@ impl Passed {
         self.left(queue, job).err()
     }
 
-    /// Where `job` may start beside the nodes of the passed jobs that lack what it demands, with the
-    /// first of these; nothing where that is everywhere. An error is the one behind which it waits.
-    fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, Vec<bool>)>, usize> {
+    /// The nodes that no passed job can use which lacks what `job` demands, with the first of these jobs;
+    /// nothing where there is no such job. An error is the one behind which it waits.
+    fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, NodeSet)>, usize> {
         let posed = &queue.problem.jobs[job];
         let Some(demand) = queue.cluster.demand(posed) else {
             return Ok(None);
         };
-        let roles = roles_of(queue.problem, job);
-        let beside = roles.iter().filter_map(|role| queue.cluster.demand(role));
+        let roles = roles_of(queue.problem, job).into_iter();
+        let beside = roles.filter_map(|role| queue.cluster.demand(role));
         let beside: Vec<Vec<u64>> = beside.collect();
         let wants = |resource: &usize| {
             let mut all = std::iter::once(&demand).chain(&beside);
             all.any(|demand| demand.get(*resource).is_some_and(|amount| *amount > 0))
         };
-        let mut nodes = nodes(queue, job);
-        let mut first = None;
+        let gang = gang(queue, job);
+        let own = queue.empty.eligible(&gang);
+        let (mut first, mut left) = (None, None);
         for head in self.heads.iter().filter(|head| head.holds) {
-            let shared = nodes.iter().zip(&head.nodes).any(|(own, its)| *own && *its);
-            if !shared || !head.lacks.iter().any(wants) {
+            if !meet(&own, &head.nodes) || !head.lacks.iter().any(wants) {
                 continue;
             }
-            if !roles.is_empty() {
-                // Its parts start together: they are not held to nodes one by one.
-                return Err(head.job);
-            }
             let first = *first.get_or_insert(head.job);
-            for (own, its) in nodes.iter_mut().zip(&head.nodes) {
-                *own &= !its;
-            }
-            let left = queue.cluster.capacities.iter().zip(&nodes);
-            let left = left.filter(|(_, open)| **open);
-            let holds: u64 = left.map(|(capacity, _)| fits(&demand, capacity)).sum();
-            if holds < u64::from(posed.min.max(1)) {
+            left = outside(&left, &head.nodes);
+            if !queue.empty.fits(&gang, &left) {
                 return Err(first);
             }
         }
-        Ok(first.map(|head| (head, nodes)))
+        Ok(first.map(|head| (head, left)))
     }
 
     /// Whether the passed jobs that would have room still have it beside `members`.
@@ -228,15 +224,23 @@ impl Passed {
     }
 }
 
-/// The nodes that a container of `job` would fit if they were empty, or one of its roles.
-fn nodes(queue: &Queue<'_>, job: usize) -> Vec<bool> {
-    let all = std::iter::once(job).chain(queue.problem.roles(job));
-    let demands = all.map(|index| queue.cluster.demand(&queue.problem.jobs[index]));
-    let demands: Vec<Vec<u64>> = demands.map(Option::unwrap_or_default).collect();
-    let capacities = queue.cluster.capacities.iter();
-    capacities
-        .map(|capacity| demands.iter().any(|demand| fits(demand, capacity) > 0))
-        .collect()
+/// What a job starts together.
+fn gang(queue: &Queue<'_>, job: usize) -> Gang {
+    let roles = queue.problem.roles(job);
+    let all = roles.chain([job]).map(|index| {
+        let posed = &queue.problem.jobs[index];
+        Containers {
+            of_type: posed.container_type(),
+            gpu_parts: posed.gpu_parts,
+            count: u64::from(posed.min.max(1)),
+        }
+    });
+    Gang(all.collect())
+}
+
+/// The nodes that hold a container of `job`, or of one of its roles, when they are empty.
+fn nodes(queue: &Queue<'_>, job: usize) -> NodeSet {
+    queue.empty.eligible(&gang(queue, job))
 }
 
 /// What is free of each resource on the nodes of `head`, beside what runs and the minima of what is
@@ -244,8 +248,8 @@ fn nodes(queue: &Queue<'_>, job: usize) -> Vec<bool> {
 fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
-    let rooms = rooms.into_iter().zip(&head.nodes);
-    for (room, _) in rooms.filter(|(_, its)| **its) {
+    let rooms = rooms.into_iter().zip(0..);
+    for (room, _) in rooms.filter(|(_, index)| is_in(&head.nodes, *index)) {
         for (free, amount) in free.iter_mut().zip(room) {
             *free += amount;
         }
@@ -253,8 +257,10 @@ fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     // Who is held to other nodes takes nothing there.
     let may_be_there = |ty: usize| {
         let asked = &instance.types[ty].demand[instance.counted..];
-        let mut theirs = instance.rooms.iter().zip(&head.nodes);
-        theirs.any(|(room, its)| *its && covers(asked, &room[instance.counted..]))
+        let mut theirs = instance.rooms.iter().zip(0..);
+        theirs.any(|(room, index)| {
+            is_in(&head.nodes, index) && covers(asked, &room[instance.counted..])
+        })
     };
     let fresh = instance.jobs.iter();
     let is_other = |index: usize| index != head.job && !roles.contains(&index);

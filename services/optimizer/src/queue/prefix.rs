@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::StoppedBy;
 use dormouse_messages::job::Urgency;
+use dormouse_messages::{Amounts, NodeId};
+use dormouse_state::{FreeNode, FreeNodes};
 
 use crate::candidate::Candidate;
 use crate::deadline::Deadline;
@@ -32,7 +34,7 @@ use crate::primal::preferences::follow_preferences;
 use crate::primal::restart_pruning::prune_restarts;
 use crate::primal::role_affinity::near_workers;
 use crate::primal::slots_to_jobs::{Partitions, slots_to_jobs};
-use crate::problem::{Budget, Problem};
+use crate::problem::{Budget, Problem, ProblemNode};
 use crate::queue::backfill::Passed;
 use crate::queue::preempt::Preempted;
 use crate::queue::urgent::{self, MadeRoom, Whom};
@@ -61,6 +63,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
 pub(crate) struct Queue<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
+    /// The nodes when they are empty, in the order of their index.
+    pub empty: FreeNodes<'a>,
     /// Those that take part in any case.
     pub(super) running: Vec<usize>,
     /// By class; within one displaced jobs, then new ones.
@@ -68,6 +72,23 @@ pub(crate) struct Queue<'a> {
     hopeless: BTreeMap<usize, (WaitCode, String)>,
     /// The time of the whole decision, however many instances it tries.
     deadline: &'a Deadline,
+}
+
+fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
+    let nodes: BTreeMap<&NodeId, &ProblemNode> = problem
+        .nodes
+        .iter()
+        .rev()
+        .map(|node| (&node.name, node))
+        .collect();
+    let nodes = nodes.into_values().map(|node| {
+        let memory = node.gpus.iter().map(|gpu| gpu.memory_bytes);
+        // Nobody starts on a node that is drained.
+        let none = Amounts::new();
+        let offered = if node.closed { &none } else { &node.capacity };
+        FreeNode::empty(offered, memory, (&node.labels, &node.taints))
+    });
+    FreeNodes::new(nodes.collect())
 }
 
 /// The instance with some of the waiting jobs, solved.
@@ -83,6 +104,7 @@ impl<'a> Queue<'a> {
         let mut queue = Self {
             problem,
             cluster,
+            empty: empty_nodes(problem),
             running: Vec::new(),
             waiting: Vec::new(),
             hopeless: BTreeMap::new(),
@@ -119,7 +141,8 @@ impl<'a> Queue<'a> {
         let mut all = self.running.clone();
         all.extend(members);
         all.sort_unstable();
-        let confined = passed.confined(members);
+        let roles = members.iter().flat_map(|job| self.problem.roles(*job));
+        let confined = passed.confined(members.iter().copied().chain(roles));
         Instance::within(self.problem, self.cluster, &all, &confined)
     }
 
@@ -131,6 +154,7 @@ impl<'a> Queue<'a> {
         Queue {
             problem,
             cluster: self.cluster,
+            empty: self.empty.clone(),
             running: self.running.clone(),
             waiting: self.waiting.clone(),
             hopeless: self.hopeless.clone(),

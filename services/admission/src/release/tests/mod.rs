@@ -3,6 +3,7 @@
 mod classes;
 mod fair;
 mod hopeless;
+mod nodes;
 mod short;
 
 use dormouse_messages::events::{
@@ -422,7 +423,7 @@ fn a_cancelled_job_that_was_not_yet_queued_counts_for_nothing() {
         cancelled: [held.job.clone()].into(),
         ..Changes::default()
     };
-    let released = releases(&given.state.queues, &changes, given.now, 9);
+    let released = releases(&given.state, &changes, given.now, 9);
     let Event::JobReleased(released) = &released[0].event else {
         panic!("a release");
     };

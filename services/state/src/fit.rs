@@ -1,0 +1,431 @@
+//! Whether a gang of containers fits on nodes, beside what is taken of them.
+//!
+//! 1. [`Gang`]: the containers that a job starts together, by type.
+//! 2. [`FreeNodes`]: what is free of each node, of its amounts and of each of its GPUs.
+//! 3. [`FreeNodes::place`] takes the room of a gang: container by container, on nodes that their labels and
+//!    taints allow, with whole GPUs or a part of one. Nodes without GPUs come first for containers that
+//!    need none, then the nodes that hold the fewest more.
+//!
+//! For a gang of one type the answer is exact. For roles and workers it may miss an arrangement, and never
+//! names one that does not exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dormouse_messages::needs::{ContainerType, GPU_PARTS, Labels};
+use dormouse_messages::quantity::Resource;
+use dormouse_messages::{Amounts, Beside, JobId, NodeId};
+
+use crate::cluster::ClusterState;
+use crate::job::Job;
+use crate::membership::Membership;
+
+/// Containers of one type.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Containers {
+    /// Their type.
+    pub of_type: ContainerType,
+    /// The parts of GPUs that one of them takes ([`Membership::gpu_parts`]).
+    pub gpu_parts: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Containers {
+    /// Whether the labels, taints and GPUs of a node allow them.
+    fn are_allowed(&self, node: &FreeNode<'_>) -> bool {
+        let needs = &self.of_type.needs;
+        let asked = needs.gpu_memory_bytes;
+        let mut gpus = node.gpus.iter();
+        let memory =
+            asked == 0 || (!node.gpus.is_empty() && gpus.all(|gpu| gpu.memory_bytes >= asked));
+        memory && needs.allow(node.labels, node.taints)
+    }
+
+    /// Whether one of them has a part of a GPU, and not whole ones.
+    fn share_gpu(&self) -> bool {
+        self.of_type.shares_gpu()
+    }
+
+    /// The whole GPUs of one.
+    fn whole_gpus(&self) -> usize {
+        match self.share_gpu() {
+            true => 0,
+            false => usize::try_from(self.gpu_parts / GPU_PARTS).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// What a job starts together: its roles, then its workers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gang(pub Vec<Containers>);
+
+impl Gang {
+    /// The gang of so many workers, and what stands beside them.
+    #[must_use]
+    pub fn new(nodes: &Membership, worker: ContainerType, beside: &Beside, workers: u32) -> Self {
+        let roles = beside.parts().iter();
+        let roles = roles.map(|part| (part.container_type(), part.count));
+        let all = roles.chain([(worker, workers)]);
+        let all = all.map(|(of_type, count)| Containers {
+            gpu_parts: nodes.gpu_parts(&of_type),
+            of_type,
+            count: u64::from(count),
+        });
+        Self(all.collect())
+    }
+
+    /// The containers that a job starts with.
+    #[must_use]
+    pub fn of(nodes: &Membership, job: &Job) -> Self {
+        Self::new(
+            nodes,
+            job.container_type(),
+            &job.beside,
+            job.containers.start(),
+        )
+    }
+
+    /// The resources that its containers demand.
+    pub fn demanded(&self) -> BTreeSet<&Resource> {
+        let demands = self.0.iter().flat_map(|them| them.of_type.demand.iter());
+        demands.map(|(resource, _)| resource).collect()
+    }
+
+    /// So many gangs together.
+    #[must_use]
+    pub fn times(&self, gangs: u64) -> Self {
+        let mut all = self.clone();
+        for them in &mut all.0 {
+            them.count = them.count.saturating_mul(gangs);
+        }
+        all
+    }
+
+    /// The same gang without a demand for one resource.
+    #[must_use]
+    pub fn without(&self, resource: &Resource) -> Self {
+        let mut other = self.clone();
+        for them in &mut other.0 {
+            them.of_type.demand.set(resource.clone(), 0);
+            if *resource == Resource::Gpu {
+                (them.gpu_parts, them.of_type.needs.gpu_memory_bytes) = (0, 0);
+            }
+        }
+        other
+    }
+}
+
+/// More GPUs of a node than this are a number for the accounts, as where an agent names none.
+const MOST_UNNAMED: usize = 64;
+
+/// A GPU of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeGpu {
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Its free parts, of [`GPU_PARTS`].
+    pub free: u64,
+}
+
+/// What is free of a node.
+#[derive(Debug, Clone)]
+pub struct FreeNode<'a> {
+    /// Amounts.
+    pub free: Amounts,
+    /// GPUs, in the agent's order.
+    pub gpus: Vec<FreeGpu>,
+    /// Its labels.
+    pub labels: &'a Labels,
+    /// Its taints.
+    pub taints: &'a BTreeSet<String>,
+    /// Whether it has GPUs: they are left to those who need some.
+    has_gpus: bool,
+    /// Whether each of them is listed: of more than any machine has, only some are.
+    lists_all: bool,
+    /// Containers that stand there.
+    standing: u64,
+}
+
+impl<'a> FreeNode<'a> {
+    /// An empty node. GPUs that are not named count by the node's capacity.
+    #[must_use]
+    pub fn empty(
+        capacity: &Amounts,
+        gpus: impl Iterator<Item = u64>,
+        (labels, taints): (&'a Labels, &'a BTreeSet<String>),
+    ) -> Self {
+        let gpu = |memory_bytes| FreeGpu {
+            memory_bytes,
+            free: GPU_PARTS,
+        };
+        let offered = usize::try_from(capacity.get(&Resource::Gpu) / 1000).unwrap_or(0);
+        let mut gpus: Vec<FreeGpu> = gpus.map(gpu).collect();
+        if gpus.is_empty() {
+            gpus = vec![gpu(0); offered.min(MOST_UNNAMED)];
+        }
+        gpus.truncate(offered);
+        Self {
+            free: capacity.clone(),
+            has_gpus: offered > 0,
+            lists_all: gpus.len() == offered,
+            gpus,
+            labels,
+            taints,
+            standing: 0,
+        }
+    }
+
+    /// How many more containers fit.
+    #[must_use]
+    pub fn holds(&self, them: &Containers) -> u64 {
+        if !them.are_allowed(self) {
+            return 0;
+        }
+        let by_amounts = them.of_type.demand.times_in(&self.free);
+        let alone = them.of_type.needs.constraints.exclusive;
+        let by_company = match (alone, self.standing) {
+            (true, 0) => 1,
+            (true, _) => 0,
+            (false, _) => u64::MAX,
+        };
+        let by_gpus = match (them.share_gpu(), them.whole_gpus()) {
+            (true, _) => {
+                let each = them.gpu_parts.max(1);
+                self.gpus.iter().map(|gpu| gpu.free / each).sum()
+            }
+            (false, 0) => u64::MAX,
+            (false, _) if !self.lists_all => u64::MAX,
+            (false, each) => {
+                let whole = self.gpus.iter().filter(|gpu| gpu.free == GPU_PARTS);
+                (whole.count() / each) as u64
+            }
+        };
+        by_amounts.min(by_company).min(by_gpus)
+    }
+
+    /// Takes the room of one container, on these GPUs where they are known.
+    fn take(&mut self, them: &Containers, known: &[usize]) {
+        self.free.subtract(&them.of_type.demand, 1);
+        self.standing += 1;
+        let own = usize::from(them.share_gpu()).max(them.whole_gpus());
+        let mut gpus = known.to_vec();
+        if gpus.len() != own {
+            // The fullest device that has the part free.
+            let fits = |gpu: &FreeGpu| gpu.free >= them.gpu_parts.min(GPU_PARTS);
+            let free = self.gpus.iter().enumerate().filter(|(_, gpu)| fits(gpu));
+            let mut free: Vec<(u64, usize)> = free.map(|(index, gpu)| (gpu.free, index)).collect();
+            free.sort_unstable();
+            gpus = free.into_iter().take(own).map(|(_, index)| index).collect();
+        }
+        for index in gpus {
+            if let Some(gpu) = self.gpus.get_mut(index) {
+                gpu.free = gpu.free.saturating_sub(them.gpu_parts.min(GPU_PARTS));
+            }
+        }
+        if them.of_type.needs.constraints.exclusive {
+            self.free = Amounts::new();
+            self.gpus.iter_mut().for_each(|gpu| gpu.free = 0);
+        }
+    }
+}
+
+/// A set of nodes, by their index; [`None`]: all of them.
+pub type NodeSet = Option<std::rc::Rc<Vec<bool>>>;
+
+/// Whether a node is in a set.
+#[must_use]
+pub fn is_in(set: &NodeSet, index: usize) -> bool {
+    set.as_ref().is_none_or(|set| set.get(index) == Some(&true))
+}
+
+/// The nodes on which containers may be placed, by name, with what is free of them.
+#[derive(Debug, Clone, Default)]
+pub struct FreeNodes<'a> {
+    nodes: Vec<FreeNode<'a>>,
+}
+
+impl<'a> FreeNodes<'a> {
+    /// These nodes.
+    #[must_use]
+    pub const fn new(nodes: Vec<FreeNode<'a>>) -> Self {
+        Self { nodes }
+    }
+
+    /// The usable nodes, empty.
+    #[must_use]
+    pub fn empty(membership: &'a Membership) -> Self {
+        let nodes = membership.usable().map(|(_, node)| {
+            let memory = node.gpus.iter().map(|gpu| gpu.memory_bytes);
+            FreeNode::empty(&node.capacity, memory, (&node.labels, &node.taints))
+        });
+        Self::new(nodes.collect())
+    }
+
+    /// The usable nodes without what released jobs have on them. Of each job counts as many containers as
+    /// `keeps` says, those of the lowest ranks: its chief and its roles first.
+    #[must_use]
+    pub fn beside(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
+        let mut free = Self::empty(&cluster.nodes);
+        let usable = cluster.nodes.usable().enumerate();
+        let usable: BTreeMap<&NodeId, _> = usable
+            .map(|(index, (name, node))| (name, (index, node)))
+            .collect();
+        for (id, job) in cluster.jobs.iter() {
+            let Some(assignment) = job.assignment.as_ref().filter(|_| !unplaced(job)) else {
+                continue;
+            };
+            let keeps = usize::try_from(keeps(id, job)).unwrap_or(usize::MAX);
+            if keeps == 0 {
+                continue;
+            }
+            let gang = Gang::of(&cluster.nodes, job);
+            for (rank, place) in assignment.places.iter().take(keeps) {
+                let Some((index, node)) = usable.get(&place.node) else {
+                    continue;
+                };
+                let role = job.beside.index_at(*rank);
+                let gpus = node.gpus.iter().enumerate();
+                let gpus = gpus.filter(|(_, gpu)| place.gpus.contains(&gpu.uuid));
+                let gpus: Vec<usize> = gpus.map(|(index, _)| index).collect();
+                if let Some(them) = gang.0.get(role.unwrap_or(gang.0.len() - 1)) {
+                    free.nodes[*index].take(them, &gpus);
+                }
+            }
+        }
+        free
+    }
+
+    /// The nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[FreeNode<'a>] {
+        &self.nodes
+    }
+
+    /// The nodes that hold a container of the gang; [`None`]: each of them does.
+    #[must_use]
+    pub fn eligible(&self, gang: &Gang) -> NodeSet {
+        let holds = |node: &FreeNode<'_>| gang.0.iter().any(|them| node.holds(them) > 0);
+        let set: Vec<bool> = self.nodes.iter().map(holds).collect();
+        (!set.iter().all(|holds| *holds)).then(|| set.into())
+    }
+
+    /// Whether the nodes of a set have room for a gang.
+    #[must_use]
+    pub fn fits(&self, gang: &Gang, open: &NodeSet) -> bool {
+        match gang.0.as_slice() {
+            [them] => {
+                let mut left = them.count;
+                let mut nodes = self.nodes.iter().enumerate();
+                left == 0
+                    || nodes.any(|(index, node)| {
+                        let more = if is_in(open, index) {
+                            node.holds(them)
+                        } else {
+                            0
+                        };
+                        left = left.saturating_sub(more);
+                        left == 0
+                    })
+            }
+            _ => self.clone().place(gang, open),
+        }
+    }
+
+    /// Takes the room of a gang on nodes of a set; false, and nothing is taken, where it does not fit.
+    pub fn place(&mut self, gang: &Gang, open: &NodeSet) -> bool {
+        if let [them] = gang.0.as_slice() {
+            return self.place_all(them, open);
+        }
+        // Roles and workers in either order: the second is tried where the first leaves some without.
+        let orders = [
+            gang.0.iter().collect::<Vec<_>>(),
+            gang.0.iter().rev().collect(),
+        ];
+        for order in orders {
+            let mut nodes = self.clone();
+            if order.into_iter().all(|them| nodes.place_all(them, open)) {
+                *self = nodes;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Containers of one type: all of them, or none.
+    fn place_all(&mut self, them: &Containers, open: &NodeSet) -> bool {
+        let wants_gpus = them.gpu_parts > 0;
+        let nodes = self.nodes.iter().enumerate();
+        let nodes = nodes.filter(|(index, _)| is_in(open, *index));
+        let able = nodes.map(|(index, node)| {
+            let holds = node.holds(them);
+            (node.has_gpus && !wants_gpus, holds, index)
+        });
+        let able = able.filter(|(_, holds, _)| *holds > 0);
+        let able: Vec<(bool, u64, usize)> = match them.count {
+            1 => able.min().into_iter().collect(),
+            _ => {
+                let mut able: Vec<_> = able.collect();
+                able.sort_unstable();
+                able
+            }
+        };
+        let room = able
+            .iter()
+            .fold(0, |sum: u64, (_, holds, _)| sum.saturating_add(*holds));
+        if room < them.count {
+            return false;
+        }
+        let mut left = them.count;
+        for (_, holds, index) in able {
+            for _ in 0..holds.min(left) {
+                self.nodes[index].take(them, &[]);
+                left -= 1;
+            }
+        }
+        true
+    }
+
+    /// What keeps a gang from the nodes of a set: the resources without whose demand it would fit, or all
+    /// that it demands where no single one does it.
+    #[must_use]
+    pub fn lacks(&self, gang: &Gang, open: &NodeSet) -> BTreeSet<Resource> {
+        let demanded = gang.demanded();
+        let alone = demanded.iter();
+        let alone = alone.filter(|resource| self.fits(&gang.without(resource), open));
+        let alone: BTreeSet<Resource> = alone.map(|resource| (**resource).clone()).collect();
+        match alone.is_empty() {
+            true => demanded.into_iter().cloned().collect(),
+            false => alone,
+        }
+    }
+}
+
+/// Whether all containers of a released job are still to be placed.
+#[must_use]
+pub fn unplaced(job: &Job) -> bool {
+    let assignment = job.assignment.as_ref();
+    assignment.is_none_or(|assignment| assignment.displaced && !job.in_place)
+}
+
+/// The nodes of a set that are not in the other one.
+#[must_use]
+pub fn outside(set: &NodeSet, other: &NodeSet) -> NodeSet {
+    let Some(other) = other else {
+        return Some(Vec::new().into());
+    };
+    let left = other.iter().enumerate();
+    let left: Vec<bool> = left
+        .map(|(index, other)| !other && is_in(set, index))
+        .collect();
+    Some(left.into())
+}
+
+/// Whether two sets have a node in common.
+#[must_use]
+pub fn meet(one: &NodeSet, other: &NodeSet) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.iter().zip(other.iter()).any(|(a, b)| *a && *b),
+        (Some(set), None) | (None, Some(set)) => set.contains(&true),
+        (None, None) => true,
+    }
+}
