@@ -51,6 +51,9 @@ pub struct LeaseValue {
     /// Its node shares the broker's machine and has no fence: it is not lost by being silent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfenced: bool,
+    /// What keeps its holder, a service, from going on: the log refuses what it decided, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// Whether a lease is held.
@@ -88,6 +91,7 @@ pub struct Leases {
 #[derive(Debug)]
 pub struct Lease {
     state: watch::Receiver<LeaseState>,
+    refused: watch::Sender<Option<String>>,
     stopping: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
     ttl: Duration,
@@ -104,15 +108,18 @@ impl Leases {
         // The broker knows no shorter TTL.
         let ttl = ttl.max(Duration::from_secs(1));
         let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
+        let (refused, refused_rx) = watch::channel(None);
         let stopping = CancellationToken::new();
         let seeker = Seeker {
             hold: self.hold(key, holder, incarnation, ttl),
             ttl,
             state: state_tx,
+            refused: refused_rx,
         };
         let task = tokio::spawn(seeker.run(stopping.clone()));
         Lease {
             state,
+            refused,
             stopping,
             task: Some(task),
             ttl,
@@ -130,6 +137,7 @@ impl Leases {
                 home: String::new(),
                 term_ms: None,
                 unfenced: false,
+                refused: None,
             },
             ttl: ttl.max(Duration::from_secs(1)),
             revision: None,
@@ -165,6 +173,13 @@ impl Lease {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<LeaseState> {
         self.state.clone()
+    }
+
+    /// Where its holder says what keeps it from going on: the lease says so from its next renewal on,
+    /// which comes at once.
+    #[must_use]
+    pub fn refused(&self) -> watch::Sender<Option<String>> {
+        self.refused.clone()
     }
 
     /// When the last confirmed renewal was sent, if the lease is held: it lasts a TTL from here.
@@ -306,6 +321,7 @@ struct Seeker {
     hold: Hold,
     ttl: Duration,
     state: watch::Sender<LeaseState>,
+    refused: watch::Receiver<Option<String>>,
 }
 
 impl Seeker {
@@ -315,6 +331,8 @@ impl Seeker {
         while !stopping.is_cancelled() {
             let sent_at = Instant::now();
             let end = self.end_of_term();
+            let refused = self.refused.borrow_and_update().clone();
+            self.hold.value.refused = refused;
             let pause = tokio::select! {
                 biased;
                 attempt = self.hold.renew() => self.note(attempt, sent_at),
@@ -326,6 +344,8 @@ impl Seeker {
             let end = self.end_of_term();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                // Without a sender nothing changes any more.
+                Ok(()) = self.refused.changed() => {}
                 () = until(end) => self.set(LeaseState::Waiting { by: None }),
                 () = stopping.cancelled() => {}
             }

@@ -181,6 +181,8 @@ pub struct Shell<D: Decider> {
     pauses: u32,
     /// Appends that failed one after the other.
     failures: u32,
+    /// Why the last append was refused for good.
+    refused: Option<String>,
     /// Write a snapshot after so many events; never without.
     snapshot_every: Option<u64>,
     snapshot_due: Sequence,
@@ -214,6 +216,7 @@ impl<D: Decider> Shell<D> {
             discarded: 0,
             pauses: 0,
             failures: 0,
+            refused: None,
             snapshot_every,
             snapshot_due,
             saving: false,
@@ -242,6 +245,12 @@ impl<D: Decider> Shell<D> {
     /// Whether it is the active copy.
     pub fn is_active(&self) -> bool {
         self.core.active
+    }
+
+    /// Why the log refuses what is decided, where the last append was refused for good: it is tried
+    /// again after a pause, and an operator is to be told meanwhile.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// What is folded.
@@ -321,16 +330,21 @@ impl<D: Decider> Shell<D> {
         }
         let Some(failure) = outcome.failure else {
             self.failures = 0;
+            self.refused = None;
             return;
         };
         self.unobserved = true;
         self.failures = self.failures.saturating_add(1);
         let times = self.failures.min(MOST_FAILURES);
-        self.pause(match failure {
+        let pause = match failure {
             Failure::Conflict => CONFLICT_PAUSE * times,
             Failure::Doubt(_) => DOUBT_PAUSE * times,
-            Failure::Refused(_) => REFUSED_PAUSE,
-        });
+            Failure::Refused(why) => {
+                self.refused = Some(why);
+                REFUSED_PAUSE
+            }
+        };
+        self.pause(pause);
         self.ask_head();
     }
 

@@ -182,6 +182,28 @@ fn nothing_is_decided_before_the_last_own_append_is_folded() {
     assert_eq!(step(&mut shell), ["append 1 after 3"]);
 }
 
+/// What is refused for good is tried again after a pause; until it is taken the machine says why not.
+#[test]
+fn a_refusal_for_good_is_told_until_an_append_succeeds() {
+    let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
+    step(&mut shell);
+    assert_eq!(shell.refused(), None);
+    shell.answered(failed(Failure::Refused("too large".to_owned())));
+    assert_eq!(shell.refused(), Some("too large"));
+    step(&mut shell);
+    shell.head(Sequence(1));
+    shell.resumed();
+    assert_eq!(step(&mut shell), ["append 1 after 0"]);
+    shell.answered(failed(Failure::Doubt("lost".to_owned())));
+    assert_eq!(shell.refused(), Some("too large"), "nothing was taken");
+    step(&mut shell);
+    shell.head(Sequence(1));
+    shell.resumed();
+    step(&mut shell);
+    shell.answered(stored(2));
+    assert_eq!(shell.refused(), None);
+}
+
 #[test]
 fn a_conflict_and_a_doubt_fold_to_the_head_and_decide_again() {
     for (failure, pause) in [

@@ -56,6 +56,8 @@ pub(crate) struct Parts<D: Decider> {
     /// What the last life has kept in it.
     pub mark: Option<Mark>,
     pub lease: Option<watch::Receiver<LeaseState>>,
+    /// Where the lease says that the log refuses what was decided.
+    pub refused: Option<watch::Sender<Option<String>>>,
     pub shutdown: CancellationToken,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct DeciderActor<D: Decider> {
     options: ServiceOptions,
     inputs: Option<Box<dyn Inputs<D::State>>>,
     lease: Option<watch::Receiver<LeaseState>>,
+    refused: Option<watch::Sender<Option<String>>>,
     shutdown: CancellationToken,
     appender: Option<Addr<AppenderActor>>,
     counters: Counters,
@@ -95,6 +98,7 @@ impl<D: Decider> DeciderActor<D> {
             options: parts.options,
             inputs: parts.inputs,
             lease: parts.lease,
+            refused: parts.refused,
             shutdown: parts.shutdown,
             appender: None,
             counters: Counters::new(D::WRITER),
@@ -182,7 +186,7 @@ impl<D: Decider> DeciderActor<D> {
             Ok(links) => links,
             Err(error) => {
                 tracing::error!(service = %D::WRITER, %error, "what was decided cannot be encoded");
-                self.shell.answered(Outcome {
+                self.settled(Outcome {
                     last: None,
                     failure: Some(Failure::Refused(error.to_string())),
                 });
@@ -259,11 +263,24 @@ impl<D: Decider> DeciderActor<D> {
                 Failure::Refused(error.to_string())
             }
         });
-        self.shell.answered(Outcome {
+        self.settled(Outcome {
             last: appended.last.map(Sequence),
             failure,
         });
         self.advance(context);
+    }
+
+    /// Tells the machine, and those who read the lease where the log refuses what was decided.
+    fn settled(&mut self, outcome: Outcome) {
+        self.shell.answered(outcome);
+        if let Some(told) = &self.refused {
+            let refused = self.shell.refused().map(str::to_owned);
+            told.send_if_modified(|before| {
+                let changed = *before != refused;
+                *before = refused;
+                changed
+            });
+        }
     }
 
     /// Asks how far the log reaches, for as long as it takes.

@@ -174,6 +174,7 @@ pub async fn run_service<D: Decider>(
         mark_file,
         mark,
         lease: lease.as_ref().map(crate::lease::Lease::watch),
+        refused: lease.as_ref().map(crate::lease::Lease::refused),
         // Dropping this future ends the actors as well.
         shutdown: shutdown.child_token(),
     };

@@ -170,7 +170,14 @@ async fn deciders(log: &Log, looks: &mut Looks<'_>) {
         let name = serve::name(service);
         match log.leases().holder(name).await {
             Err(error) => looks.fail(name, error.to_string(), "the leases cannot be read; docs/troubleshooting.md"),
-            Ok(Some(lease)) => looks.ok(name, format!("{} is active", lease.holder)),
+            Ok(Some(lease)) => match lease.refused {
+                None => looks.ok(name, format!("{} is active", lease.holder)),
+                Some(why) => looks.fail(
+                    name,
+                    format!("{} is active, and the log refuses what it decided: {why}", lease.holder),
+                    "nothing of this service goes on before that is mended: it tries again every 5 s; docs/troubleshooting.md",
+                ),
+            },
             Ok(None) => looks.fail(
                 name,
                 "no copy of it is active",
