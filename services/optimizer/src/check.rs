@@ -1,15 +1,14 @@
-//! Checks a solution against its problem: used in tests and when recorded decisions are verified. It shares
-//! with the search what a node's devices hold (`instance::devices`), and no other code.
+//! Checks a solution against its problem, sharing no code with the search: used in tests and when
+//! recorded decisions are verified.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::ids::{JobId, NodeId};
 use dormouse_messages::job::Urgency;
-use dormouse_messages::needs::ContainerType;
-use dormouse_messages::quantity::Amounts;
+use dormouse_messages::needs::{ContainerType, GPU_PARTS};
+use dormouse_messages::quantity::{Amounts, Resource};
 
-use crate::instance::devices::{has_memory, overfull};
-use crate::problem::{Allocation, Problem, ProblemJob};
+use crate::problem::{Allocation, Problem, ProblemJob, ProblemNode};
 use crate::solution::{JobShare, Solution};
 
 /// Slack on sums of shares.
@@ -218,6 +217,12 @@ fn take(
     Ok(())
 }
 
+/// Whether each GPU of a node has the memory that a job asks for.
+fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
+    let least = node.gpus.iter().map(|gpu| gpu.memory_bytes).min();
+    job.needs.gpu_memory_bytes <= least.unwrap_or(0)
+}
+
 /// Checks where a changed job starts containers: all of them where it restarts, and those that it did
 /// not have where it is resized in place.
 fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
@@ -271,12 +276,20 @@ fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
         if !starts {
             continue;
         }
-        let jobs = problem.jobs.iter();
-        let stand = jobs.filter_map(|job| {
-            let count = shares.get(&job.job)?.nodes.get(&node.name)?;
-            Some((job, *count))
-        });
-        if overfull(node, stand) {
+        let offered = node.capacity.get(&Resource::Gpu) / 1000;
+        let devices = match node.gpus.len() as u64 {
+            0 => offered,
+            named => named.min(offered),
+        };
+        let (mut taken, mut is_shared) = (0, false);
+        for job in &problem.jobs {
+            let share = shares.get(&job.job);
+            let count = share.and_then(|share| share.nodes.get(&node.name));
+            let Some(count) = count else { continue };
+            taken += u64::from(*count) * job.gpu_parts;
+            is_shared |= (1..1000).contains(&job.demand.get(&Resource::Gpu));
+        }
+        if is_shared && taken > devices * GPU_PARTS {
             return Err(Violation::Devices(node.name.clone()));
         }
     }

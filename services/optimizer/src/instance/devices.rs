@@ -153,7 +153,7 @@ fn shares(job: &ProblemJob) -> bool {
     (1..1000).contains(&job.demand.get(&Resource::Gpu))
 }
 
-/// Whether containers do not fit on the devices of an empty node: for the checker, by their sum.
+/// Whether containers do not fit on the devices of an empty node, by their sum.
 pub(crate) fn overfull<'a>(
     node: &ProblemNode,
     stand: impl Iterator<Item = (&'a ProblemJob, u32)>,
