@@ -371,6 +371,7 @@ fn shard_subject(event: &Event) -> String {
         Event::JobAdmitted(event) => event.job.to_string(),
         Event::JobReleased(event) => event.job.to_string(),
         Event::JobRevised(event) => event.job.to_string(),
+        Event::JobRequeued(event) => event.job.to_string(),
         Event::JobCancelRequested(event) => event.job.to_string(),
         Event::PlanAccepted(event) => event.job.to_string(),
         Event::PlanMissed(event) => event.job.to_string(),

@@ -33,7 +33,10 @@ pub struct ReviseDocument {
     /// `true` puts it on hold: what runs saves and stops, and nothing starts; `false` takes it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// A job without a checkpoint may be put on hold while it runs: it begins again.
+    /// The job gives its room back, and starts again when it has room. Nothing else changes with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requeue: bool,
+    /// A job without a checkpoint may be put on hold, or requeued, while it runs: it begins again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// The most seconds that it may run, over all of its lives.
@@ -54,4 +57,23 @@ pub struct ReviseDocument {
     /// 1. A running container has it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit: Option<Written>,
+}
+
+impl ReviseDocument {
+    /// A document that changes nothing yet.
+    #[must_use]
+    pub const fn nothing(job: String) -> Self {
+        Self {
+            job,
+            weight: None,
+            containers: None,
+            priority: None,
+            held: None,
+            requeue: false,
+            force: false,
+            time_limit_s: None,
+            queue_limit_s: None,
+            gpu_limit: None,
+        }
+    }
 }

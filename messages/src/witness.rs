@@ -126,6 +126,7 @@ fn role(event: &Event) -> Role<'_> {
         | Event::JobRefused(_)
         | Event::JobReleased(_)
         | Event::JobRevised(_)
+        | Event::JobRequeued(_)
         | Event::JobCancelRequested(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)

@@ -326,6 +326,7 @@ fn ingress_of(event: &Event) -> Option<u64> {
     match event {
         Event::JobAdmitted(e) => Some(e.ingress_sequence),
         Event::JobRevised(e) => Some(e.ingress_sequence),
+        Event::JobRequeued(e) => Some(e.ingress_sequence),
         Event::JobCancelRequested(e) => Some(e.ingress_sequence),
         Event::JobCancelled(e) => e.ingress_sequence,
         Event::ServiceMeasured(e) => e.ingress_sequence,
@@ -344,6 +345,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
         Event::PlanAccepted(e) => Some(&e.job),
         Event::PlanMissed(e) => Some(&e.job),
         Event::JobRevised(e) => Some(&e.job),
+        Event::JobRequeued(e) => Some(&e.job),
         Event::JobCancelRequested(e) => Some(&e.job),
         Event::CheckpointRequested(e) => Some(&e.job),
         Event::PartitionStartRequested(e) => Some(&e.job),

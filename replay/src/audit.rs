@@ -136,6 +136,7 @@ impl Audit {
             }
             Some(Event::JobRefused(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::JobRevised(event)) => self.decided(at, event.ingress_sequence),
+            Some(Event::JobRequeued(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::ServiceMeasured(event)) => self.measured(at, event),
             Some(Event::JobCancelRequested(event)) => self.decided(at, event.ingress_sequence),
             Some(Event::ContainerStarted(event)) => self.started(at, &event.container, &event.node),

@@ -220,6 +220,22 @@ impl JobRevised {
     }
 }
 
+/// A job gives its room back, and starts again when it has room: its containers save and stop, and it is
+/// given nothing until they have ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobRequeued {
+    /// The job.
+    pub job: JobId,
+    /// The submission.
+    pub ingress_sequence: u64,
+    /// Who asked for it, where the broker vouches for a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+    /// What it was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
 /// A released job is to be cancelled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobCancelRequested {

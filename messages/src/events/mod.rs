@@ -351,6 +351,7 @@ registry! {
     KeyCreated "key.created.v1" [Operator] shard observation;
     KeyRotated "key.rotated.v1" [Operator] shard observation;
     KeyRevoked "key.revoked.v1" [Operator] shard observation;
+    JobRequeued "job.requeued.v1" [Admission] shard decision;
 }
 
 impl Event {
@@ -370,6 +371,7 @@ impl Event {
             Self::JobAdmitted(event) => event.by.as_ref(),
             Self::JobRefused(event) => event.by.as_ref(),
             Self::JobRevised(event) => event.by.as_ref(),
+            Self::JobRequeued(event) => event.by.as_ref(),
             Self::JobCancelRequested(event) => event.by.as_ref(),
             Self::JobCancelled(event) => event.by.as_ref(),
             _ => None,

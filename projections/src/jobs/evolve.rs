@@ -68,6 +68,13 @@ impl Job {
             spec.priority = event.priority.unwrap_or(spec.priority);
         });
         live.on_hold = event.held.unwrap_or(live.on_hold);
+        live.requeued &= event.held.is_none();
+    }
+
+    pub(super) fn requeued(&self, live: &mut Live) {
+        if !live.on_hold && !matches!(self.phase, Phase::Queued | Phase::Waiting | Phase::Placed) {
+            (live.on_hold, live.requeued) = (true, true);
+        }
     }
 
     pub(super) fn allocated(&mut self, allocation: &JobAllocation, at: Timestamp) {
@@ -171,6 +178,9 @@ impl Job {
         };
         if let Some(life) = self.lives.last_mut() {
             life.stopped_for = stopped_for;
+        }
+        if std::mem::take(&mut live.requeued) {
+            live.on_hold = false;
         }
         if let Some(set) = &mut live.tasks {
             set.life_ended();

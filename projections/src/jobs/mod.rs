@@ -204,6 +204,8 @@ pub struct Live {
     pub cancel_requested: bool,
     /// Whether its tenant has put it on hold.
     pub on_hold: bool,
+    /// Whether it is so only until its containers have ended.
+    pub requeued: bool,
     /// Whether the allocation that it leaves for made room for others.
     #[serde(default)]
     pub preempted: bool,

@@ -29,6 +29,7 @@ pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
         Some(live) if live.cancel_requested && job.phase != Phase::Stopping => {
             format!("cancellation requested; {text}")
         }
+        Some(live) if live.requeued => format!("requeued: {text}"),
         Some(live) if live.on_hold => match job.phase {
             Phase::Queued | Phase::Waiting => "on hold, until its tenant lets it go".to_owned(),
             _ => format!("on hold: {text}"),

@@ -163,6 +163,7 @@ impl JobTable {
                 seen: 0,
                 cancel_requested: false,
                 on_hold: false,
+                requeued: false,
                 preempted: false,
                 tasks,
                 unready: None,
@@ -309,6 +310,10 @@ impl JobTable {
             Event::JobRevised(e) => {
                 self.submitted(e.ingress_sequence);
                 self.update(&e.job, |job, live| job.revised(live, e));
+            }
+            Event::JobRequeued(e) => {
+                self.submitted(e.ingress_sequence);
+                self.update(&e.job, |job, live| job.requeued(live));
             }
             Event::JobCancelRequested(e) => {
                 self.submitted(e.ingress_sequence);

@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{
-    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRevised, PlanAccepted,
-    PlanMissed, SubmissionReceived,
+    JobAdmitted, JobCancelRequested, JobCancelled, JobRefused, JobRequeued, JobRevised,
+    PlanAccepted, PlanMissed, SubmissionReceived,
 };
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
@@ -399,6 +399,18 @@ impl<'a> Intake<'a> {
         let Some(live) = self.state.queues.jobs.get(&job) else {
             return refuse("already_ending", &format!("{job} has ended"));
         };
+        let may_hold = check_hold(&job, live, &document);
+        if document.requeue {
+            return match may_hold.and_then(|()| check_requeue(&job, live, &document)) {
+                Ok(()) => Ok(Event::from(JobRequeued {
+                    job,
+                    ingress_sequence: submission.ingress_sequence,
+                    by: submission.by.clone(),
+                    basis: None,
+                })),
+                Err(refusal) => Err((Some(job), refusal)),
+            };
+        }
         let bounds = document.containers.unwrap_or(live.containers);
         match live.most.filter(|most| bounds.max > *most) {
             None => {}
@@ -414,7 +426,6 @@ impl<'a> Intake<'a> {
                 return refuse("bad_containers", &reason);
             }
         }
-        let may_hold = check_hold(&job, live, &document);
         let weight = document.weight.unwrap_or(live.weight);
         let queues = &self.state.queues;
         let one = (&live.demand, &live.beside);
@@ -470,9 +481,29 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Whether a job can be put on hold, where that is asked.
+/// Whether a job can be requeued.
+fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
+    let alone = ReviseDocument {
+        requeue: true,
+        force: document.force,
+        ..ReviseDocument::nothing(document.job.clone())
+    };
+    if *document != alone {
+        let reason = "a document that requeues a job changes nothing else of it";
+        return Err(Refusal::new("bad_document", reason));
+    }
+    if live.on_hold {
+        let reason = format!(
+            "{job} is on hold: `dormouse job release {job}` lets it go; nothing is requeued"
+        );
+        return Err(Refusal::new("on_hold", reason));
+    }
+    Ok(())
+}
+
+/// Whether a job can be put on hold or requeued, where that is asked.
 fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
-    if document.held != Some(true) {
+    if document.held != Some(true) && !document.requeue {
         return Ok(());
     }
     if live.urgency > Urgency::Training {

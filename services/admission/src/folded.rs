@@ -12,6 +12,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::JobRefused(_)
         | Event::JobReleased(_)
         | Event::JobRevised(_)
+        | Event::JobRequeued(_)
         | Event::JobCancelRequested(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)

@@ -204,6 +204,36 @@ mod tests {
     }
 
     #[test]
+    fn a_job_is_requeued_by_one_event_unless_it_is_on_hold() {
+        let olga = By::operator("olga");
+        let mut state = AdmissionState::default();
+        let job = r#"{"name": "a", "command": {"start": ["x"]}, "demand": {"cpu": 1}}"#;
+        for (sequence, verb, raw, expected) in [
+            (1, "submit", job, "job.admitted"),
+            (
+                2,
+                "revise",
+                r#"{"job": "a", "requeue": true}"#,
+                "job.requeued",
+            ),
+            (
+                3,
+                "revise",
+                r#"{"job": "a", "requeue": true, "weight": 2}"#,
+                "bad_document",
+            ),
+            (4, "revise", r#"{"job": "a", "held": true}"#, "job.revised"),
+            (5, "revise", r#"{"job": "a", "requeue": true}"#, "on_hold"),
+        ] {
+            let found = match decided(&mut state, sequence, verb, raw, &olga) {
+                Event::JobRefused(event) => event.code.clone(),
+                event => event.subject_name().to_owned(),
+            };
+            assert_eq!(found, expected, "{raw}");
+        }
+    }
+
+    #[test]
     fn any_bytes_read_back() {
         for bytes in [&b"{}"[..], b"", b"\xff\x00\x80", "ä".as_bytes()] {
             assert_eq!(payload(&record(bytes)).as_deref(), Some(bytes));

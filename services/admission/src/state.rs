@@ -115,6 +115,7 @@ impl Fold for AdmissionState {
                 self.hold_against(sequence, asof, &[]);
             }
             Some(Event::JobRevised(event)) => self.decided(event.ingress_sequence),
+            Some(Event::JobRequeued(event)) => self.decided(event.ingress_sequence),
             Some(Event::JobCancelRequested(event)) => self.decided(event.ingress_sequence),
             Some(Event::JobCompleted(event)) => self.end(&event.job, true),
             Some(Event::JobFailed(event)) => self.end(&event.job, false),

@@ -40,6 +40,7 @@ pub(crate) const fn is_taken_in(event: &Event) -> bool {
         | Event::NodeRestored(_)
         | Event::SubmissionReceived(_)
         | Event::JobRefused(_)
+        | Event::JobRequeued(_)
         | Event::AllocationDecided(_)
         | Event::AllocationKept(_)
         | Event::PlacementRefused(_)

@@ -84,6 +84,7 @@ pub fn describe(event: &Event) -> String {
             format!("planned: {had}; decided at event {}: {got}", e.decided)
         }
         Event::JobRevised(e) => revised(e),
+        Event::JobRequeued(_) => "it gives its room back, and starts again".to_owned(),
         Event::JobCancelRequested(_) => "on request".to_owned(),
         Event::AllocationDecided(e) => {
             let changes = e
@@ -413,6 +414,7 @@ pub fn concerns(event: &Event, job: &JobId) -> bool {
         Event::PlanAccepted(e) => e.job == *job,
         Event::PlanMissed(e) => e.job == *job,
         Event::JobRevised(e) => e.job == *job,
+        Event::JobRequeued(e) => e.job == *job,
         Event::JobCancelRequested(e) => e.job == *job,
         Event::AllocationDecided(e) => {
             e.jobs.iter().any(|a| a.job == *job) || e.outcome.waiting.iter().any(|w| w.job == *job)

@@ -210,6 +210,7 @@ impl Routes {
             | Event::SubmissionReceived(_)
             | Event::JobRefused(_)
             | Event::JobReleased(_)
+            | Event::JobRequeued(_)
             | Event::JobCancelRequested(_)
             | Event::AllocationDecided(_)
             | Event::AllocationKept(_)

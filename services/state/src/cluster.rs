@@ -299,6 +299,17 @@ impl ClusterState {
                     job.containers = event.containers.unwrap_or(job.containers);
                     job.limits.revise(event);
                     job.on_hold = event.held.unwrap_or(job.on_hold);
+                    job.requeued &= event.held.is_none();
+                }
+            }
+            Event::JobRequeued(event) => {
+                // What has no containers gives none back, and waits for room already.
+                if let Some(job) = self.jobs.get_mut(&event.job)
+                    && job.life.is_some()
+                    && !job.on_hold
+                {
+                    (job.on_hold, job.requeued) = (true, true);
+                    self.last_trigger = recorded.sequence;
                 }
             }
             Event::JobCancelRequested(event) => {
@@ -411,6 +422,9 @@ impl ClusterState {
             if is_sent_back {
                 // What it waits in the queue, or on hold, is not what a resize takes.
                 job.adjusting_since = None;
+            }
+            if std::mem::take(&mut job.requeued) {
+                job.on_hold = false;
             }
             let ended = job.life.take();
             let since = ended.as_ref().and_then(|life| life.running_since);

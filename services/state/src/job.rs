@@ -349,6 +349,8 @@ pub struct Job {
     pub limits: Limits,
     /// Whether it is on hold: it is given nothing, and gives back what it has.
     pub on_hold: bool,
+    /// Whether it is so only until its containers have ended.
+    pub requeued: bool,
     /// The event that admitted it.
     pub admitted: Sequence,
     /// The event that released it.
@@ -450,6 +452,7 @@ impl Job {
         Self {
             limits: Limits::of(spec, at),
             on_hold: false,
+            requeued: false,
             demand: spec.demand.clone(),
             beside: Beside::of(spec),
             needs: spec.needs(),

@@ -2,7 +2,7 @@
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
-    AllocationKept, Basis, JobAdmitted, JobRevised, NodeDrained, NodeFenced, NodeLost,
+    AllocationKept, Basis, JobAdmitted, JobRequeued, JobRevised, NodeDrained, NodeFenced, NodeLost,
     NodeRecovered, PartitionResizeRequested, PlacedContainer, PlacementDecided, ResizeCause,
     StopReason,
 };
@@ -436,4 +436,45 @@ fn what_starts_and_cannot_be_changed_asks_for_nothing_when_it_runs() {
     assert!(asks(CheckpointMode::None, &[], true), "it is to leave");
     let waiting = [("t/b", "there is no room")];
     assert!(asks(CheckpointMode::None, &waiting, false));
+}
+
+/// The log alone lets it go: nobody has to be there when its containers have ended.
+#[test]
+fn what_is_requeued_is_on_hold_until_its_containers_have_ended() {
+    let requeued = JobRequeued {
+        job: job("t/a"),
+        ingress_sequence: 2,
+        by: None,
+        basis: None,
+    };
+    let state = |history: &History| {
+        let state = history.fold::<ClusterState>();
+        let it = state.job(&job("t/a")).expect("there");
+        (it.on_hold, state.last_trigger)
+    };
+    let mut history = History::default();
+    history.join("n0", 1).run("t/a", 2).push(requeued.clone());
+    let (on_hold, trigger) = state(&history);
+    assert!(on_hold && trigger == history.log.last().expect("one").sequence);
+    history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "on hold")]);
+    assert!(state(&history).0);
+    history.stopped(2, "t/a", 1, StopReason::Adjusted);
+    let (on_hold, trigger) = state(&history);
+    assert!(!on_hold && trigger == history.log.last().expect("one").sequence);
+
+    // What has no containers waits already.
+    let mut waits = History::default();
+    waits.join("n0", 1).submit("t/a").release("t/a");
+    waits.push(requeued.clone());
+    assert!(!state(&waits).0);
+
+    // A hold that comes meanwhile stays.
+    let mut held = History::default();
+    held.join("n0", 1).run("t/a", 2).push(requeued);
+    held.push(JobRevised {
+        held: Some(true),
+        ..JobRevised::nothing(job("t/a"), 3)
+    });
+    held.stopped(1, "t/a", 1, StopReason::Adjusted);
+    assert!(state(&held).0);
 }

@@ -659,6 +659,12 @@ fn keys(events: &mut Vec<Event>) {
         tenant,
         revoked: 1,
     }));
+    events.push(Event::from(JobRequeued {
+        job: job(),
+        ingress_sequence: 19,
+        by: None,
+        basis: basis(),
+    }));
 }
 
 /// Every type once, as it stands on a log.

@@ -49,6 +49,10 @@ impl Seen {
                 }
                 self.documents.insert(event.ingress_sequence, document);
             }
+            Event::JobRequeued(event) => {
+                let document = json!({"job": event.job, "requeue": true, "force": true});
+                self.documents.insert(event.ingress_sequence, document);
+            }
             Event::JobCancelRequested(event) => self.cancelled(event.ingress_sequence, &event.job),
             Event::JobCancelled(event) => {
                 if let Some(ingress) = event.ingress_sequence {

@@ -126,10 +126,11 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
         answer.words.push(words);
         return true;
     }
-    if !explainer.head.cluster.job(id).is_some_and(|it| it.on_hold) {
+    let Some(job) = explainer.head.cluster.job(id).filter(|it| it.on_hold) else {
         return false;
-    }
+    };
     let words = match known.now {
+        _ if job.requeued => "it is requeued: it gives back what it has first".to_owned(),
         0 => format!("it is on hold: it is given nothing until `dormouse job release {id}`"),
         _ => "it is on hold: it gives back what it has".to_owned(),
     };

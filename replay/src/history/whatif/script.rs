@@ -179,6 +179,7 @@ fn submitted(after: &[KeptFact]) -> Submitted {
     let decided = after.iter().filter_map(|it| match it.event()? {
         Event::JobAdmitted(event) => Some((event.ingress_sequence, event.job.clone())),
         Event::JobRevised(event) => Some((event.ingress_sequence, event.job.clone())),
+        Event::JobRequeued(event) => Some((event.ingress_sequence, event.job.clone())),
         Event::JobCancelRequested(event) => Some((event.ingress_sequence, event.job.clone())),
         Event::JobCancelled(event) => Some((event.ingress_sequence?, event.job.clone())),
         Event::JobRefused(event) => Some((event.ingress_sequence, event.job.clone()?)),

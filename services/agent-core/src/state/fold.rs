@@ -366,6 +366,7 @@ impl AgentState {
             | Event::SubmissionsShed(_)
             | Event::JobRefused(_)
             | Event::JobReleased(_)
+            | Event::JobRequeued(_)
             | Event::JobCancelRequested(_)
             | Event::PlanAccepted(_)
             | Event::PlanMissed(_)

@@ -2,12 +2,11 @@
 //!
 //! What a filter matches is shown first, and done once that is confirmed.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 
 use anyhow::bail;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::{Event, JobId, Resource, TenantId};
+use dormouse_messages::{JobId, Resource, TenantId};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{JobDetail, JobRow, NodesAnswer};
 use dormouse_runtime::Log;
@@ -17,7 +16,7 @@ use super::decided::{Message, decide};
 use super::jobs::{Chosen, chosen};
 use super::known::never_fits;
 use super::wait::worse;
-use super::{caught_up, next_event, query};
+use super::{caught_up, query};
 use crate::cli::{JobCommand, Output, ReviseArgs, WhichArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR};
@@ -34,8 +33,6 @@ struct Change {
     message: &'static str,
     /// Its document without the job.
     fields: Map<String, Value>,
-    /// What is said of a job where the event alone does not tell it.
-    said: Option<&'static str>,
     /// What a revision changes, with what was before.
     changes: Option<String>,
 }
@@ -48,9 +45,9 @@ const NOT_ON_HOLD: &str = "not_on_hold";
 /// # Errors
 /// When a job is refused, or nothing decides.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
-    let held = |held: bool, force: bool| {
+    let fields = |name: &str, value: bool, force: bool| {
         let mut fields = Map::new();
-        fields.insert("held".to_owned(), held.into());
+        fields.insert(name.to_owned(), value.into());
         if force {
             fields.insert("force".to_owned(), true.into());
         }
@@ -58,10 +55,17 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
     };
     let (which, change) = match command {
         JobCommand::Cancel(which) => (which, change("cancel", "cancel", Map::new())),
-        JobCommand::Hold { which, force } => (which, change("hold", "revise", held(true, *force))),
-        JobCommand::Release(which) => (which, change(RELEASE, "revise", held(false, false))),
+        JobCommand::Hold { which, force } => {
+            let fields = fields("held", true, *force);
+            (which, change("hold", "revise", fields))
+        }
+        JobCommand::Release(which) => {
+            let fields = fields("held", false, false);
+            (which, change(RELEASE, "revise", fields))
+        }
         JobCommand::Requeue { which, force } => {
-            (which, change("requeue", "revise", held(true, *force)))
+            let fields = fields("requeue", true, *force);
+            (which, change("requeue", "revise", fields))
         }
         JobCommand::Revise(args) => (&args.which, change("revise", "revise", revised(args)?)),
         _ => bail!("no change of jobs"),
@@ -74,13 +78,6 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         // A filter has matched jobs on hold only.
         JobCommand::Release(which) if !which.filter.ids.is_empty() => {
             release(context, &log, jobs, &change).await
-        }
-        JobCommand::Requeue { .. } => {
-            let go = Change {
-                said: Some("is requeued: it starts again when it has room"),
-                ..self::change("requeue", "revise", held(false, false))
-            };
-            requeue(context, &log, &jobs, &change, &go).await
         }
         JobCommand::Revise(args) => {
             let before = match &jobs[..] {
@@ -166,78 +163,6 @@ fn changes(before: &JobSpec, args: &ReviseArgs) -> String {
     changes.collect::<Vec<_>>().join(", ")
 }
 
-/// Has jobs stop, and lets each go when it has given its room back: it takes its place in the queue
-/// again.
-async fn requeue(
-    context: &Context,
-    log: &Log,
-    jobs: &[JobId],
-    stop: &Change,
-    go: &Change,
-) -> anyhow::Result<u8> {
-    for job in jobs {
-        let detail: JobDetail = query(log, "job", json!({"job": job})).await?;
-        if detail.row.on_hold {
-            let why = format!(
-                "{job} is on hold: `dormouse job release {job}` lets it go; nothing is requeued"
-            );
-            return Err(Coded::new("on_hold", why).into());
-        }
-    }
-    let mut events = log.events_from_now().await?;
-    let stopped = stop_each(log, jobs, stop).await?;
-    let mut code = DONE;
-    for (job, refusal) in &stopped {
-        if let Err(refusal) = refusal {
-            if jobs.len() == 1 {
-                return Err(refusal.clone().into());
-            }
-            code = ERROR;
-            print::aside(format!("{job}: {refusal}"));
-        }
-    }
-    let jobs: Vec<JobId> = stopped
-        .into_iter()
-        .filter_map(|(job, stopped)| stopped.is_ok().then_some(job))
-        .collect();
-    let mut open: BTreeSet<JobId> = jobs.iter().cloned().collect();
-    for job in &jobs {
-        let detail: Value = query(log, "job", json!({"job": job})).await?;
-        if detail["containers"]["now"] == 0 {
-            open.remove(job);
-        }
-    }
-    if !open.is_empty() {
-        let stopped = next_event(&mut events, None, |event| {
-            let job = match event {
-                Event::PartitionStopped(it) => &it.job,
-                Event::JobCompleted(it) => &it.job,
-                Event::JobFailed(it) => &it.job,
-                Event::JobCancelled(it) => &it.job,
-                _ => return None,
-            };
-            open.remove(job);
-            open.is_empty().then_some(())
-        });
-        stopped.await?;
-    }
-    match jobs.is_empty() {
-        true => Ok(code),
-        false => Ok(worse(code, carry_out(context, log, &jobs, go).await?)),
-    }
-}
-
-/// Has each job stop, to be requeued; what became of each.
-async fn stop_each(
-    log: &Log,
-    jobs: &[JobId],
-    change: &Change,
-) -> anyhow::Result<Vec<(JobId, Result<(), Coded>)>> {
-    let decided = decide(log, messages(jobs, change)?).await?;
-    let became = decided.into_iter().map(|(_, became)| became.map(drop));
-    Ok(jobs.iter().cloned().zip(became).collect())
-}
-
 /// Lets jobs go that are on hold; of the others it is said that they are not.
 async fn release(
     context: &Context,
@@ -281,7 +206,6 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
         verb,
         message,
         fields,
-        said: None,
         changes: None,
     }
 }
@@ -378,7 +302,6 @@ async fn carry_out(
         // One job: its refusal is the command's error.
         let (ingress_sequence, became) = decided.remove(0);
         let (job, said) = became?;
-        let said = change.said.unwrap_or(said);
         let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});
         let mut line = format!("{job} {said}");
         if let Some(changes) = &change.changes {
@@ -393,7 +316,6 @@ async fn carry_out(
         let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence});
         let line = match became {
             Ok((job, said)) => {
-                let said = change.said.unwrap_or(said);
                 answer["state"] = said.into();
                 format!("{job} {said}")
             }

@@ -141,6 +141,10 @@ fn of(event: &Event) -> Option<Became> {
             };
             (it.ingress_sequence, Ok((it.job.clone(), said)))
         }
+        Event::JobRequeued(it) => {
+            let said = "is requeued: it starts again when it has room";
+            (it.ingress_sequence, Ok((it.job.clone(), said)))
+        }
         Event::JobCancelRequested(it) => {
             let said = "is being cancelled";
             (it.ingress_sequence, Ok((it.job.clone(), said)))
