@@ -179,7 +179,7 @@ impl NodeSubproblem {
     fn odds(&self, bit: usize, best: f64, temperature: f64) -> f64 {
         let (with, without) = self.sides(bit);
         if with > 0.0 && without > 0.0 {
-            return temperature * f64::ln(with / without);
+            return temperature * libm::log(with / without);
         }
         // One side is cold altogether: what its best lacks.
         let (best_with, best_without) = self.bests[bit];
