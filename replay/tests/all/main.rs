@@ -19,6 +19,7 @@ mod properties;
 mod recheck;
 mod report;
 mod restarts;
+mod same;
 mod scenarios;
 mod seen;
 mod serving;
