@@ -29,11 +29,23 @@ use dormouse_state::{Assignment, ClusterState, Job};
 use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
 use crate::recheck::{self, recheck};
 use crate::solution::{JobShare, Solution};
-use crate::state::{freed_at, has_less, held_by_quota, problem_of};
+use crate::state::{
+    MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
+};
 
 /// How long the end of a job waits for a release to follow: an append of admission's, with three brokers
 /// that sync every write, too.
 const RELEASE_MS: u64 = 20;
+
+/// The largest decision: the 4 MiB of a message of the log, with a part of it for the basis and the
+/// envelope.
+const MOST_BYTES: usize = (4 << 20) - (128 << 10);
+
+/// Up to so many entries a decision is that small in any case.
+const FEW_ENTRIES: usize = 2_000;
+
+/// A job that its tenant's quota holds, with the reason: at most so many bytes.
+const HELD_BYTES: usize = 1_024;
 
 /// What a decision may take: an allocation lives for minutes.
 const MOST_S: f64 = 10.0;
@@ -98,9 +110,33 @@ impl Optimizer {
             nodes: None,
             time: self.time,
         };
-        let problem = problem_of(state, now, budget);
+        let mut most_bytes = MOST_NAMED_BYTES;
+        loop {
+            let made = self.make_within(state, now, budget, most_bytes);
+            if message_bytes(&made.event) <= MOST_BYTES {
+                return made;
+            }
+            most_bytes /= 8;
+            if most_bytes < HELD_BYTES {
+                // What runs has to change in more places than one message can name.
+                let event = too_large(made.solution.clone());
+                return Made { event, ..made };
+            }
+        }
+    }
+
+    /// The same, where the decision names no more of the jobs that are to start than fit so many bytes.
+    fn make_within(
+        &self,
+        state: &ClusterState,
+        now: Timestamp,
+        budget: Budget,
+        most_bytes: usize,
+    ) -> Made {
+        let problem = problem_within(state, now, budget, most_bytes);
         let solution = crate::solve(&problem);
-        let held = held_by_quota(state, now);
+        let mut held = held_by_quota(state, now);
+        held.truncate(most_bytes / HELD_BYTES);
         let has_less = |job: &Job| has_less(state, job);
         let others = stops(state).next().is_some() || state.jobs.values().any(has_less);
         let event = match solution.changed || others {
@@ -230,7 +266,7 @@ impl Decider for Optimizer {
 /// Step 1, the passing of time apart.
 fn is_triggered(state: &ClusterState) -> bool {
     let anything = !state.jobs.is_empty() || state.allocation.epoch.0 > 0;
-    state.last_trigger > state.decided_asof && anything
+    (state.last_trigger > state.decided_asof && anything) || leaves_jobs(state)
 }
 
 /// Step 2.
@@ -388,6 +424,30 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
         None => true,
         Some(previous) => job.displaced || *previous != share.nodes,
     }
+}
+
+/// How large a decision is as JSON, which is longer than what stands on the log; 0 where it is small.
+fn message_bytes(event: &Event) -> usize {
+    let entries = match event {
+        Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
+        Event::AllocationKept(it) => it.outcome.waiting.len(),
+        _ => 0,
+    };
+    match entries > FEW_ENTRIES {
+        true => serde_json::to_vec(event).map_or(0, |bytes| bytes.len()),
+        false => 0,
+    }
+}
+
+/// A change that no message of the log holds is not made.
+fn too_large(solution: Solution) -> Event {
+    let mut outcome = outcome(&solution, Vec::new());
+    outcome.waiting.clear();
+    Event::from(AllocationKept {
+        reason: "more would change than one message of the log can name (4 MiB); drain or fence fewer nodes at once, or lower theta2".to_owned(),
+        outcome,
+        basis: None,
+    })
 }
 
 /// Step 4, where nothing changes.

@@ -7,7 +7,7 @@
 //! ([`crate::tenants`]).
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{Gpu, Waiting};
 use dormouse_messages::job::{CheckpointMode, Urgency};
@@ -26,9 +26,67 @@ use crate::tenants;
 /// just now is likely to fail again.
 const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 
+/// What a decision says of the jobs that are to start, in bytes: with the nodes that it names it is within
+/// the 4 MiB of a message of the log. It is estimated: a decision that is larger all the same is made again
+/// with fewer jobs.
+pub(crate) const MOST_NAMED_BYTES: usize = 3 << 20;
+
+/// What it says of one of them, but for its name: a line of what the job gets, and one that says why it
+/// waits.
+const NAMED_BYTES: usize = 400;
+
 /// Poses the problem of `state` at `now`.
 #[must_use]
 pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Problem {
+    problem_within(state, now, budget, MOST_NAMED_BYTES)
+}
+
+/// The jobs that are to start and that a decision leaves to the next one, because it can name only so many:
+/// jobs that lost their nodes come first, as in the queue.
+fn left_to_the_next<'a>(
+    state: &ClusterState,
+    released: &[(&'a JobId, &Job)],
+    most_bytes: usize,
+) -> BTreeSet<&'a JobId> {
+    let starts = |(_, job): &&(&JobId, &Job)| !job.is_served() && starts(state, job);
+    let mut starting: Vec<&(&JobId, &Job)> = released.iter().filter(starts).collect();
+    let bytes = |id: &JobId| NAMED_BYTES + 2 * id.as_str().len();
+    if starting.iter().map(|(id, _)| bytes(id)).sum::<usize>() <= most_bytes {
+        return BTreeSet::new();
+    }
+    starting.sort_by_key(|(_, job)| (Reverse(job.precedence.value()), job.assignment.is_none()));
+    let mut named = 0;
+    let is_left = |(id, _): &&&(&JobId, &Job)| {
+        named += bytes(id);
+        named > most_bytes
+    };
+    starting.iter().filter(is_left).map(|(id, _)| *id).collect()
+}
+
+/// Whether the newest allocation left jobs to the next decision.
+pub(crate) fn leaves_jobs(state: &ClusterState) -> bool {
+    // What kept the allocation as it is said all that there is to say for now.
+    let is_allocation = state.decided_asof < state.allocation.sequence;
+    let may_be = state.jobs.len() > MOST_NAMED_BYTES / (2 * NAMED_BYTES);
+    if !is_allocation || !may_be {
+        return false;
+    }
+    let waiting: BTreeSet<&JobId> = state.waiting.iter().map(|waiting| &waiting.job).collect();
+    let is_left = |(id, job): (&JobId, &Job)| {
+        let is_known = job.released <= Some(state.decided_asof);
+        let takes_part = job.cancel_requested.is_none() && !job.gives_up();
+        takes_part && is_known && starts(state, job) && !waiting.contains(id)
+    };
+    state.jobs.iter().any(is_left)
+}
+
+/// The problem that names no more of the jobs that are to start than fit so many bytes.
+pub(crate) fn problem_within(
+    state: &ClusterState,
+    now: Timestamp,
+    budget: Budget,
+    most_bytes: usize,
+) -> Problem {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| {
         let class = Reverse(job.precedence.value());
@@ -38,7 +96,10 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     // A service that is to have no replica takes no part, nor a job on hold.
     released.retain(|(_, job)| !job.gives_up());
     let over_quota = held_by_quota(state, now);
-    released.retain(|(id, _)| !over_quota.iter().any(|over| over.job == **id));
+    let over_quota: BTreeSet<&JobId> = over_quota.iter().map(|over| &over.job).collect();
+    released.retain(|(id, _)| !over_quota.contains(id));
+    let left = left_to_the_next(state, &released, most_bytes);
+    released.retain(|(id, _)| !left.contains(id));
     let weights = tenants::weights(state, &released);
     let caps = tenants::caps(state, &released);
     let least = released.iter().map(|(_, job)| job.precedence.value()).min();

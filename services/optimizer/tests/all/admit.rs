@@ -149,3 +149,79 @@ fn who_starts_elsewhere_holds_back_who_comes_after_it_there() {
     let (_, reason) = waits(&solution, "e");
     assert!(reason.contains("behind t/"), "{reason}");
 }
+
+/// Two jobs wait for two kinds of nodes; who comes after them starts on the nodes that are left, whichever of
+/// the two it competes with.
+#[test]
+fn jobs_behind_several_that_wait_start_on_the_nodes_that_none_of_them_can_use() {
+    let pinned = |name: &str, at: &str| {
+        let mut job = placed(job(name, "cpu=4", 1, 1, 1), &[(at, 1)]);
+        job.adjustable = false;
+        job
+    };
+    let jobs = vec![
+        pinned("a", "n0"),
+        pinned("b", "n1"),
+        job("gpu", "cpu=2,gpu=1", 1, 1, 1),
+        job("near", "cpu=1,fpga=1", 1, 1, 1),
+        job("fpga", "cpu=2,fpga=1", 1, 1, 1),
+        job("wide", "cpu=7", 1, 1, 1),
+        job("one", "cpu=1", 1, 1, 1),
+        job("last", "cpu=1", 1, 1, 1),
+    ];
+    let mut problem = problem("cpu=4,gpu=1", jobs);
+    problem.nodes.push(node("n1", "cpu=5,fpga=2"));
+    problem.nodes.push(node("n2", "cpu=8"));
+    let solution = solved(&problem);
+    assert_eq!(waits(&solution, "gpu").0, WaitCode::Resources);
+    assert_eq!(nodes(&solution, "near"), [("n1".to_owned(), 1)]);
+    assert_eq!(waits(&solution, "fpga").0, WaitCode::Resources);
+    assert_eq!(nodes(&solution, "wide"), [("n2".to_owned(), 1)]);
+    assert_eq!(nodes(&solution, "one"), [("n2".to_owned(), 1)]);
+    assert_eq!(waits(&solution, "last").0, WaitCode::Behind);
+}
+
+/// A whole GPU is lacked, and not the processors beside it: what needs no GPU starts.
+#[test]
+fn a_job_behind_one_that_lacks_a_whole_gpu_has_the_processors() {
+    let part = |name: &str| {
+        let mut job = placed(job(name, "cpu=500m,gpu=600m", 1, 1, 1), &[("n0", 1)]);
+        job.gpu_parts = 64;
+        job.adjustable = false;
+        job
+    };
+    let mut whole = job("whole", "cpu=2,gpu=1", 1, 1, 1);
+    whole.gpu_parts = 64;
+    let jobs = vec![
+        part("a"),
+        part("b"),
+        part("c"),
+        whole,
+        job("one", "cpu=3", 1, 1, 1),
+    ];
+    let solution = solved(&problem("cpu=5,gpu=3", jobs));
+    assert_eq!(waits(&solution, "whole").0, WaitCode::Resources);
+    assert!(runs(&solution, "one"), "{:?}", solution.waiting);
+}
+
+/// A job with roles starts off the nodes of one that waits, roles and all.
+#[test]
+fn a_job_with_roles_starts_on_nodes_that_the_head_cannot_use() {
+    let mut problem = behind_a_job_of_other_nodes();
+    let part = dormouse_messages::roles::Part {
+        role: "ps".to_owned(),
+        count: 1,
+        demand: "cpu=2".parse().expect("amounts"),
+        needs: Default::default(),
+    };
+    problem.jobs[2].max = 1;
+    let role = problem.jobs[2].role(&part, None);
+    problem.jobs.push(role);
+    let solution = solved(&problem);
+    assert_eq!(nodes(&solution, "c"), [("n1".to_owned(), 1)]);
+    let role = solution
+        .jobs
+        .iter()
+        .find(|share| share.job.name() != "c" && share.job.name().starts_with('c'));
+    assert!(role.is_some_and(|role| role.nodes.keys().all(|node| node.as_str() == "n1")));
+}

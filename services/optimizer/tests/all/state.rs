@@ -1,12 +1,17 @@
 //! The problem that a folded log poses.
 
-use dormouse_messages::events::{NodeDrained, TenantConfigured};
+use dormouse_messages::events::{
+    AllocationDecided, Basis, NodeDrained, NodeFenced, PlacementDecided, TenantConfigured,
+};
 use dormouse_messages::job::{CheckpointMode, Kind};
-use dormouse_messages::{Body, Decider as _, Event, Fold, Recorded, Timestamp, Writer};
+use dormouse_messages::{
+    Body, Decider as _, Envelope, Epoch, Event, Fold, Incarnation, JobId, Rank, Recorded, Sequence,
+    Timestamp, Writer,
+};
 use dormouse_optimizer::problem::Budget;
 use dormouse_optimizer::{Optimizer, problem_of};
-use dormouse_state::ClusterState;
-use dormouse_state::history::{History, job, node};
+use dormouse_state::history::{History, at, job, node, spec};
+use dormouse_state::{Assignment, ClusterState, Job, Place};
 
 fn folded(log: &str) -> ClusterState {
     let mut state = ClusterState::default();
@@ -210,4 +215,97 @@ fn an_end_waits_a_moment_for_the_release_that_follows() {
     );
     history.release("ads/c");
     assert_eq!(put_off(&history), None);
+}
+
+/// Jobs with the longest names that ran on a node which is fenced.
+fn fenced(jobs: u32, name_bytes: usize) -> ClusterState {
+    let mut history = History::default();
+    history.join_with("n0", 1, "cpu=100000,memory=100000Gi");
+    history.join_with("n1", 1, "cpu=1,memory=1Gi");
+    let mut state: ClusterState = history.fold();
+    let filler = "x".repeat(name_bytes);
+    for number in 0..jobs {
+        let name = format!("{filler}{number}");
+        let id: JobId = format!("t/{}", &name[name.len() - name_bytes..])
+            .parse()
+            .expect("an id");
+        let mut job = Job::admitted(&spec(&id), Sequence(1), at(0));
+        job.released = Some(Sequence(1));
+        let place = Place {
+            node: node("n0"),
+            gpus: Vec::new(),
+            port: 0,
+        };
+        job.assignment = Some(Assignment {
+            epoch: Epoch(1),
+            incarnation: Incarnation(1),
+            placed: Sequence(2),
+            places: [(Rank(0), place)].into(),
+            next: Rank(1),
+            dropped: Default::default(),
+            lost: 0,
+            displaced: false,
+        });
+        state.jobs.insert(id, job);
+    }
+    let fenced = NodeFenced {
+        node: node("n0"),
+        incarnation: 1,
+        reason: "its keeper ended its containers".to_owned(),
+    };
+    fold(&mut state, fenced.into());
+    state
+}
+
+fn fold(state: &mut ClusterState, event: Event) {
+    let writer = event.writers()[0];
+    let sequence = state.sequence.next();
+    let now = state.now.plus_ms(1_000);
+    state.evolve(&Recorded {
+        sequence,
+        stored_at: now,
+        writer,
+        envelope: Envelope::new(sequence.to_string(), writer, now, None, event),
+    });
+}
+
+/// A fenced node's 20,000 jobs were one decision of 9.6 MB, which the log refused and the optimizer made
+/// again every five seconds.
+#[test]
+fn a_decision_about_20_000_jobs_is_several_that_the_log_takes() {
+    let mut state = fenced(20_000, 60);
+    let mut named = std::collections::BTreeSet::new();
+    for decisions in 1.. {
+        assert!(decisions < 20, "{} jobs are told", named.len());
+        let decision = Optimizer::default().decide(&state, state.now);
+        let Some(proposal) = decision.proposals.into_iter().next() else {
+            break;
+        };
+        // As JSON: longer than what stands on the log.
+        let bytes = serde_json::to_vec(&proposal.event).expect("encodes").len();
+        assert!(bytes < 4 << 20, "decision {decisions} has {bytes} bytes");
+        let mut event = proposal.event;
+        event.set_basis(Some(Basis {
+            asof: state.sequence,
+            now: state.now,
+            ..Basis::default()
+        }));
+        let allocation = match &event {
+            Event::AllocationDecided(allocation) => Some(AllocationDecided::clone(allocation)),
+            _ => None,
+        };
+        fold(&mut state, event);
+        if let Some(allocation) = allocation {
+            named.extend(allocation.jobs.iter().map(|job| job.job.clone()));
+            let placed = PlacementDecided {
+                epoch: allocation.epoch,
+                create: Vec::new(),
+                remove: Vec::new(),
+                basis: None,
+            };
+            fold(&mut state, placed.into());
+        }
+    }
+    assert_eq!(named.len(), 20_000);
+    assert!(state.jobs.values().all(|job| job.assignment.is_none()));
 }
