@@ -590,3 +590,51 @@ fn a_tenant_s_keys_say_who_let_whom_in() {
     log.iter().for_each(|recorded| explainer.read(recorded));
     assert!(explainer.explain().is_err());
 }
+
+/// Three GPUs with 0.4 of each free: by sums a whole one is. Who waits for one, or for half of one, is told
+/// what each GPU has free and who has the rest.
+#[test]
+fn parts_of_gpus_that_keep_a_job_waiting_are_named_with_their_holders() {
+    let mut engine = Engine::new(START, true);
+    let policy = Policy::default();
+    engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
+    let node = "n0".parse().expect("a node");
+    let capacity = "cpu=6,gpu=3".parse().expect("amounts");
+    engine.at(START, Action::Join { node, capacity });
+    let mut submit = |at_s: f64, id: &str, demand: &str| {
+        let payload = format!(
+            r#""demand":{demand},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}"#
+        );
+        crate::common::submit(&mut engine, at_s, id, &payload, ModelJob::linear(1e6));
+    };
+    for holder in ["t/a", "t/b", "u/c"] {
+        submit(1.0, holder, r#"{"cpu":1,"gpu":0.6}"#);
+    }
+    submit(10.0, "t/whole", r#"{"cpu":1,"gpu":1}"#);
+    submit(11.0, "t/half", r#"{"cpu":1,"gpu":0.5}"#);
+    submit(12.0, "t/one", r#"{"cpu":1}"#);
+    engine
+        .run_until(seconds_after_start(60.0))
+        .expect("healthy");
+    for waits in ["t/whole", "t/half"] {
+        let answer = explain(engine.log(), Subject::Job(job(waits)), None);
+        let words = answer.words.join("\n");
+        for part in [
+            "it lacks gpu on n0",
+            "GPU 0 has 0 of 64 parts free (",
+            "GPU 2 has",
+            "t/a",
+            "u/c",
+        ] {
+            assert!(words.contains(part), "{part:?} of {waits} in {words}");
+        }
+        assert_eq!(answer.held_by.len(), 3, "{words}");
+        let dominant = answer.dominant.expect("a reason");
+        assert_eq!(dominant.code, "fragmentation", "{}", dominant.words);
+        // Another tenant is not told whose they are.
+        let answer = explain(engine.log(), Subject::Job(job(waits)), Some("t"));
+        assert!(!answer.words.join("\n").contains("u/c"));
+    }
+    let answer = explain(engine.log(), Subject::Job(job("t/one")), None);
+    assert_eq!(answer.has, Some(1), "{:?}", answer.words);
+}

@@ -31,4 +31,5 @@ mod tenants;
 mod throttled;
 mod torture;
 mod tromino;
+mod waiting;
 mod whatif;

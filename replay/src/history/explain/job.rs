@@ -14,7 +14,7 @@ use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason};
 use super::refusal::refused;
 use super::resizes::past;
-use super::room::held;
+use super::room::{held, no_nodes};
 use super::search::Search;
 use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
@@ -243,6 +243,11 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     } else if let Some((has, most)) = queues.over_containers(id.tenant(), least) {
         let words = turn::over_containers(id.tenant(), has, most);
         answer.all.push(reason("quota", words));
+    }
+    if answer.all.is_empty()
+        && let Some(words) = no_nodes(explainer, id)
+    {
+        answer.all.push(reason("fragmentation", words));
     }
     let Some(tenant) = queues.tenants.get(id.tenant()) else {
         return;
