@@ -315,18 +315,30 @@ fn a_quota_of_nothing_is_no_missing_quota() {
     assert!(when(&engine, "ads/cpu", "completed").is_some());
 }
 
+/// The node of a job dies.
+fn lose_node_of(engine: &mut Engine, second: u64, id: &str) {
+    let mut cluster = dormouse_state::ClusterState::default();
+    engine.log().iter().for_each(|it| cluster.evolve(it));
+    let job = cluster.jobs.get(&id.parse().expect("a job"));
+    let places = job.and_then(|job| job.assignment.as_ref());
+    let place = places.and_then(|it| it.places.values().next());
+    let node = place.expect("it has a node").node.clone();
+    engine.at(at(second), Action::Lose(node));
+}
+
 /// Admission would have refused both jobs under the quota that is set when they are released and queued.
 #[test]
 fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     let mut engine = cluster(Policy::default());
-    // Three CPUs are left on each node: `big` is released, and finds no node.
-    for name in ["left", "right"] {
-        send(&mut engine, 1, "lab", "submit", &one(5, name));
-        let job = format!("lab/{name}").parse().expect("a job");
+    for (tenant, cpu, name) in [("lab", 5, "left"), ("ads", 6, "big")] {
+        send(&mut engine, 1, tenant, "submit", &one(cpu, name));
+        let job = format!("{tenant}/{name}").parse().expect("a job");
         engine.model(job, ModelJob::linear(1000.0));
     }
-    send(&mut engine, 2, "ads", "submit", &one(6, "big"));
-    send(&mut engine, 3, "ads", "submit", &one(7, "queued"));
+    run(&mut engine, 5);
+    // Three CPUs are left: `big` was released, and finds no node any more.
+    lose_node_of(&mut engine, 6, "ads/big");
+    send(&mut engine, 7, "ads", "submit", &one(7, "queued"));
     run(&mut engine, 10);
     assert!(when(&engine, "ads/big", "released").is_some());
     assert!(when(&engine, "ads/queued", "released").is_none());
@@ -386,13 +398,14 @@ fn jobs_that_are_resized_in_place_and_gangs_stay_within_their_tenants_quota() {
 #[test]
 fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
     let mut engine = cluster(Policy::default());
-    for (tenant, cpu, name) in [("lab", 5, "left"), ("lab", 6, "right"), ("ads", 1, "runs")] {
+    for (tenant, cpu, name) in [("lab", 5, "left"), ("ads", 1, "runs"), ("ads", 4, "waits")] {
         send(&mut engine, 1, tenant, "submit", &one(cpu, name));
         let job = format!("{tenant}/{name}").parse().expect("a job");
         engine.model(job, ModelJob::linear(1000.0));
     }
-    // Four are free, on no node together.
-    send(&mut engine, 2, "ads", "submit", &one(4, "waits"));
+    run(&mut engine, 5);
+    // Two are left: `waits` was released, and finds no node any more.
+    lose_node_of(&mut engine, 6, "ads/waits");
     run(&mut engine, 10);
     assert!(when(&engine, "ads/waits", "released").is_some());
     tenant_at(&mut engine, 20, "ads", 1, "cpu=4", None);
@@ -417,7 +430,7 @@ fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
         60,
         "ads",
         "revise",
-        r#"{"job":"waits","held":true}"#,
+        r#"{"job":"waits","held":true,"force":true}"#,
     );
     run(&mut engine, 70);
     assert_eq!(refusals(&engine), []);
