@@ -1,6 +1,5 @@
 //! The read model: every projection, folded together.
 
-
 use dormouse_messages::{Amounts, Event, Fold, JobId, Recorded, Timestamp};
 use serde::{Deserialize, Serialize};
 

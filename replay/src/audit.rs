@@ -92,16 +92,7 @@ impl Audit {
     /// The next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
         let at = recorded.sequence;
-        match recorded.event() {
-            Some(Event::AllocationDecided(_)) => {}
-            Some(Event::PlacementRefused(event)) => {
-                self.refusals += 1;
-                if self.refusals == REFUSALS {
-                    self.violation(at, format!("refused again and again: {}", event.reason));
-                }
-            }
-            _ => self.refusals = 0,
-        }
+        self.refused(recorded);
         for what in self.starts.read(recorded) {
             self.violation(at, what);
         }
@@ -162,6 +153,21 @@ impl Audit {
                 self.ended(at, &event.job);
             }
             _ => {}
+        }
+    }
+
+    /// A placement that is refused again and again.
+    fn refused(&mut self, recorded: &Recorded) {
+        match recorded.event() {
+            Some(Event::AllocationDecided(_)) => {}
+            Some(Event::PlacementRefused(event)) => {
+                self.refusals += 1;
+                if self.refusals == REFUSALS {
+                    let what = format!("refused again and again: {}", event.reason);
+                    self.violation(recorded.sequence, what);
+                }
+            }
+            _ => self.refusals = 0,
         }
     }
 

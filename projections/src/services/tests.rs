@@ -82,7 +82,7 @@ fn folded(history: &History) -> Services {
 }
 
 fn health(history: &History) -> health::Health {
-    let services = folded(&history);
+    let services = folded(history);
     let service = services.get(&job("ads/line")).expect("a service");
     service.health(history.now())
 }

@@ -8,7 +8,8 @@ use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::reason::failed_container;
 use dormouse_projections::jobs::{Job, Phase, turn};
-use dormouse_state::Stand;
+use dormouse_state::queues::TenantQueue;
+use dormouse_state::{Queues, Stand};
 
 use super::against::against;
 use super::answer::{Correction, Explanation, QueuePlace, Reason};
@@ -252,6 +253,22 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let Some(tenant) = queues.tenants.get(id.tenant()) else {
         return;
     };
+    let place = queue_place(explainer, queues, tenant, id);
+    let words = format!(
+        "it is queued: number {} of its tenant's queue, {} jobs of other tenants are queued; the policy {} chooses whose turn it is",
+        place.position, place.of_others, place.policy
+    );
+    answer.all.push(reason("queue_turn", words));
+    answer.queue = Some(place);
+}
+
+/// Its place in its tenant's queue.
+fn queue_place(
+    explainer: &Explainer,
+    queues: &Queues,
+    tenant: &TenantQueue,
+    id: &JobId,
+) -> QueuePlace {
     let before: Vec<String> = tenant
         .order
         .iter()
@@ -264,20 +281,14 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
         .values()
         .map(|it| it.order.len())
         .sum::<usize>();
-    let place = QueuePlace {
+    QueuePlace {
         position: before.len() as u64 + 1,
         of_others: (all - tenant.order.len()) as u64,
         policy: queues.policy.queue.as_str().to_owned(),
         share: queues.share(tenant).as_f64(),
         demand_share: queues.demand_share(tenant).as_f64(),
         before: before.into_iter().take(MOST_NAMED).collect(),
-    };
-    let words = format!(
-        "it is queued: number {} of its tenant's queue, {} jobs of other tenants are queued; the policy {} chooses whose turn it is",
-        place.position, place.of_others, place.policy
-    );
-    answer.all.push(reason("queue_turn", words));
-    answer.queue = Some(place);
+    }
 }
 
 /// What the decision says of a released job, and what stands against more.

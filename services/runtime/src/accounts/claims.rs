@@ -421,7 +421,6 @@ mod tests {
             role: Some("viewer".to_owned()),
             nodes: vec!["n0".to_owned()],
             issued_s: 9,
-            ..Claims::default()
         };
         assert_eq!(claims.revoke("nobody"), 0);
         assert_eq!(claims.revoke("user-ads.alice"), 2);
