@@ -246,46 +246,50 @@ fn cluster(seed: u64) -> Engine {
         engine.at(START, Action::Operator(Event::from(labelled)));
     }
     for number in 0..6 + random.below(14) {
-        let gpu: Value = match random.below(8) {
-            0 => json!(1),
-            1 => json!(2),
-            2 => json!(0.5),
-            3 => json!(0.6),
-            4 => json!(0.25),
-            _ => json!(0),
-        };
-        let mut demand = json!({"cpu": *random.choose(&[1, 1, 2, 4, 7])});
-        if gpu != json!(0) {
-            demand["gpu"] = gpu;
-        }
-        let min = *random.choose(&[1, 1, 1, 2, 3]);
-        let max = min + random.below(3);
-        let mut constraints = json!({});
-        if random.chance(0.2) {
-            constraints["zone"] = json!(random.choose(&["a", "b"]));
-        }
-        let tolerations: &[&str] = if random.chance(0.3) { &["old"] } else { &[] };
-        let payload = json!({
-            "demand": demand,
-            "containers": {"min": min, "max": max},
-            "checkpoint": {"mode": random.choose(&["none", "none", "exit"])},
-            "constraints": constraints,
-            "tolerations": tolerations,
-        });
-        let tenant = random.choose(&["t", "u"]);
-        let model = ModelJob {
-            save_s: random.between(0.0, 2.0),
-            start_s: random.between(0.0, 2.0),
-            ..ModelJob::linear(random.between(30.0, 3_000.0))
-        };
-        let at_s = random.between(0.0, 400.0);
-        let id = format!("{tenant}/j{number}");
-        // `submit` puts the fields behind its own.
-        let fields = payload.to_string();
-        let fields = &fields[1..fields.len() - 1];
-        submit(&mut engine, at_s, &id, fields, model);
+        add_job(&mut engine, &mut random, number);
     }
     engine
+}
+
+fn add_job(engine: &mut Engine, random: &mut Random, number: u64) {
+    let gpu: Value = match random.below(8) {
+        0 => json!(1),
+        1 => json!(2),
+        2 => json!(0.5),
+        3 => json!(0.6),
+        4 => json!(0.25),
+        _ => json!(0),
+    };
+    let mut demand = json!({"cpu": *random.choose(&[1, 1, 2, 4, 7])});
+    if gpu != json!(0) {
+        demand["gpu"] = gpu;
+    }
+    let min = *random.choose(&[1, 1, 1, 2, 3]);
+    let max = min + random.below(3);
+    let mut constraints = json!({});
+    if random.chance(0.2) {
+        constraints["zone"] = json!(random.choose(&["a", "b"]));
+    }
+    let tolerations: &[&str] = if random.chance(0.3) { &["old"] } else { &[] };
+    let payload = json!({
+        "demand": demand,
+        "containers": {"min": min, "max": max},
+        "checkpoint": {"mode": random.choose(&["none", "none", "exit"])},
+        "constraints": constraints,
+        "tolerations": tolerations,
+    });
+    let tenant = random.choose(&["t", "u"]);
+    let model = ModelJob {
+        save_s: random.between(0.0, 2.0),
+        start_s: random.between(0.0, 2.0),
+        ..ModelJob::linear(random.between(30.0, 3_000.0))
+    };
+    let at_s = random.between(0.0, 400.0);
+    let id = format!("{tenant}/j{number}");
+    // `submit` puts the fields behind its own.
+    let fields = payload.to_string();
+    let fields = &fields[1..fields.len() - 1];
+    submit(engine, at_s, &id, fields, model);
 }
 
 #[test]
