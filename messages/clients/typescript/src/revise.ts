@@ -14,7 +14,7 @@ export interface ReviseDocument {
    */
   containers?: Containers | null;
   /**
-   * A job without a checkpoint may be put on hold while it runs: it begins again.
+   * A job without a checkpoint may be put on hold, or requeued, while it runs: it begins again.
    */
   force?: boolean;
   /**
@@ -38,6 +38,10 @@ export interface ReviseDocument {
    * The most seconds from its admission to its first start.
    */
   queue_limit_s?: number | null;
+  /**
+   * The job gives its room back, and starts again when it has room. Nothing else changes with it.
+   */
+  requeue?: boolean;
   /**
    * The most seconds that it may run, over all of its lives.
    */
