@@ -300,8 +300,11 @@ bpf, perf, fault = {"x86_64": (321, 298, 323), "aarch64": (280, 241, 282)}[platf
 if libc.syscall(bpf, 0, bytes(ctypes.c_ulong(0)) + b"\x04\0\0\0" * 18, 72) >= 0: print("HARM bpf")
 attributes = (ctypes.c_uint32 * 32)(1, 128)
 if libc.syscall(perf, attributes, 0, -1, -1, 0) >= 0: print("HARM perf_event_open")
-if libc.syscall(fault, 1) >= 0: print("HARM userfaultfd")
-if libc.syscall(425, 1, (ctypes.c_uint32 * 32)()) >= 0: print("HARM io_uring")'
+if libc.syscall(fault, 1) >= 0: print("HARM userfaultfd")'
+
+#: queues-of-requests-to-the-kernel plain
+python3 -c 'import ctypes
+if ctypes.CDLL(None).syscall(425, 1, (ctypes.c_uint32 * 32)()) >= 0: print("HARM io_uring")'
 
 #: kernels-and-modules
 python3 -c 'import ctypes, platform
