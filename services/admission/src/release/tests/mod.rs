@@ -7,7 +7,7 @@ mod nodes;
 mod short;
 
 use dormouse_messages::events::{
-    AllocationKept, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, NodeJoined, Outcome,
+    AllocationKept, ClusterConfigured, JobAdmitted, JobCompleted, JobReleased, Outcome,
     TenantConfigured, Waiting,
 };
 use dormouse_messages::policy::{Admit, Allocation, Policy, Queue};
@@ -43,18 +43,7 @@ impl Given {
     }
 
     fn node(&mut self, name: &str, capacity: &str) {
-        let joined = NodeJoined {
-            node: name.parse().expect("a node"),
-            capacity: capacity.parse().expect("amounts"),
-            labels: Default::default(),
-            gpus: Vec::new(),
-            incarnation: 1,
-            running: Vec::new(),
-            address: String::new(),
-            runtime: "model".to_owned(),
-            taints: Default::default(),
-        };
-        self.fold(joined.into());
+        self.node_with_gpus(name, capacity, &[]);
     }
 
     fn fold(&mut self, event: Event) {

@@ -1,6 +1,6 @@
 //! Given nodes that differ, who is released: a job that finds room on a node, and not by sums.
 
-use dormouse_messages::events::{Gpu, PlacedContainer, PlacementDecided};
+use dormouse_messages::events::{Gpu, NodeJoined, PlacedContainer, PlacementDecided};
 use dormouse_messages::{Epoch, Incarnation, Rank};
 
 use super::*;
@@ -9,6 +9,11 @@ impl Given {
     /// A job of one container runs on a node, on these GPUs.
     fn runs_on(&mut self, id: &str, demand: &str, node: &str, gpus: &[&str]) {
         self.run(id, demand);
+        self.place(id, node, gpus);
+    }
+
+    /// A released job's only container is placed on a node, on these GPUs.
+    fn place(&mut self, id: &str, node: &str, gpus: &[&str]) {
         let placed = PlacementDecided {
             epoch: Epoch(self.state.queues.sequence.0),
             create: vec![PlacedContainer {
@@ -25,7 +30,7 @@ impl Given {
         self.fold(placed.into());
     }
 
-    fn node_with_gpus(&mut self, name: &str, capacity: &str, gpus: &[&str]) {
+    pub(super) fn node_with_gpus(&mut self, name: &str, capacity: &str, gpus: &[&str]) {
         let gpus = gpus.iter().map(|uuid| Gpu {
             uuid: (*uuid).to_owned(),
             model: "model".to_owned(),
@@ -157,22 +162,8 @@ fn the_start_of_a_job_that_waits_is_known_by_nodes() {
     given.release("a/soon");
     limited(&mut given, "a/later", "cpu=3", 1_000);
     given.release("a/later");
-    for (id, node) in [("a/soon", "n0"), ("a/later", "n1")] {
-        let placed = PlacementDecided {
-            epoch: Epoch(given.state.queues.sequence.0),
-            create: vec![PlacedContainer {
-                job: id.parse().expect("a job"),
-                incarnation: Incarnation(1),
-                rank: Rank(0),
-                node: node.parse().expect("a node"),
-                gpus: Vec::new(),
-                port: 0,
-            }],
-            remove: Vec::new(),
-            basis: None,
-        };
-        given.fold(placed.into());
-    }
+    given.place("a/soon", "n0", &[]);
+    given.place("a/later", "n1", &[]);
     given.queue("a/gpu", "cpu=2,gpu=1");
     // It starts when the second one has ended, which the sums do not know.
     limited(&mut given, "a/short", "cpu=1", 900);

@@ -26,6 +26,9 @@ use crate::runtime::NotStarted;
 /// Where the kernel's own file systems are: the sandbox and its programs rely on them.
 const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
+/// Opened to be named, not to be read.
+const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 const MOUNT_POINT: Mode = Mode::from_raw_mode(0o755);
 
 /// The new root, and what has been mounted in it.
@@ -87,12 +90,10 @@ impl Mounts {
 
     /// Shows a path of the node at its own place, read-only.
     pub fn show(&self, path: &Path) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let source = rustix::fs::open(path, flags, Mode::empty())?;
+        let source = rustix::fs::open(path, NAMED, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
         restrict_mount(tree.as_fd(), true)?;
-        let is_folder = is_folder(source.as_fd())?;
-        let target = self.resolve(path, is_folder, true)?;
+        let target = self.resolve(path, is_folder(source.as_fd())?, true)?;
         move_onto(tree.as_fd(), target.as_fd())
     }
 
@@ -136,8 +137,7 @@ impl Mounts {
 
     /// Shows a device.
     pub fn show_device(&self, source: &Path, target: &Path) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let source = rustix::fs::open(source, flags, Mode::empty())?;
+        let source = rustix::fs::open(source, NAMED, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
         let target = self.resolve(target, false, true)?;
         move_onto(tree.as_fd(), target.as_fd())
@@ -277,19 +277,17 @@ fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
 
 /// Opens what is mounted, without following a link below its root.
 fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&mount.root, flags, Mode::empty())?;
+    let root = rustix::fs::open(&mount.root, NAMED, Mode::empty())?;
     if mount.way.as_os_str().is_empty() {
         return Ok(root);
     }
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(openat2(root, &mount.way, flags, Mode::empty(), resolve)?)
+    Ok(step(root.as_fd(), mount.way.as_os_str())?)
 }
 
-fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+/// Opens a way below a folder without following a link.
+fn step(at: BorrowedFd<'_>, way: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(at, name, flags, Mode::empty(), resolve)
+    openat2(at, way, NAMED, Mode::empty(), resolve)
 }
 
 fn make(at: BorrowedFd<'_>, name: &OsStr, is_folder: bool) -> Result<(), Errno> {
