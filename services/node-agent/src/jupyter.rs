@@ -114,9 +114,10 @@ pub fn prepare(
 ) -> io::Result<()> {
     let work = layout.work(&container.job);
     work.make()?;
-    let kernels = match own_ports {
-        true => serde_json::json!({"transport": "ipc", "ip": "/tmp/kernel"}),
-        false => serde_json::json!({}),
+    let kernels = if own_ports {
+        serde_json::json!({"transport": "ipc", "ip": "/tmp/kernel"})
+    } else {
+        serde_json::json!({})
     };
     let settings = serde_json::json!({
         "KernelManager": kernels,

@@ -139,12 +139,10 @@ fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
 fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     use io::ErrorKind::{NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
-    let path = mount.root.join(&mount.way);
-    match error.kind() {
-        NotFound | NotADirectory => {}
-        _ if is_link => {}
-        _ => return of_node("no sandbox for it", error),
+    if !is_link && !matches!(error.kind(), NotFound | NotADirectory) {
+        return of_node("no sandbox for it", error);
     }
+    let path = mount.root.join(&mount.way);
     format!("{} cannot be shown to it: {error}", path.display()).into()
 }
 

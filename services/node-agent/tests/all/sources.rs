@@ -18,7 +18,7 @@ const BY_NAME: [&str; 10] = [
 ];
 
 /// Files that look by name, and at what: nothing of it is a job's to write.
-const MAY: [(&str, &str); 21] = [
+const MAY: [(&str, &str); 22] = [
     (
         "src/folder.rs",
         "the way itself: roots that the operator named",
@@ -36,7 +36,7 @@ const MAY: [(&str, &str); 21] = [
         "/proc, and whether its folder is there",
     ),
     (
-        "src/keeper/walls.rs",
+        "src/keeper/sandbox/root.rs",
         "folders of the node and of the operator, and a root that no job has seen yet",
     ),
     (
@@ -57,8 +57,9 @@ const MAY: [(&str, &str); 21] = [
     ),
     (
         "src/python.rs",
-        "the agent's own folders of packages, which no job may write to",
+        "whether the Python of an environment is there: no content",
     ),
+    ("src/listening.rs", "/proc"),
     ("src/docker/body.rs", "which system folders there are"),
     (
         "src/keeper/devices.rs",

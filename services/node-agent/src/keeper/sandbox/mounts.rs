@@ -91,10 +91,7 @@ impl Mounts {
     /// Shows a path of the node at its own place, read-only.
     pub fn show(&self, path: &Path) -> io::Result<()> {
         let source = rustix::fs::open(path, NAMED, Mode::empty())?;
-        let tree = clone_tree(source.as_fd(), false)?;
-        restrict_mount(tree.as_fd(), true)?;
-        let target = self.resolve(path, is_folder(source.as_fd())?, true)?;
-        move_onto(tree.as_fd(), target.as_fd())
+        Ok(self.attach(source.as_fd(), path, true, false)?)
     }
 
     /// Whether a path of the new root is there, or is for a link of its own to say.
@@ -146,8 +143,7 @@ impl Mounts {
     /// Shows something of the container's own.
     pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
         let source = open_source(mount)?;
-        self.attach(source.as_fd(), &mount.target, mount.read_only, false)?;
-        Ok(())
+        Ok(self.attach(source.as_fd(), &mount.target, mount.read_only, false)?)
     }
 
     /// Shows the container's temporary files, in which mount points may be made.

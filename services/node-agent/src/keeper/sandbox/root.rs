@@ -106,20 +106,20 @@ pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
 /// Shows a device of the node, if it is there.
 pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
     let device = Path::new("/dev").join(name);
-    match device.exists() {
-        true => mounts.show_device(&device, &device),
-        false => Ok(()),
+    if !device.exists() {
+        return Ok(());
     }
+    mounts.show_device(&device, &device)
 }
 
 /// Puts an empty folder over one that can be seen.
 pub fn hide(mounts: &Mounts, path: &Path) -> io::Result<()> {
     // A link on the way is seen as a link: what it leads to is hidden.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match mounts.has(&path) {
-        true => mounts.mount_new("tmpfs", &path, QUIET, "mode=755,size=1m"),
-        false => Ok(()),
+    if !mounts.has(&path) {
+        return Ok(());
     }
+    mounts.mount_new("tmpfs", &path, QUIET, "mode=755,size=1m")
 }
 
 fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
