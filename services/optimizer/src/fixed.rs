@@ -175,8 +175,8 @@ fn give_back(demand: &[u64], placed: BTreeMap<usize, u32>, rooms: &mut [Vec<u64>
     }
 }
 
-/// All containers of a job, or none.
-fn spread(
+/// All of so many containers of a job, or none.
+pub(crate) fn spread(
     cluster: &Cluster,
     (job, wanted): (&ProblemJob, u32),
     rooms: &mut [Vec<u64>],

@@ -2,8 +2,9 @@
 //! with the smallest key takes one container if it fits.
 //!
 //! What runs keeps what it has and counts in the keys, but for services, which scale; nobody is restarted. A job that ends below
-//! its minimum gives everything back and waits, and the offers are made again without it, the
-//! last released first.
+//! its minimum gives everything back, and the offers are made again without it, the last released
+//! first. The jobs that are left out get their minimum in the order of their release where it fits in
+//! what the offers left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,7 +12,7 @@ use std::ops::Bound;
 use crate::deadline::Deadline;
 use crate::drf::{Key, User, key};
 use crate::explain::waiting::{hopeless, on_those};
-use crate::fixed::{beside, keep_running};
+use crate::fixed::{beside, keep_running, spread};
 use crate::instance::{Cluster, fits, limits, runs, take};
 use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
@@ -54,7 +55,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
             (why, _) => draft.waiting.extend(why.map(|why| (index, why))),
         }
     }
-    let placed = with_roles(problem, &cluster, takers, &rooms);
+    let mut placed = with_roles(problem, &cluster, takers.clone(), &rooms);
+    fill(problem, &cluster, &takers, (&mut placed, &mut rooms));
     for (index, job) in problem.jobs.iter().enumerate() {
         if let Some(nodes) = placed.get(&index) {
             draft.placed[index].clone_from(nodes);
@@ -103,6 +105,40 @@ fn with_roles(
             return placed;
         };
         takers.retain(|taker| taker.index != short);
+    }
+}
+
+/// Gives each taker that has nothing its minimum, where that fits beside what is placed.
+fn fill(
+    problem: &Problem,
+    cluster: &Cluster,
+    takers: &[Taker],
+    (placed, rooms): (&mut Placed, &mut Vec<Vec<u64>>),
+) {
+    for (index, nodes) in &*placed {
+        let demand = cluster.demand(&problem.jobs[*index]).unwrap_or_default();
+        for (node, count) in nodes {
+            take(&demand, *count, &mut rooms[*node]);
+        }
+    }
+    for taker in takers {
+        if placed.contains_key(&taker.index) {
+            continue;
+        }
+        let before = rooms.clone();
+        let roles = beside(problem, cluster, taker.index, rooms);
+        let job = (&problem.jobs[taker.index], taker.min);
+        let own = roles
+            .is_some()
+            .then(|| spread(cluster, job, rooms))
+            .flatten();
+        match (roles, own) {
+            (Some(roles), Some(own)) => {
+                placed.extend(roles);
+                placed.insert(taker.index, own);
+            }
+            _ => *rooms = before,
+        }
     }
 }
 

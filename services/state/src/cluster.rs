@@ -425,6 +425,7 @@ impl ClusterState {
             }
             if std::mem::take(&mut job.requeued) {
                 job.on_hold = false;
+                self.last_trigger = recorded.sequence;
             }
             let ended = job.life.take();
             let since = ended.as_ref().and_then(|life| life.running_since);
@@ -831,6 +832,18 @@ impl ClusterState {
             if let Some(job) = self.jobs.get_mut(id) {
                 // A label that changed while it was decided.
                 assignment.displaced |= !self.nodes.allow((&job.needs, &job.beside), &assignment);
+                let leaves_devices = |before: &Assignment| {
+                    let kept: BTreeSet<_> = assignment.gpus().collect();
+                    before.gpus().any(|device| !kept.contains(&device))
+                };
+                if job.container_type().shares_gpu()
+                    && !self.waiting.is_empty()
+                    && job.assignment.as_ref().is_some_and(leaves_devices)
+                {
+                    // A device that parts were moved away from may now be free as a whole, which the
+                    // decision could not know.
+                    self.last_trigger = sequence;
+                }
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
                 job.assign(Some(assignment));
             }

@@ -92,6 +92,12 @@ impl Assignment {
         self.by_node_of(|_| true)
     }
 
+    /// The node and the id of each GPU, once for each container on it.
+    pub fn gpus(&self) -> impl Iterator<Item = (&NodeId, &str)> {
+        let places = self.places.values();
+        places.flat_map(|place| place.gpus.iter().map(|gpu| (&place.node, gpu.as_str())))
+    }
+
     /// Those of some ranks on each node.
     #[must_use]
     pub fn by_node_of(&self, which: impl Fn(Rank) -> bool) -> BTreeMap<NodeId, u32> {

@@ -30,7 +30,7 @@ async fn a_notebooks_kernels_run_where_it_may_listen_on_its_own_ports_only() {
     if !Contain::is_possible() {
         return skipped("only root makes sandboxes");
     }
-    let notebook = std::path::absolute(tools.join("notebook")).expect("a path");
+    let notebook = tools.join("notebook").canonicalize().expect("a folder");
     let shown = |config: &mut AgentConfig, _: &Path| config.path = vec![notebook.clone()];
     let mut node = Node::with(shown).await.expect("root");
     let mut plan = node.plan(&[], "");

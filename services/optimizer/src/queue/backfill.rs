@@ -22,7 +22,7 @@ use dormouse_state::fit::{Containers, NodeSet, is_in, meet, outside};
 use crate::instance::confine::Confined;
 use crate::instance::{Instance, State, covers, roles_of};
 use crate::queue::prefix::Queue;
-use crate::solve::may_be_feasible;
+use crate::solve::{any, may_be_feasible};
 
 /// Sets of nodes to which jobs are held in one decision: each is a column more in every model, and
 /// with many of them the gap is seldom closed.
@@ -41,7 +41,7 @@ struct Head {
     nodes: NodeSet,
     /// Whether those who demand what it lacks wait behind it.
     holds: bool,
-    /// Whether it would have room beside what takes part: that is kept for it.
+    /// Whether the job would have room beside what takes part: the room is kept for it.
     fits: bool,
 }
 
@@ -92,7 +92,9 @@ impl Passed {
         if is_asked && holds {
             head.nodes = nodes(queue, job);
             head.lacks = self.lacks(queue, members, &head);
-            head.fits = self.has_room(queue, members, &[job]);
+            let beside = self.unbounded(queue, members, &[job]);
+            // Room is kept only for a job that could start in it.
+            head.fits = any(&beside, &queue.problem.budget, queue.deadline) != Some(false);
         }
         self.heads.push(head);
     }
@@ -166,15 +168,15 @@ impl Passed {
     pub fn leave_room(&self, queue: &Queue<'_>, members: &[usize]) -> bool {
         let kept = self.heads.iter().filter(|head| head.holds && head.fits);
         let kept: Vec<usize> = kept.map(|head| head.job).collect();
-        kept.is_empty() || self.has_room(queue, members, &kept)
+        kept.is_empty() || may_be_feasible(&self.unbounded(queue, members, &kept))
     }
 
-    /// Whether there is room for `heads` beside `members`, whatever the bounds say.
-    fn has_room(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> bool {
+    /// The instance with `members` and `heads`, without the bounds on fairness and restarts.
+    fn unbounded(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> Instance {
         let mut instance = queue.within(&[members, heads].concat(), self);
         instance.loss_bound = f64::INFINITY;
         instance.restart_bound = u32::MAX;
-        may_be_feasible(&instance)
+        instance
     }
 
     /// The resources without whose demand `head` could start beside `members`; all that it demands

@@ -71,7 +71,7 @@ pub(crate) struct Queue<'a> {
     pub(super) waiting: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
     /// The time of the whole decision, however many instances it tries.
-    deadline: &'a Deadline,
+    pub(super) deadline: &'a Deadline,
 }
 
 fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {

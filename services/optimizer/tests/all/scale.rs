@@ -84,8 +84,11 @@ fn a_hundred_nodes_of_which_jobs_may_not_have_all() {
     let mut problem = large_bound_problem(100, 100, 24, 0);
     let solution = figures(&mut problem, (100, 100, 24), 0, (1, 1));
     // A job that starts off another's nodes makes the decision better by 6 %, and its model harder.
-    assert!(solution.solver.objective > 2.0, "{:?}", solution.solver);
-    assert!(solution.solver.gap <= 0.015, "{:?}", solution.solver);
+    assert!(solution.solver.objective > 2.025, "{:?}", solution.solver);
+    // Five more jobs start since those behind a passed job are held to exact sets of nodes (objective 2.024
+    // before): the gap of the larger model is wider.
+    assert!(solution.waiting.len() <= 1, "{:?}", solution.waiting);
+    assert!(solution.solver.gap <= 0.02, "{:?}", solution.solver);
 }
 
 #[test]
