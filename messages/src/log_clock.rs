@@ -120,6 +120,19 @@ impl LogClock {
 
     /// Remembers what a host's clock said.
     fn hear(&mut self, recorded: &Recorded) {
+        if let Some(before) = self.words.get(&recorded.envelope.source) {
+            // By its clock the brokers' went back further since its last word than the log knows, where
+            // a silence fell on a step: what was missed then is no time when the clock is right again.
+            let passed_us = recorded.envelope.time.as_micros();
+            let passed_us = passed_us.saturating_sub(before.written_us);
+            let stamped_us = recorded.stored_at.as_micros();
+            let stamped_us = stamped_us.saturating_sub(before.stamp_us);
+            let step_us = stamped_us.saturating_sub(passed_us);
+            if step_us < -TRUSTED_US {
+                let back_us = before.back_us.saturating_add(step_us);
+                self.back_us = self.back_us.min(back_us);
+            }
+        }
         let word = Word {
             written_us: recorded.envelope.time.as_micros(),
             stamp_us: recorded.stored_at.as_micros(),
@@ -449,6 +462,21 @@ mod tests {
         assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
         assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
         assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
+    }
+
+    /// Seed 631938 of the trials of a log that goes back.
+    #[test]
+    fn a_silence_on_a_step_back_is_not_made_up_for_when_the_clock_is_right_again() {
+        let mut clock = LogClock::default();
+        clock.pass(&word("n0", 0, 0));
+        clock.pass(&word("n1", 1, 1));
+        // The clock is 300 s behind after a silence of 190 s, of which a decider knows nothing.
+        assert_eq!(
+            clock.pass(&event(3, Writer::Placer, 191 - 300, 1)),
+            at(1)
+        );
+        assert_eq!(clock.pass(&word("n1", 195 - 300, 195)), at(5));
+        assert_eq!(clock.pass(&word("n0", 205, 205)), at(15));
     }
 
     #[test]
