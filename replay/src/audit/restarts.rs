@@ -33,8 +33,8 @@ pub struct Restarts {
     in_place: BTreeSet<JobId>,
     /// Of the jobs that have places: under which incarnation.
     placed: BTreeMap<JobId, Incarnation>,
-    /// Jobs that ended, or are to be cancelled, since the pending decision was made.
-    gone: BTreeSet<JobId>,
+    /// Jobs that ended, or are to be cancelled, after the state that the last decision was made from, and when.
+    gone: BTreeMap<JobId, Sequence>,
     pending: Option<Pending>,
     restarted: u64,
 }
@@ -73,10 +73,10 @@ impl Restarts {
             Some(Event::JobAdmitted(event)) if event.spec.is_in_place() => {
                 self.in_place.insert(event.job.clone());
             }
-            Some(Event::JobCancelRequested(event)) => self.goes(&event.job),
-            Some(Event::JobCompleted(event)) => self.ends(&event.job),
-            Some(Event::JobFailed(event)) => self.ends(&event.job),
-            Some(Event::JobCancelled(event)) => self.ends(&event.job),
+            Some(Event::JobCancelRequested(event)) => self.goes(&event.job, recorded.sequence),
+            Some(Event::JobCompleted(event)) => self.ends(&event.job, recorded.sequence),
+            Some(Event::JobFailed(event)) => self.ends(&event.job, recorded.sequence),
+            Some(Event::JobCancelled(event)) => self.ends(&event.job, recorded.sequence),
             Some(Event::AllocationDecided(event)) => return self.decided(event, recorded.sequence),
             Some(Event::PlacementRefused(_)) => self.pending = None,
             Some(Event::PlacementDecided(event)) => return self.placed(event),
@@ -85,12 +85,12 @@ impl Restarts {
         Vec::new()
     }
 
-    fn goes(&mut self, job: &JobId) {
-        self.gone.insert(job.clone());
+    fn goes(&mut self, job: &JobId, at: Sequence) {
+        self.gone.insert(job.clone(), at);
     }
 
-    fn ends(&mut self, job: &JobId) {
-        self.goes(job);
+    fn ends(&mut self, job: &JobId, at: Sequence) {
+        self.goes(job, at);
         self.placed.remove(job);
         self.in_place.remove(job);
     }
@@ -122,7 +122,7 @@ impl Restarts {
             ));
         }
         self.restarted += restarts.len() as u64;
-        self.gone.clear();
+        self.gone.retain(|_, at| *at > asof);
         self.pending = Some(Pending {
             epoch,
             at,
@@ -171,7 +171,7 @@ impl Restarts {
                     ..
                 } = pending;
                 let mut kept = restarts.difference(&moved);
-                if let Some(job) = kept.find(|job| !self.gone.contains(*job)) {
+                if let Some(job) = kept.find(|job| !self.gone.contains_key(*job)) {
                     wrong.push(format!(
                         "{job} keeps its places, which epoch {epoch} counted"
                     ));

@@ -7,6 +7,7 @@ mod collector;
 mod common;
 mod copies;
 mod doctor;
+mod documented;
 mod documents;
 mod e2e;
 mod everyday;
