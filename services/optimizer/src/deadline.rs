@@ -1,4 +1,4 @@
-//! When a decision has to end, whatever it has found by then; and what limits left open on its way.
+//! The time budget of one decision, and the limits met while deciding.
 
 use std::cell::Cell;
 
@@ -6,18 +6,17 @@ use dormouse_messages::events::StoppedBy;
 
 use crate::problem::TimeLimit;
 
-/// The time that one decision may take, however many questions it asks, and which of their answers are
-/// missing for a limit.
+/// The time limit of one decision, shared by all its questions, with the limits that left answers open.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    /// With the moment from which it counts.
+    /// The limit and the time when it began.
     limit: Option<(TimeLimit, f64)>,
     met: Cell<Option<StoppedBy>>,
     open: Cell<bool>,
 }
 
 impl Deadline {
-    /// From now on, or no limit.
+    /// Starts the limit now; `None` sets no limit.
     pub fn new(limit: Option<TimeLimit>) -> Self {
         Self {
             limit: limit.map(|limit| (limit, (limit.clock)())),
@@ -26,13 +25,14 @@ impl Deadline {
         }
     }
 
-    /// The seconds left, if limited.
+    /// Returns the seconds left, if limited.
     pub fn left(&self) -> Option<f64> {
         self.limit
             .map(|(limit, began_s)| (began_s + limit.seconds - (limit.clock)()).max(0.0))
     }
 
-    /// Whether nothing is left. What is not done for that may have changed the decision.
+    /// Reports and records whether the time is used up. Work skipped afterwards might have changed the
+    /// decision.
     pub fn is_over(&self) -> bool {
         let over = self.left().is_some_and(|left| left <= 0.0);
         if over {
@@ -41,22 +41,22 @@ impl Deadline {
         over
     }
 
-    /// A limit was met: of nodes, or of time, which counts for more.
+    /// Records a limit that was met. The time limit outranks the node limit.
     pub fn meet(&self, limit: StoppedBy) {
         self.met.set(self.met.get().max(Some(limit)));
     }
 
-    /// The most severe limit that was met so far.
+    /// Returns the most severe limit met so far.
     pub fn met(&self) -> Option<StoppedBy> {
         self.met.get()
     }
 
-    /// A question has no answer: there may be an allocation, or none.
+    /// Records that a question stayed without an answer.
     pub fn leave_open(&self) {
         self.open.set(true);
     }
 
-    /// Whether some question has no answer.
+    /// True if some question stayed without an answer.
     pub fn has_left_open(&self) -> bool {
         self.open.get()
     }
