@@ -1,17 +1,12 @@
-//! What a node's agent decides, without input and output.
+//! The decisions of a node's agent, without input or output: no clock, broker, disk or process.
 //!
-//! ```text
-//!  log ──────────────────► state ──┐ what the log asks of the node: a fold
-//!                                  ├► reconcile ──► reports ──► what is to be done and said
-//!  exits, answers ───────► Machine ┘ what runs there, and what was begun
-//!  └────────────────────────── Agent ──────────────────────────┘
-//!        ▲ held, fence
-//!      Holder ◄── answers of the lease, time; when it is renewed, and when all has to end
-//! ```
+//! - [`state`]: a fold of the log: what it asks of the node
+//! - [`reconcile`]: the difference between the log's wishes and the node's containers
+//! - [`agent`]: the state machine that drives both and emits effects and reports
+//! - [`holder`]: the node's lease: when to renew it and when to fence
+//! - [`report`], `exit.rs`: events about containers, and their exits
 //!
-//! The shipped agent drives it with plain processes or Docker, the simulator with a model of them.
-//! It reads no clock, no broker and no disk. How a container is started, stopped and looked at is
-//! its driver's.
+//! The shipped agent drives these with processes or Docker, the simulator with a model of them.
 
 pub mod agent;
 mod exit;

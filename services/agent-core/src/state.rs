@@ -1,10 +1,16 @@
-//! What the log asks of one node: a fold.
+//! A fold of the log's requests to one node.
 //!
-//! Only what concerns the node is kept: the partitions with a container on it, the
-//! specifications of jobs that may come to it (packed until they do), the addresses of the other nodes. A partition is
-//! forgotten once the log has the exit of each of its containers on this node; a job, once it
-//! has ended and no partition is left. Partitions that are resized in place are kept while they
-//! run, wherever that is: a container that joins one here is told its members.
+//! The fold keeps partitions with a container on the node, specs of jobs that may come here (packed until
+//! then), and
+//! the addresses of the other nodes. A partition goes once the log holds the exits of all its containers
+//! here; a job,
+//! once it ended and has no partition. Running partitions of jobs resized in place stay, wherever they run,
+//! because
+//! a container that joins one here needs its members.
+//!
+//! `fold.rs` applies the events, `members.rs` holds the members of a partition, `causes.rs` answers questions
+//! about
+//! starts and stops.
 
 mod causes;
 mod fold;
@@ -26,56 +32,52 @@ use dormouse_messages::{
     TaskRanges, Witness, Writer,
 };
 
-/// The orders of a container that have tasks without a known end.
+/// Orders of a container with tasks whose end is not known.
 pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
-/// The node's view of the log.
+/// A node's view of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentState {
-    /// The node; set before the first event is folded.
+    /// Set before the first event is folded.
     pub node: Option<NodeId>,
     /// The last event folded.
     pub folded: Sequence,
-    /// The agent's last life on the log; 0 where it never joined.
+    /// The agent's last incarnation on the log; 0 before its first join.
     pub life: u64,
-    /// The last of its lives that was declared lost.
+    /// The agent's last incarnation that was declared lost.
     pub lost: Option<u64>,
-    /// Where each node is reached.
     pub addresses: BTreeMap<NodeId, String>,
-    /// The jobs that are not over.
+    /// Jobs that have not ended.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Those of them with a partition here: few, where thousands are queued.
+    /// Index of the few `jobs` with a partition here.
     pub here: BTreeSet<JobId>,
-    /// The nodes' leases, by the policy in force.
+    /// The lease term of the policy in force.
     pub lease: LeaseTerm,
-    /// Every tenant that ever had a job, by the order of the first ones: the same on every node.
+    /// Every tenant that ever had a job, numbered by its first job: equal on every node.
     #[serde(default)]
     pub tenants: BTreeMap<String, u32>,
-    /// What tenants are granted.
     pub grants: GrantBook,
-    /// Programs that run in containers here for somebody, by their numbers.
+    /// Programs that run in containers here for users.
     pub execs: BTreeMap<u64, ContainerId>,
-    /// Which node may say what of a job.
     pub witness: Witness,
-    /// What was last said of this node's shared GPUs, by UUID, where the driver saw what the agent
-    /// does not share among.
+    /// The last `node.gpu_reconciled` for each shared GPU with deviations, by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
-    /// A type that this build folds, met in a version that it does not know.
+    /// A known event type in an unknown version.
     pub too_new: Option<String>,
 }
 
-/// Who was on a shared GPU without a part of it, and who had more memory than its cap.
+/// Deviations on a shared GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDoubt {
-    /// Processes.
+    /// Processes without a share of the GPU.
     pub strangers: BTreeSet<u32>,
-    /// Containers.
+    /// Containers with more memory than their cap.
     pub beyond: BTreeSet<ContainerId>,
 }
 
 impl GpuDoubt {
-    /// What an event says.
+    /// Returns the deviations in an event.
     #[must_use]
     pub fn of(event: &NodeGpuReconciled) -> Self {
         Self {
@@ -84,146 +86,130 @@ impl GpuDoubt {
         }
     }
 
-    /// Whether there is none.
+    /// True if there are no deviations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.strangers.is_empty() && self.beyond.is_empty()
     }
 }
 
-/// A job.
+/// The part of a job that concerns one node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What it runs, packed while it has no partition here: of thousands that are queued, few ever
-    /// come to this node. Absent where its admission was never seen.
+    /// The spec, packed while the job has no partition here. Absent if the fold never saw the admission.
     pub kept: Option<KeptSpec>,
-    /// Whether its containers come and go within one life.
+    /// True if containers come and go within one incarnation.
     pub in_place: bool,
-    /// The newest incarnation whose start was requested.
+    /// The newest incarnation with a start request.
     pub newest: Incarnation,
     /// Completed, failed or cancelled.
     pub ended: bool,
-    /// The checkpoints that it may yet be resumed from, the newest first.
+    /// Checkpoints that can be resumed from, newest first.
     pub resumable: Vec<String>,
-    /// Its partitions with a container here; where it is resized in place, the running one too.
+    /// Partitions with a container here; for a job resized in place, also the running one.
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
 
 /// One incarnation of a job with a container on this node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
-    /// The whole gang.
     pub gang: BTreeMap<Rank, Place>,
-    /// The ranks here, with what the log has of each.
+    /// The ranks on this node.
     pub here: BTreeMap<Rank, Here>,
-    /// What the checkpointer asked.
     pub phase: Phase,
-    /// Seconds to stop, where the log names others than the job's own.
+    /// Seconds to stop, if the log overrides the job's own.
     pub stop_grace_s: Option<u32>,
-    /// Who takes part, where containers come and go within the life and it was started.
+    /// The members, once a partition resized in place has started.
     pub members: Option<Members>,
-    /// Its rank 0 has said that it can take part.
+    /// Rank 0 reported ready.
     pub coordinator_ready: bool,
-    /// The request to save that is not answered yet.
+    /// The open save request.
     pub save: Option<Sequence>,
-    /// The last checkpoint on the log: its step and size.
+    /// Step and size of the last checkpoint on the log.
     pub saved: Option<(u64, u64)>,
-    /// The last step that was reported as progress.
+    /// The last reported step.
     pub step: Option<u64>,
-    /// A task set's: what the containers here were given and have not reported.
+    /// Unreported task orders of the containers here.
     pub orders: BTreeMap<Rank, Orders>,
 }
 
-/// A member's place.
+/// A container's placement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The node.
     pub node: NodeId,
-    /// GPUs by UUID.
+    /// UUIDs.
     pub gpus: Vec<String>,
-    /// The first of its own ports.
+    /// The first of the container's ports.
     pub port: u16,
-    /// Whether it was asked to start, or is over.
     pub standing: Standing,
 }
 
-/// Where a container of a partition stands, on whatever node.
+/// The progress of a container of a partition, on any node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// It has a place.
     #[default]
     Placed,
-    /// It had one, which was taken back before its start was requested.
+    /// The placement was withdrawn before a start request.
     TakenBack,
-    /// Its start was requested.
+    /// A start was requested.
     Asked,
-    /// It has exited, or its node was lost.
+    /// The container exited, or its node was lost.
     Over,
 }
 
-/// What the log has of a container of this node.
+/// The log's last fact about a container of this node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Known {
-    /// Nothing.
     #[default]
     Nothing,
-    /// That it started.
     Started,
-    /// That it exited.
     Exited,
 }
 
-/// What is asked of a partition.
+/// The request to a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It has a place.
     #[default]
     Placed,
-    /// It is to run.
     Run(Start),
-    /// It is to stop.
     Stop(Start, Sequence),
 }
 
 /// A start request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Where it stands on the log.
     pub sequence: Sequence,
     /// The checkpoint to resume from.
     pub resumed_from: Option<String>,
 }
 
-/// What the log wants of a container that it does not know to have exited.
+/// The log's request for a container without a known exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// The start request.
     pub request: Sequence,
-    /// What the log has of it.
     pub known: Known,
-    /// What it wants.
     pub want: Want,
-    /// An unanswered request to save.
+    /// The open save request.
     pub save: Option<Sequence>,
-    /// The newest order of tasks that is not done.
+    /// The newest task order that is not done.
     pub order: Option<Sequence>,
 }
 
-/// What is wanted of a container.
+/// The desired state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
-    /// To run.
     Run,
-    /// To stop, in its own time.
+    /// Stopped within the grace period.
     Stop,
-    /// Not to exist: the platform ends it, for this reason.
+    /// Evicted by the platform, for this reason.
     Gone(String),
 }
 
 static NO_ORDERS: Orders = Orders::new();
 
 impl Partition {
-    /// What was asked of it, and which of its containers have ended: without what they said of themselves.
+    /// Returns the partition without its containers' own reports, except their exits.
     fn asked(&self) -> Self {
         let of = |here: &Here| Here {
             known: match here.known {
@@ -244,20 +230,20 @@ impl Partition {
         }
     }
 
-    /// What a container was given and has not reported.
+    /// Returns the unreported orders of a container.
     #[must_use]
     pub fn orders_of(&self, rank: Rank) -> &Orders {
         self.orders.get(&rank).unwrap_or(&NO_ORDERS)
     }
 
-    /// How many take part.
+    /// Returns the number of members.
     #[must_use]
     pub fn containers(&self) -> usize {
         let members = self.members.as_ref();
         members.map_or(self.gang.len(), |it| it.announced.members.len())
     }
 
-    /// Whether a container here was asked to start and has not exited.
+    /// True if a container here has a start request and no exit.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.here.values().any(Here::is_open)
@@ -265,13 +251,13 @@ impl Partition {
 }
 
 impl Job {
-    /// What it runs, where it has a partition here.
+    /// Returns the spec, if the job has a partition here.
     #[must_use]
     pub fn spec(&self) -> Option<&JobSpec> {
         self.kept.as_ref()?.opened()
     }
 
-    /// Keeps what it runs in the form of what is done with it.
+    /// Packs the spec of a job without a partition here and opens it otherwise.
     fn keep(&mut self) {
         match &mut self.kept {
             Some(kept) if self.partitions.is_empty() => kept.pack(),
@@ -282,7 +268,7 @@ impl Job {
 }
 
 impl Phase {
-    /// The start request, once there is one.
+    /// Returns the start request, if there is one.
     #[must_use]
     pub const fn start(&self) -> Option<&Start> {
         match self {
@@ -293,7 +279,7 @@ impl Phase {
 }
 
 impl AgentState {
-    /// The empty state of `node`.
+    /// Returns the empty state of `node`.
     #[must_use]
     pub fn new(node: NodeId) -> Self {
         Self {
@@ -302,8 +288,7 @@ impl AgentState {
         }
     }
 
-    /// Everything that the log wants of this node: the containers whose start was requested and
-    /// whose exit it does not have.
+    /// Returns all containers with a start request and without an exit on the log.
     #[must_use]
     pub fn wanted(&self) -> BTreeMap<ContainerId, Wanted> {
         let mut wanted = BTreeMap::new();
@@ -360,8 +345,9 @@ impl AgentState {
         }
     }
 
-    /// Whether a container was asked something else, or has done more, by what another fold holds. Of a task
-    /// set that cannot be told: orders that were done leave nothing.
+    /// Reports whether another fold holds different requests or results for a container. Always true for a
+    /// task set,
+    /// whose finished orders leave no trace.
     #[must_use]
     pub fn asks_otherwise(&self, former: &Self, container: &ContainerId) -> bool {
         let asked = |of: &Self| of.partition(container).map(|(_, it)| it.asked());
@@ -372,7 +358,7 @@ impl AgentState {
         spec.is_some_and(|spec| spec.tasks.is_some()) || asked(self) != asked(former)
     }
 
-    /// The partition of a container.
+    /// Returns a container's job and partition.
     #[must_use]
     pub fn partition(&self, container: &ContainerId) -> Option<(&Job, &Partition)> {
         let job = self.jobs.get(&container.job)?;
@@ -402,7 +388,7 @@ impl Fold for AgentState {
         }
     }
 
-    /// What stands on the log of this node's own is this agent's word.
+    /// Events of this node come from this agent and are trusted.
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         let own = self.node.as_ref().map_or("", NodeId::as_str);
         let (_, node) = recorded.envelope.source.rsplit_once('/')?;

@@ -1,4 +1,4 @@
-//! How each event changes what the log wants of the node.
+//! Applies each event to the node's state. `in_place.rs` handles partitions that are resized in place.
 
 mod in_place;
 
@@ -18,8 +18,9 @@ use super::{
     AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
 };
 
-/// Placements that were never started are kept up to this many: a start may follow a placement
-/// that a newer one has already replaced. As many as the services keep: the newest and four before.
+/// Limit on placements that never started. A start can follow a placement that a newer placement already
+/// replaced.
+/// The services keep the same number.
 const PLACEMENTS_KEPT: usize = 5;
 
 impl AgentState {
@@ -56,8 +57,9 @@ impl AgentState {
         }
     }
 
-    /// Asked while this node counts as lost: whoever asked had not seen the loss yet, and
-    /// everyone who folds the log takes the container for lost.
+    /// True while the node counts as lost. A start requested meanwhile is void: its author had not seen the
+    /// loss, and
+    /// every reader of the log takes the container for lost.
     fn counts_as_lost(&self) -> bool {
         self.lost.is_some_and(|lost| lost >= self.life)
     }
@@ -154,7 +156,7 @@ impl AgentState {
         }
     }
 
-    /// Nobody waits for the checkpoint any more: an agent that starts again does not ask for it.
+    /// Nobody waits for the checkpoint: an agent that restarts must not request it again.
     fn kept(&mut self, event: &PartitionKept) {
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
@@ -184,8 +186,8 @@ impl AgentState {
         let Some(orders) = partition.and_then(|it| it.orders.get_mut(&event.rank)) else {
             return;
         };
-        // A task stands in one order of a container at a time: it is given again only after
-        // its end was reported.
+        // A task is in one order of a container at a time: it is assigned again only after its end was
+        // reported.
         for tasks in orders.values_mut() {
             let _ = tasks.take_common(&event.completed);
             for failed in &event.failed {
@@ -210,7 +212,7 @@ impl AgentState {
         self.prune(job);
     }
 
-    /// Forgets what can no longer ask for anything.
+    /// Forgets partitions and jobs that can no longer request anything.
     fn prune(&mut self, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
@@ -220,7 +222,7 @@ impl AgentState {
             let is_newest = *incarnation == newest && !ended;
             match partition.phase {
                 Phase::Placed => *incarnation > newest && !ended,
-                // Others may join it here, and are told its members.
+                // Later containers may join it here and need its members.
                 Phase::Run(_) if in_place && is_newest => true,
                 Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
             }
@@ -253,7 +255,7 @@ impl AgentState {
         self.tenants.entry(tenant).or_insert(next);
     }
 
-    /// Of what a tenant may revise, an agent holds containers to their part of a GPU.
+    /// Among the revisable fields, an agent enforces only the share of a GPU.
     fn revised(&mut self, event: &JobRevised) {
         let job = self.jobs.get_mut(&event.job);
         if let (Some(limit), Some(kept)) =
@@ -288,7 +290,7 @@ impl AgentState {
         self.prune(&event.job);
     }
 
-    /// Every event is named: the compiler asks of a new one what it is to an agent.
+    /// The match has no wildcard, so that a new event type fails to compile until it is handled here.
     #[expect(clippy::too_many_lines, reason = "one arm an event")]
     pub(super) fn fold(&mut self, event: &Event, recorded: &Recorded) {
         let (sequence, at) = (recorded.sequence, recorded.stored_at);
@@ -321,7 +323,8 @@ impl AgentState {
             Event::ContainerStarted(event) => {
                 if self.is_here(&event.node) {
                     self.know(&event.container, Known::Started);
-                    // By the agent's own clock, which is compared with it: brokers' differ.
+                    // `time` is the agent's own clock, and is compared with that clock; brokers' clocks
+                    // differ.
                     self.started(&event.container, recorded.envelope.time);
                 }
             }
@@ -354,7 +357,7 @@ impl AgentState {
                     self.execs.remove(&event.exec);
                 }
             }
-            // What services decide among themselves, or tell of.
+            // Decisions among services.
             Event::NodeDrained(_)
             | Event::NodeRestored(_)
             | Event::NodeRecovered(_)
@@ -387,10 +390,10 @@ impl AgentState {
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
             | Event::ClockStepped(_)
-            // Passed on by the agent at once, where it is live; nothing of it is kept.
+            // A live agent passes these on at once and keeps nothing.
             | Event::PartitionWarned(_)
             | Event::NotebookWarned(_)
-            // Said by agents, and of no further concern to them.
+            // Reports of agents, of no further use to them.
             | Event::NodeFaulted(_)
             | Event::NotebookObserved(_)
             | Event::ContainerGpuUsed(_) => {}
