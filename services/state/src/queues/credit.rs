@@ -1,14 +1,10 @@
-//! Credited arrivals: a tenant's queued work counts as having arrived no faster than the whole
-//! cluster could run it.
+//! Credited arrivals: a tenant's jobs count as arriving no faster than the whole cluster could run them.
 //!
-//! The credited arrival of a job is its arrival, or one gap after the credited arrival of the
-//! tenant's job before, whichever is later; the gap is the mean time between two releases of a
-//! full cluster. Waiting is credited from then on, so that a flood of jobs earns its tenant no
-//! more than steady work at the cluster's own pace would. A tenant that never floods loses
-//! nothing.
+//! A job's credited arrival is the later of its arrival and one gap after the credited arrival of the
+//! tenant's previous job. The gap is the mean time between two releases of a full cluster. Waiting counts
+//! from the credited arrival, so a flood of jobs earns no more than steady work at the cluster's pace.
 //!
-//! Beside it stands the queue as it would be if jobs were released in the order of their
-//! credited arrivals: `first` is the job that would be released now.
+//! A simulated FIFO queue orders the jobs by credited arrival; each release pops the front.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +14,9 @@ use serde::{Deserialize, Serialize};
 /// Credited arrivals of all tenants.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
-    /// Queued jobs whose credited arrival is still to come.
+    /// Queued jobs with a future credited arrival.
     pub(super) to_come: BTreeSet<(Timestamp, Sequence)>,
-    /// What would be queued first in, first out: as many are taken from its front as were
-    /// released.
+    /// The simulated FIFO queue.
     fifo: BTreeSet<(Timestamp, Sequence)>,
 }
 
@@ -33,19 +28,19 @@ impl Credit {
         }
     }
 
-    /// A release: the front of the other queue goes, whichever job it is.
+    /// Pops the FIFO front, whichever job was released.
     pub(super) fn release(&mut self) {
         self.fifo.pop_first();
     }
 
-    /// A queued job is cancelled: it never was in the other queue, or has left it already.
+    /// Removes a cancelled job, or the front if the simulation released the job already.
     pub(super) fn leave(&mut self, credited: Timestamp, admitted: Sequence) {
         if !self.fifo.remove(&(credited, admitted)) {
             self.fifo.pop_first();
         }
     }
 
-    /// The credited arrivals in the order in which they would be released.
+    /// Iterates over the credited arrivals in FIFO order.
     pub fn fifo(&self) -> impl Iterator<Item = Timestamp> + '_ {
         self.fifo.iter().map(|(credited, _)| *credited)
     }

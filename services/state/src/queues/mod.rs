@@ -1,14 +1,16 @@
-//! The tenants' queues: who has what queued, what each tenant runs, how long it has waited.
+//! The tenants' queues: queued jobs, running capacity and waiting time of each tenant.
 //!
-//! One fold for admission, which releases from it, and for the read models, which show it. All
-//! that a release is decided on is kept as sums a tenant ([`TenantQueue`]), so that a release
-//! costs the same with ten queued jobs and with a hundred thousand.
+//! Admission releases from this fold, and read models show it. All inputs of a release are sums per tenant
+//! ([`TenantQueue`]), so the cost of a release does not depend on the number of queued jobs.
 //!
-//! 1. `job.admitted`: the job joins its tenant's queue, or waits for the jobs it depends on.
-//! 2. A dependency completes: the last one lets the job join; one that failed dooms it.
-//! 3. `job.released`: it leaves the queue, and what it has counts as run by its tenant: at least
-//!    its smallest partition, and what the newest allocation gives it.
-//! 4. Its end gives that back; a completion is a sample of how long jobs run.
+//! 1. `job.admitted`: the job joins its tenant's queue, or waits for its dependencies.
+//! 2. The last completed dependency lets the job join; a failed dependency marks the job for cancellation.
+//! 3. `job.released`: the job leaves the queue and counts as running, with its newest allocation or at least
+//!    its smallest partition.
+//! 4. The end gives the capacity back; a completion is a sample of job durations.
+//!
+//! Files: `account` (checked sums), [`credit`] (FIFO release times), `evolve` (the fold), [`tenant`] (one
+//! queue).
 
 mod account;
 mod credit;
@@ -36,103 +38,81 @@ use super::share::Share;
 use super::tenants::{Above, Tenants};
 use super::total::Total;
 
-/// Jobs that ended without success and are remembered for those that depend on them: what an
-/// admission decided just before such an end was appended may still name it.
+/// Bound on remembered failures. An admission decided just before such a failure may still depend on the job.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Jobs of one tenant that are looked at for one that could run: more wait until the nodes or the tenant's
-/// bounds change or they are cancelled.
+/// Bound on the jobs of one tenant that are examined for one that could run.
 pub const LOOKAHEAD: usize = 1_000;
 
-/// Where a job stands in its tenant's queue: services first, then the highest priority class, then
-/// the highest priority, then by admission.
+/// The order in a tenant's queue: services, then priority class, then priority, then admission.
 pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 
-/// A live job, as far as the queue is concerned.
+/// The queue's record of a live job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueJob {
-    /// Demand of one worker.
     pub demand: Amounts,
-    /// What stands beside the workers.
     pub beside: Beside,
-    /// Weight of its fair share.
     pub weight: u32,
-    /// Fewest and most containers.
     pub containers: Containers,
-    /// Whether it can be resized while it runs.
+    /// True if the job can be resized while running.
     pub adjustable: bool,
-    /// What a revision may not exceed: one container of a batch job, the concurrency of a task set.
+    /// Upper bound for revisions: one container of a batch job, the concurrency of a task set.
     pub most: Option<u32>,
-    /// Containers under the policy `static`, where the job names them.
     pub static_containers: Option<u32>,
-    /// Whose need is met first.
     pub urgency: Urgency,
-    /// The value of its priority class, over all tenants; 0 without one.
+    /// Value of the priority class, over all tenants; 0 without one.
     pub class: i32,
-    /// Whether jobs of lower classes make room for it.
+    /// True if jobs of lower classes give way to this one.
     pub preempts: bool,
-    /// Its priority in its tenant's queue.
     pub priority: i32,
-    /// Bytes of its specification, as it stands on the log.
+    /// Size of the specification on the log.
     pub bytes: u64,
-    /// The event that admitted it.
     pub admitted: Sequence,
-    /// When that was.
     pub admitted_at: Timestamp,
-    /// The most seconds that it waits for its first start.
+    /// Bounds the wait for the first start.
     pub queue_limit_s: Option<u32>,
-    /// The most seconds that it may run, over all of its lives.
+    /// Bounds the run time over all incarnations.
     pub time_limit_s: Option<u32>,
-    /// Milliseconds that its lives before the present one ran.
+    /// Run time of earlier incarnations.
     pub ran_ms: u64,
-    /// Since when its present life runs.
+    /// Start of the current incarnation.
     pub running_since: Option<Timestamp>,
-    /// Whether it is on hold: it is given nothing before its tenant lets it go.
+    /// True if the job gets nothing until its tenant ends the hold.
     pub on_hold: bool,
-    /// Where it stands.
     pub stand: Stand,
 }
 
-/// Where a live job stands.
+/// The state of a live job in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stand {
-    /// It waits for the jobs that it depends on, or is on hold.
+    /// Waiting for dependencies, or on hold.
     Held {
-        /// Those that have not completed.
         unmet: BTreeSet<JobId>,
     },
-    /// A job that it depends on ended without success: admission cancels it.
+    /// A dependency ended without success; admission cancels the job.
     Doomed {
-        /// Which.
         by: JobId,
-        /// The event that ended it, or that admitted this job after it.
+        /// The event that ended the dependency, or that admitted this job later.
         at: Sequence,
     },
-    /// It is queued.
     Queued {
-        /// Since when.
         since: Timestamp,
-        /// From when on its waiting is credited ([`credit`]).
+        /// Start of the credited wait ([`credit`]).
         credited: Timestamp,
     },
-    /// It may have containers.
     Released {
-        /// Since when.
         at: Timestamp,
         /// Containers by the newest allocation.
         given: u32,
-        /// Containers of its present life.
         running: u32,
-        /// Whether it is to be cancelled.
         cancelling: bool,
-        /// Whether the newest decision found that the nodes there are would not hold its smallest
-        /// partition if they were empty, or that it is more than its tenant may have.
+        /// Unschedulable: the smallest partition exceeds the empty nodes or the tenant's bounds.
         hopeless: bool,
     },
 }
 
 impl QueueJob {
-    /// Its place in the queue.
+    /// Returns the sort key in the queue.
     #[must_use]
     pub fn order(&self) -> Order {
         (
@@ -143,9 +123,8 @@ impl QueueJob {
         )
     }
 
-    /// What it has: containers of the newest allocation, at least its smallest partition. One that
-    /// cannot start on the nodes that there are, or within its tenant's bounds, keeps nothing from the
-    /// others.
+    /// Returns the containers that count as held: the newest allocation, at least the smallest partition. An
+    /// unschedulable job or one on hold reserves nothing beyond its allocation.
     #[must_use]
     pub fn held(&self) -> u64 {
         let (given, hopeless) = match self.stand {
@@ -160,19 +139,19 @@ impl QueueJob {
         }
     }
 
-    /// What it needs to start.
+    /// Returns the amounts needed to start.
     #[must_use]
     pub fn smallest(&self) -> Amounts {
         self.beside.partition(&self.demand, self.containers.start())
     }
 
-    /// The containers of that.
+    /// Returns the containers needed to start.
     #[must_use]
     pub fn smallest_containers(&self) -> u64 {
         u64::from(self.beside.containers(self.containers.start()))
     }
 
-    /// Until when it waits in the queue, where that is bounded.
+    /// Returns the end of a bounded wait.
     #[must_use]
     pub fn queued_until(&self) -> Option<Timestamp> {
         let limit_s = u64::from(self.queue_limit_s?);
@@ -180,27 +159,27 @@ impl QueueJob {
         waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
-    /// When its time limit ends it, where it has one and runs.
+    /// Returns the time at which the time limit ends the running job.
     #[must_use]
     pub fn ends_at(&self) -> Option<Timestamp> {
         Some(self.running_since?.plus_ms(self.left_ms()?))
     }
 
-    /// When that would be if it ran from `now` on, where it does not run.
+    /// Returns the end by time limit; for a job that does not run, as if started at `now`.
     #[must_use]
     pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
         let since = self.running_since.unwrap_or(now);
         Some(since.plus_ms(self.left_ms()?))
     }
 
-    /// What its time limit leaves for the present life, or the next one.
+    /// Returns the run time that the limit leaves for the current or next incarnation.
     #[must_use]
     pub fn left_ms(&self) -> Option<u64> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
         Some(limit_ms.saturating_sub(self.ran_ms))
     }
 
-    /// What it cannot be made to give back while it runs: a service keeps what it needs.
+    /// Returns the non-preemptible containers: those that a running job cannot be made to give back.
     #[must_use]
     pub fn firm(&self) -> u64 {
         match self.adjustable && self.urgency == Urgency::Training {
@@ -210,77 +189,58 @@ impl QueueJob {
     }
 }
 
-/// How long jobs run, from release to completion.
+/// Durations of jobs, from release to completion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durations {
-    /// Completed jobs.
     pub count: u64,
-    /// Their durations together, in microseconds.
     pub total_us: u64,
 }
 
 /// The folded queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queues {
-    /// The time of the log at the last event.
     pub now: Timestamp,
-    /// What tells it.
     pub clock: LogClock,
-    /// Which node may say what of a job.
     pub witness: Witness,
-    /// The last sequence folded.
     pub sequence: Sequence,
-    /// The policy in force.
     pub policy: Policy,
-    /// The nodes.
     pub nodes: Membership,
-    /// What the usable nodes offer together.
     pub total: Amounts,
-    /// What the operator said of the tenants.
     pub config: Tenants,
-    /// The queue of every tenant that ever had a job admitted.
+    /// Every tenant that ever had a job admitted.
     pub tenants: BTreeMap<TenantId, TenantQueue>,
-    /// Live jobs.
     pub jobs: BTreeMap<JobId, QueueJob>,
-    /// Jobs that are to be cancelled because of one they depend on, and by which event.
+    /// Jobs to be cancelled because a dependency failed, with the failing event.
     pub doomed: BTreeMap<JobId, Sequence>,
-    /// Released jobs with a time limit.
     pub limited: BTreeSet<JobId>,
-    /// Those whose waiting is bounded, by when it ends.
+    /// Jobs with a bounded wait, by its end.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
-    /// Released jobs that the newest decision found no nodes for, empty or not, or above a bound of their
-    /// tenant's.
     pub hopeless: BTreeSet<JobId>,
-    /// Heads that did not fit while others went by, with the first time of it.
+    /// Blocked heads that other jobs overtook, with the first time.
     pub passed_over: BTreeMap<JobId, Timestamp>,
-    /// The tenant that released last keeps its turn in a tie.
+    /// The tenant that released last wins ties.
     pub last: Option<TenantId>,
-    /// Queued and released jobs.
     pub live: u64,
-    /// What they ask for and have.
+    /// The sum over the live jobs, requested or held.
     pub asked: Total,
-    /// What released training and batch jobs cannot be made to give back while they run, by the value
-    /// of their class: a class that preempts has what lower ones hold.
+    /// Non-preemptible amounts of released training and batch jobs, by class value: a preempting class counts
+    /// the amounts of lower classes as available.
     pub by_class: BTreeMap<i32, Total>,
-    /// How long jobs run.
     pub durations: Durations,
-    /// When the jobs would be released if it were first in, first out.
     pub credit: Credit,
-    /// The queued jobs whose credited arrival is still to come.
+    /// Queued jobs whose credited arrival is in the future.
     waiting_credit: BTreeMap<Sequence, JobId>,
-    /// The dependents of each live job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    /// Jobs that ended without success, the oldest first.
     failed: VecDeque<JobId>,
-    /// The first that does not add up. What folds it stops, so that it is in no snapshot.
+    /// The first account that does not add up. The folding process stops, so no snapshot holds this field.
     #[serde(skip)]
     contradiction: Contradiction,
 }
 
 impl Queues {
-    /// The mean time between two releases when the cluster is full, in microseconds as an exact
-    /// fraction: mean duration ÷ slots, slots = live jobs ÷ the dominant share that they have
-    /// and ask for together. `None` before the first completion.
+    /// Returns the mean time between two releases in a full cluster, in microseconds as an exact fraction:
+    /// mean duration ÷ slots, slots = live jobs ÷ their common dominant share. `None` before the first
+    /// completion.
     #[must_use]
     pub fn gap_us(&self) -> Option<(u128, u128)> {
         if self.durations.count == 0 || self.live == 0 {
@@ -292,25 +252,25 @@ impl Queues {
         Some((over, jobs.saturating_mul(u128::from(share.under))))
     }
 
-    /// The dominant share of what a tenant runs.
+    /// Returns the dominant share of a tenant's running jobs.
     #[must_use]
     pub fn share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.runs.amounts(), &self.total)
     }
 
-    /// The dominant share of what a tenant has queued.
+    /// Returns the dominant share of a tenant's queued jobs.
     #[must_use]
     pub fn demand_share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.queued.amounts(), &self.total)
     }
 
-    /// A tenant's weight.
+    /// Returns a tenant's weight.
     #[must_use]
     pub fn weight(&self, tenant: &str) -> u32 {
         self.config.weight(tenant, &self.policy)
     }
 
-    /// What the jobs that are released hold for certain: what they cannot be made to give back.
+    /// Returns the non-preemptible amounts of all released jobs.
     #[must_use]
     pub fn committed(&self) -> Amounts {
         let mut committed = Amounts::new();
@@ -320,7 +280,7 @@ impl Queues {
         committed
     }
 
-    /// What of a released job counts among what is [committed](Self::committed).
+    /// Returns a released job's part of [`committed`](Self::committed).
     #[must_use]
     pub fn committed_of(&self, job: &QueueJob) -> Amounts {
         let mut amounts = Amounts::new();
@@ -334,8 +294,8 @@ impl Queues {
         amounts
     }
 
-    /// What training and batch jobs of lower classes than this one hold of a resource: it is taken
-    /// from them for a job of a class that preempts. Other allocations than `dorm` take nothing.
+    /// Returns the amount of a resource that training and batch jobs of lower classes hold, and that a
+    /// preempting job may take. Allocations other than `dorm` take nothing.
     #[must_use]
     pub fn held_below(&self, class: i32, resource: &Resource) -> u64 {
         if self.policy.allocation != Allocation::Dorm {
@@ -347,7 +307,7 @@ impl Queues {
             .fold(0, u64::saturating_add)
     }
 
-    /// The bound of its tenant's that the smallest partition of a live job exceeds by itself.
+    /// Returns the tenant's bound that the job's smallest partition exceeds by itself.
     #[must_use]
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
@@ -355,8 +315,8 @@ impl Queues {
         self.config.above(id.tenant(), one, job.containers.start())
     }
 
-    /// The first resource of which `tenant` would have more than its quota with `needs`, with
-    /// what it has of it and the quota.
+    /// Returns the first resource whose quota `tenant` would exceed with `needs`, with the present amount and
+    /// the quota.
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
         let quota = self.config.quota(tenant)?;
@@ -367,8 +327,7 @@ impl Queues {
         Some((resource, has, most))
     }
 
-    /// The containers that `tenant` has and those that it may have, where with `more` it would have
-    /// more than that.
+    /// Returns the present and the allowed containers of `tenant` if `more` would exceed the bound.
     #[must_use]
     pub fn over_containers(&self, tenant: &str, more: u64) -> Option<(u64, u64)> {
         let most = u64::from(self.config.grants.max_containers(tenant)?);
@@ -377,21 +336,21 @@ impl Queues {
         (has + more > most).then_some((has, most))
     }
 
-    /// What a live job needs to start.
+    /// Returns the amounts that a live job needs to start.
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {
         self.jobs.get(id).map(QueueJob::smallest)
     }
 
-    /// The first queued job of a tenant that is within its bounds, with how many stand before it: they hold
-    /// nobody back.
+    /// Returns the first queued job within the tenant's bounds, and the number of jobs before it. Jobs above
+    /// the bounds block no others.
     #[must_use]
     pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
         let mut order = (0..).zip(tenant.order.iter().take(LOOKAHEAD));
         order.find(|(_, (_, id))| self.above(id).is_none())
     }
 
-    /// Whether one container of `demand` fits a usable node.
+    /// Reports whether one container of `demand` fits a usable node.
     #[must_use]
     pub fn some_node_fits(&self, demand: &Amounts) -> bool {
         let mut usable = self.nodes.usable();

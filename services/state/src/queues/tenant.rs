@@ -1,4 +1,4 @@
-//! One tenant's queue, and the sums over it.
+//! One tenant's queue and its sums.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,24 @@ use serde::{Deserialize, Serialize};
 use super::Order;
 use crate::total::Total;
 
-/// The waiting times of a tenant's jobs, as sums.
+/// Sums of the waiting times of a tenant's jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Jobs that ever joined the queue and were not cancelled in it.
+    /// Jobs that ever joined the queue and were not cancelled there.
     pub arrived: u64,
-    /// Of these, those still queued.
     pub queued: u64,
-    /// The arrival from which those of the queued ones are counted: it begins anew whenever the
-    /// queue was empty, so that the sums stay small.
+    /// Origin of the summed arrivals; moves whenever the queue was empty, which keeps the sums small.
     since: Timestamp,
-    /// The arrivals of the queued ones together, in microseconds since then.
+    /// Sum of the queued jobs' arrivals, in microseconds after `since`.
     arrivals_us: i64,
-    /// The waits of the released ones together, in microseconds.
+    /// Sum of the released jobs' waits, in microseconds.
     pub paid_us: i64,
-    /// The longest of them.
+    /// The longest wait of a released job.
     pub longest_us: i64,
 }
 
 impl Waits {
-    /// One joins the queue.
+    /// Records a job that joins the queue.
     pub fn join(&mut self, at: Timestamp) {
         if self.queued == 0 {
             (self.since, self.arrivals_us) = (at, 0);
@@ -45,7 +43,7 @@ impl Waits {
         self.longest_us = self.longest_us.max(waited);
     }
 
-    /// One leaves the queue without having been released.
+    /// Records a job that leaves the queue without a release.
     pub(super) fn leave(&mut self, arrived: Timestamp) {
         self.forget(arrived);
         self.arrived = self.arrived.saturating_sub(1);
@@ -60,7 +58,7 @@ impl Waits {
         at.as_micros() - self.since.as_micros()
     }
 
-    /// Waits paid and ages of the queued at `now` together, in microseconds.
+    /// Returns the waits of released jobs plus the ages of queued jobs at `now`, in microseconds.
     #[must_use]
     pub fn so_far_us(&self, now: Timestamp) -> i64 {
         let queued = i64::try_from(self.queued).unwrap_or(i64::MAX);
@@ -68,7 +66,7 @@ impl Waits {
         self.paid_us.saturating_add(ages)
     }
 
-    /// The mean wait so far of all that arrived, in seconds.
+    /// Returns the mean wait of all arrived jobs, in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub fn mean_s(&self, now: Timestamp) -> f64 {
@@ -82,42 +80,38 @@ impl Waits {
 /// A tenant's queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantQueue {
-    /// The queued jobs in their order.
     pub order: BTreeSet<(Order, JobId)>,
-    /// What the smallest partitions of the queued jobs need together.
+    /// Sum of the queued jobs' smallest partitions.
     pub queued: Total,
-    /// The bytes of the specifications of these and of those that wait for others.
+    /// Specification bytes of queued and dependent jobs.
     pub queued_bytes: u64,
-    /// What its released jobs have together.
+    /// Held by released jobs.
     pub runs: Total,
-    /// What of it they cannot be made to give back.
+    /// The non-preemptible part of `runs`.
     pub firm: Total,
-    /// The containers that its released jobs have together, and those of them that they cannot be made
-    /// to give back.
+    /// Containers of released jobs: all, and the non-preemptible ones.
     pub containers: (u64, u64),
-    /// Its released jobs that have not ended.
+    /// Released jobs that have not ended.
     pub released: u64,
-    /// The weights of these together.
+    /// Sum of the released jobs' weights.
     pub weights: u64,
-    /// Its jobs that wait for others.
+    /// Jobs that wait for dependencies.
     pub held: u64,
-    /// Waiting times.
     pub waits: Waits,
-    /// Waiting times by the credited arrivals ([`super::credit`]).
+    /// By credited arrivals ([`super::credit`]).
     pub credited: Waits,
-    /// The newest credited arrival.
     pub last_credited: Timestamp,
 }
 
 impl TenantQueue {
-    /// Whether a job of it has not ended.
+    /// Reports whether any job has not ended.
     #[must_use]
     pub fn has_jobs(&self) -> bool {
         !self.order.is_empty() || self.released > 0 || self.held > 0
     }
 
-    /// What its released jobs hold for certain: where what runs is adjusted, the part that they
-    /// cannot give back; else all of it.
+    /// Returns the amounts that released jobs hold for certain: the non-preemptible part if running jobs are
+    /// adjusted, else all.
     #[must_use]
     pub fn certain(&self, policy: &Policy) -> &Total {
         match policy.allocation {
@@ -126,7 +120,7 @@ impl TenantQueue {
         }
     }
 
-    /// The containers of that.
+    /// Returns the containers that released jobs hold for certain.
     #[must_use]
     pub fn certain_containers(&self, policy: &Policy) -> u64 {
         match policy.allocation {
