@@ -1,9 +1,8 @@
-//! Values and lines to standard output, in the form that was asked for. A reader that goes away,
-//! as `head` does, is an error that [`crate::error::print`] keeps to itself.
+//! Writes values and lines to standard output, in the requested format. [`crate::error::print`] ignores the
+//! error of a closed pipe, as with `head`.
 //!
-//! What people read passes through [`plain`] here, in one place: every text of an answer before
-//! it is made into a table, every line about an event, every word beside the answer. JSON and
-//! YAML stay as they are: they have escapes of their own.
+//! All text for people is sanitized here by [`plain`]: texts of answers before they become tables, lines
+//! about events, and notes on stderr. JSON and YAML escape control characters themselves.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write};
 
@@ -14,13 +13,13 @@ use serde_json::Value;
 
 use crate::cli::Output;
 
-/// A longer line of a program goes to the terminal in pieces.
+/// A longer line of a program is printed in pieces.
 const LINE: u64 = 1 << 16;
 
-/// Prints `value` as JSON or YAML, or as what `table` makes of it (given whether it may be wide).
+/// Prints `value` as JSON or YAML, or as the text from `table`, whose second argument allows wide tables.
 ///
 /// # Errors
-/// When the value cannot be represented.
+/// If the value cannot be represented.
 pub fn value<T: Serialize + DeserializeOwned>(
     output: Output,
     value: &T,
@@ -35,10 +34,10 @@ pub fn value<T: Serialize + DeserializeOwned>(
     ours(output, value, |_| String::new())
 }
 
-/// The same for a value without text of others.
+/// Prints like [`value`], for a value without untrusted text.
 ///
 /// # Errors
-/// When the value cannot be represented.
+/// If the value cannot be represented.
 pub fn ours<T: Serialize>(
     output: Output,
     value: &T,
@@ -53,17 +52,17 @@ pub fn ours<T: Serialize>(
     line(text.trim_end())
 }
 
-/// A text for people that grows while it is worked out: what is there already is not printed again.
+/// A text that grows during a computation; printed parts are not printed twice.
 #[derive(Debug, Default)]
 pub struct Growing {
     printed: String,
 }
 
 impl Growing {
-    /// Prints what the text that `table` makes of `value` has more than was printed so far.
+    /// Prints the new part of the text that `table` makes of `value`.
     ///
     /// # Errors
-    /// When the value cannot be represented, or the standard output is closed.
+    /// If the value cannot be represented, or the standard output is closed.
     pub fn print<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
@@ -81,13 +80,13 @@ impl Growing {
     fn rest(&self, text: &str) -> String {
         match text.strip_prefix(&self.printed) {
             Some(rest) => rest.to_owned(),
-            // What was said has become something else: the whole of it, on lines of its own.
+            // The printed part has changed: print the whole text on new lines.
             None => format!("\n\n{text}"),
         }
     }
 }
 
-/// The value with all its texts fit to be shown; nothing where they are.
+/// Returns the value with all texts sanitized, or `None` if no text needs it.
 fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
     let mut value = serde_json::to_value(value)?;
     match clean(&mut value) {
@@ -96,7 +95,7 @@ fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<
     }
 }
 
-/// Makes every text in `value` fit to be shown; whether any was not.
+/// Sanitizes every text in `value`; reports whether any has changed.
 fn clean(value: &mut Value) -> bool {
     match value {
         Value::String(text) => {
@@ -126,20 +125,19 @@ fn clean_all<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
     changed
 }
 
-/// What a program printed, as it may go to the standard output: as it is into a file or a pipe,
-/// with its control characters written out onto a terminal.
+/// Copies a program's output to the standard output; on a terminal, control characters are escaped.
 ///
 /// # Errors
-/// When it cannot be read, or the standard output is closed.
+/// If the output cannot be read, or the standard output is closed.
 pub fn program_output(file: &mut impl Read) -> anyhow::Result<()> {
     let out = std::io::stdout();
     program_text(file, out.is_terminal(), out)
 }
 
-/// The same to the standard error.
+/// Copies a program's output to the standard error, like [`program_output`].
 ///
 /// # Errors
-/// When it cannot be read, or the standard error is closed.
+/// If the output cannot be read, or the standard error is closed.
 pub fn program_errors(file: &mut impl Read) -> anyhow::Result<()> {
     let out = std::io::stderr();
     program_text(file, out.is_terminal(), out)
@@ -162,7 +160,7 @@ fn program_text(file: &mut impl Read, terminal: bool, mut out: impl Write) -> an
 
 fn for_terminal(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    // A progress bar writes over its own line: here each state has a line.
+    // A progress bar overwrites its line: print each state on a line of its own.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     plain::printable_lines(&text).into_owned()
 }
@@ -170,16 +168,16 @@ fn for_terminal(bytes: &[u8]) -> String {
 /// Prints one line.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn line(text: impl std::fmt::Display) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
 }
 
-/// Prints one document of a stream of YAML documents, given as JSON.
+/// Prints one document of a YAML stream, given as JSON.
 ///
 /// # Errors
-/// When it is no JSON, or the standard output is closed.
+/// If the text is no JSON, or the standard output is closed.
 pub fn yaml(json: &str) -> anyhow::Result<()> {
     let value: serde_json::Value = serde_json::from_str(json)?;
     line(format_args!(
@@ -188,7 +186,7 @@ pub fn yaml(json: &str) -> anyhow::Result<()> {
     ))
 }
 
-/// Says something beside the answer; whether anyone hears it does not matter.
+/// Prints a note to stderr, ignoring errors.
 pub fn aside(text: impl AsRef<str>) {
     let text = plain::printable_lines(text.as_ref());
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -1,4 +1,4 @@
-//! Axes: round values, round times, and their labels.
+//! Chart axes: round values, round times, and their labels.
 
 use dormouse_messages::Timestamp;
 use dormouse_projections::timelines::{Series, Timeline};
@@ -43,7 +43,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The axis that fits all points of a timeline with about `ticks` labels.
+    /// Returns the axis that fits all points of a timeline with about `ticks` labels.
     pub fn of(timeline: &Timeline, ticks: u32) -> Self {
         let values = || {
             timeline
@@ -84,7 +84,7 @@ impl Values {
         }
     }
 
-    /// A tick's label.
+    /// Returns a tick's label.
     pub fn label(&self, value: f64) -> String {
         format!("{value:.*}", self.decimals)
     }
@@ -95,7 +95,7 @@ fn is_whole(step: f64, decimals: i32) -> bool {
     (scaled - scaled.round()).abs() < 1e-6
 }
 
-/// The least of 1, 2, 2.5, 5, 10 · 10^k that is not below `rough` (whole ones for counts).
+/// Returns the least of 1, 2, 2.5, 5, 10 · 10^k not below `rough` (whole numbers for counts).
 fn round_step(rough: f64, whole: bool) -> f64 {
     if whole && rough <= 1.0 {
         return 1.0;
@@ -112,12 +112,12 @@ fn round_step(rough: f64, whole: bool) -> f64 {
     fits.copied().unwrap_or(10.0) * power
 }
 
-/// Seconds that a timeline spans; never 0.
+/// Returns the seconds that a timeline spans; never 0.
 pub(super) fn span_s(timeline: &Timeline) -> f64 {
     timeline.to.seconds_since(timeline.from).max(1.0)
 }
 
-/// Round times within a timeline, about `count` of them.
+/// Returns about `count` round times within a timeline.
 pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
     let rough = span_s(timeline) / f64::from(count.max(1));
     let fits = TIME_STEPS
@@ -138,7 +138,7 @@ pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
     times
 }
 
-/// A time as short as the span allows: `10:03:12`, `10:03`, `11-21 10:03`, `2026-11-21`.
+/// Formats a time as briefly as the span allows: `10:03:12`, `10:03`, `11-21 10:03`, `2026-11-21`.
 pub(super) fn time_label(time: Timestamp, span_s: f64) -> String {
     let text = time.to_string();
     let part = match span_s {
@@ -154,7 +154,7 @@ pub(super) fn time_label(time: Timestamp, span_s: f64) -> String {
     part.unwrap_or(&text).to_owned()
 }
 
-/// The corners of a step function in (seconds from the beginning, value), held until the end.
+/// Returns the corners of a step function as (seconds from the start, value), held until the end.
 pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
     let mut corners: Vec<(f64, f64)> = Vec::with_capacity(2 * series.points.len() + 1);
     for (at, value) in &series.points {
@@ -170,7 +170,7 @@ pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
     corners
 }
 
-/// A step function's value at so many seconds from the beginning; nothing before its first point.
+/// Returns a step function's value at a time; `None` before its first point.
 fn value_at(series: &Series, timeline: &Timeline, seconds: f64) -> Option<f64> {
     let after = series
         .points
@@ -179,11 +179,11 @@ fn value_at(series: &Series, timeline: &Timeline, seconds: f64) -> Option<f64> {
     value.is_finite().then_some(*value)
 }
 
-/// A piece of a series to be drawn over the others: its index, and its points.
+/// A piece of a series to draw over the others: its index, and its points.
 pub(super) type Dash = (usize, Vec<(f64, f64)>);
 
-/// Where lines lie on each other (nearer than `near`), only the first would be seen: these are
-/// the pieces of the hidden ones, which take turns of `dash` of the `columns`.
+/// Returns dashes for lines hidden below another, nearer than `near`. The hidden lines alternate, each with
+/// `dash` of the `columns` at a time.
 pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) -> Vec<Dash> {
     let span_s = span_s(timeline);
     let mut dashes: Vec<Dash> = Vec::new();
@@ -215,7 +215,7 @@ pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) ->
     dashes
 }
 
-/// What the values are: the unit in words.
+/// Returns the unit of the values in words.
 pub(super) fn unit(timeline: &Timeline) -> &str {
     match (timeline.unit.as_str(), timeline.metric.as_str()) {
         ("fraction", "gpu-use") => "fraction of a GPU",

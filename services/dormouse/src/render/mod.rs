@@ -1,8 +1,10 @@
-//! What the answers look like: tables, pages and drawings, as pure functions from the query
-//! structs to text.
+//! Renders answers as tables, pages and charts: pure functions from the query structs to text. A [`Style`]
+//! sets colour and width; only [`Style::of_stdout`] looks at the terminal and at `NO_COLOR`.
 //!
-//! Nothing here asks the cluster or prints. A [`Style`] says whether there may be colour and how
-//! wide the text may be; only [`Style::of_stdout`] looks at the terminal and at `NO_COLOR`.
+//! - `table`, `tenants`, `notebooks`: lists, and pages of a node and a tenant.
+//! - `cluster`, `job`, `service`, `trace`: the overview, the ledger, and pages of a job.
+//! - `chart`, `svg`, `axis`: timelines in the terminal and as pictures.
+//! - `style`, `words`: colours, tables, and the format of numbers.
 
 mod axis;
 mod chart;

@@ -1,4 +1,4 @@
-//! What the answers look like, letter by letter where that is the point.
+//! Tests of the rendered answers, letter by letter where needed.
 
 use dormouse_messages::Timestamp;
 use dormouse_projections::queries::{
@@ -359,7 +359,7 @@ fn an_svg_has_axes_a_title_and_a_legend() {
     }
 }
 
-/// Three tenants with the same values all along.
+/// Three tenants with equal values throughout.
 fn equal() -> Timeline {
     let mut timeline = drawn(1);
     for name in ["series 1", "series 2"] {
