@@ -1,12 +1,16 @@
-//! Docker, through bollard: a container of the engine a container of ours.
+//! The Docker runtime, through bollard. Each container is one container of the engine.
 //!
-//! - A container is named after its cluster, node and id, so that the engine itself refuses a
-//!   second one; labels say whose it is and for which start request it was made.
-//! - A network of its own, with its ports published (`network`), or the node's where that is granted;
-//!   an init process (a first process without a handler ignores SIGTERM); the node's own paths for the checkpoint and the container's
-//!   directory, so that a job sees the same paths under both runtimes.
-//! - What it prints is copied to the same files as a plain process's.
-//! - It is removed once its exit is on the log and nothing is being started.
+//! - A container is named after its cluster, node and id, so the engine refuses a duplicate. Labels hold the
+//!   cluster, node, id and start request.
+//! - A container has its own network with published ports (`network`), or the node's if granted.
+//! - An init process forwards signals, because a first process without a handler ignores SIGTERM.
+//! - Checkpoint and directory keep their host paths, so a job sees the same paths under both runtimes.
+//! - Output is copied to the same files as a plain process's.
+//! - A container is removed once its exit is on the log and no start is under way.
+//!
+//! Files: `body` the create request, `deadline` the end of all containers without an agent, `exec` attached
+//! programs, `former` containers of earlier builds, `layers` writes outside of mounts, `network` ports and
+//! addresses, `output` copies of output, `pauses` the order of removals.
 
 pub(crate) mod body;
 mod deadline;
@@ -66,26 +70,23 @@ pub(crate) use deadline::keeper;
 use output::Copying;
 use pauses::Pauses;
 
-/// Between two attempts to reach an engine that went away.
+/// Pause between two tries to reach the engine.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How long a leaving agent clears away what has ended; its successor does the rest.
+/// How long a leaving agent removes ended containers. The next agent removes the rest.
 const CLEARING: Duration = Duration::from_secs(2);
 
-/// How long the number of the first process is waited for. An engine tells it in a millisecond,
-/// but not while it clears away a container that has ended, for which it takes fifty: such a
-/// process has no number any more.
+/// How long to wait for the pid of the first process. The engine answers in a millisecond, but needs fifty to
+/// clear away an ended container, which has no pid any more.
 const PID_WAIT: Duration = Duration::from_millis(2);
 
-/// How long after the exit the last output may take to arrive: what fails to by then is copied
-/// later than the exit is told.
+/// How long the last output may take after the exit. Later output is copied after the exit's report.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
-/// Where the init process says why it cannot run the program.
+/// Length of the init process's error message.
 const LAST_WORDS_BYTES: u64 = 4096;
 
-/// How long after a kill the engine may take to say that memory was the cause: on an idle
-/// machine it knows at once, on a busy one it took tens of milliseconds.
+/// How long the engine may take to report an out-of-memory kill. A busy machine needs tens of milliseconds.
 const LATE_WORD: Duration = Duration::from_millis(250);
 
 /// Runs Docker containers.
@@ -105,10 +106,10 @@ struct Inner {
 }
 
 impl DockerRuntime {
-    /// Connects to the engine that `DOCKER_HOST` names, or to the local one.
+    /// Connects to the engine at `DOCKER_HOST`, or to the local engine.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the engine does not answer.
     pub async fn connect(
         config: &AgentConfig,
         marks: Marks,
@@ -129,10 +130,10 @@ impl DockerRuntime {
     }
 }
 
-/// The engine of this machine.
+/// Returns a connection to this machine's engine.
 ///
 /// # Errors
-/// When none answers.
+/// If no engine answers.
 pub(crate) async fn engine_answers() -> Result<Docker, RuntimeError> {
     let connect = async {
         let docker = Docker::connect_with_defaults()?;
@@ -152,7 +153,7 @@ fn status_code(error: &Error) -> Option<u16> {
     }
 }
 
-/// What a person reads of an engine's refusal.
+/// Returns the readable part of an engine's refusal.
 fn words(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
@@ -160,11 +161,11 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// What an engine's words hold where its disk is full.
+/// Parts of the engine's message about a full disk.
 const FULL: [&str; 2] = ["no space left", "disk quota"];
 
-/// What a refused start says of the node. An engine that answers refuses for the job's reasons,
-/// but where its disk is full; of a job whose own words say so, nothing is to be learnt.
+/// Explains a refused start. A refusal is the job's fault unless the engine's disk is full. A job whose own
+/// document contains the message proves nothing.
 fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     let why = words(error);
     let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
@@ -176,7 +177,7 @@ fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     NotStarted { why, fault }
 }
 
-/// Whether a job's own document holds these words, which an engine may repeat.
+/// True if the job's document contains the text, because the engine may repeat it.
 fn says(plan: &ContainerPlan, words: &str) -> bool {
     let mounts = plan.mounts.iter();
     let mounts = mounts.flat_map(|it| [it.source.as_str(), it.target.as_str()]);
@@ -196,7 +197,7 @@ fn says(plan: &ContainerPlan, words: &str) -> bool {
         .any(|it| it.contains(words))
 }
 
-/// The init process, like a shell, reports death by a signal as 128 + n.
+/// The init process reports death by signal n as 128 + n, like a shell.
 fn exit_of(code: i64, out_of_memory: bool) -> Exit {
     let code = i32::try_from(code).unwrap_or(-1);
     let signal = code - 128;
@@ -219,7 +220,7 @@ fn request_of(found: &ContainerInspectResponse) -> Option<Sequence> {
     labels.get(body::REQUEST)?.parse().ok().map(Sequence)
 }
 
-/// How a container ended; `None` while it runs, or was only created.
+/// Returns the exit of a container, or `None` if the container runs or was only created.
 fn exit_in(found: &ContainerInspectResponse) -> Option<Exit> {
     use ContainerStateStatusEnum::{DEAD, EXITED};
     let state = found.state.as_ref()?;
@@ -249,14 +250,14 @@ impl Inner {
         docker.remove_container(name, Some(options)).await
     }
 
-    /// Removes a container whose start has failed, or whose answer was lost: it may run. Returns
-    /// when the engine says that it is gone; what holds until then is that nobody else starts it.
+    /// Removes a container after a failed start, or after a lost answer, since the container may run. Returns
+    /// when the engine confirms the removal. Nobody else starts the container before that.
     async fn remove_surely(&self, name: &str) {
         loop {
             match Self::remove(&self.docker, name).await {
                 Ok(()) => return,
                 Err(error) if status_code(&error) == Some(404) => return,
-                // 409: the engine is at it.
+                // 409: a removal is under way.
                 Err(error) => {
                     tracing::warn!(name, %error, "may run after its start failed; removing it again");
                     tokio::time::sleep(RETRY).await;
@@ -312,7 +313,7 @@ impl Inner {
                     if request_of(&found) == Some(plan.request) {
                         return Ok(());
                     }
-                    // Another log's, under the same name.
+                    // The container of another log under the same name.
                     Self::remove(&self.docker, name)
                         .await
                         .map_err(|error| refused(plan, &error))?;
@@ -325,15 +326,15 @@ impl Inner {
                     );
                     return Err(NotStarted::of_node(NodeFault::Image, why));
                 }
-                // The answer may be lost and the container made: it is not started, and the next
-                // start, or the next agent, finds it by its name.
+                // The answer may be lost, and the container created but not started. The next start or agent
+                // finds it by name.
                 Err(error) => return Err(refused(plan, &error)),
             }
         }
         Err(format!("the engine keeps another container named {name}; remove it").into())
     }
 
-    /// Waits for the end, copying what is printed meanwhile.
+    /// Waits for the container's end and copies its output.
     fn watch(
         self: &Arc<Self>,
         container: ContainerId,
@@ -383,7 +384,7 @@ impl Inner {
         }
     }
 
-    /// The engine may hear of a want of memory a moment after the end that it caused.
+    /// Asks again after a kill, because the engine may report an out-of-memory kill late.
     async fn with_late_word(&self, name: &str, exit: Exit) -> Exit {
         if exit.signal != Some(9) || exit.out_of_memory {
             return exit;
@@ -393,8 +394,8 @@ impl Inner {
         found.as_ref().and_then(exit_in).unwrap_or(exit)
     }
 
-    /// The engine starts its own init process, which then finds that there is no such program:
-    /// it says so on the standard error, and exits with 126 or 127.
+    /// Explains an exit of the engine's init process that found no program. The init process writes to
+    /// standard error and exits with 126 or 127.
     fn explained(&self, exit: Exit, container: &ContainerId) -> Exit {
         if !matches!(exit.code, Some(126 | 127)) {
             return exit;
@@ -402,7 +403,7 @@ impl Inner {
         let directory = self.layout.container_below(container);
         let text = directory.open().and_then(|it| it.file(layout::STDERR));
         let mut bytes = Vec::new();
-        // It fails before anything else is printed.
+        // The message is the first output.
         let read = text.and_then(|text| text.take(LAST_WORDS_BYTES).read_to_end(&mut bytes));
         let text = String::from_utf8_lossy(&bytes);
         if read.is_err() {
@@ -421,7 +422,7 @@ impl Inner {
         }
     }
 
-    /// The containers of this node that carry a cluster's label, running or not.
+    /// Lists this node's containers with a cluster's label, running or not.
     async fn labelled(&self, cluster: &str) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let labels = vec![
             format!("{}={cluster}", body::CLUSTER),
@@ -444,7 +445,7 @@ impl Inner {
             let labels = summary.labels.unwrap_or_default();
             let Some(name) = summary.id else { continue };
             let Some(id) = labels.get(body::CONTAINER) else {
-                // It set up a network for an agent that was killed meanwhile.
+                // A network helper of an agent that was killed.
                 let _ = Self::remove(&self.docker, &name).await;
                 continue;
             };
@@ -475,7 +476,7 @@ impl Inner {
                 self.watch(container.clone(), request, name.to_owned(), true);
                 Ok(pid_of(&inspected))
             }
-            // Created, never started: a start finds it by its name.
+            // Created but never started: a start finds the container by name.
             None => return Ok(None),
         };
         Ok(Some(Found {
@@ -492,7 +493,7 @@ impl Inner {
         let name = self.name(container);
         match self.docker.kill_container(&name, Some(options)).await {
             Ok(()) => Ok(()),
-            // It has ended: its exit is on the way.
+            // The container has ended, and its exit will arrive.
             Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(RuntimeError::Signal {
                 container: container.clone(),
@@ -501,8 +502,7 @@ impl Inner {
         }
     }
 
-    /// The init process passes a signal on to its child. Where that can be seen not to handle it, it
-    /// is not sent.
+    /// Sends a signal through the init process to its child, unless the child visibly has no handler.
     async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
         let found = self.inspect(&self.name(container)).await.ok();
         let init = found.as_ref().map_or(0, pid_of);
@@ -543,7 +543,7 @@ impl Inner {
     }
 }
 
-/// The folders that are mounted, the environment, and where the job's own mounts lead; blocking.
+/// Prepares folders, environment and the targets of the job's mounts. Blocking.
 fn prepare(
     layout: &Layout,
     plan: &ContainerPlan,
@@ -559,7 +559,7 @@ fn prepare(
     for folder in folders {
         let made = folder.make();
         let made = made.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
-        // An answer of before is not this container's.
+        // Remove an earlier container's answers.
         let _ = made.remove(ACK);
         let _ = made.remove(READY);
         let _ = made.remove(GO);
@@ -650,7 +650,7 @@ impl ContainerRuntime for DockerRuntime {
         async move {
             let _ = tokio::task::spawn_blocking(move || marks.remove(&container, request)).await;
             let _removing = inner.pauses.removal().await;
-            // A container that was made for a later request keeps the name.
+            // A container of a later request keeps the name.
             if let Ok(found) = inner.inspect(&name).await
                 && request_of(&found) == Some(request)
                 && let Err(error) = Inner::remove(&inner.docker, &name).await

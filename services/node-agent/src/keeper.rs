@@ -1,26 +1,29 @@
-//! The keeper: one small process a node, the parent of all its plain processes, which ends
+//! The supervisor: one small process per node, the parent of all its plain processes. The supervisor ends
 //! them when the agent cannot.
 //!
 //! ```text
-//!  agent ──socket──► keeper ──► guard, one a container ──► program ──► what it starts
+//!  agent ──socket──► keeper ──► guard, one a container ──► program ──► its children
 //!                    deadline   (in a sandbox)
 //! ```
 //!
-//! - It holds the node's deadline, which the agent moves on with each renewal of its lease. When it
-//!   comes, the keeper ends every container: whether the agent was killed, stands still or is
-//!   cut off. The agents of `up` have no deadline.
-//! - It keeps how programs ended until the agent says that this is on the log, over any restart of
-//!   the agent. When no agent is there and nothing is held, it ends.
-//! - A guard dies with the keeper, and its container with the guard. The next keeper waits until
-//!   the guards of the one before are gone, by a lock that each of them holds.
-//! - In a sandbox ([`sandbox`]) a guard is the first process of a namespace of processes: when it
-//!   ends, the kernel kills everything in it. Without them it adopts what its program leaves
-//!   behind (a subreaper), ends that, and may have another container.
-//! - What is believed comes from the keeper's socket, in a folder that no sandbox shows.
+//! - The supervisor holds the node's deadline, which the agent extends with each lease renewal. At the
+//!   deadline it ends every container, even if the agent is dead, suspended or partitioned. Agents of `up`
+//!   have no deadline.
+//! - Exits of programs are kept until the agent reports them as logged. The supervisor ends when no agent is
+//!   connected and nothing is held.
+//! - A guard dies with the supervisor, and a container with its guard. Each guard holds a lock that the next
+//!   supervisor waits for.
+//! - In a sandbox ([`sandbox`]) a guard is the init of a pid namespace, so its end kills the whole namespace.
+//!   Otherwise the guard is a subreaper, ends leftover processes, and may serve another container.
+//! - The supervisor's socket is trusted, because no sandbox sees its folder.
 //!
-//! The keeper has one thread, no async runtime and no broker: it is forked from, and must not wait
-//! for anybody. For containers of an engine, which are not its children, it holds the deadline
-//! only, and starts a process that ends them by their label ([`engine`]).
+//! The supervisor forks, so it has one thread, no async runtime and no broker, and never blocks on others.
+//! For an engine's containers it holds only the deadline, and starts a process that ends them by label
+//! ([`engine`]).
+//!
+//! Files: `client` the agent's side, `serve` the supervisor's loop, `words` the protocol, `lines` the framed
+//! socket, `launch` orders to start, `guard` a container's init, `zygote` forks of guards, `held` containers
+//! and exits, `sandbox`, `devices`, `netns` and `group` isolation and limits, `engine` an engine's deadline.
 
 pub mod client;
 mod devices;
@@ -46,29 +49,29 @@ use crate::marks::Supervised;
 use crate::procfs;
 use zygote::Zygote;
 
-/// The keeper's folder in the node's own.
+/// The supervisor's folder in the node's folder.
 const FOLDER: &str = "keeper";
 
-/// Its socket, in its folder.
+/// The supervisor's socket in its folder.
 const SOCKET: &str = "socket";
 
-/// Held by a keeper and by its guards.
+/// Lock held by a supervisor and its guards.
 const LOCK: &str = "lock";
 
-/// Which keeper was the last one to leave in order, holding nothing.
+/// Identity of the last supervisor that left in order and held nothing.
 const LEFT: &str = "left";
 
-/// What a keeper has to say, which nobody reads but after a fault.
+/// The supervisor's log, for use after a fault.
 const LOG: &str = "log";
 
-/// The folder of a node's keeper.
+/// Returns the folder of a node's supervisor.
 #[must_use]
 pub fn folder(node: &Path) -> PathBuf {
     let folder = node.join(FOLDER);
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// A path that names a file of a folder in a few characters: a socket's may have 107.
+/// Returns a short path of a file in a folder. A socket's path has at most 107 bytes.
 fn short(folder: &File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
@@ -80,19 +83,19 @@ fn make(folder: &Path) -> io::Result<File> {
     File::open(folder)
 }
 
-/// The keeper that was the last one to leave in order: it held nothing, so that whatever was noted
-/// for it and it was not asked to forget has never run.
+/// Returns the last supervisor that left in order. It held nothing, so a container recorded for it and never
+/// forgotten has never run.
 #[must_use]
 pub fn left(folder: &Path) -> Option<Supervised> {
     let text = fs::read_to_string(folder.join(LEFT)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// Closes what the agent was started with beside the three standard files: programs would have it.
+/// Closes inherited descriptors above standard error, so that programs do not inherit them.
 fn close_inherited() -> io::Result<()> {
     let open = fs::read_dir("/proc/self/fd")?.flatten();
     let open = open.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
-    // Collected first: the folder that is read is open, too, and is closed behind this line.
+    // Collect first: the listing's own descriptor is open, and is closed by the end of this line.
     let open: Vec<_> = open.filter(|number| *number > 2).collect();
     for number in open {
         let _ = nix::unistd::close(number);
@@ -100,21 +103,22 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a keeper in its folder until it holds nothing and no agent is there.
+/// Runs a supervisor in its folder until it holds nothing and no agent is connected.
 ///
 /// # Errors
-/// When its folder cannot be used.
+/// If the folder cannot be used.
 pub fn run(folder: &Path) -> io::Result<()> {
-    // No terminal's, no agent's: what ends those does not end this.
+    // A new session: signals to a terminal or the agent do not reach the supervisor.
     let _ = nix::unistd::setsid();
     close_inherited()?;
     let opened = make(folder)?;
     let lock = File::create(folder.join(LOCK))?;
-    // The guards of a keeper that was killed end their containers first.
+    // The guards of a killed supervisor end their containers first.
     lock.lock()?;
-    // Where memory is short, the keeper and its guards are the last to go; programs are put back.
+    // Under memory pressure the supervisor and its guards are killed last. Programs get their score reset.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
-    // Before there is anything in this memory, and without the folder, which leads to the node's others.
+    // Fork while memory holds no secrets, and without a descriptor of the folder, which leads to its
+    // neighbours.
     drop(opened);
     let zygote = Zygote::start(folder)?;
     let opened = make(folder)?;

@@ -1,7 +1,6 @@
-//! Parts of GPUs: a container that has one is let to the scheduler of tokens before it starts, and
-//! again when an agent adopts it or its limit is revised; what it used goes to the log in windows.
-//! With each window the driver is asked who is on the devices, and whom it names that nobody shares
-//! them with is told, too.
+//! Shares of GPUs. The agent registers a container with the scheduler of GPU tokens before its start, on
+//! adoption, and after a revision of its limit. Usage goes to the log in windows. In each window the agent
+//! also asks the driver who uses the devices, and reports processes without a share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,28 +28,26 @@ use crate::report;
 use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
-/// A driver that has not answered after so long is not asked again.
+/// Timeout for an answer of the driver. A driver that exceeds the timeout is not asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who shares GPUs on this node.
+/// The containers that share GPUs on this node.
 #[derive(Default)]
 pub struct Gpus {
-    /// Started when the first container has a part.
     server: Option<Arc<Server>>,
     folders: Folders,
-    /// What was last told of each container.
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
-    /// What the driver last said that containers have, by device.
+    /// The driver's latest usage by device and container.
     had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
-    /// Doubts count when they are there twice in a row.
+    /// Doubts count if two answers in a row show them.
     twice: Twice,
-    /// What this agent said last of each device.
+    /// The agent's latest report on each device.
     said: BTreeMap<String, GpuDoubt>,
 }
 
-/// The folders of library and socket, one a container. They are made and removed away from the agent's
-/// thread, one after the other; one that a container has again is not removed.
+/// The folders of library and socket, one per container. One lock orders all changes, away from the agent's
+/// thread. A folder that a container uses again is not removed.
 #[derive(Clone, Default)]
 struct Folders {
     one_at_a_time: Arc<Mutex<()>>,
@@ -62,7 +59,7 @@ impl Folders {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a folder with the library; blocking.
+    /// Makes a folder with the library. Blocking.
     fn make(&self, folder: &Path, library: &Path) -> io::Result<()> {
         let _alone = self.one_at_a_time.lock();
         fs::create_dir_all(folder)?;
@@ -71,11 +68,11 @@ impl Folders {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // A program that runs has it mapped: a new library is a new file.
+        // A running program maps the old library: write the new one to a new file.
         fs::copy(library, &to).map(drop)
     }
 
-    /// Removes a folder that nobody uses any more; blocking.
+    /// Removes an unused folder. Blocking.
     fn remove(&self, folder: &Path) {
         let _alone = self.one_at_a_time.lock();
         if self.used().contains(folder) {
@@ -89,23 +86,18 @@ impl Folders {
     }
 }
 
-/// The driver's word.
 #[derive(Clone, Default)]
 enum Driver {
-    /// Not asked yet: no container has had a part.
     #[default]
     Unasked,
-    /// It cannot be asked.
     Mute,
-    /// It answers.
     There(Arc<Nvml>),
 }
 
-/// Who computes on each device, where the driver says so.
 type Answers = BTreeMap<String, Vec<Computing>>;
 
 impl Driver {
-    /// Asks it, away from the agent's thread: a driver takes its time.
+    /// Asks the driver away from the agent's thread, because an answer takes time.
     async fn ask(self, library: PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
         if devices.is_empty() || matches!(self, Self::Mute) {
             return (self, Answers::new());
@@ -140,7 +132,7 @@ impl Driver {
 struct Told {
     since: Instant,
     used: BTreeMap<String, Usage>,
-    /// The last window was empty: another one is not told.
+    /// The last window was empty, and another empty one is not reported.
     idle: bool,
 }
 
@@ -155,7 +147,7 @@ impl Told {
 }
 
 impl Gpus {
-    /// The server, and what it is to offer a container.
+    /// Returns the server and the offer for a container.
     fn offer(
         &mut self,
         container: &ContainerId,
@@ -192,8 +184,8 @@ impl Gpus {
         Ok((server, offer))
     }
 
-    /// What a container used since that was last asked; nothing if it is not known, or has done
-    /// nothing for more than a window: the first empty one says that it has stopped.
+    /// Returns the container's usage since the last call. Returns `None` if the usage is unknown or a second
+    /// window in a row is empty. The first empty window reports that the container has stopped.
     fn window(&mut self, id: &ContainerId) -> Option<(Duration, Vec<GpuUse>)> {
         let used = self.server.as_ref()?.usage(&id.to_string())?;
         let told = self.told.get_mut(id)?;
@@ -224,7 +216,7 @@ impl Gpus {
         (!idle || !was_idle).then_some((window, devices))
     }
 
-    /// The containers with a part of each device that is shared now.
+    /// Returns the containers with a share of each device in use.
     fn held(&self) -> BTreeMap<String, Vec<Held>> {
         let mut held: BTreeMap<String, Vec<Held>> = BTreeMap::new();
         let Some(server) = &self.server else {
@@ -245,7 +237,7 @@ impl Gpus {
     }
 }
 
-/// Why a container's part of a GPU cannot be let to it.
+/// Explains why a container gets no GPU share.
 fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
     match error {
         ServerError::Start(source) | ServerError::Share { source, .. } => NotStarted {
@@ -257,8 +249,7 @@ fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
 }
 
 impl Agent {
-    /// Lets a container to the scheduler, if it has a part of a GPU: what is to be done on the disk
-    /// for that before it starts.
+    /// Registers a container that has a GPU share. Returns the disk work to do before its start.
     pub(super) fn share_gpus(
         &mut self,
         plan: &ContainerPlan,
@@ -279,7 +270,7 @@ impl Agent {
         })))
     }
 
-    /// A job's limit was revised: what runs here has it from now on.
+    /// Applies a job's revised GPU limit to its running containers.
     pub(super) fn revise_gpus(&mut self, revised: &JobRevised) {
         if revised.gpu_limit_milli.is_none() {
             return;
@@ -290,7 +281,7 @@ impl Agent {
         }
     }
 
-    /// The same for one that runs already: it is held as before where that fails.
+    /// Registers a running container again. On failure the container keeps its present limits.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
         let Some((gpus, part)) = part else { return };
@@ -303,7 +294,7 @@ impl Agent {
         }));
     }
 
-    /// Its last window, and its end.
+    /// Reports the last window and removes the container's share.
     pub(super) fn share_gpus_no_more(&mut self, id: &ContainerId) {
         self.tell_gpus(id);
         if self.gpus.told.remove(id).is_none() {
@@ -317,7 +308,7 @@ impl Agent {
         tokio::spawn(aside(move || folders.remove(&folder)));
     }
 
-    /// Tells what containers used, window after window, and what the driver says of them.
+    /// Reports usage and the driver's answers once per window.
     pub(super) fn look_at_gpus(&mut self, ctx: &mut Context<Self>) {
         let shared = self.gpus.held().into_keys().collect();
         let asked = self.gpus.driver.clone();
@@ -333,8 +324,8 @@ impl Agent {
         }));
     }
 
-    /// Holds the driver's word against who has a part, and tells what is new about that. Of a device
-    /// that nobody shares any more there is nothing to doubt.
+    /// Compares the driver's answers with the shares, and reports changes. A device that nobody shares has no
+    /// doubts.
     fn reconcile_gpus(&mut self, answers: &Answers) {
         let held = self.gpus.held();
         let doubted = self
@@ -348,7 +339,7 @@ impl Agent {
         for uuid in devices {
             let found = match (answers.get(&uuid), held.get(&uuid)) {
                 (Some(computing), Some(held)) => gpu_doubts::compare(computing, held),
-                // The driver said nothing: what was so is taken to be so.
+                // The driver gave no answer: keep the previous result.
                 (None, Some(_)) => continue,
                 (_, None) => gpu_doubts::Found::default(),
             };

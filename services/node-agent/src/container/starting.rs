@@ -1,4 +1,4 @@
-//! Starting a container: what it resumes from is looked at first, and a start that fails says why.
+//! Starts a container: verifies the checkpoint to resume from, and explains a failed start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,18 @@ use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeE
 use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
 
-/// How long a look at all files of a checkpoint may take: ten thousand of them on a busy network file
-/// system.
+/// Time limit to verify a checkpoint of ten thousand files on a busy network file system.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a container was not started.
+/// The reason why a container was not started.
 enum Unstarted {
-    /// The runtime says so.
     Runtime(RuntimeError),
-    /// The gang cannot resume.
     Resume(Unreadable),
-    /// It was to end before it had what it starts with.
+    /// The container had to end before its files were ready.
     Ended,
 }
 
-/// Has what goes with its job on this node, and what it resumes from.
+/// Runs the disk work, and provides the job's files and the checkpoint on this node.
 async fn provide(
     runtime: &dyn ContainerRuntime,
     storage: Option<Storage>,
@@ -44,7 +41,7 @@ async fn provide(
     runtime.provide(plan).await.map_err(Unstarted::Runtime)
 }
 
-/// Has the checkpoint that it resumes from on this node, from the store that it lies in.
+/// Fetches the checkpoint to resume from, if a store holds it.
 async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
     let Some(uri) = plan.stored.clone() else {
         return Ok(());
@@ -65,7 +62,7 @@ async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Uns
     })
 }
 
-/// Looks at the checkpoint that the gang is to resume from.
+/// Verifies the checkpoint to resume from.
 async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     let Some(checkpoint) = resume else {
         return Ok(());
@@ -75,7 +72,7 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     if let Ok(Some(looked)) = looked.await {
         return looked.map_err(Unstarted::Resume);
     }
-    // A job chooses how many files it saves; whether the file system answers is the node's.
+    // The job is at fault for too many files, the node for a file system that does not answer.
     let answers = aside_in_time(move || root.check_root()).await;
     match answers {
         Some(Ok(())) => {
@@ -120,15 +117,15 @@ impl Container {
         }
     }
 
-    /// It is to end: what it would have started with is not waited for.
+    /// Cancels the downloads of a container that must end.
     pub(super) fn fetch_no_more(&mut self) {
         if let Some(fetching) = self.fetching.take() {
             fetching.abort();
         }
     }
 
-    /// A start that takes long may have its container run already: it is killed whenever it
-    /// appears, not only when its start is told.
+    /// Kills a container during a slow start. The container may run before its start is reported, so the kill
+    /// repeats.
     pub(super) fn kill_as_it_starts(&mut self, ctx: &mut Context<Self>) {
         if !self.is_running && self.exit.is_none() {
             self.kill(ctx);
@@ -147,7 +144,7 @@ impl Handler<Start> for Container {
             before,
         } = start;
         tracing::debug!(container = %self.id, "starting");
-        // Whatever lies there is of before: not this container's work.
+        // Files that exist now are an earlier container's work.
         let watch = self.watch.take();
         let passed_over = watch.map(|mut watch| {
             tokio::spawn(aside_in_time(move || {
@@ -189,7 +186,7 @@ impl Handler<Start> for Container {
                             actor.now_running(pid, ctx);
                             let has_begun = actor.exit.is_none() && actor.orders.is_empty();
                             if actor.is_looking && has_begun {
-                                // It has left nothing yet.
+                                // The container has left no file yet.
                                 actor.look_in(LOOK_CLOSELY, ctx);
                             } else if actor.is_looking {
                                 actor.look(ctx);

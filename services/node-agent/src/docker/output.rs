@@ -1,19 +1,15 @@
-//! What a container prints, copied to the files where a plain process's would be.
+//! Copies a container's output to the files of a plain process's output.
 //!
-//! The engine's own copy is bounded ([`log_config`]): it forgets what is oldest. So whoever goes on
-//! after another agent cannot count from its first line. It goes on from a place that is noted
-//! ([`Copied`]): the engine's own time of what was copied last, which it tells with every piece. What
-//! was copied after the last note is known by the length of the files.
+//! The engine's own copy is bounded ([`log_config`]) and loses its oldest lines, so a new agent cannot count
+//! lines. The agent records its position ([`Copied`]): the engine's time of the last copied piece. The length
+//! of the files tells the bytes copied after the last record.
 //!
-//! An engine that begins another file of its own may tell the last lines of the one before again
-//! (20.10 does). So a piece that is older than the last one of its stream was copied already, unless the
-//! host's clock has gone back: then it is behind that last one's time, too.
+//! After a rotation the engine may repeat the last lines (20.10 does). A piece older than the last one of its
+//! stream is therefore a repetition, unless the host's clock went back behind that last piece.
 //!
-//! An engine that is followed may end with the container before it has told the last lines: 20.10
-//! chooses by chance between a line that is written and a writer that is gone (`waitRead` in its
-//! `daemon/logger/loggerutils/follow.go`), and gives up where it meets half a line. So it is followed
-//! again while the container runs, and asked once more for all that it has when the container has
-//! ended.
+//! A followed engine may end with the container before its last lines: 20.10 chooses by chance between a
+//! written line and a closed writer (`waitRead` in its `daemon/logger/loggerutils/follow.go`). It also stops
+//! at half a line. So the engine is followed again while the container runs, and read in full after the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -36,18 +32,17 @@ use crate::layout::{STDERR, STDOUT};
 use crate::marks::{Copied, CopiedStream, Marks};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 
-/// Between two notes of how far it has come.
+/// Pause between two records of the position.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// So often an engine that fails is asked for the rest of what has ended.
+/// Tries to read the rest of the output from an engine that fails.
 const LAST_TRIES: u32 = 10;
 
-/// The engine keeps so many files, of which it drops the oldest: with one alone it would forget at
-/// each turn what was not read yet.
+/// Number of the engine's files. With a single file each rotation would lose unread output.
 const ENGINES_FILES: u32 = 2;
 
-/// How the engine keeps what a container prints: as long as a file of ours, and in files, whatever its
-/// own default is, so that it can be read again.
+/// Returns the engine's log settings: files, so that output can be read again, each as long as the agent's
+/// own.
 pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     let options = [
         ("max-size", bounds.bytes.max(1).to_string()),
@@ -60,50 +55,44 @@ pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     }
 }
 
-/// What is copied, and where that is noted.
+/// The output to copy and the place of its records.
 pub struct Copying {
-    /// The container's directory.
     pub directory: Below,
-    /// The agent's notes.
     pub marks: Marks,
-    /// The container.
     pub container: ContainerId,
-    /// The request that it was started for.
     pub request: Sequence,
 }
 
-/// The files, and how far they have come.
+/// The output files and their positions.
 struct Copy {
     stdout: Stream,
     stderr: Stream,
-    /// Whether that is noted.
     is_noted: bool,
 }
 
-/// One of the two streams. The engine takes each by itself: it may tell what it took later of the one
-/// before what it took earlier of the other.
+/// One of the two streams. The engine delivers each stream in order, but not the two together.
 struct Stream {
     file: File,
     copied: CopiedStream,
-    /// What is passed over: it was copied before.
+    /// Output that was copied before.
     known: Known,
-    /// The last line, with its time.
+    /// The last line with its time.
     last: Vec<u8>,
 }
 
-/// What of the engine's copy was copied before.
+/// The part of the engine's output that was copied before.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// Up to here; none where all is new.
+    /// The recorded position. `None`: all output is new.
     noted: Option<CopiedStream>,
-    /// Pieces of that very moment that have come again.
+    /// Repeated pieces with the recorded time.
     again: u64,
-    /// Bytes after it.
+    /// Bytes after the recorded position.
     bytes: u64,
 }
 
 impl Known {
-    /// Begins anew to pass over what was copied, if this piece is older than the last one.
+    /// Starts to skip copied output again if this piece is older than the last one.
     fn look(&mut self, at: &str, copied: &CopiedStream, now: impl FnOnce() -> String) {
         if self.noted.is_none() && at < copied.at.as_str() && now().as_str() >= copied.at.as_str() {
             self.noted = Some(copied.clone());
@@ -111,8 +100,8 @@ impl Known {
         }
     }
 
-    /// Whether a piece follows what is noted. What comes after the very piece that is noted is new,
-    /// whatever its time is.
+    /// True if a piece follows the recorded position. Pieces after the recorded one are new regardless of
+    /// their time.
     fn is_passed(&mut self, at: &str) -> bool {
         let Some(noted) = &self.noted else {
             return true;
@@ -136,15 +125,15 @@ impl Known {
     }
 }
 
-/// The first bytes that are known already, taken off.
+/// Removes the bytes that are known already.
 fn unknown<'a>(text: &'a [u8], known_bytes: &mut u64) -> &'a [u8] {
     let skipped = usize::try_from(*known_bytes).map_or(text.len(), |it| it.min(text.len()));
     *known_bytes -= skipped as u64;
     &text[skipped..]
 }
 
-/// Whether a line is the one before, told again. Pieces of a long line have one time, and may be alike:
-/// they do not end with a line's end.
+/// True if a line repeats the previous one. Pieces of a long line share one time and may be equal, but do not
+/// end with a newline.
 fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     if message.ends_with(b"\n") && last == message {
         return true;
@@ -154,7 +143,7 @@ fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     false
 }
 
-/// The engine's time of a piece, before it.
+/// Splits the engine's time from a piece.
 fn timed(message: &[u8]) -> (String, &[u8]) {
     let space = message.iter().position(|byte| *byte == b' ');
     match space {
@@ -167,7 +156,7 @@ fn timed(message: &[u8]) -> (String, &[u8]) {
 }
 
 impl Stream {
-    /// From the beginning.
+    /// Starts from the beginning.
     fn create(folder: &Folder, name: &str) -> io::Result<Self> {
         forget(folder, name)?;
         Ok(Self {
@@ -178,7 +167,7 @@ impl Stream {
         })
     }
 
-    /// Goes on where the last note is.
+    /// Continues from the recorded position.
     fn append(folder: &Folder, name: &str, noted: CopiedStream) -> io::Result<Self> {
         let end = pieces(folder, name).last().map_or(0, Piece::end);
         Ok(Self {
@@ -193,15 +182,15 @@ impl Stream {
         })
     }
 
-    /// The engine tells from the beginning: what was copied is passed over.
+    /// Prepares for an engine that delivers from the beginning.
     fn begin_again(&mut self) {
         self.last.clear();
-        // Bytes behind a predecessor's note that the engine has not told yet are known still.
+        // Bytes behind a predecessor's record that the engine has not delivered yet stay known.
         self.known.noted = (self.copied.pieces > 0).then(|| self.copied.clone());
         self.known.again = 0;
     }
 
-    /// Copies a piece; whether it is new.
+    /// Copies a piece and reports whether it is new.
     fn take(&mut self, message: &[u8]) -> io::Result<bool> {
         if is_again(&mut self.last, message) {
             return Ok(false);
@@ -223,7 +212,7 @@ impl Stream {
 }
 
 impl Copy {
-    /// Goes on where the last note is, if it was there before; else from the beginning.
+    /// Continues from the record if one exists, or starts from the beginning.
     fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
         let folder = of.directory.open()?;
         let (stdout, stderr) = match noted {
@@ -260,7 +249,6 @@ impl Copy {
         Ok(())
     }
 
-    /// How far it has come.
     fn copied(&self) -> Copied {
         Copied {
             stdout: self.stdout.copied.clone(),
@@ -269,8 +257,8 @@ impl Copy {
     }
 }
 
-/// Copies what a container prints: all of it, or, of one that an agent has found, what the one before
-/// has not copied. `ended` comes when the container has ended; then the engine is asked for the rest.
+/// Copies a container's output. For an adopted container (`is_found`) continues after the previous agent's
+/// copy. After `ended` reads the engine's rest.
 pub async fn copy(
     docker: Docker,
     name: String,
@@ -309,17 +297,14 @@ pub async fn copy(
     }
 }
 
-/// How reading what the engine tells has ended.
+/// The end of one read from the engine.
 enum Told {
-    /// The engine had no more to tell.
     All,
-    /// It failed.
     Nothing(bollard::errors::Error),
-    /// The copy failed.
     TooMuch(io::Error),
 }
 
-/// Copies what the engine tells, what is still to come too if it `follow`s.
+/// Copies the engine's output, and waits for new output if `follow` is set.
 async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> Told {
     let options = LogsOptions {
         follow,
@@ -338,11 +323,10 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
         };
         let end = match next {
             Ok(Some(Ok(output))) => copy.take(&output).err().map(Told::TooMuch),
-            // The engine has removed it: nothing is left to tell.
+            // The engine has removed the container.
             Ok(Some(Err(error))) if status_code(&error) == Some(404) => Some(Told::All),
             Ok(Some(Err(error))) => Some(Told::Nothing(error)),
             Ok(None) => Some(Told::All),
-            // It prints no more for now.
             Err(_) => None,
         };
         if !copy.is_noted && (end.is_some() || noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY))
@@ -381,7 +365,7 @@ mod tests {
         let mut known = noted("2", 2);
         let passed = again.map(|at| known.is_passed(at));
         assert_eq!(passed, [false, false, false, true, true, true]);
-        // The engine has forgotten it: all that is left is new.
+        // The engine has lost the recorded piece: all the rest is new.
         let mut known = noted("2", 2);
         assert_eq!(["3", "1"].map(|at| known.is_passed(at)), [true, true]);
         assert!(Known::default().is_passed("1"));
@@ -401,7 +385,7 @@ mod tests {
         };
         let again = ["5", "6", "7", "8"].map(|at| now_passed(&mut known, at, "8"));
         assert_eq!(again, [false, false, false, true]);
-        // Printed just now, an hour after what was copied last, by a clock that was set back.
+        // A new piece, an hour older because the clock was set back.
         assert!(now_passed(&mut Known::default(), "3", "3"));
     }
 
@@ -460,7 +444,7 @@ mod tests {
             }
             copy.begin_again();
         }
-        // A successor goes on after the note.
+        // The next agent continues after the record.
         let noted = copy.copied();
         let mut copy = Copy::open(&of, Some(noted)).expect("opened");
         for output in &told {

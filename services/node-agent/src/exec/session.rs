@@ -1,5 +1,5 @@
-//! One program that somebody is attached to, from request to request: what it has printed is kept
-//! until it was read, a bounded amount; what it is to read is written in its order, each byte once.
+//! One attached program across requests. A bounded amount of output is kept until it is read. Input is
+//! written in order, each byte once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,46 +18,44 @@ use super::{Piece, Slot, Write};
 use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 
-/// What is kept of what nobody has read yet; then the program waits.
+/// Limit on unread output. At the limit the program blocks.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// What one answer carries.
+/// Limit on the bytes of one answer.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// How long a program is kept that nobody asks about: a reader asks every few seconds.
+/// How long a program without requests is kept. A reader asks every few seconds.
 pub const UNHEARD: Duration = Duration::from_secs(20);
 
-/// How long after its end what a program left behind may print on.
+/// How long leftover child processes may print after the program's end.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Between two looks whether anybody asks.
+/// Pause between two checks for requests.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is said of a program that was ended because nobody asked about it.
+/// Exit message of a program that lost its reader.
 const NOBODY: &str = "nobody followed it any more";
 
 #[derive(Default)]
 struct Printed {
-    /// The place of the first byte that is kept.
+    /// Offset of the first byte kept.
     start: u64,
     bytes: usize,
     pieces: VecDeque<(Stream, Bytes)>,
     ended: Option<ExecExit>,
-    /// Nobody asks any more: nothing is kept.
+    /// The reader is lost, and output is discarded.
     is_lost: bool,
 }
 
-/// A program.
+/// A program with its buffered output.
 pub struct Session {
-    /// Where it runs.
     pub container: ContainerId,
-    /// On whose behalf.
     pub by: ExecBy,
     printed: Mutex<Printed>,
     asked_at: Mutex<Instant>,
-    /// Moves with every change of what is printed.
+    /// Increases with every change of the output.
     turn: watch::Sender<u64>,
-    /// What it has been given to read, in bytes, and where.
+    /// Number of bytes written, and the input.
     input: tokio::sync::Mutex<(u64, Input)>,
     control: Arc<dyn Control>,
 }
@@ -67,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Printed {
-    /// What lies before `offset` was read.
+    /// Drops output before `offset`.
     fn forget(&mut self, offset: u64) {
         while self.start < offset {
             let Some((_, piece)) = self.pieces.front_mut() else {
@@ -85,7 +83,7 @@ impl Printed {
         }
     }
 
-    /// The first bytes of one stream.
+    /// Returns the first bytes, all of one stream.
     fn first(&self) -> Option<(Stream, Bytes)> {
         let (stream, first) = self.pieces.front()?;
         let same = self.pieces.iter().take_while(|(it, _)| it == stream);
@@ -101,8 +99,8 @@ impl Printed {
 }
 
 impl Session {
-    /// Of a program that was started; `report` is told how it ended. It ends itself when nobody
-    /// asks about it, and `forget` is called some time after its end.
+    /// Begins a session for a started program, and sends the exit to `report`. The session ends without
+    /// requests, and calls `forget` some time after the end.
     pub fn begin(
         (container, by): (ContainerId, ExecBy),
         attached: Attached,
@@ -140,7 +138,7 @@ impl Session {
         self.turn.send_modify(|turn| *turn += 1);
     }
 
-    /// Until nobody has asked for a while, and it has ended.
+    /// Returns once requests have stopped and the program has ended.
     async fn look(&self) {
         loop {
             sleep(LOOK_EVERY).await;
@@ -190,7 +188,7 @@ impl Session {
         exit
     }
 
-    /// Keeps a piece, as soon as there is room for it: the program waits meanwhile.
+    /// Stores a piece of output once there is space. The program blocks meanwhile.
     async fn keep(&self, (stream, piece): (Stream, Bytes), has_ended: bool) {
         let mut turn = self.turn.subscribe();
         loop {
@@ -200,7 +198,7 @@ impl Session {
                 if printed.is_lost {
                     return;
                 }
-                // What is in flight at the end is little.
+                // Output in flight at the end is small.
                 if printed.bytes < KEPT_BYTES || has_ended {
                     printed.bytes += piece.len();
                     printed.pieces.push_back((stream, piece));
@@ -214,7 +212,7 @@ impl Session {
         self.turned();
     }
 
-    /// What it printed from `offset` on, or how it ended; waits for either until `until`.
+    /// Returns output from `offset` on, or the exit. Waits for either until `until`.
     pub async fn read(&self, offset: u64, until: Instant) -> Piece {
         let mut turn = self.turn.subscribe();
         loop {
@@ -247,7 +245,7 @@ impl Session {
         }
     }
 
-    /// Gives it what it is to read, as much as it takes until `until`; how much it has been given.
+    /// Writes input until `until` and returns the total written.
     pub async fn write(&self, write: &Write, bytes: &[u8], until: Instant) -> u64 {
         *lock(&self.asked_at) = Instant::now();
         if let Some(size) = write.resize {
@@ -259,7 +257,7 @@ impl Session {
         }
         let mut input = self.input.lock().await;
         let (given, input) = &mut *input;
-        // What came already is not given again.
+        // Skip bytes that arrived before.
         let Some(skip) = given.checked_sub(write.offset) else {
             return *given;
         };

@@ -1,9 +1,7 @@
-//! MPICH: rank 0's container runs `mpiexec` with the manual launcher, every container the proxy
-//! that it would have started by ssh. Nothing passes between containers but TCP; they may start
-//! in any order. `deploy/executors/mpi.sh` says how.
+//! MPICH: rank 0 runs `mpiexec` with the manual launcher, and every container runs a proxy without ssh.
+//! Containers communicate only by TCP and start in any order (`deploy/executors/mpi.sh`).
 //!
-//! A proxy runs what the other end of its connection says, and MPICH has no secret between the two: it
-//! waits for [`super::GO`].
+//! A proxy obeys its peer, and MPICH has no shared secret. The proxy therefore waits for [`super::GO`].
 
 use std::collections::BTreeMap;
 
@@ -12,13 +10,13 @@ use dormouse_messages::Rank;
 use super::{Setting, go, is_loopback, wrapped};
 use crate::network::{LINK, ports};
 
-/// Run in every container.
+/// Script of every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
 
-/// The wrapped command line, and what the script and MPICH read.
+/// Wraps the command line, and sets the variables for the script and MPICH.
 ///
 /// # Errors
-/// When the gang has no rank 0.
+/// If the gang has no rank 0.
 pub fn launch(
     setting: &Setting<'_>,
     argv: Vec<String>,
@@ -33,7 +31,7 @@ pub fn launch(
         ),
         ("DORMOUSE_EXIT", exit.display().to_string()),
         go(setting),
-        // Ranks of one node talk by TCP too: containers share no memory.
+        // Ranks on one node also use TCP, because containers share no memory.
         ("MPIR_CVAR_CH4_NETMOD", "ofi".to_owned()),
         ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
         ("FI_PROVIDER", "tcp".to_owned()),
@@ -41,7 +39,7 @@ pub fn launch(
     env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     if setting.network_ready.is_some() {
         let own = ports(setting.own()?.port);
-        // The first is mpiexec's.
+        // mpiexec uses the first port.
         let variables = [
             ("FI_TCP_IFACE", LINK.to_owned()),
             ("FI_TCP_PORT_LOW_RANGE", (own.start + 1).to_string()),

@@ -1,10 +1,10 @@
-//! torchrun, where containers come and go: one of its agents in every container, the meeting point
-//! at the chief. The command is `torchrun train.py`; what it would be told by options, it takes from
-//! variables (`PET_` and the option's name, `torch/distributed/argparse_util.py`).
+//! torchrun for jobs that resize in place: one torchrun agent per container, with the rendezvous at the
+//! coordinator. The command is `torchrun train.py`. Its options come from variables (`PET_` and the option's
+//! name, `torch/distributed/argparse_util.py`).
 //!
-//! torchrun restarts the workers of **all** members at every change, by its own design: they go on
-//! from what the script itself saves. The members' file is not needed for that.
-//! `messages/trainer/python/tests/large/test_torchrun.py` tries it with a real torchrun.
+//! torchrun restarts the workers of **all** members at every change, and they continue from the script's own
+//! checkpoints. The members' file is not needed. `messages/trainer/python/tests/large/test_torchrun.py` tests
+//! this with a real torchrun.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use dormouse_messages::Rank;
 
 use super::{Setting, is_loopback};
 
-/// A member that leaves fails the workers of the others once, which counts as a restart of theirs:
-/// enough for a day with a change every ten minutes.
+/// A departure fails the other members' workers once, and counts as a restart. The limit lasts a day with a
+/// change every ten minutes.
 const MAX_RESTARTS: u32 = 144;
 
-/// Seconds that a meeting below the most members waits for more: who joins is known.
+/// Seconds that an incomplete rendezvous waits for more members. The members are known in advance.
 const LAST_CALL_S: u32 = 1;
 
-/// A member is dead for the meeting point after so many seconds without a sign of life, and after so many of
-/// them. By its defaults (5 and 3) those who stay would wait 15 s for one who has left.
+/// Interval in seconds and number of missed heartbeats after which a member counts as dead. The defaults (5
+/// and 3) would delay the others by 15 s after a departure.
 const KEEP_ALIVE_S: u32 = 1;
 const KEEP_ALIVE_TIMES: u32 = 5;
 
-/// What torchrun reads.
+/// Returns torchrun's variables.
 ///
 /// # Errors
-/// When there is no chief.
+/// If the gang has no rank 0.
 pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     let (chief, containers) = (setting.member(Rank(0))?, setting.spec.containers);
     let is_host = u8::from(setting.container.rank == Rank(0));
@@ -52,8 +52,8 @@ pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, Stri
     ];
     let named = variables.map(|(name, value)| (format!("PET_{name}"), value));
     let mut env = BTreeMap::from(named);
-    // An agent of torchrun that shares its store with the workers tells their address once, in the first
-    // round: who comes in a later one waits for it until all of them give up (seen with 2.15).
+    // A torchrun agent that shares its store announces the address only in the first round. Later members
+    // would wait until all give up (seen with 2.15).
     env.insert(
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE".to_owned(),
         "1".to_owned(),

@@ -1,4 +1,4 @@
-//! The agent's side of its keeper: starts one where none is, asks, and hears.
+//! The agent's connection to its supervisor. Starts a supervisor if none answers.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -26,16 +26,16 @@ use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
 use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
 
-/// How long a keeper may take to be there: it waits for the containers of one that was killed.
+/// Time limit for a supervisor's start, which waits for the containers of a killed predecessor.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two looks whether it is.
+/// Pause between two tries to connect.
 const START_PAUSE: Duration = Duration::from_millis(2);
 
-/// Before another attempt, where there is no keeper to be had.
+/// Pause before the next try to start a supervisor.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a keeper inherits of the agent's environment: how to reach the engine whose containers it ends.
+/// Variables that a supervisor inherits, to reach the engine whose containers it ends.
 const INHERITED: [&str; 5] = [
     "DOCKER_HOST",
     "DOCKER_CERT_PATH",
@@ -44,25 +44,23 @@ const INHERITED: [&str; 5] = [
     "PATH",
 ];
 
-/// How a node's keeper is started.
+/// The start of a node's supervisor.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The keeper's folder.
     pub folder: PathBuf,
-    /// The command that becomes a keeper; the folder is added to it.
+    /// The supervisor's command, without the folder.
     pub command: Vec<String>,
-    /// How it is to work.
     pub settings: Settings,
 }
 
-/// A keeper, as its agent has it.
+/// The agent's handle of its supervisor.
 #[derive(Clone)]
 pub struct Keeper {
     asks: mpsc::UnboundedSender<Said>,
     shared: Arc<Mutex<Shared>>,
 }
 
-/// A word, and the descriptors that go with it.
+/// A request with its descriptors.
 type Said = (Ask, Vec<OwnedFd>);
 
 #[derive(Default)]
@@ -72,7 +70,7 @@ struct Shared {
     beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
     execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
     takes_execs: bool,
-    /// What runs, as far as the agent knows.
+    /// Running containers known to the agent.
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
     gone: Option<Box<Gone>>,
@@ -82,11 +80,11 @@ struct Shared {
 type Reader = Lines<BufReader<OwnedReadHalf>>;
 
 impl Keeper {
-    /// The node's keeper: the one that is there, or a new one. Ends of containers go to `exits`;
-    /// of those that were held before, once they are listed.
+    /// Connects to the node's supervisor, or starts one. Exits of containers go to `exits`. Exits of earlier
+    /// containers follow their listing.
     ///
     /// # Errors
-    /// When none can be started.
+    /// If no supervisor can be started.
     pub async fn connect(config: Config, exits: Exits) -> Result<(Self, Welcome), RuntimeError> {
         let (stream, welcome) = connect(&config).await?;
         let (asks, asked) = mpsc::unbounded_channel();
@@ -110,22 +108,22 @@ impl Keeper {
         let _ = self.asks.send((ask, Vec::new()));
     }
 
-    /// Which process it is.
+    /// Returns the supervisor's process identity.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.shared().identity
     }
 
-    /// What it holds.
+    /// Returns the containers that the supervisor holds.
     #[must_use]
     pub fn held(&self) -> Vec<HeldNow> {
         self.shared().held.values().cloned().collect()
     }
 
-    /// Starts a container, or finds it running; its program's number.
+    /// Starts a container, or finds it running. Returns the program's pid.
     ///
     /// # Errors
-    /// Why it does not run.
+    /// The reason why the container does not run.
     pub async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let (answer, answered) = oneshot::channel();
         let (container, request) = (orders.container.clone(), orders.request);
@@ -156,10 +154,10 @@ impl Keeper {
         result
     }
 
-    /// Runs a program in a container.
+    /// Runs a program in a container to its end.
     ///
     /// # Errors
-    /// How it ended.
+    /// A failed exit of the program.
     pub async fn beside(&self, container: ContainerId, program: Program) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         {
@@ -174,11 +172,11 @@ impl Keeper {
             .unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
     }
 
-    /// Runs a program in a container with the descriptors of somebody who is attached to it, under
-    /// a number that no other one has; how it ends.
+    /// Runs a program in a container with an attached user's descriptors, under a unique number. Returns a
+    /// receiver of the exit.
     ///
     /// # Errors
-    /// When the keeper is of a build that cannot.
+    /// If the supervisor's build cannot run programs.
     pub fn exec(
         &self,
         number: u64,
@@ -197,7 +195,7 @@ impl Keeper {
         Ok(answered)
     }
 
-    /// Signals such a program and its process group.
+    /// Signals an attached program and its process group.
     pub fn signal_exec(&self, number: u64, container: &ContainerId, signal: i32) {
         self.ask(Ask::ExecSignal(number, container.clone(), signal));
     }
@@ -207,7 +205,7 @@ impl Keeper {
         self.ask(Ask::Signal(container.clone(), signal));
     }
 
-    /// Signals those of a container's processes that handle the signal.
+    /// Signals the container's processes that handle the signal.
     pub fn notify(&self, container: &ContainerId, signal: i32) {
         self.ask(Ask::Notify(container.clone(), signal));
     }
@@ -217,13 +215,13 @@ impl Keeper {
         self.ask(Ask::Kill(container.clone()));
     }
 
-    /// The exit of a container is on the log.
+    /// Tells the supervisor that a container's exit is on the log.
     pub fn forget(&self, container: &ContainerId, request: Sequence) {
         self.shared().held.remove(container);
         self.ask(Ask::Forget(container.clone(), request));
     }
 
-    /// When everything ends: so long after `since`; or never.
+    /// Sets the deadline of all containers: `after` past `since`, or none.
     pub fn hold_until(&self, end: Option<(tokio::time::Instant, Duration)>) {
         let deadline = end.map(|(since, after)| {
             let now = tokio::time::Instant::now();
@@ -234,7 +232,7 @@ impl Keeper {
         self.ask(Ask::Deadline(deadline));
     }
 
-    /// What to do when this agent dies; absent: its lease is waited for.
+    /// Sets the action after this agent's death. `None`: the lease runs out.
     pub fn if_gone(&self, orders: Option<Gone>) {
         let orders = orders.map(Box::new);
         self.shared().gone.clone_from(&orders);
@@ -259,7 +257,7 @@ impl Shared {
     }
 }
 
-/// The conversation, over the deaths of keepers.
+/// The connection, across restarts of the supervisor.
 struct Talk {
     config: Config,
     shared: Arc<Mutex<Shared>>,
@@ -287,7 +285,7 @@ impl Talk {
         }
     }
 
-    /// Whether the keeper is there.
+    /// Returns false once the supervisor has gone.
     async fn hear(&self, lines: &mut Reader) -> bool {
         let Ok(Some(line)) = lines.next_line().await else {
             return false;
@@ -329,8 +327,7 @@ impl Talk {
         }
     }
 
-    /// The keeper is gone, and its containers with it: another one takes its place. `None` where
-    /// the agent goes, too.
+    /// Replaces a supervisor that ended with its containers. Returns `None` if the agent ends too.
     async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Said>) -> Option<UnixStream> {
         tracing::error!(
             "the node's keeper has ended, and its containers with it; starting another one"
@@ -350,7 +347,7 @@ impl Talk {
                             let _ = self.exits.send((container.clone(), Exit::unseen()));
                         }
                     }
-                    // Sent by the loop, before anything else that waits.
+                    // Sent before all other requests.
                     let deadline = shared.deadline.map(Ask::Deadline);
                     let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
                     for ask in deadline.iter().chain(&gone) {
@@ -368,7 +365,7 @@ impl Talk {
     }
 }
 
-/// Some kilobytes fit into a new socket at once.
+/// Writes at once, since a new socket holds some kilobytes.
 fn resend(stream: &UnixStream, ask: &Ask) {
     let Ok(mut line) = serde_json::to_vec(ask) else {
         return;
@@ -397,7 +394,7 @@ async fn write(writer: &mut (impl AsyncWriteExt + Unpin), ask: &Ask) -> io::Resu
     writer.write_all(&line).await
 }
 
-/// Connects to the keeper in a folder, starting one where none answers.
+/// Connects to the supervisor in a folder, and starts one if none answers.
 async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError> {
     let fail = |error: io::Error| {
         let path = config.folder.display();
@@ -414,7 +411,7 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
         match attempt {
             Ok(greeted) => return Ok(greeted),
             Err(error) if Instant::now() > until => return Err(fail(error)),
-            // One that is just leaving hangs up.
+            // A supervisor that is leaving closes the connection.
             Err(error) if is_hang_up(&error) => has_started = false,
             Err(_) if !has_started => {
                 start(config).map_err(fail)?;
@@ -431,13 +428,13 @@ fn is_hang_up(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// The first words: whatever it holds is told before anything else.
+/// Exchanges greetings. The supervisor lists its containers first.
 async fn greet(mut stream: UnixStream, settings: &Settings) -> io::Result<(UnixStream, Welcome)> {
     write(&mut stream, &Ask::Hello(Box::new(settings.clone()))).await?;
     let mut line = Vec::new();
     loop {
         stream.readable().await?;
-        // Byte by byte up to the end of the line: what is behind it is for the reader to come.
+        // Byte by byte, because bytes after the line belong to the later reader.
         let mut byte = [0];
         match stream.try_read(&mut byte) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -462,7 +459,7 @@ fn start(config: &Config) -> io::Result<()> {
     let mut child = Command::new(Path::new(program))
         .args(arguments)
         .arg(&config.folder)
-        // A sandbox's first process is a copy of it: nothing of the agent's environment goes along.
+        // A sandbox's init is a copy of the supervisor, so the agent's environment must not leak.
         .env_clear()
         .envs(
             INHERITED
@@ -474,7 +471,7 @@ fn start(config: &Config) -> io::Result<()> {
         .stderr(Stdio::from(log))
         .process_group(0)
         .spawn()?;
-    // It outlives this agent; while the agent lives, its end is taken note of.
+    // The supervisor outlives this agent. A living agent reaps the process.
     std::thread::Builder::new()
         .name("keeper".to_owned())
         .spawn(move || child.wait())

@@ -1,5 +1,4 @@
-//! Limits of plain processes: a control group a container, version 1 or 2, where this machine
-//! lets the agent make them.
+//! Control groups of plain processes, version 1 or 2, one group per container.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -16,52 +15,49 @@ use crate::procfs;
 /// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// The kernel takes no smaller quota.
+/// The kernel's smallest quota.
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// Groups that a job has made below its own and that are looked at.
+/// Limit on nested groups to inspect.
 const NESTED_LIMIT: usize = 10_000;
 
-/// What a container may leave in its group for the next one, in bytes: more than the guard's own memory
-/// and the kernel's for it.
+/// Bytes that a container may leave in its group for the next one: more than the guard's own memory and the
+/// kernel's for it.
 const LEFT_BYTES: u64 = 4 << 20;
 
-/// What the kernel may have charged a group in advance, for each processor that something ran on.
+/// Bytes that the kernel may charge in advance, per used processor.
 const IN_ADVANCE_BYTES: u64 = 256 << 10;
 
 static PROCESSORS: LazyLock<u64> =
     LazyLock::new(|| available_parallelism().map_or(1, |it| it.get() as u64));
 
-/// Begins the name of a group; no name is given twice.
+/// Prefix of group names. No name is used twice.
 const NAMED: &str = ".once-";
 
-/// Where control groups can be made.
+/// The control group hierarchy of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
-    /// Version 1: one tree for memory, one for the processor, one for the number of processes.
+    /// Version 1: separate trees for memory, processor and number of processes.
     V1 {
-        /// Parents of the containers' groups in the memory and the cpu tree.
         memory: PathBuf,
-        /// In the cpu tree.
         cpu: PathBuf,
-        /// In the tree of processes, where there is one.
+        /// Parent in the pids tree, if there is one.
         processes: Option<PathBuf>,
     },
-    /// Version 2: one tree.
     V2(PathBuf),
-    /// None; the reason, for a person.
+    /// No control groups, with the reason for a person.
     Absent(String),
 }
 
-/// The control groups of one container: one a tree.
+/// The control groups of one container, one per tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Their folders, the memory tree's first.
+    /// The groups' folders, the memory tree's first.
     pub folders: Vec<PathBuf>,
     set: Limits,
 }
 
-/// What was set last; at first there are none.
+/// The limits set last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Limits {
     memory_bytes: Option<u64>,
@@ -70,7 +66,7 @@ struct Limits {
 }
 
 impl Cgroups {
-    /// Looks what this machine allows; `owner` keeps the groups of two agents apart.
+    /// Detects the machine's support. `owner` separates the groups of two agents.
     #[must_use]
     pub fn detect(owner: &str) -> Self {
         Self::detect_in(Path::new("/sys/fs/cgroup"), owner)
@@ -128,7 +124,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes the parents, unless a container is left in them.
+    /// Removes the parent groups unless containers remain.
     pub fn remove_if_empty(&self) {
         for parent in self.parents() {
             let _ = fs::remove_dir(parent);
@@ -143,11 +139,11 @@ impl Cgroups {
         }
     }
 
-    /// Makes groups for a container to come, with the quota that it is likely to have: to set another
-    /// one costs the kernel the more, the more groups the machine has, up to a millisecond and a half.
+    /// Makes groups for a future container with its likely quota. A change of quota slows with the machine's
+    /// number of groups, up to a millisecond and a half.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn create(&self, name: &str, cpu_milli: u64) -> io::Result<Group> {
         let mut group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
