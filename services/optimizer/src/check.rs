@@ -21,10 +21,18 @@ pub enum Violation {
     #[error("{0} is unknown, missing or listed twice")]
     Name(String),
     #[error("node {node} holds more {resource} than it has room for")]
-    Capacity { node: NodeId, resource: String },
+    Capacity {
+        /// The overfull node.
+        node: NodeId,
+        resource: String,
+    },
     /// A container starts on an ineligible node.
     #[error("{job} starts on {node}, which its constraints or the taints of the node rule out")]
-    Constraint { job: JobId, node: NodeId },
+    Constraint {
+        job: JobId,
+        /// The ineligible node.
+        node: NodeId,
+    },
     /// A container needs its node alone and shares it.
     #[error("{0} is to be held by one container alone, and is not")]
     Company(NodeId),
@@ -54,7 +62,11 @@ pub enum Violation {
     Fixed(JobId),
     /// The fairness loss Σ l_i exceeds its bound.
     #[error("fairness loss {loss} above its bound {bound}")]
-    Loss { loss: f64, bound: f64 },
+    Loss {
+        loss: f64,
+        /// The loss bound F of P2.
+        bound: f64,
+    },
     /// The number of restarts Σ r_i is misreported or exceeds its bound.
     #[error("{adjusted} adjusted jobs, {reported} reported, bound {bound}")]
     Adjusted {

@@ -1,8 +1,7 @@
 //! The best pattern of one room.
 //!
-//! One table answers for all rooms at the same prices ([`crate::lagrangian::knapsack_table`]). Where
-//! every room sees other prices, a table of its own, no larger than the room, is filled sooner: ten
-//! microseconds for what is free on a node that is mostly full.
+//! One table serves all rooms at equal prices ([`crate::lagrangian::knapsack_table`]). If every room has
+//! other prices, a table no larger than the room is filled faster: ten microseconds on a mostly full node.
 
 use crate::lagrangian::knapsack_table::{RoomGrid, raise};
 
@@ -10,14 +9,13 @@ use crate::lagrangian::knapsack_table::{RoomGrid, raise};
 #[derive(Debug)]
 pub(crate) struct Knapsack<'a> {
     grid: &'a RoomGrid,
-    /// Per type: its demand in levels of each axis; `None` where it fits no node.
+    /// Demands per type in levels of each axis; `None` if a type fits no node.
     demands: Vec<Option<Vec<usize>>>,
-    /// Per amount of room up to the whole: the best value.
+    /// Best value per amount up to the whole room.
     table: Vec<f64>,
 }
 
-/// A type that takes part: its number, value and demand, and how far apart the entries are of a
-/// room with and without it.
+/// A participating type. `distance` is the offset between the entries of a room with and without the type.
 struct Item<'a> {
     ty: usize,
     value: f64,
@@ -34,7 +32,7 @@ impl<'a> Knapsack<'a> {
         }
     }
 
-    /// The most that containers in `room` are worth at `values`; `put` gets the types, one by one.
+    /// Returns the most that containers in `room` are worth at `values`; `put` gets the types, one by one.
     pub fn fill(&mut self, room: &[u64], values: &[f64], mut put: impl FnMut(usize)) -> f64 {
         let levels = self.grid.levels_of(room);
         let mut strides = vec![1; levels.len()];
@@ -62,7 +60,7 @@ impl<'a> Knapsack<'a> {
         best
     }
 
-    /// One of the containers of the best pattern of `rest`.
+    /// Returns one container of the best pattern of `rest`.
     fn last<'b>(
         &self,
         items: &'b [Item<'b>],
@@ -80,7 +78,7 @@ impl<'a> Knapsack<'a> {
     }
 }
 
-/// The types of value that fit; none that is worth no more than one that needs no more.
+/// Returns the types with a value that fit, without dominated ones.
 fn items<'a>(
     demands: &'a [Option<Vec<usize>>],
     levels: &[usize],
@@ -113,7 +111,7 @@ fn items<'a>(
     kept
 }
 
-/// Lets one more type into the table.
+/// Adds one more type to the table.
 fn add(table: &mut [f64], item: &Item<'_>, width: usize, strides: &[usize]) {
     let (outer, last) = (item.demand.len() - 1, item.demand[item.demand.len() - 1]);
     for start in (0..table.len()).step_by(width) {

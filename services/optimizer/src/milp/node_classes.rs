@@ -1,21 +1,21 @@
-//! Which nodes are counted together in a model.
+//! Groups of nodes for the model.
 //!
-//! Any grouping gives a relaxation of P2: rows are added up. One node a group is P2 itself; equal
-//! rooms together are the smallest useful model.
+//! Any grouping adds up rows and relaxes P2. Single nodes give P2; groups of equal rooms give the smallest
+//! useful model.
 
 use std::collections::BTreeMap;
 
 use crate::instance::Instance;
 
-/// Sets of nodes that are counted together.
+/// Groups of nodes, each counted as one.
 pub(crate) type NodeClasses = Vec<Vec<usize>>;
 
-/// Every node on its own: the model is then P2 itself.
+/// Puts every node into its own group; the model is then P2.
 pub(crate) fn single_nodes(instance: &Instance) -> NodeClasses {
     (0..instance.rooms.len()).map(|node| vec![node]).collect()
 }
 
-/// Nodes of equal room together: the model then bounds P2.
+/// Groups nodes of equal room; the model then bounds P2.
 pub(crate) fn classes(instance: &Instance) -> NodeClasses {
     let mut classes: BTreeMap<&[u64], Vec<usize>> = BTreeMap::new();
     for (node, room) in instance.rooms.iter().enumerate() {
