@@ -1,13 +1,10 @@
-//! Clients in accounts of their own: agents and gateways, each with a reader of the log made in
-//! advance, and operators, who read it by requests for ranges (`ranges`).
+//! Reading the log from an account of its own: agents and gateways by a provisioned consumer, operators by
+//! ranges (`ranges`).
 //!
-//! Who may create consumers of the log may have one deliver to any subject of the account, and the
-//! broker checks no reply subject: such a key could write in anybody's name. So an agent's user is in
-//! an account of its own, where the imports rewrite every reply. Of the broker's interface it imports
-//! a few requests, under a prefix of their own (the broker answers `$JS.API` for each account by
-//! itself), and it fetches through one consumer that the operator made. Where the reading begins it
-//! says by a reset of that consumer. A person runs several commands at once, which would reset each
-//! other's reading: a request for a range needs no consumer.
+//! A key that may create consumers could let one deliver to any subject, and so write in any name. An agent's
+//! user therefore lives in its own account, whose imports rewrite replies and contain a few requests under
+//! their own prefix. The operator creates its one consumer, which the agent resets to the start of its
+//! reading. A person's concurrent commands would reset each other's consumer, so persons read ranges.
 
 use async_nats::Request;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
@@ -21,9 +18,9 @@ use dormouse_messages::Prefix;
 /// A client's own reader of the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
-    /// The consumer; `None`: the log is read by ranges.
+    /// The consumer; `None`: ranges.
     pub name: Option<String>,
-    /// What stands in place of `$JS.API`.
+    /// Replaces `$JS.API`.
     pub api: String,
 }
 
@@ -39,11 +36,10 @@ struct ApiError {
     description: String,
 }
 
-/// The broker's answer where the asker's account holds no streams.
+/// The broker's answer to an account without streams.
 const NOT_ENABLED_FOR_ACCOUNT: u64 = 10_039;
 
-/// Whether the broker has requests of its own for the client `name`: then it is in an account of its
-/// own, and reads through the consumer of that name.
+/// Returns the reader of the client `name` if the broker has one.
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -> Option<Own> {
     let api = prefix.own_api();
     let subject = format!("{api}.CONSUMER.INFO.{}.{name}", prefix.log_stream());
@@ -52,18 +48,17 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
             let name = Some(name.to_owned());
             Some(Own { name, api })
         }
-        // Nobody answers there, or a key of the log's own account may not ask.
+        // The client is in the log's own account.
         Err(
             NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::Denied | NoAnswer::TooLarge { .. },
         ) => None,
     }
 }
 
-/// A key that may not ask for the log's state at all: no operator's.
+/// The key may not ask for the log's state, hence is no operator's.
 pub(crate) struct NoLog;
 
-/// Whether a person's account is one of their own: it holds no streams, and asks for the log
-/// elsewhere.
+/// Returns a person's reader if the account holds no streams.
 pub(crate) async fn find_person(
     connection: &Connection,
     prefix: &Prefix,
@@ -84,7 +79,7 @@ pub(crate) async fn find_person(
 }
 
 impl Own {
-    /// The consumer, that delivers from sequence `from` on.
+    /// Resets the consumer to deliver from sequence `from`.
     pub async fn reset(&self, log: &Log, stream: &str, from: u64) -> Result<PullConsumer, String> {
         let name = self.name.as_deref().unwrap_or_default();
         let subject = format!("{}.CONSUMER.RESET.{stream}.{name}", self.api);
@@ -112,8 +107,7 @@ impl Own {
 }
 
 impl Log {
-    /// Makes the readers of the log for the agents and gateways whose keys may make none themselves:
-    /// `node-n0`, `gateway-g0`. What exists stays.
+    /// Creates missing readers for agents and gateways: `node-n0`, `gateway-g0`.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer.

@@ -1,6 +1,6 @@
-//! What a client proves who it is with: a file with credentials (a token and a seed), or with a seed.
+//! A client's credentials: a file with a token and a seed, or with a seed.
 //!
-//! The file is read again at every connection, so that a key can be replaced while its holder runs.
+//! The file is read at every connection, so that a key can be rotated in operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,24 @@ use std::path::{Path, PathBuf};
 use async_nats::Auth;
 use nkeys::KeyPair;
 
-/// The file that holds a client's secret.
 #[derive(Debug, Clone)]
 pub(crate) enum Proof {
-    /// A token and the seed of its key.
     Credentials(PathBuf),
-    /// A seed.
     Seed(PathBuf),
 }
 
-/// What the file holds.
 pub(crate) struct Secret {
     token: Option<String>,
     key: KeyPair,
 }
 
 impl Proof {
-    /// The file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Credentials(path) | Self::Seed(path) => path,
         }
     }
 
-    /// Reads it.
     pub fn read(&self) -> io::Result<Secret> {
         let text = std::fs::read_to_string(self.path())?;
         let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
@@ -44,7 +38,7 @@ impl Proof {
             Self::Credentials(_) => {
                 let part = |name: &str| {
                     let begun = text.split_once(&format!("BEGIN {name}-----"))?.1;
-                    // At the line's beginning: within a token dashes are letters.
+                    // At the start of a line: tokens may contain dashes.
                     let (part, _) = begun.split_once("\n---")?;
                     Some(part.trim().to_owned())
                 };
@@ -58,7 +52,7 @@ impl Proof {
         }
     }
 
-    /// What the broker asks for, over its challenge.
+    /// Signs the broker's challenge.
     pub fn sign(&self, nonce: &[u8]) -> io::Result<Auth> {
         let Secret { token, key } = self.read()?;
         let signature = key.sign(nonce);

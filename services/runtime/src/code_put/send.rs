@@ -11,13 +11,12 @@ use super::{AT_ONCE, REFUSED, Taken};
 use crate::code::{CodeError, CodeStore, PIECE_BYTES};
 use crate::connection::NoAnswer;
 
-/// How long what the service had no time for is sent again,
+/// Limit of retries to a busy service.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// after so long each time.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl CodeStore {
-    /// Stores a packed folder with the tenant's own key; whether it was not stored yet.
+    /// Stores a packed folder with the tenant's own key and returns whether it is new.
     pub(crate) async fn put_as(
         &self,
         tenant: &TenantId,

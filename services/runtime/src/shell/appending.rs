@@ -1,12 +1,8 @@
-//! The actor that appends what was decided.
+//! The actor that appends decided events.
 //!
-//! Several events are an atomic batch where the log has replicas. On a single server they are sent one
-//! right after the other, each on the condition that it follows the one before; many are a batch there,
-//! too. Where another writer came between, and where a server may not be asked for that, each is fenced
-//! by the acknowledged sequence of the one before. That is the one refinement of "never from an
-//! acknowledgement": within one append the acknowledgements are only compared with what the broker
-//! then finds, so that any other copy of this service in between makes the rest fail. What came of it
-//! all the service learns from the fold.
+//! With replicas several events are an atomic batch. A single server gets a few events pipelined and many as
+//! a batch; after an interruption by another writer each event is fenced by the acknowledged sequence of its
+//! predecessor. A copy in between fails the rest; the fold alone tells the service the outcome.
 
 use std::time::Instant;
 
@@ -16,16 +12,13 @@ use crate::log::Log;
 use crate::publish::{Fence, Outgoing, PublishError, batch_len};
 use crate::spans::AppendSpan;
 
-/// So many events at most are sent ahead. With a hundred that is still sooner than an atomic batch, which
-/// writes to the disk: 11 ms instead of 17 from the start of a service to the last event folded, and with
-/// files in memory as soon (measured, one server, default sync).
+/// Above this an atomic batch is faster, despite its disk write.
 const AHEAD_MOST: usize = 100;
 
-/// On a single server, from so many events on one atomic batch is cheaper than waiting for each: a batch
-/// costs 2.2 ms and 7 µs an event, an event alone 95 µs (measured likewise).
+/// On a single server a larger atomic batch is cheaper than waiting for each event.
 const BATCH_FROM: usize = 24;
 
-/// With replicas every decision of several events is a batch.
+/// With replicas several events are always a batch.
 const BATCH_FROM_REPLICATED: usize = 2;
 
 /// Events to append, in order.
@@ -36,18 +29,17 @@ pub(crate) struct Chain {
     pub links: Vec<Link>,
 }
 
-/// One of them.
 pub(crate) struct Link {
     pub message: Outgoing,
     pub span: AppendSpan,
 }
 
-/// What is known of an append.
+/// Result of an append.
 #[derive(Debug)]
 pub(crate) struct Appended {
-    /// The last sequence that was acknowledged.
+    /// The last acknowledged sequence.
     pub last: Option<u64>,
-    /// How many were.
+    /// Number of acknowledged events.
     pub stored: usize,
     pub error: Option<PublishError>,
     pub took: std::time::Duration,
@@ -88,7 +80,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         took: std::time::Duration::ZERO,
     };
     let mut stored = |outcome: &mut Appended, fence: &mut Fence, last: u64, count: usize| {
-        // The members of a batch are stored one after another.
+        // Members of a batch are stored consecutively.
         let first = (last + 1).saturating_sub(count as u64);
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {
             span.stored(sequence);
@@ -101,7 +93,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         true => BATCH_FROM_REPLICATED,
         false => BATCH_FROM,
     };
-    // Whoever is overtaken writes beside others: sending ahead again would mostly be in vain.
+    // Another writer is active: pipelining would mostly fail.
     let mut ahead = messages.len() > 1 && log.may_send_ahead();
     let mut rest = messages.as_slice();
     while !rest.is_empty() && outcome.error.is_none() {

@@ -1,7 +1,5 @@
-//! The actor that drives the machine around one decider (`dormouse_shell::Shell`).
-//!
-//! It tells the machine what has happened, and does what it asks for: spans and encoding, the
-//! broker's head, threads for slow decisions, timers, snapshots. It decides nothing itself.
+//! The actor that performs the effects of a decider's machine (`dormouse_shell::Shell`): spans, encoding, the
+//! broker's head, threads, timers, snapshots. The machine decides everything.
 
 mod signals;
 
@@ -29,22 +27,18 @@ use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
 use crate::trace::Cause;
 
-/// A wake-up that is due already is not answered more often than this.
+/// Shortest delay of a due wake-up.
 const WAKE_FLOOR: Duration = Duration::from_millis(10);
 
-/// A slow decision that took no longer is appended as one that was made in place is: on what is
-/// folded, without asking how far the log reaches. The question costs a round trip, with every
-/// allocation of an idle cluster.
+/// A slow decision this fast is appended without a question for the head, which would cost a round trip.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Why an event is not believed is said so often at most: whoever floods the log with such events does
-/// not flood the output too. All of them are counted.
+/// Interval of warnings about rejected events, against a flood of output.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Causes whose traces a decision's span links: a span with a thousand links helps nobody.
+/// Limit of a decision's linked causes.
 const LINKS: usize = 32;
 
-/// What the actor is made of.
 pub(crate) struct Parts<D: Decider> {
     pub decider: Arc<D>,
     pub log: Log,
@@ -53,10 +47,10 @@ pub(crate) struct Parts<D: Decider> {
     pub snapshots: Option<Snapshots>,
     pub snapshot: Snapshot<D::State>,
     pub mark_file: Option<MarkFile>,
-    /// What the last life has kept in it.
+    /// The mark of the previous process.
     pub mark: Option<Mark>,
     pub lease: Option<watch::Receiver<LeaseState>>,
-    /// Where the lease says that the log refuses what was decided.
+    /// Reports in the lease that the log refuses the decisions.
     pub refused: Option<watch::Sender<Option<String>>>,
     pub shutdown: CancellationToken,
 }
@@ -110,7 +104,7 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Takes the next step, and does what it asks for.
+    /// Takes the next step and performs its effects.
     fn advance(&mut self, context: &mut Context<Self>) {
         let started = Instant::now();
         let inputs = &mut self.inputs;
@@ -159,7 +153,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Makes a decision on another thread.
     fn decide_aside(&mut self, task: Task<D>, context: &mut Context<Self>) {
         let begun = Instant::now();
         let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || task.run()));
@@ -200,14 +193,13 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
-    /// What an input has made the machine ask for, before its next step.
+    /// Performs effects of an input before the next step.
     fn perform_waiting(&mut self, context: &mut Context<Self>) {
         for effect in self.shell.take_effects() {
             self.perform(effect, Duration::ZERO, context);
         }
     }
 
-    /// The messages of an append, each with its span.
     fn links(&self, append: Append) -> Result<Vec<Link>, CodecError> {
         let decision = append.decided.map(|(started, count)| {
             let causes = append.drafts.iter().take(count);
@@ -270,7 +262,7 @@ impl<D: Decider> DeciderActor<D> {
         self.advance(context);
     }
 
-    /// Tells the machine, and those who read the lease where the log refuses what was decided.
+    /// Reports the outcome to the machine and in the lease.
     fn settled(&mut self, outcome: Outcome) {
         self.shell.answered(outcome);
         if let Some(told) = &self.refused {
@@ -283,7 +275,7 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Asks how far the log reaches, for as long as it takes.
+    /// Asks for the head until an answer comes.
     fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
         let asking = wrap_future::<_, Self>(async move {
