@@ -1,4 +1,11 @@
-//! The commands that ask or tell a cluster something, one file each.
+//! The commands that query or change a cluster, one file per noun or command.
+//!
+//! - Shared: `history` reads logs, `holder` resolves tenants, `known`, `documents`, `workdir` and
+//!   `requirements` check input, `decided` waits for admission, `agents` asks nodes, `watched` and `screen`
+//!   refresh lists.
+//! - Several commands share `accounts`, `change`, `configure` (also `node drain`), `grants`, `job`, `jobs`,
+//!   `log`, `node`, `nodes`, `notebook`, `slice` (`log slice|trace`), `tenants`, and `webhook`.
+//! - The other files hold the command of their name; `dry` is `submit --dry-run`, `overview` is `top`.
 
 pub mod accounts;
 mod agents;
@@ -59,13 +66,13 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::error::Coded;
 
-/// How far the query service may be behind, in time.
+/// Longest lag of the query service that is waited for.
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// Asks the query service.
 ///
 /// # Errors
-/// Its refusal, or that nothing answers.
+/// A refusal, or no answer.
 pub async fn query<T: DeserializeOwned>(
     log: &Log,
     name: &str,
@@ -83,8 +90,8 @@ pub async fn query<T: DeserializeOwned>(
     }
 }
 
-/// Who named a job without its tenant, or with another one, is told whose it is; a tenant is told
-/// nothing of others' jobs.
+/// Suggests the job of the given name if its tenant was omitted or wrong. A tenant learns nothing about
+/// others' jobs.
 async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     let is_unknown = error.code() == "not_found" && !error.message.contains("did you mean");
     let named = request["job"].as_str().and_then(|id| id.split_once('/'));
@@ -104,11 +111,11 @@ async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     }
 }
 
-/// Waits until the query service has folded the log as it is now, which it returns the head of: for
-/// what is decided on its answers. A tenant's key does not show the head: then nothing is waited for.
+/// Waits until the query service has folded the log up to its current head, and returns the head. A tenant's
+/// key cannot see the head, so a tenant does not wait.
 ///
 /// # Errors
-/// When it does not answer, or stays behind.
+/// If the query service does not answer, or stays behind.
 pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
     if log.tenant().is_some() {
         return Ok(Sequence(0));
@@ -131,10 +138,10 @@ pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
     }
 }
 
-/// The next event that `wanted` makes something of, or `None` after `patience`.
+/// Returns the first result of `wanted` on the next events, or `None` after `patience`.
 ///
 /// # Errors
-/// When the log can no longer be followed.
+/// If the log can no longer be followed.
 pub async fn next_event<T>(
     events: &mut Receiver<Followed>,
     patience: Option<Duration>,

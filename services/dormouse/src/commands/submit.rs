@@ -1,4 +1,4 @@
-//! `submit`: publishes a job as any client would, and says what became of it.
+//! `submit`: publishes jobs as any client would, and reports the decisions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,33 +23,32 @@ use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 
-/// A job that its queue lets go is released with the admission, or right after it; later, and the
-/// answer is that it is queued.
+/// A release from the queue follows the admission at once; later the answer is that the job is queued.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
-/// An allocation follows within a solve; longer, and the answer is that it waits.
+/// An allocation follows within a solve; later the answer is that the job waits.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The query service is milliseconds behind the log.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// So often a plan is made again while the cluster changes.
+/// Number of plans made while the cluster keeps changing.
 const MOST_PLANS: u32 = 3;
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Debug, Serialize, Deserialize)]
 struct Submitted {
     job: JobId,
     ingress_sequence: u64,
-    /// `allocated`, `waiting`, `queued`, or `idle`: a service that is to have no replica yet.
+    /// `allocated`, `waiting`, `queued`, or `idle` (a service without a replica yet).
     state: String,
     containers: u32,
     reason: String,
 }
 
-/// Publishes the documents.
+/// Runs `submit`.
 ///
 /// # Errors
-/// When it is refused, with the reason on the log.
+/// If a job is refused, with the reason on the log.
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let sweep = args.sweep.as_deref();
     let (mut written, notes) = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
@@ -70,7 +69,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let of_tenants = of_tenants(args, &written, log.tenant())?;
     let places: Vec<String> = written.into_iter().map(|it| it.place).collect();
     if args.detach {
-        // Nobody waits for a refusal: what no admission would take is not sent.
+        // With --detach a refusal would go unseen: check before sending.
         readable(&of_tenants, &places)?;
     }
     packs.store(&log, &of_tenants).await?;
@@ -111,8 +110,8 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     say(context, &submitted)
 }
 
-/// Says where a job's program is a file that is not there, on the local cluster: its first start would fail,
-/// and only its output says why.
+/// Warns if a job's program is a file that is missing on the local cluster: the first start would fail, and
+/// only its output would say why.
 fn missing_file(context: &Context, written: &Written) -> Option<String> {
     let document = &written.document;
     if document.get("workdir").is_some() {
@@ -134,10 +133,10 @@ fn missing_file(context: &Context, written: &Written) -> Option<String> {
     })
 }
 
-/// Submits one job and says what became of it; the exit code.
+/// Submits one job, reports the outcome, and returns the exit code.
 ///
 /// # Errors
-/// When it is refused, with the reason on the log.
+/// If the job is refused, with the reason on the log.
 pub(super) async fn one(
     context: &Context,
     log: &Log,
@@ -160,7 +159,7 @@ fn say(context: &Context, submitted: &Submitted) -> anyhow::Result<u8> {
     })
 }
 
-/// A refusal with the file of what is refused.
+/// Adds the document's origin to a refusal.
 fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Coded>() {
         Ok(coded) => Coded::new(coded.code, format!("{place}: {}", coded.message)).into(),
@@ -168,7 +167,7 @@ fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Waits for the ends of jobs that were just admitted; the exit code of the worst.
+/// Waits for the ends of jobs just admitted; returns the worst exit code.
 async fn wait_for(
     context: &Context,
     log: &Log,
@@ -182,8 +181,8 @@ async fn wait_for(
     wait::until_ended(context, log, &mut events, jobs, args.timeout).await
 }
 
-/// Submits what still gets what was planned. What a decision depends on may have changed since: then
-/// it is planned again, and submitted with the new token if it gets the same.
+/// Submits a job if it still gets its planned containers. If the cluster has changed, it makes a new plan and
+/// submits with the new token if the containers are unchanged.
 async fn submit_as_planned(
     context: &Context,
     log: &Log,
@@ -201,7 +200,7 @@ async fn submit_as_planned(
             coded.is_some_and(|coded| coded.code == "plan_stale")
         };
         match submitted {
-            // A plan is made of the whole log, which a tenant's key does not show.
+            // A plan needs the whole log, which a tenant's key cannot read.
             Err(error) if stale(&error) && attempt < MOST_PLANS && log.tenant().is_none() => {
                 let now = super::plan::again(context, tenant, &bare).await?;
                 if now.containers != planned.containers {
@@ -227,7 +226,7 @@ async fn submit_as_planned(
     bail!("it was not submitted")
 }
 
-/// Each document with the tenant that submits it; `key`: whose key it is, where it is a tenant's.
+/// Pairs each document with the tenant that submits it; `key` is the tenant of the key, if any.
 fn of_tenants(
     args: &SubmitArgs,
     written: &[Written],
@@ -244,8 +243,8 @@ fn of_tenants(
     written.iter().map(of_tenant).collect()
 }
 
-/// Every document is one that admission can read, by its own rules; whether it admits the job depends
-/// on the cluster, too.
+/// Checks with admission's own parser that every document is readable. Admission of a readable job still
+/// depends on the cluster.
 fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Result<()> {
     for ((tenant, document), place) in documents.iter().zip(places) {
         let payload = serde_json::to_vec(document)?;
@@ -269,10 +268,9 @@ fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until the query service knows a job that was just admitted. Only with a tenant's key: what it
-/// is shown may be ahead of that service, and a tenant cannot make it wait. An operator's query says
-/// what its client has seen of the log, and is answered from there on. Not for long: then the service
-/// says so itself.
+/// Waits until the query service knows a job just admitted. Only a tenant needs this: its events may be ahead
+/// of the service, while an operator's query carries the last event seen. After KNOWN_PATIENCE the service's
+/// own answer must do.
 pub async fn known(log: &Log, job: &JobId) {
     if log.tenant().is_none() {
         return;
@@ -289,8 +287,8 @@ pub async fn known(log: &Log, job: &JobId) {
     let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 
-/// Publishes all, and says what admission decides on each; `detach`: as what each is stored. Which
-/// jobs are admitted, and the exit code.
+/// Publishes all documents and reports admission's decisions, or with `detach` only that each is stored.
+/// Returns the admitted jobs and the exit code.
 async fn many(
     context: &Context,
     log: &Log,
@@ -301,7 +299,7 @@ async fn many(
     let mut messages = Vec::with_capacity(documents.len());
     let mut named = Vec::with_capacity(documents.len());
     for (tenant, document) in &documents {
-        // A document without a name is given one when it is admitted.
+        // Admission names a document without a name.
         let name = document["name"].as_str();
         named.push(name.and_then(|name| JobId::new(tenant, name).ok()));
         messages.push(Message {
@@ -377,7 +375,7 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     allocation(log, &mut events, job, ingress).await
 }
 
-/// Whether it is a service that may have no replica, and is to have none yet: nothing allocates it.
+/// True for a service that may have no replica and is to have none yet: nothing allocates it.
 async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
     if document["containers"]["min"].as_u64() != Some(0) {
         return false;
@@ -387,10 +385,10 @@ async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
     detail.is_ok_and(|detail| detail.row.kind.is_served() && detail.row.containers.target == 0)
 }
 
-/// The job that a submission became.
+/// Waits for the job that a submission became.
 ///
 /// # Errors
-/// Its refusal, or that nothing decides.
+/// If the submission is refused, or no admission service answers.
 pub async fn admitted(
     events: &mut Receiver<Followed>,
     tenant: &TenantId,
@@ -420,7 +418,7 @@ pub async fn admitted(
     }
 }
 
-/// Why nothing has allocated the job yet, as the query service sees it.
+/// Returns the query service's reason why the job has no allocation yet.
 async fn standing(log: &Log, job: &JobId) -> String {
     let request = json!({"job": job});
     match query::<JobDetail>(log, "job", request).await {
@@ -429,7 +427,7 @@ async fn standing(log: &Log, job: &JobId) -> String {
     }
 }
 
-/// Whether the queue lets the job go, or an allocation names it already.
+/// Waits for the job's release, or an allocation that names it already.
 async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Result<Released> {
     let found = next_event(events, Some(RELEASE_PATIENCE), |event| match event {
         Event::JobReleased(event) if event.job == *job => Some(Released::Now),
@@ -442,7 +440,7 @@ async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Resul
     Ok(found.unwrap_or(Released::Later))
 }
 
-/// What the queue did with a job that was just admitted.
+/// The queue's decision on a job just admitted.
 enum Released {
     Now,
     Later,

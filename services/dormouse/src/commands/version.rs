@@ -1,4 +1,4 @@
-//! `version`: which build this is, which broker it would run, and what holds parts of GPUs.
+//! `version`: shows this build, the broker that it would run, and its GPU library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,29 +14,28 @@ use crate::print;
 #[derive(Debug, Serialize)]
 struct Version {
     version: &'static str,
-    /// What it was built from; a build from a checkout does not know.
+    /// Unknown in a build from a checkout.
     commit: Option<&'static str>,
-    /// Architecture and operating system.
     platform: String,
-    /// Whether it needs no library of the machine.
+    /// True if the build needs no shared library of the machine.
     is_static: bool,
     /// The broker that `up` would run.
     broker: Option<Broker>,
-    /// The library that an agent holds programs with parts of GPUs by.
+    /// The library with which an agent limits programs to parts of GPUs.
     gpu_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
 struct Broker {
     path: PathBuf,
-    /// As it says itself; none where it does not start.
+    /// From the program; `None` if it does not start.
     version: Option<String>,
 }
 
-/// Prints it.
+/// Runs `version`.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn run(context: &Context) -> anyhow::Result<u8> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),
@@ -57,7 +56,7 @@ impl Broker {
     }
 }
 
-/// What a broker's program says of itself.
+/// Returns the version that a broker's program prints.
 pub fn version_of(program: &Path) -> Option<String> {
     let said = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(said.stdout).ok()?;

@@ -1,4 +1,4 @@
-//! What the cluster lacks: its broker, its streams, its services, its nodes.
+//! Checks the cluster: broker, streams, services, nodes.
 
 use dormouse_messages::NodeId;
 use dormouse_projections::nodes::NodeState;
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::render::bytes;
 use crate::serve;
 
-/// One active copy each.
+/// Each needs one active copy.
 const DECIDERS: [ServiceArg; 5] = [
     ServiceArg::Admission,
     ServiceArg::Optimizer,
@@ -23,10 +23,10 @@ const DECIDERS: [ServiceArg; 5] = [
     ServiceArg::Autoscaler,
 ];
 
-/// A query service that is so many events behind is late.
+/// A lag from here on counts as late.
 const FAR_BEHIND: u64 = 1_000;
 
-/// A stream is soon full from this part on.
+/// A fill level from here on counts as nearly full.
 const NEARLY_FULL: f64 = 0.9;
 
 pub async fn look(context: &Context, looks: &mut Looks<'_>) {
@@ -48,7 +48,7 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
     };
     broker(&log, looks).await;
     if context.is_unattended() {
-        // Leases that nobody renews hold for a while, and say nothing.
+        // Leases without renewal still hold for a while, so checking them would tell nothing.
         let data = context.data.display();
         return looks.fail(
             "up",
@@ -101,7 +101,7 @@ async fn broker(log: &Log, looks: &mut Looks<'_>) {
     }
 }
 
-/// A broker whose disk is full answers everything but what it should store.
+/// A broker with a full disk answers everything but refuses to store.
 async fn storing(log: &Log, looks: &mut Looks<'_>) {
     match log.try_storing().await {
         Ok(()) => looks.ok("storing", "the broker stores"),

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::Span;
 
-/// Jaeger answers from memory or an index; a longer wait means that nobody is there.
+/// Jaeger answers from memory or an index; a longer wait means that it does not run.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `GET /api/v3/traces/{id}`.
+/// The response to `GET /api/v3/traces/{id}`.
 #[derive(Deserialize)]
 struct Answer {
     result: TracesData,
@@ -82,17 +82,17 @@ struct Attribute {
 #[serde(rename_all = "camelCase")]
 struct Value {
     string_value: Option<String>,
-    /// As OTLP's JSON has whole numbers: text.
+    /// OTLP's JSON encodes integers as text.
     int_value: Option<String>,
 }
 
-/// OTLP's status of an error.
+/// OTLP's status code for an error.
 const ERROR: u8 = 2;
 
-/// The spans of a trace, unordered; none where Jaeger does not know it.
+/// Returns the spans of a trace, unordered; none if Jaeger does not know the trace.
 ///
 /// # Errors
-/// When Jaeger does not answer, or not as its API says.
+/// If Jaeger does not answer, or not in the form of its API.
 pub fn spans(url: &str, trace: &str) -> anyhow::Result<Vec<Span>> {
     let url = format!("{}/api/v3/traces/{trace}", url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()
