@@ -1,7 +1,13 @@
-//! The vocabulary of Dormouse: ids, units, events, envelope, subjects and codecs.
+//! The vocabulary of Dormouse. Everything that crosses the log is defined here. The crate is pure: no tokio,
+//! no NATS,
+//! no clock, no randomness.
 //!
-//! Everything that crosses the log is defined here and nowhere else. The crate is pure: no
-//! tokio, no NATS, no clock, no randomness.
+//! - [`events`], [`envelope`], [`subject`]: events, their encoding, their subjects
+//! - [`ids`], [`quantity`], [`time`], [`tasks`]: names, amounts, times, ranges of tasks
+//! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents of users and operators
+//! - [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
+//! - [`decider`], `fact.rs`, `log_clock.rs`, [`witness`], `lives.rs`: folds, log time, validity of reports
+//! - [`plain`], [`near`]: text for people
 
 pub mod classes;
 pub mod decider;

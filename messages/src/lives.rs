@@ -1,6 +1,6 @@
-//! The present life of each node's agent: that an earlier one was lost, or that its containers have
-//! ended, may come on the log after the next one has joined and has taken over what runs. Pure; every
-//! fold asks it that forgets what a lost node ran.
+//! Tracks the present incarnation of each node's agent. The loss or fence of an earlier incarnation can reach
+//! the log
+//! after the next one joined and adopted its containers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::events::Event;
 use crate::ids::NodeId;
 
-/// The last life that joined, for each node.
+/// The last incarnation that joined, by node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lives(BTreeMap<NodeId, u64>);
@@ -22,7 +22,7 @@ impl Lives {
         }
     }
 
-    /// Whether a node's life is over with the loss of this one: no later one has joined.
+    /// True if the end of this incarnation ends the node's containers: no later incarnation joined.
     #[must_use]
     pub fn ends(&self, node: &NodeId, incarnation: u64) -> bool {
         self.0.get(node).is_none_or(|life| *life <= incarnation)

@@ -1,22 +1,24 @@
-//! The time of the log: the brokers' stamps, without the steps of their clocks.
+//! The time of the log: the brokers' stamps without the steps of their clocks.
 //!
-//! A broker stamps each event with its own clock. Another broker that leads, or a person who sets a
-//! clock, makes the stamps step, by a day as easily as by a second. Time-outs run from one event to
-//! another, so every fold that decides takes the time of an event from here:
+//! A broker stamps events with its own clock. A change of leader or of a clock makes the stamps step, by a
+//! day as
+//! easily as by a second. Every fold that decides therefore takes times from here:
 //!
-//! 1. A stamp a little later than the one before is believed: that is how time passes.
-//! 2. A much later one is a silence or a step. It is a silence where the writer says so. Deciders
-//!    write the log's own time, by a clock that never steps, and over a stop of theirs by their host's
-//!    (`services/shell/src/host.rs`). What the others write is their hosts'
-//!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
-//!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
-//!    same reason, so that a host is compared with another only before its own first word, and then by
-//!    the log's time: a broker's clock that was set back, of which no host has said anything, and is set
-//!    right again, agrees with theirs.
-//! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
-//!    doubt a silence is taken for a step: a time-out is then late. What was missed so is not made up
-//!    for, or what began in between would seem older than it is: no time-out is early by more than
-//!    [`TRUSTED_US`].
+//! 1. A stamp a little after the previous one is believed.
+//! 2. A much later stamp is a silence if its writer confirms it, otherwise a step. Deciders write the log's
+//!    time by
+//!    clocks that never step (`services/shell/src/host.rs`). Other writers use their host's clock, which must
+//!    have
+//!    advanced since the host's last word as far as the log's time or the stamps. Two hosts' clocks may
+//!    differ by
+//!    exactly a broker's step, so hosts are compared only before a host's first word, and by the log's time:
+//!    a
+//!    broker's clock that was set back and right again, with no word between, then agrees with the hosts.
+//! 3. At a step the log's time stands still, and later stamps are shifted. When in doubt a silence counts as
+//!    a step:
+//!    time-outs are then late. The lost time is never made up for, or later events would seem older than they
+//!    are.
+//!    No time-out is early by more than [`TRUSTED_US`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,73 +29,73 @@ use crate::{Event, Fact, KeptFact, Recorded, Sequence, Text, Timestamp, Writer};
 
 const TRUSTED_US: i64 = LogClock::TRUSTED_US;
 
-/// A smaller step is not worth a name: an append that waited for its broker looks the same.
+/// A smaller step is not reported: an append that waited for its broker looks alike.
 const NAMED_US: i64 = 60_000_000;
 
 /// A step of the brokers' clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The first event that has the other clock's time.
+    /// The first event stamped by the other clock.
     pub sequence: Sequence,
-    /// By how many microseconds; below 0: back.
+    /// Microseconds; negative for a step back.
     pub by_us: i64,
 }
 
-/// A host's last word.
+/// The last event of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Word {
     /// By the host's clock.
     written_us: i64,
-    /// By the broker's.
+    /// By the broker's clock.
     stamp_us: i64,
-    /// The time of the log then.
+    /// By the log's time.
     log_us: i64,
-    /// [`LogClock::back_us`] then.
+    /// Value of [`LogClock::back_us`] at this event.
     back_us: i64,
 }
 
-/// The time of the log, as far as it is folded.
+/// The log's time, folded from its events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
-    /// The stamp of the last event.
+    /// Stamp of the last event.
     stamp_us: i64,
-    /// What is added to a stamp, once there was one.
+    /// Shift from stamps to the log's time, once there was an event.
     offset_us: Option<i64>,
-    /// The last words of nodes, gateways and operators, by source.
+    /// Last events of nodes, gateways and operators, by source.
     words: BTreeMap<Text, Word>,
-    /// By how much the log's time of the last event from outside the deciders was later than its own.
+    /// The log's time minus the writer's clock at the last event from outside the deciders.
     skew_us: Option<i64>,
-    /// The sum of all steps back, below 0: each is another clock, never a silence.
+    /// Sum of all steps back, 0 or negative. A step back is always another clock, never a silence.
     back_us: i64,
-    /// When the last silence was over: much time had passed since the event before.
+    /// End of the last silence.
     heard_again: Timestamp,
     step: Option<Step>,
 }
 
 impl LogClock {
-    /// In microseconds. A stamp may be so much later than the one before without another witness, and
-    /// clocks that agree may differ by as much: more than hosts differ whose clocks are kept, less than
-    /// the shortest time-out.
+    /// In microseconds: limit on an unconfirmed advance between two stamps, and on the difference of clocks
+    /// that agree.
+    /// Synchronised hosts differ by less; the shortest time-out is longer.
     pub const TRUSTED_US: i64 = 5_000_000;
 
-    /// The next event, which is passed, with its time.
+    /// Passes the next event and returns it with its time.
     pub fn read<'a>(&mut self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.pass(recorded))
     }
 
-    /// [`Self::read`], to be kept.
+    /// Passes the next event and returns it as an owned fact.
     pub fn keep(&mut self, recorded: &Arc<Recorded>) -> KeptFact {
         KeptFact::new(Arc::clone(recorded), self.pass(recorded))
     }
 
-    /// The next event, which is not passed yet, with its time.
+    /// Returns the next event with its time, without passing it.
     #[must_use]
     pub fn peek<'a>(&self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.at(recorded))
     }
 
-    /// The time of the next event, which is passed.
+    /// Passes the next event and returns its time.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
         let now = self.at(recorded);
         let stamp_us = recorded.stored_at.as_micros();
@@ -118,11 +120,12 @@ impl LogClock {
         now
     }
 
-    /// Remembers what a host's clock said.
+    /// Records the clock of the event's host.
     fn hear(&mut self, recorded: &Recorded) {
         if let Some(before) = self.words.get(&recorded.envelope.source) {
-            // By its clock the brokers' went back further since its last word than the log knows, where
-            // a silence fell on a step: what was missed then is no time when the clock is right again.
+            // By the host's clock the brokers' clock went back further than the log knows: a silence fell on
+            // a step. The
+            // missed time must not count when the clock is right again.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();
@@ -158,8 +161,7 @@ impl LogClock {
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
 
-    /// A node or a gateway that is gone has said its last word: as many words are kept as there are
-    /// hosts.
+    /// Forgets hosts that are gone, so that words are bounded by the hosts.
     fn forget(&mut self, recorded: &Recorded) {
         let source = match recorded.event() {
             Some(Event::NodeRemoved(it)) => Writer::Node.source(it.node.as_str()),
@@ -170,7 +172,7 @@ impl LogClock {
         self.words.remove(&Text::from(source));
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn at(&self, recorded: &Recorded) -> Timestamp {
         let stamp_us = self.moved_us(recorded);
@@ -184,13 +186,13 @@ impl LogClock {
         Timestamp::from_micros(passed_us.map_or(now_us, |passed_us| passed_us.max(now_us)))
     }
 
-    /// The stamp of an event, moved by what the steps so far made of it.
+    /// Returns the stamp of an event, shifted by all steps so far.
     fn moved_us(&self, recorded: &Recorded) -> i64 {
         let stamp_us = recorded.stored_at.as_micros();
         stamp_us.saturating_add(self.offset_us())
     }
 
-    /// The time that the writer's clock and a broker's confirm together.
+    /// Returns the time that the writer's and a broker's clock confirm together.
     fn confirmed_us(&self, recorded: &Recorded) -> Option<i64> {
         let at_us = self.moved_us(recorded);
         let written_us = recorded.envelope.time.as_micros();
@@ -207,8 +209,8 @@ impl LogClock {
                     return Some(at_us);
                 }
                 let stamped_us = stamp_us.saturating_sub(before.stamp_us);
-                // The brokers' clock is the one of that word again: what it was set back since is no
-                // time either.
+                // The brokers' clock agrees with the last word again: steps back since then are no time
+                // either.
                 let back_us = self.back_us.saturating_sub(before.back_us);
                 let since_last_us = stamp_us.saturating_sub(self.stamp_us);
                 let since_last_us = since_last_us.saturating_add(back_us);
@@ -223,15 +225,16 @@ impl LogClock {
         }
     }
 
-    /// The time of the last event.
+    /// Returns the time of the last event.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The time of the log when a host's clock shows `wall`: that of the last event, and what has passed
-    /// since. The clock of the broker that stamped that event says how much, or of the host that was last
-    /// heard: the one that says less, of those that do not lie ahead.
+    /// Returns the log's time when a host's clock shows `wall`: the last event's time plus the time since. Of
+    /// the clocks of
+    /// the last broker and the last host, the one that shows less passed time counts, unless it lies in the
+    /// past.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         let now_us = self.now.as_micros();
@@ -244,20 +247,21 @@ impl LogClock {
         Timestamp::from_micros(passed.min().map_or(now_us, |passed| passed.max(now_us)))
     }
 
-    /// When the last silence of more than [`Self::TRUSTED_US`] was over: its end may be a whole
-    /// cluster's, and those who saw what happened in it have yet to say so.
+    /// Returns the end of the last silence of more than [`Self::TRUSTED_US`]. After an outage of the whole
+    /// cluster,
+    /// reports of what happened meanwhile may be still to come.
     #[must_use]
     pub const fn heard_again(&self) -> Timestamp {
         self.heard_again
     }
 
-    /// The last step.
+    /// Returns the last step.
     #[must_use]
     pub const fn step(&self) -> Option<Step> {
         self.step
     }
 
-    /// The same time, where what follows is stamped with the time of the log itself: on a fork.
+    /// Returns this clock for a fork, whose stamps are the log's own time.
     #[must_use]
     pub fn forked(&self) -> Self {
         Self {
@@ -272,7 +276,7 @@ impl LogClock {
         }
     }
 
-    /// By how many microseconds a time of the log differs from the stamps of now.
+    /// Returns the shift in microseconds from present stamps to the log's time.
     #[must_use]
     pub fn offset_us(&self) -> i64 {
         self.offset_us.unwrap_or(0)
@@ -295,7 +299,7 @@ mod tests {
         Timestamp::from_micros(1_800_000_000_000_000 + seconds * 1_000_000)
     }
 
-    /// An event of an operator or of a decider, stamped and written at these seconds.
+    /// Returns an event with this stamp and writer's time, in seconds.
     fn event(sequence: u64, writer: Writer, stamp_s: i64, written_s: i64) -> Recorded {
         let node = "n0".parse().expect("a name");
         let event = match writer {
@@ -318,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The times of the log of these events, as (is a decider's, stamp, written).
+    /// Returns the log's times of these events: (by a decider, stamp, written).
     fn times(events: &[(bool, i64, i64)]) -> (Vec<i64>, LogClock) {
         let mut clock = LogClock::default();
         let numbered = (1..).zip(events);
@@ -368,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_right_is_a_step_too() {
-        // The broker's clock was a day behind from the first event on.
+        // The broker's clock is a day behind from the start.
         let (times, clock) = times(&[
             (false, -DAY_S, 0),
             (true, 1 - DAY_S, 1 - DAY_S),
@@ -380,7 +384,7 @@ mod tests {
         assert_eq!(clock.step().expect("a step").sequence, Sequence(3));
     }
 
-    /// An event of a node's agent, stamped and written at these seconds.
+    /// Returns an event of a node's agent with this stamp and writer's time, in seconds.
     fn word(node: &str, stamp_s: i64, written_s: i64) -> Recorded {
         let mut recorded = event(1, Writer::Operator, stamp_s, written_s);
         recorded.writer = Writer::Node;
@@ -390,16 +394,16 @@ mod tests {
 
     #[test]
     fn two_hosts_whose_clocks_differ_by_the_brokers_step_do_not_confirm_it() {
-        // One host, its broker leading, is 300 s behind; then the other's broker leads.
+        // First a broker that is 300 s behind leads, then a correct one.
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 300));
         clock.pass(&word("n1", 2, 2));
         assert_eq!(clock.pass(&word("n0", 304, 304)), at(2));
-        // That much time has passed, by the same host.
+        // The host confirms the silence with its own clock.
         assert_eq!(clock.pass(&word("n0", 604, 604)), at(302));
     }
 
-    /// Nodes that come under ever new names and are removed leave nothing.
+    /// Names of removed nodes do not accumulate.
     #[test]
     fn a_host_that_is_gone_is_forgotten() {
         let mut clock = LogClock::default();
@@ -421,7 +425,7 @@ mod tests {
         clock.pass(&word("n0", 100, 100));
         assert_eq!(clock.time_at(at(130)), at(130));
         assert_eq!(clock.time_at(at(90)), at(100));
-        // A broker a day ahead leads; then one that is a day behind.
+        // First a broker a day ahead leads, then one a day behind.
         clock.pass(&word("n0", DAY_S + 101, 101));
         assert_eq!(clock.time_at(at(131)), at(130));
         clock.pass(&word("n0", 102 - DAY_S, 102));
@@ -432,9 +436,9 @@ mod tests {
     fn a_silence_that_a_new_host_with_another_clock_ends_is_lost_and_the_next_one_is_not() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // A day ahead, and new: it cannot say how long it was.
+        // A new host with a clock a day ahead cannot confirm the silence.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // What began at the word before this one is not 600 s old.
+        // The host's earlier word does not restore the lost 600 s.
         assert_eq!(clock.pass(&word("n0", 603, 603)), at(3));
         assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(603));
     }
@@ -451,26 +455,26 @@ mod tests {
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
     }
 
-    /// What was missed before is not made up for, though the host's clock and the broker's agree on it.
+    /// The host's and the broker's clock agree on the lost silence; it still does not count.
     #[test]
     fn a_step_and_back_after_a_lost_silence_makes_up_for_nothing() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // Another host is the first to speak after a silence, and cannot say how long it was.
+        // A new host ends the silence and cannot confirm it.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // A broker leads whose clock is a day behind, and then the first again.
+        // A broker a day behind leads, then the first one again.
         assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
         assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
         assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
     }
 
-    /// Seed 631938 of the trials of a log that goes back.
+    /// Found by seed 631938 of the simulation with a log that goes back.
     #[test]
     fn a_silence_on_a_step_back_is_not_made_up_for_when_the_clock_is_right_again() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
         clock.pass(&word("n1", 1, 1));
-        // The clock is 300 s behind after a silence of 190 s, of which a decider knows nothing.
+        // The clock is 300 s behind after a silence of 190 s that the decider does not know of.
         assert_eq!(
             clock.pass(&event(3, Writer::Placer, 191 - 300, 1)),
             at(1)
@@ -497,13 +501,13 @@ mod tests {
         let (times, clock) = times(&[
             (false, 0, 0),
             (true, 1, 1),
-            // The broker's clock is set back, of which deciders alone say anything, and then set right.
+            // The broker's clock is set back, seen only by deciders, then set right.
             (true, 10 - 300, 10),
             (true, 11 - 300, 2),
             (false, 20, 20),
             (false, 620, 620),
         ]);
-        // As much as by the operator's own clock since its last word, and not 300 s more.
+        // Time passes by the operator's clock, without another 300 s.
         assert_eq!(times, [0, 1, 1, 2, 20, 620]);
         assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }

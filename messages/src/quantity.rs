@@ -1,8 +1,9 @@
-//! Resource quantities: fixed-point amounts on the log, and the parser of what people write.
+//! Resource quantities: fixed-point amounts on the log, and the parser for documents.
 //!
-//! On the log every amount is an integer with its unit in the name (`cpu_milli`, `gpu_milli`,
-//! `<name>_milli`, `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
-//! Sums, comparisons and shares are exact; no `f64` quantity ever reaches an event.
+//! On the log every amount is an integer with its unit in the name (`cpu_milli`, `gpu_milli`, `<name>_milli`,
+//! `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`. Sums, comparisons and shares
+//! are exact,
+//! and no `f64` quantity reaches an event.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,18 +17,18 @@ use crate::near;
 /// A kind of resource. Ordered: CPU, GPU, memory, then the others by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// Processor time, in thousandths of a core.
+    /// In thousandths of a core.
     Cpu,
-    /// Accelerators, in thousandths of a device.
+    /// In thousandths of a device.
     Gpu,
-    /// Memory, in bytes.
+    /// In bytes.
     Memory,
-    /// Any further resource by name, in thousandths.
+    /// In thousandths.
     Other(String),
 }
 
 impl Resource {
-    /// The resource that people call `name` (`cpu`, `gpu`, `memory`, or any `[a-z0-9-]` name).
+    /// Returns the resource `cpu`, `gpu`, `memory`, or any other `[a-z0-9-]` name.
     ///
     /// # Errors
     /// When the name is empty or has other characters.
@@ -46,7 +47,7 @@ impl Resource {
         }
     }
 
-    /// The name that people use.
+    /// Returns the name in documents.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -57,7 +58,7 @@ impl Resource {
         }
     }
 
-    /// The field name on the log, with its unit.
+    /// Returns the field name on the log, with its unit.
     #[must_use]
     pub fn field(&self) -> String {
         match self {
@@ -79,7 +80,7 @@ impl Resource {
         }
     }
 
-    /// Parses an amount of this resource as people write it, into its unit on the log.
+    /// Parses an amount from a document into the log's unit.
     ///
     /// # Errors
     /// When it is not a number with a known suffix, negative, finer than the unit, or too large.
@@ -118,14 +119,14 @@ impl Resource {
             .ok_or_else(|| error(TOO_LARGE))
     }
 
-    /// What is wrong with a suffix of an amount in thousandths.
+    /// Describes an invalid suffix of an amount in thousandths.
     fn bad_milli(&self, suffix: &str) -> String {
         let is_bytes = memory_suffix(suffix.trim_end_matches(['B', 'b'])).is_some();
         let other = near::resource(self.name(), ["memory"]).filter(|_| is_bytes);
         format!("{BAD_MILLI}{}", near::hint(other))
     }
 
-    /// Writes an amount as people read it (`2`, `500m`, `8Gi`); [`Resource::parse`] reads it back.
+    /// Formats an amount (`2`, `500m`, `8Gi`) so that [`Resource::parse`] reads it back.
     #[must_use]
     pub fn display(&self, amount: u64) -> String {
         if *self == Self::Memory {
@@ -143,15 +144,15 @@ impl Resource {
     }
 }
 
-/// The largest amount: a JSON reader with doubles keeps every integer up to it exact, and sums of a
-/// thousand such do not overflow.
+/// Doubles represent every integer up to this exactly, and a sum of a thousand such amounts does not
+/// overflow.
 const MAX_AMOUNT: u64 = 1 << 53;
 const TOO_LARGE: &str = "is too large";
 const BAD_MEMORY: &str =
     "has an unknown suffix; write bytes or Ki, Mi, Gi, Ti (1024) or k, M, G, T (1000)";
 const BAD_MILLI: &str = "has an unknown suffix; write 2, 0.5 or 500m";
 
-/// The same, with what is meant where the suffix is one of other systems: `4GB`, `4gb`, `4gib`.
+/// Describes an invalid suffix of memory, with a suggestion for `4GB`, `4gb`, `4gib`.
 fn bad_memory(number: &str, suffix: &str) -> String {
     let lower = suffix.trim().to_lowercase();
     let mut letters = lower.chars();
@@ -189,7 +190,7 @@ fn memory_suffix(suffix: &str) -> Option<u128> {
     })
 }
 
-/// A decimal number as (digits, 10^places).
+/// Splits a decimal number into (digits, 10^places).
 fn decimal(number: &str) -> Result<(u128, u128), &'static str> {
     if number.starts_with('-') {
         return Err("is negative");
@@ -206,38 +207,31 @@ fn decimal(number: &str) -> Result<(u128, u128), &'static str> {
     Ok((digits, 10u128.pow(places)))
 }
 
-/// What is wrong with a quantity.
+/// An invalid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The resource's name.
     #[error("resource name {0:?} is not lower-case letters, digits and '-'")]
     ResourceName(String),
-    /// The amount.
     #[error("{resource}: {text:?} {why}")]
     Amount {
-        /// The resource's name.
         resource: String,
-        /// What was written.
         text: String,
-        /// What is wrong with it.
         why: String,
     },
-    /// A list such as `cpu=8,memory=16Gi`.
     #[error("{0:?} is not of the form cpu=8,memory=16Gi")]
     List(String),
 }
 
-/// Amounts of several resources, in log units; a resource that is not named is 0.
+/// Amounts of several resources, in log units; an absent resource is 0.
 ///
-/// Zero entries are kept out, so that equal amounts compare equal. In the order of the resources;
-/// they are few, so a list is faster than a map.
+/// No entry is zero, so that equal amounts compare equal. Few resources make a sorted list faster than a map.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amounts(Vec<(Resource, u64)>);
 
-/// No program starts in less memory. A smaller amount is one whose unit was left out.
+/// Less memory than any program needs: the unit is missing.
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// What is wrong with an amount of memory that nobody means.
+/// Describes an amount of memory that lacks its unit.
 #[must_use]
 pub fn lacks_unit(memory: u64) -> Option<String> {
     (1..LEAST_MEMORY).contains(&memory).then(|| {
@@ -246,19 +240,19 @@ pub fn lacks_unit(memory: u64) -> Option<String> {
 }
 
 impl Amounts {
-    /// What is wrong with its memory, where that is what nobody means.
+    /// Describes the memory amount, if it lacks its unit.
     #[must_use]
     pub fn lacks_unit(&self) -> Option<String> {
         lacks_unit(self.get(&Resource::Memory))
     }
 
-    /// No resources.
+    /// Returns empty amounts.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The amount of one resource.
+    /// Returns the amount of one resource.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
         let entry = self.0.iter().find(|(name, _)| name == resource);
@@ -279,7 +273,7 @@ impl Amounts {
         self.0.binary_search_by(|(name, _)| name.cmp(resource))
     }
 
-    /// Changes the amount of one resource; it is copied only where it was not named.
+    /// Changes the amount of one resource; clones the resource only if it is new.
     fn change(&mut self, resource: &Resource, change: impl FnOnce(u64) -> u64) {
         match self.position(resource) {
             Ok(index) => match change(self.0[index].1) {
@@ -290,12 +284,12 @@ impl Amounts {
         }
     }
 
-    /// The resources with an amount above 0, in order.
+    /// Returns the resources with an amount above 0, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Resource, u64)> {
         self.0.iter().map(|(resource, amount)| (resource, *amount))
     }
 
-    /// Whether every amount is 0.
+    /// True if every amount is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -317,7 +311,7 @@ impl Amounts {
         }
     }
 
-    /// The first resource of which `times` × `self` needs more than `room` has, if any.
+    /// Returns the first resource for which `times` × `self` exceeds `room`.
     #[must_use]
     pub fn first_short(&self, room: &Self, times: u64) -> Option<&Resource> {
         self.0
@@ -326,7 +320,7 @@ impl Amounts {
             .map(|(resource, _)| resource)
     }
 
-    /// How many times `self` fits into `room` (`u64::MAX` when `self` is empty).
+    /// Returns how often `self` fits into `room` (`u64::MAX` when `self` is empty).
     #[must_use]
     pub fn times_in(&self, room: &Self) -> u64 {
         self.0
@@ -336,11 +330,11 @@ impl Amounts {
             .unwrap_or(u64::MAX)
     }
 
-    /// Parses a map as people write it; `cpu_milli`-style fields are accepted too, so that a
-    /// normalised specification can be submitted again.
+    /// Parses a map from a document, also with `cpu_milli`-style fields, so that a normalised spec can be
+    /// submitted again.
     ///
     /// # Errors
-    /// The first quantity that is wrong.
+    /// The first invalid quantity.
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = (&'a str, &'a Written)>,
     ) -> Result<Self, QuantityError> {
@@ -384,13 +378,13 @@ impl FromStr for Amounts {
     }
 }
 
-/// Resources with an amount each, as they were written, zeros too.
+/// Resources with amounts as written, including zeros.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entries(pub Vec<(Resource, u64)>);
 
 impl From<Entries> for Amounts {
     fn from(Entries(entries): Entries) -> Self {
-        // As the log has them: in order, each once.
+        // The usual form on the log: sorted, without duplicates.
         let in_order = entries.is_sorted_by(|(a, _), (b, _)| a < b);
         if in_order && entries.iter().all(|(_, amount)| *amount > 0) {
             return Self(entries);
@@ -432,7 +426,7 @@ impl Serialize for Amounts {
     }
 }
 
-/// `cpu=8,memory=16Gi`.
+/// Writes `cpu=8,memory=16Gi`.
 pub(crate) fn write_entries<'a>(
     f: &mut fmt::Formatter<'_>,
     entries: impl Iterator<Item = (&'a Resource, u64)>,
@@ -444,7 +438,7 @@ pub(crate) fn write_entries<'a>(
     Ok(())
 }
 
-/// A map from `cpu_milli` and the like to whole numbers.
+/// Writes a map from `cpu_milli` and the like to integers.
 pub(crate) fn serialize_entries<'a, S: Serializer>(
     serializer: S,
     count: usize,
@@ -457,7 +451,7 @@ pub(crate) fn serialize_entries<'a, S: Serializer>(
     map.end()
 }
 
-/// What an amount is called: with its unit, as on the log, or as people say it.
+/// The name of an amount: with its unit, as on the log, or plain.
 enum Name {
     Field(Resource),
     Plain(Resource),
@@ -531,7 +525,7 @@ impl schemars::JsonSchema for Amounts {
     }
 }
 
-/// A quantity as it was written: a number or a string.
+/// A quantity as written: a number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Written(pub String);
 

@@ -1,13 +1,12 @@
-//! The requirements that are passed to an installer: a name with extras, versions and a marker,
-//! as PEP 508 writes them. An installer takes more: addresses, paths, options, variables. So this
-//! is a list of what is allowed, and everything else is refused.
+//! The allowed requirements: a name with extras, versions and a marker, as in PEP 508. Installers also accept
+//! addresses, paths, options and variables; all of these are refused.
 
-/// What an installer takes for a file, where it is in the place of a name.
+/// Endings of a name that an installer takes for a file.
 const ARCHIVES: [&str; 9] = [
     ".whl", ".zip", ".tar", ".tgz", ".tbz", ".txz", ".gz", ".bz2", ".xz",
 ];
 
-/// Longer ones first: a shorter one may be their beginning.
+/// Longer ones first, as a shorter one may be their prefix.
 const COMPARISONS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
 const VARIABLES: [&str; 12] = [
@@ -25,16 +24,16 @@ const VARIABLES: [&str; 12] = [
     "extra",
 ];
 
-/// Brackets within brackets of a marker.
+/// Limit on nested brackets of a marker.
 const DEEPEST: usize = 16;
 
-/// Whether a requirement names a package of an index, and nothing else.
+/// True if a requirement names a package of an index, and nothing else.
 pub fn is_of_an_index(requirement: &str) -> bool {
     let mut rest = Rest(requirement.trim_matches(' '));
     rest.requirement().is_some() && rest.0.is_empty()
 }
 
-/// What is not read yet.
+/// The unread rest.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -59,7 +58,7 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// One, and more behind commas.
+    /// Reads one item and more after commas.
     fn several(&mut self, one: impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         one(self)?;
         while self.takes(",") {
@@ -101,7 +100,7 @@ impl<'a> Rest<'a> {
             } else {
                 let left = self.operand()?;
                 self.operator()?;
-                // A comparison of two texts says nothing of the node.
+                // A comparison of two literals does not depend on the node.
                 (self.operand()? || left).then_some(())?;
             }
             if !self.takes_word("and") && !self.takes_word("or") {
@@ -110,7 +109,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Whether it is a variable, not a text.
+    /// Reads an operand and reports whether it is a variable.
     fn operand(&mut self) -> Option<bool> {
         for quote in ["'", "\""] {
             if let Some(quoted) = self.0.strip_prefix(quote) {
