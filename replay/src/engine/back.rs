@@ -1,13 +1,12 @@
-//! A log that goes back: the power of its broker's host failed before the last events were on the disk.
+//! Rolls the log back: the broker's host lost power before the last events were on disk.
 //!
-//! 1. What was appended last is gone. Whoever had folded it ends, and begins again with what there is:
-//!    services, for whom a snapshot that is ahead counts for nothing, and agents, beside what runs on
-//!    their nodes.
-//! 2. What the log does not ask for any more runs on until its agent is back, or its keeper ends it. Until
-//!    then another life of its job may run on another node: that is not counted. Its name may be given
+//! 1. The last events are gone. Services and agents that folded them restart from the remaining log; a
+//!    service ignores a snapshot that is ahead. The nodes keep their containers.
+//! 2. Unrequested containers run on until their agent is back or their supervisor ends them. Meanwhile
+//!    another incarnation of the job may run elsewhere, which is no violation, and a name may be given
 //!    again.
-//! 3. What came from outside comes again: the operator's words, and what tenants have submitted, with the
-//!    numbers of before where the ingress has kept them.
+//! 3. External inputs come again: the operator's commands and the tenants' submissions, with the former
+//!    numbers if the ingress kept them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,17 +26,17 @@ use super::ties::Cut;
 use super::{Action, Engine};
 use crate::audit::Audit;
 
-/// By when the last agent is back.
+/// Time until the last agent is back.
 const AGENTS_MS: u64 = 20_000;
 
-/// How far a log goes back.
+/// The extent of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Back {
-    /// So many events are lost; the first one never is.
+    /// Number of lost events; the first event of a log is never lost.
     pub events: usize,
-    /// Whether the ingress goes back with it.
+    /// True if the ingress is rolled back too.
     pub ingress: bool,
-    /// When the services are there again.
+    /// The time when the services are back.
     pub until: Timestamp,
 }
 
@@ -66,7 +65,7 @@ impl Engine {
         }
         for recorded in &lost {
             match again(recorded, back.ingress) {
-                // Before anything that is said later.
+                // Before any later command.
                 Some(action @ Action::Operator(_)) => self.at(self.now, action),
                 Some(action) => self.at(back.until, action),
                 None => {}
@@ -75,7 +74,7 @@ impl Engine {
     }
 }
 
-/// The number of a submission.
+/// Returns the number of a submission.
 fn number(recorded: &Recorded) -> Option<u64> {
     match recorded.event()? {
         Event::SubmissionReceived(event) => Some(event.ingress_sequence),
@@ -83,7 +82,7 @@ fn number(recorded: &Recorded) -> Option<u64> {
     }
 }
 
-/// What is said once more of what was lost. What nobody can read nobody submits again.
+/// Returns the action that repeats a lost event, if any. Nobody repeats an unreadable submission.
 fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
     let event = recorded.event()?;
     match event {
@@ -100,16 +99,16 @@ fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
     }
 }
 
-/// Containers that have their names of a log that is gone.
+/// Containers started under ids of the rolled-back log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Aside {
-    /// Whether the log ever went back.
+    /// True once the log was rolled back.
     is_needed: bool,
     containers: BTreeSet<(NodeId, ContainerId)>,
 }
 
 impl ModelAgents {
-    /// The nodes whose agents live.
+    /// Returns the nodes with live agents.
     pub(super) fn up(&self) -> Vec<NodeId> {
         let up = self.nodes.keys().filter(|node| self.is_up(node));
         up.cloned().collect()
@@ -140,7 +139,7 @@ impl ModelAgents {
         self.jobs_go_back(log);
     }
 
-    /// Jobs that ended in what is lost have not.
+    /// Reopens jobs whose end was lost.
     fn jobs_go_back(&mut self, log: &[Arc<Recorded>]) {
         let mut open: BTreeMap<&JobId, &JobSpec> = BTreeMap::new();
         for recorded in log {
@@ -160,8 +159,8 @@ impl ModelAgents {
         }
     }
 
-    /// Before a container starts: what runs under the name of its life on a log that is gone is no part of
-    /// it.
+    /// Before a container starts, sets aside those that run under the same incarnation of a rolled-back
+    /// log.
     pub(super) fn set_aside(
         &mut self,
         life: &LifeId,
@@ -195,7 +194,7 @@ impl ModelAgents {
         }
     }
 
-    /// A container is taken away from a node.
+    /// Removes a container from a node.
     pub(super) fn evict_on(&mut self, node: &NodeId, id: &ContainerId, exit: Exit, now: Timestamp) {
         let key = (node.clone(), id.clone());
         let gang = self.gangs.get(&life_of(id));
@@ -211,7 +210,7 @@ impl ModelAgents {
 }
 
 impl ModelNode {
-    /// What runs here and is not asked for.
+    /// Returns the containers that run here without a request.
     fn forgotten(&self, state: &AgentState) -> impl Iterator<Item = ContainerId> {
         let wanted = state.wanted();
         let runs = self.containers.iter();
@@ -222,7 +221,7 @@ impl ModelNode {
         .map(|(id, _)| id.clone())
     }
 
-    /// Its next agent has folded this, and nothing else.
+    /// Restarts the agent with exactly this folded state.
     fn restart_from(&mut self, state: AgentState) {
         let offer = self.agent.offer().clone();
         let former = self.agent.heard().clone();
