@@ -1,12 +1,11 @@
-//! The state machine: what a service does next, after everything that may have changed it.
+//! The state machine's steps, in order of precedence.
 //!
-//! 1. While it stops, it waits for what is in flight, writes a last snapshot and ends.
-//! 2. While it may not append (see `core`) or pauses after a failure, it only folds.
-//! 3. A slow decision that has reached the head is appended if it still holds, else made again.
-//! 4. Otherwise it decides, if something has happened since it last did: here, or for a slow
-//!    decider on another thread, on a copy of the state.
-//! 5. What was observed outside the log goes behind what was decided: both were made from the
-//!    same prefix.
+//! 1. While stopping: wait for work in flight, save a last snapshot, end.
+//! 2. Without the right to append (see `core`), or in a pause: only fold.
+//! 3. Append a slow decision at the head if still valid, else decide again.
+//! 4. Decide if anything happened since the last decision: here, or on another thread with a copy of the
+//!    state.
+//! 5. Append observations after the decision; both build on one prefix.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,103 +17,97 @@ use crate::core::{Core, Halt, Made, Snapshot, state_hash};
 use crate::followed::Followed;
 use crate::host::{HostTime, Mark};
 
-/// So many slow decisions may be discarded in a row before the next one has less time.
+/// Discards in a row before the budget shrinks.
 const DISCARDS: u32 = 2;
 
-/// What permissions or limits forbid does not change by itself.
+/// Permissions and limits do not change quickly.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// After so many failures in a row the pauses grow no further.
+/// Pauses grow up to this many failures in a row.
 const MOST_FAILURES: u32 = 20;
 
-/// A pause after a conflict, for each failure in a row: the other copy is at work.
+/// Per failure in a row: the other copy is at work.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A pause after a doubt, for each failure in a row: the broker has a moment to recover.
+/// Per failure in a row: the broker needs time to recover.
 const DOUBT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Something that was observed outside the log.
+/// An observation from outside the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// The event to append.
     pub event: Event,
-    /// The trace that it continues.
     pub traceparent: Option<String>,
 }
 
 /// An event to append.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    /// The event; a decision's has its basis.
+    /// The event, with its basis if decided.
     pub event: Event,
-    /// What caused it, the main one first; nothing for an observation.
+    /// Causes, the main one first; empty for an observation.
     pub causes: Vec<Sequence>,
-    /// The trace that an observation continues.
+    /// An observation's trace.
     pub traceparent: Option<String>,
 }
 
 /// Events to append, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// The fence: the last own sequence on which all of them build.
+    /// The fence: the last own sequence.
     pub expected: Sequence,
-    /// When they were decided, by the time of the log: never earlier than what is folded, and where the
-    /// service was away, later than what they were decided on by as much as its host's clocks say.
+    /// Log time of the append: not before the folded events; after an absence, advanced by the host's clocks.
     pub time: Timestamp,
-    /// When the decision began, and how many of the first drafts it proposed.
+    /// Start of the decision, and its number of drafts, which come first.
     pub decided: Option<(Timestamp, usize)>,
-    /// The events.
     pub drafts: Vec<Draft>,
 }
 
-/// Why an append failed, as far as is known.
+/// Reason for a failed append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The fence: another copy appended before.
+    /// Another copy appended first.
     Conflict,
-    /// For good, with the reason.
+    /// Permanent.
     Refused(String),
-    /// Perhaps stored, perhaps not, perhaps later; with the reason.
+    /// Stored now, later, or never.
     Doubt(String),
 }
 
-/// What is known of an append.
+/// Outcome of an append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The last sequence that was acknowledged.
+    /// The last acknowledged sequence.
     pub last: Option<Sequence>,
-    /// What went wrong with what was not.
     pub failure: Option<Failure>,
 }
 
-/// What is to be done. [`Shell`] names the input that answers each of them.
+/// Work for the driver, with the answering input of [`Shell`].
 pub enum Effect<D: Decider> {
-    /// Append this: [`Shell::answered`].
+    /// Append: [`Shell::answered`].
     Append(Append),
-    /// Ask the log's leader how far it reaches, for as long as it takes: [`Shell::head`].
+    /// Ask the leader for the log's head, until it answers: [`Shell::head`].
     AskHead,
-    /// Run this on another thread: [`Shell::made`].
+    /// Run on another thread: [`Shell::made`].
     Decide(Task<D>),
-    /// Look again when the clock shows this time, instead of at any named before: [`Shell::woken`].
+    /// Wake at this time, replacing the former: [`Shell::woken`].
     WakeAt(Option<Timestamp>),
-    /// Look again after this time: [`Shell::resumed`].
+    /// Wake after this time: [`Shell::resumed`].
     Pause(Duration),
-    /// Keep this: [`Shell::saved`].
+    /// Write the snapshot: [`Shell::saved`].
     Save(Snapshot<D::State>),
-    /// Keep this, too, for [`Shell::recall`] in the next life. Nothing waits for it.
+    /// Write the mark for [`Shell::recall`]; not answered.
     Keep(Mark),
-    /// A decision was made; it led to events or not.
+    /// A decision was made, with or without events.
     Decided,
-    /// A slow decision was discarded: the log has overtaken it.
+    /// A slow decision was overtaken by the log.
     Discarded {
-        /// What it was made from.
         asof: Sequence,
     },
-    /// All is done.
+    /// The machine has ended.
     End,
 }
 
-/// A slow decision to be made.
+/// A slow decision to compute.
 pub struct Task<D: Decider> {
     decider: Arc<D>,
     state: D::State,
@@ -127,7 +120,7 @@ pub struct Task<D: Decider> {
 }
 
 impl<D: Decider> Task<D> {
-    /// Makes it.
+    /// Computes the decision.
     #[must_use]
     pub fn run(self) -> Made {
         let decision = self
@@ -146,57 +139,53 @@ impl<D: Decider> Task<D> {
     }
 }
 
-/// How much was folded.
+/// Counts of folded items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Folded {
-    /// Events.
     pub events: u64,
-    /// Messages that are none, and events that are not believed.
+    /// Non-events and rejected events.
     pub flagged: u64,
-    /// The first event that is not believed, and why.
+    /// The first rejected event, and the reason.
     pub doubt: Option<(Sequence, String)>,
 }
 
 struct Slow {
     made: Made,
-    /// Whether the log's head of that time has been folded, or need not be.
+    /// The head of that time is folded, or the decision was quick.
     at_head: bool,
 }
 
-/// The machine around one decider.
+/// The machine of one decider.
 pub struct Shell<D: Decider> {
     decider: Arc<D>,
     core: Core<D::State>,
     effects: Vec<Effect<D>>,
-    /// Something was folded, or a time was reached, since the last decision.
+    /// News since the last decision.
     undecided: bool,
-    /// Something may have been observed.
     unobserved: bool,
-    /// A slow decision is being made.
     deciding: bool,
     slow: Option<Slow>,
-    /// Slow decisions discarded one after the other.
+    /// Discards in a row.
     discarded: u32,
-    /// Pauses that are not over: nothing is appended meanwhile.
+    /// Running pauses, which block appends.
     pauses: u32,
-    /// Appends that failed one after the other.
+    /// Failed appends in a row.
     failures: u32,
-    /// Why the last append was refused for good.
+    /// Reason for the last permanent refusal.
     refused: Option<String>,
-    /// Write a snapshot after so many events; never without.
+    /// Events between snapshots; `None`: no snapshots.
     snapshot_every: Option<u64>,
     snapshot_due: Sequence,
     saving: bool,
     build: String,
     stopping: bool,
     ended: bool,
-    /// When to look again, by the time of the log.
+    /// Next wake-up, in log time.
     wake: Option<Timestamp>,
 }
 
 impl<D: Decider> Shell<D> {
-    /// A service that has folded what `snapshot` says. `build` is recorded in every decision. It
-    /// stands by until [`Self::lease`].
+    /// Creates an inactive service from `snapshot`. Every decision records `build`.
     pub fn new(
         decider: Arc<D>,
         snapshot: Snapshot<D::State>,
@@ -227,47 +216,47 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// The last sequence folded.
+    /// Returns the last folded sequence.
     pub fn folded(&self) -> Sequence {
         self.core.folded
     }
 
-    /// The last own sequence folded.
+    /// Returns the last own folded sequence.
     pub fn own_last(&self) -> Sequence {
         self.core.own_last
     }
 
-    /// The broker's time of what was folded last.
+    /// Returns the broker's time of the last folded event.
     pub fn stored_at(&self) -> Timestamp {
         self.core.stored_at
     }
 
-    /// Whether it is the active copy.
+    /// Reports whether this is the active copy.
     pub fn is_active(&self) -> bool {
         self.core.active
     }
 
-    /// Why the log refuses what is decided, where the last append was refused for good: it is tried
-    /// again after a pause, and an operator is to be told meanwhile.
+    /// Returns the reason for a permanent refusal; the append is retried after a pause, and an operator
+    /// should know.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// What is folded.
+    /// Returns the folded state.
     pub fn state(&self) -> &D::State {
         &self.core.state
     }
 
-    /// What is to be done since the last call.
+    /// Returns the effects since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect<D>> {
         std::mem::take(&mut self.effects)
     }
 
-    /// A part of the log, in order.
+    /// Takes a part of the log, in order.
     ///
     /// # Errors
-    /// An event of a version that this build does not know: the service has to stop before it. Or one after
-    /// which the fold contradicts itself: it has to stop, and nothing of it is kept.
+    /// An event of an unknown version, which must not be folded, or one that makes the fold contradictory.
+    /// The service must stop and discard the state.
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, Halt> {
         let mut folded = Folded::default();
         for followed in batch {
@@ -293,7 +282,7 @@ impl<D: Decider> Shell<D> {
         Ok(folded)
     }
 
-    /// The lease was gained or lost.
+    /// Notes the gain or loss of the lease.
     pub fn lease(&mut self, held: bool) {
         if self.core.active == held {
             return;
@@ -306,23 +295,23 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Without a lease every copy is active.
+    /// Activates this copy without a lease.
     pub fn activate(&mut self) {
         self.core.active = true;
     }
 
-    /// What an earlier life has kept ([`Effect::Keep`]): it says how long the service was away. Nothing
-    /// depends on it but what is written while the log is silent.
+    /// Restores the mark of an earlier process ([`Effect::Keep`]), which affects only the written time while
+    /// the log is silent.
     pub fn recall(&mut self, mark: Mark) {
         self.core.recall(mark);
     }
 
-    /// The host's clocks show this. Told before each step, where they are known.
+    /// Notes the host's clocks, before each step.
     pub fn host_shows(&mut self, host: HostTime) {
         self.core.host.shows(host);
     }
 
-    /// What became of the append in flight. Only the fold says what is on the log.
+    /// Notes the outcome of the append in flight. Only the fold tells what is on the log.
     pub fn answered(&mut self, outcome: Outcome) {
         self.core.appending = false;
         if let Some(last) = outcome.last {
@@ -348,7 +337,7 @@ impl<D: Decider> Shell<D> {
         self.ask_head();
     }
 
-    /// How far the log reached after the question was asked.
+    /// Notes the log's head, asked for earlier.
     pub fn head(&mut self, head: Sequence) {
         self.core.asking = self.core.asking.saturating_sub(1);
         self.core.await_folded(head);
@@ -357,8 +346,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// A slow decision is made. `quick`: it took so little that the question how far the log
-    /// reaches would cost more than it saves.
+    /// Notes a slow decision. `quick`: a question for the head would cost more than it saves.
     pub fn made(&mut self, made: Made, quick: bool) {
         self.deciding = false;
         if made.decision.proposals.is_empty() {
@@ -372,35 +360,34 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// The time of the last [`Effect::WakeAt`] has come.
+    /// Notes that the time of the last [`Effect::WakeAt`] has come.
     pub fn woken(&mut self) {
         self.wake = None;
         self.undecided = true;
     }
 
-    /// An [`Effect::Pause`] is over.
+    /// Notes the end of an [`Effect::Pause`].
     pub fn resumed(&mut self) {
         self.pauses = self.pauses.saturating_sub(1);
     }
 
-    /// There may be something new to observe.
+    /// Notes possible new observations.
     pub fn observed(&mut self) {
         self.unobserved = true;
     }
 
-    /// The snapshot is written, or could not be.
+    /// Notes the end of a snapshot's writing.
     pub fn saved(&mut self) {
         self.saving = false;
     }
 
-    /// Finish what is in flight, write a snapshot, end.
+    /// Starts the stop: finish, save, end.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Takes the next step, if there is one. `clock` is a clock that does not step while the machine
-    /// runs; which time it shows does not matter. `observe` names what was observed and is not in the
-    /// state yet.
+    /// Takes the next step. `clock` is monotonic, with any origin. `observe` returns the observations missing
+    /// in the state.
     pub fn advance(
         &mut self,
         clock: Timestamp,
@@ -433,7 +420,7 @@ impl<D: Decider> Shell<D> {
         }
         if self.unobserved {
             let observed = observe(&self.core.state);
-            // Level-triggered: as long as there is something, there may be more.
+            // Level-triggered: there may be more.
             self.unobserved = !observed.is_empty();
             append.drafts.extend(observed.into_iter().map(|it| Draft {
                 event: it.event,
@@ -473,8 +460,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// A slow decision is at the head: it still holds, or is made again. It does not hold where
-    /// another copy has appended since: it was made without knowing of that decision.
+    /// Appends a slow decision at the head if still valid and no other copy has appended.
     fn finish_slow(&mut self, made: Made, append: &mut Append) {
         let alone = made.own_last == self.core.own_last;
         if alone && self.decider.still_valid(&self.core.state, &made.decision) {
@@ -487,7 +473,6 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Its wake-up, its events.
     fn append_decision(&mut self, made: Made, append: &mut Append) {
         let made = self.decided(made);
         if made.decision.proposals.is_empty() {
@@ -520,20 +505,19 @@ impl<D: Decider> Shell<D> {
         made
     }
 
-    /// The wake-up, by the clock: the log's time may have moved otherwise than the clock.
+    /// Reschedules the wake-up: log time and clock may diverge.
     fn wake_again(&mut self) {
         let at = self.wake.map(|at| self.core.clock_at(at));
         self.effects.push(Effect::WakeAt(at));
     }
 
-    /// Holds appending back for a while.
     fn pause(&mut self, pause: Duration) {
         self.pauses += 1;
         self.undecided = true;
         self.effects.push(Effect::Pause(pause));
     }
 
-    /// Asks how far the log reaches; nothing is appended until that much is folded.
+    /// Asks for the head and blocks appends until it is folded.
     fn ask_head(&mut self) {
         self.core.asking += 1;
         self.effects.push(Effect::AskHead);
@@ -563,8 +547,8 @@ fn after(folded: Sequence, every: Option<u64>) -> Sequence {
     Sequence(folded.0.saturating_add(every.unwrap_or(0).max(1)))
 }
 
-/// After more than [`DISCARDS`] discards in a row, half the time for each further one: a cluster in
-/// which something always ends while the solver runs is to be decided on as well.
+/// Halves the budget with each discard in a row from [`DISCARDS`] on, so that a busy cluster gets decisions
+/// too.
 #[must_use]
 pub fn hurried(budget: Budget, discarded: u32) -> Budget {
     let halvings = discarded.saturating_sub(DISCARDS - 1).min(16);
