@@ -1,4 +1,11 @@
-//! Decides which submissions are valid and which queued job goes next.
+//! Admission: decides about submissions and releases queued jobs. The crate is a pure decider and does no
+//! I/O.
+//!
+//! - `decide`: the decider; `state`, `folded`: the state, and the events that the state handles.
+//! - `intake`, `parse`: messages to events, documents to specifications.
+//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of one part of a document each.
+//! - `limits`: the operator's bounds; `measured`: measurements by tenants' proxies; [`plan`]: plan tokens.
+//! - `release`: the order of releases.
 
 mod decide;
 mod folded;

@@ -1,9 +1,9 @@
-//! Whose turn it is.
+//! The order of tenants.
 //!
-//! Only the tenants take part whose first job is of the highest priority class among the first ones.
-//! Each policy gives every tenant a score; the largest goes next (Saha, Beltre, Govindaraju:
-//! Tromino, 2018). DS: dominant share of what the tenant runs, divided by its weight w; DDS:
-//! dominant share of what it has queued; both are reckoned again after each release.
+//! Only tenants compete whose first job has the highest priority class among the first jobs. Each policy
+//! scores every tenant; the largest score goes next (Saha, Beltre, Govindaraju: Tromino, 2018). DS: dominant
+//! share of the tenant's running jobs, divided by its weight w; DDS: dominant share of its queued jobs; both
+//! change with each release.
 //!
 //! | policy | score |
 //! |---|---|
@@ -12,13 +12,11 @@
 //! | `demand-drf` | DDS ÷ DS; DS = 0 counts as infinite |
 //! | `projected-wait` | w · (waits paid + ages of the queued + n · N ÷ 2μ) ÷ arrived |
 //!
-//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷
-//! mean duration of completed jobs. `fifo` is the order of arrival over all tenants.
+//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷ mean duration
+//! of completed jobs. `fifo` is the order of arrival over all tenants.
 //!
-//! `balanced-wait` is `projected-wait` over the credited arrivals (a tenant's queued work earns
-//! nothing before the cluster could have run it, so that a flood is no advantage), with a bound:
-//! a job that has waited 30 % longer than the one that would be next first in, first out goes
-//! before all others.
+//! `balanced-wait` is `projected-wait` over credited arrivals, so a flood gives no advantage. A job that has
+//! waited 30 % longer than the next job under FIFO precedes all others.
 
 use std::cmp::Ordering;
 
@@ -29,15 +27,15 @@ use num_bigint::BigUint;
 
 use super::line::{Head, Line};
 
-/// How much longer than first in, first out a job may wait under `balanced-wait`, in per cent:
-/// with 30 the longest wait of Tromino's experiment 2 is 905 s, between the 708 s of fifo and
-/// the 1,233 s of `projected-wait`, and the means stay within 6 %.
+/// Allowed excess over the FIFO wait under `balanced-wait`, in per cent. With 30 the longest wait in
+/// Tromino's experiment 2 is 905 s, between fifo (708 s) and `projected-wait` (1,233 s), and the means stay
+/// within 6 %.
 const SLACK_PERCENT: i64 = 30;
 
-/// A score, as an exact fraction.
+/// An exact fraction.
 struct Score {
     over: BigUint,
-    /// 0: infinite.
+    /// 0 means infinite.
     under: BigUint,
 }
 
@@ -61,7 +59,7 @@ impl Score {
     }
 }
 
-/// The index of the line whose turn it is.
+/// Returns the index of the next tenant's queue.
 pub fn turn(
     queues: &Queues,
     lines: &[Line<'_>],
@@ -104,7 +102,7 @@ pub fn turn(
     }
 }
 
-/// The line with the largest score; in a tie the last one, else the first.
+/// Returns the queue with the largest score; the last releaser wins ties, else the first.
 fn best(
     heads: &[(usize, &Line<'_>, &Head)],
     last: Option<usize>,
@@ -166,7 +164,7 @@ fn balanced(
     let Some((overdue, since)) = oldest(&credited) else {
         return oldest(heads).map(|(index, _)| index);
     };
-    // The wait of the job that would be released now first in, first out.
+    // The wait of the next job under FIFO.
     let fifo = queues
         .credit
         .fifo()
