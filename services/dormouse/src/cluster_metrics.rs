@@ -1,11 +1,9 @@
-//! Prometheus metrics of the cluster, computed from the query service's read model, so that two copies report
-//! equal figures.
+//! Prometheus metrics of the cluster, from the query service's read model.
 //!
 //! 1. Gauges, and counters as old as the log, are set every [`SHOW_EVERY`].
-//! 2. Durations are observed as events arrive, in histograms as old as this process.
+//! 2. Durations go into histograms as old as this process.
 //!
-//! Units are base units (seconds, bytes, fractions), and names end in the unit. Tenants and services
-//! ([`services`]) are labels; batch jobs are too many to be labels.
+//! Tenants and services ([`services`]) are labels; batch jobs are too many.
 
 mod services;
 
@@ -22,7 +20,7 @@ use metrics::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Interval of updates; scrapes are rarely more frequent.
+/// Scrapes are rarely more frequent.
 pub const SHOW_EVERY: Duration = Duration::from_secs(5);
 
 const JOBS: &str = "dormouse_jobs";
@@ -186,7 +184,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
             }
         }
         Some(Event::ContainerGpuUsed(it)) => gpu_used(it),
-        // A gauge keeps its last value even after its node is removed.
+        // A gauge outlives its node.
         Some(Event::NodeRemoved(it)) => show_doubts(it.node.as_str(), 0, 0),
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! Finds the cluster: by flag, then environment, then configuration file, then the local cluster.
+//! Finds the cluster: by flag, environment, configuration file, else the local one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -42,9 +42,7 @@ pub struct Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Credentials {
     None,
-    /// A seed, for a broker with a file of accounts.
     Nkey,
-    /// A token and a seed, for a broker that keeps accounts.
     Creds,
 }
 
@@ -96,7 +94,7 @@ impl Context {
         OutputFile::create(path, read, self.global.overwrite)
     }
 
-    /// Returns ` --data DIR` for a hint to another command, or nothing if `--data` was not given.
+    /// Returns ` --data DIR` if `--data` was given, for hints.
     #[must_use]
     pub fn data_flag(&self) -> String {
         match self.global.data.is_some() {
@@ -122,7 +120,7 @@ impl Context {
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
             tls: Tls {
-                // Connections between machines need TLS, unless --plaintext allows otherwise.
+                // Connections between machines need TLS, unless --plaintext is given.
                 required: !self.global.plaintext && !is_local(&server),
                 ..self.tls.clone()
             },
@@ -140,7 +138,7 @@ impl Context {
         }
     }
 
-    /// Returns a copy for the local cluster, ignoring any named broker.
+    /// Returns a copy for the local cluster.
     #[must_use]
     pub fn local(&self) -> Self {
         Self {
@@ -155,7 +153,7 @@ impl Context {
         self.server.is_some() || LocalBroker::url_of(&self.broker_dir()).is_some()
     }
 
-    /// True if the local broker runs without its `dormouse up`, which was killed.
+    /// True if the local broker runs without its `dormouse up`.
     #[must_use]
     pub fn is_unattended(&self) -> bool {
         let broker = self.broker_dir();
@@ -188,18 +186,18 @@ impl Context {
         }
     }
 
-    /// Connects for a command that only operators may run.
+    /// Connects for an operator command.
     ///
     /// # Errors
-    /// If there is no cluster, or the key is a tenant's; the message says how to proceed.
+    /// If there is no cluster, or the key is a tenant's.
     pub async fn connect(&self) -> anyhow::Result<Log> {
         self.connect_with(1).await
     }
 
-    /// Connects like [`Context::connect`], for a command that may create the streams with this many replicas.
+    /// Connects for an operator command that may create the streams with this many replicas.
     ///
     /// # Errors
-    /// If there is no cluster, or the key is a tenant's; the message says how to proceed.
+    /// Those of [`Context::connect`].
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
         let log = self.connect_as_anybody(replicas).await?;
         match log.tenant() {
@@ -208,10 +206,10 @@ impl Context {
         }
     }
 
-    /// Connects for a command that tenants may run for themselves.
+    /// Connects for a command that tenants may run too.
     ///
     /// # Errors
-    /// If there is no cluster, or the key is an agent's; the message says how to proceed.
+    /// If there is no cluster, or the key is an agent's.
     pub async fn connect_as_holder(&self) -> anyhow::Result<Log> {
         self.connect_as_anybody(1).await
     }
@@ -219,7 +217,7 @@ impl Context {
     /// Connects for a command that submits, revises or cancels jobs.
     ///
     /// # Errors
-    /// As [`Context::connect_as_holder`], and if the key is a viewer's.
+    /// Those of [`Context::connect_as_holder`], and if the key is a viewer's.
     pub async fn connect_to_submit(&self) -> anyhow::Result<Log> {
         let log = self.connect_as_holder().await?;
         match log.holder() {
@@ -231,7 +229,7 @@ impl Context {
         }
     }
 
-    /// True if a local cluster exists but does not run, so that waiting for its broker is useless.
+    /// Waiting for the broker of a stopped cluster is useless.
     fn is_stopped(&self) -> bool {
         let broker = self.broker_dir();
         let Some(url) = LocalBroker::url_of(&broker) else {
@@ -261,7 +259,7 @@ impl Context {
             return Err(Coded::new("no_cluster", message).into());
         }
         let settings = self.settings("dormouse-cli");
-        // Only `up` restarts a broker: a local broker without `up` is not worth a long wait.
+        // Only `up` restarts a local broker.
         let looked_after = self.server.is_none() && self.names_a_cluster();
         let patience = match is_local(&settings.server) && !looked_after {
             true => Duration::from_millis(300),
@@ -296,7 +294,7 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
         true => std::io::read_to_string(std::io::stdin()).context("standard input"),
         false => std::fs::read_to_string(path).with_context(|| path.display().to_string()),
     }?;
-    // Some editors write a byte order mark, which the document parsers do not accept.
+    // Some editors write a byte order mark.
     Ok(match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),
         None => text,
@@ -315,7 +313,7 @@ pub fn shown(path: &Path) -> String {
 /// Reads a YAML or JSON document.
 ///
 /// # Errors
-/// If the document cannot be read or does not have the form of `T`.
+/// If the document cannot be read or is no `T`.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = read_text(path)?;
     if text.trim().is_empty() {
@@ -327,13 +325,13 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     parse_document(&text).with_context(|| shown(path))
 }
 
-/// Reads a document that is a map, such as a job.
+/// Reads a document that is a map.
 ///
 /// # Errors
-/// If the document cannot be read or is no map. The message omits the content, which may be of any length.
+/// If the document cannot be read or is no map.
 pub fn read_map(path: &Path) -> anyhow::Result<serde_json::Value> {
     let document: serde_json::Value = read_document(path)?;
-    // For a list, the parser of the fields reports a better error.
+    // For a list, the fields' parser has a better error.
     match document.is_object() || document.is_array() {
         true => Ok(document),
         false => bail!("{}: no map of fields (`key: value`)", shown(path)),
@@ -345,14 +343,14 @@ fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
         true => "JSON",
         false => "YAML",
     };
-    // Parsing into a mapping rejects duplicate keys; other parsers silently keep the last one.
+    // Parsing into a mapping rejects duplicate keys.
     let value =
         serde_norway::from_str::<Yaml>(text).with_context(|| format!("not valid {form}"))?;
     finite(&value)?;
     Ok(serde_norway::from_str(text)?)
 }
 
-/// Refuses `.inf` and `.nan`: JSON has no such numbers, and their values would silently be lost.
+/// Refuses `.inf` and `.nan`, which JSON would silently drop.
 ///
 /// # Errors
 /// If the document contains such a number.
@@ -371,7 +369,6 @@ pub fn finite(value: &Yaml) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the first infinite number or NaN, with its path.
 fn infinite(value: &Yaml, path: &mut Vec<String>) -> Option<String> {
     let mut within = |step: String, value: &Yaml| {
         path.push(step);

@@ -1,10 +1,9 @@
-//! `demo`: real training jobs grow and shrink on a local cluster of four nodes.
+//! `demo`: real training jobs grow and shrink on a local cluster.
 //!
-//! 1. Start a cluster of four nodes with plain processes in a folder of its own.
+//! 1. Start a cluster of four nodes in a folder of its own.
 //! 2. Submit the jobs of `demo/plan.json` at their times.
 //! 3. Print the events until every job has ended.
-//! 4. Print accuracy, resizes and time per job, and utilization and fairness loss over time; verify every
-//!    decision; export the log.
+//! 4. Print results per job and over time; verify every decision; export the log.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,7 +32,7 @@ use crate::render::{self, Style};
 use crate::up::{LocalCluster, LocalOptions};
 use crate::{clock, load, print, serve};
 
-/// Limit for the whole demo, many times its usual duration even on a busy machine.
+/// Many times the usual duration, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! Describes each event in one line, for people who read the log.
+//! Describes each event in one line.
 
 mod serving;
 
@@ -23,8 +23,7 @@ pub fn described(recorded: &Recorded) -> String {
     }
 }
 
-/// Describes the policy in one line: allocation, bounds, queue, and the owner of shares unless shares are per
-/// job.
+/// Describes the policy in one line.
 #[must_use]
 pub fn policy(policy: &Policy) -> String {
     let shares = match policy.shares {
@@ -40,7 +39,7 @@ pub fn policy(policy: &Policy) -> String {
     )
 }
 
-/// Placeholder that [`described`] replaces by the operator's name, if known.
+/// [`described`] replaces this text by the operator's name, if known.
 const BY_THE_OPERATOR: &str = "by the operator";
 
 /// Describes an event in one line.
@@ -265,7 +264,6 @@ fn released(event: &JobReleased) -> String {
     )
 }
 
-/// Describes an event about a job's progress or a node.
 fn life(event: &Event) -> String {
     match event {
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
@@ -361,7 +359,7 @@ fn figures(outcome: &Outcome) -> String {
     format!(
         "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {}{}, waiting {}",
         outcome.utilization.total,
-        // The total is a sum over the resources: two full resources give 2.
+        // The total is a sum over the resources.
         outcome.utilization.resources.len(),
         outcome.fairness_loss,
         outcome.fairness_loss_bound,

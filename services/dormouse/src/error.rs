@@ -16,18 +16,16 @@ pub const WAITS: u8 = 2;
 pub const FAILED: u8 = 3;
 /// Exit code of `job wait`: the job was cancelled.
 pub const CANCELLED: u8 = 4;
-/// Exit code of `job wait --timeout`: timed out, as in `timeout`.
+/// Exit code of `job wait --timeout`, as of `timeout`.
 pub const LATE: u8 = 124;
-/// Exit code of `job exec` and `run`: no such program, as in a shell.
+/// Exit code for a missing program, as in a shell.
 pub const NO_PROGRAM: u8 = 127;
 
 /// An error with a code for programs.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Coded {
-    /// For programs.
     pub code: String,
-    /// For people.
     pub message: String,
 }
 
@@ -46,14 +44,13 @@ impl Coded {
     }
 }
 
-/// Prints an error to stderr, as JSON if requested, and returns the exit code.
+/// Prints an error to stderr and returns the exit code.
 pub fn print(error: &anyhow::Error, output: Output) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<std::io::Error>();
         cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
-        // The reader has closed the pipe.
         return DONE;
     }
     let message = plain::in_words(&format!("{error:#}"));

@@ -1,20 +1,16 @@
 //! Measures how busy the machine is: the fraction of its time for which a runnable thread waits for a
-//! processor.
-//!
-//! Once a second a thread works for some milliseconds and reads its run and wait times from
-//! `/proc/thread-self/schedstat`. On an idle machine it never waits. The demo's own training mostly sleeps,
-//! so the figure shows the load of other programs.
+//! processor, from `/proc/thread-self/schedstat`. The demo's training mostly sleeps, so the figure shows the
+//! load of other programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval between measurements.
 const EVERY: Duration = Duration::from_secs(1);
-/// CPU time of one measurement: a hundredth of a core.
+/// A hundredth of a core.
 const WORK: Duration = Duration::from_millis(10);
-/// Beyond this fraction, durations of programs are too long to be meaningful.
+/// Beyond this, durations mean little.
 const BUSY: f64 = 0.3;
 
 /// Run and wait times of the measuring thread.
@@ -25,13 +21,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns the fraction of time spent waiting; `None` if the kernel does not report it.
     fn waited(self) -> Option<f64> {
         let whole = self.ran_s + self.waited_s;
         (whole > 0.0).then(|| self.waited_s / whole)
     }
 
-    /// Returns a warning if the machine is too busy for meaningful durations.
+    /// Returns a warning about a busy machine.
     #[must_use]
     pub fn busy(self) -> Option<String> {
         let waited = self.waited().filter(|waited| *waited > BUSY)?;
@@ -82,7 +77,7 @@ impl Watch {
     }
 }
 
-/// Measures for half a second, before anything is started.
+/// Measures for half a second.
 #[must_use]
 pub fn look() -> Load {
     let mut load = Load::default();
@@ -107,7 +102,6 @@ impl Load {
     }
 }
 
-/// Returns the seconds for which this thread ran, and waited.
 fn schedstat() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split_whitespace();

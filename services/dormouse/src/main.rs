@@ -37,14 +37,13 @@ use dormouse_messages::plain;
 use dormouse_node_agent::python::install;
 use tokio::runtime::Builder;
 
-/// Events are many small allocations on many threads, which mimalloc handles faster than the system's
-/// allocator.
+/// Events are many small allocations on many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The supervisor forks for every container: it must have no runtime threads, and little memory, whose
-    // page tables each fork would copy. So it starts before clap describes the command line.
+    // The supervisor forks for every container: without runtime threads, and with little memory, whose page
+    // tables each fork copies. So it starts before clap describes the command line.
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let [command, folder] = &words[..]
         && command == "keeper"
@@ -77,7 +76,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line; for `up`, also records the flags given explicitly.
 fn parsed() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches();
     let mut matches = matches.map_err(|error| {
@@ -92,7 +90,6 @@ fn parsed() -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// Runs a whole cluster (`up`, `demo`) on one thread: see `dormouse_runtime::run_service`.
 fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
     if matches!(cli.command, Some(Command::Up(_) | Command::Demo(_))) {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -102,11 +99,10 @@ fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
     runtime.block_on(run(cli))
 }
 
-/// Prints help and versions unchanged, and errors in the requested format. The exit code is never clap's 2,
-/// which means that a job was accepted.
+/// Prints errors in the requested format. The exit code is never clap's 2, which means that a job was
+/// accepted.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // The reader may have closed the pipe.
         let _ = error.print();
         return ExitCode::from(error::DONE);
     }

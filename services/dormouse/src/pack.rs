@@ -1,8 +1,8 @@
 //! Packs a job's folder into a reproducible archive.
 //!
 //! - `.git`, and all that `.gitignore` and `.dormouseignore` exclude, stay out.
-//! - Entries are sorted by name; of a mode only the executable bit counts. Times and owners are dropped.
-//! - Links that lead out of the folder, sockets, pipes, devices, and folders over a job's limits are refused.
+//! - Entries are sorted; only the executable bit of a mode counts; no times, no owners.
+//! - Links out of the folder, special files, and folders over the limits are refused.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,17 +18,14 @@ use ignore::WalkBuilder;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// Name of the file with further exclusions.
 const IGNORE: &str = ".dormouseignore";
 /// Higher levels take much longer for little gain.
 const ZSTD_LEVEL: i32 = 3;
-/// Number of the largest entries that an error names.
 const NAMED: usize = 5;
 
 /// A packed folder.
 #[derive(Debug, Clone)]
 pub struct Pack {
-    /// Name of the archive.
     pub packed: Workdir,
     pub archive: Bytes,
     pub entries: usize,
@@ -43,7 +40,7 @@ struct Found {
 /// Packs a folder; blocking.
 ///
 /// # Errors
-/// If an entry cannot be read, may not be packed, or is too large.
+/// If an entry is unreadable, forbidden or too large.
 pub fn pack(folder: &Path) -> anyhow::Result<Pack> {
     let found = find(folder)?;
     check(folder, &found)?;
@@ -75,7 +72,7 @@ fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
     {
         bail!("workdir {shown} is not a folder");
     }
-    // Rules outside the repository, such as a .gitignore above, do not count for git either.
+    // Rules outside the repository do not count for git either.
     let real = folder.canonicalize()?;
     let is_in_git = real.ancestors().any(|above| above.join(".git").exists());
     let walk = WalkBuilder::new(folder)
@@ -115,7 +112,6 @@ fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Returns the largest sums by first-level folder.
 fn largest(found: &[Found], of: impl Fn(&Found) -> u64) -> Vec<(String, u64)> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for entry in found.iter().filter(|it| it.metadata.is_file()) {
@@ -211,7 +207,7 @@ fn append(
         let mut header = header(EntryType::Symlink, 0o777, 0);
         builder.append_link(&mut header, &entry.way, fs::read_link(&entry.path)?)?;
     } else {
-        // Read the file whole, so that the header's length matches even if the file changes meanwhile.
+        // The header's length must match even if the file changes meanwhile.
         let content = fs::read(&entry.path)?;
         let bytes = content.len() as u64;
         let grown = || "it grows while it is packed";

@@ -1,8 +1,6 @@
-//! Writes values and lines to standard output, in the requested format. [`crate::error::print`] ignores the
-//! error of a closed pipe, as with `head`.
+//! Writes to standard output in the requested format. [`crate::error::print`] ignores a closed pipe.
 //!
-//! All text for people is sanitized here by [`plain`]: texts of answers before they become tables, lines
-//! about events, and notes on stderr. JSON and YAML escape control characters themselves.
+//! [`plain`] sanitizes all text for people here. JSON and YAML escape control characters themselves.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write};
 
@@ -13,10 +11,9 @@ use serde_json::Value;
 
 use crate::cli::Output;
 
-/// A longer line of a program is printed in pieces.
 const LINE: u64 = 1 << 16;
 
-/// Prints `value` as JSON or YAML, or as the text from `table`, whose second argument allows wide tables.
+/// Prints `value` as JSON or YAML, or as the text from `table`; its second argument allows wide tables.
 ///
 /// # Errors
 /// If the value cannot be represented.
@@ -52,14 +49,14 @@ pub fn ours<T: Serialize>(
     line(text.trim_end())
 }
 
-/// A text that grows during a computation; printed parts are not printed twice.
+/// A text that grows; printed parts are not printed twice.
 #[derive(Debug, Default)]
 pub struct Growing {
     printed: String,
 }
 
 impl Growing {
-    /// Prints the new part of the text that `table` makes of `value`.
+    /// Prints the new part of the text.
     ///
     /// # Errors
     /// If the value cannot be represented, or the standard output is closed.
@@ -80,13 +77,12 @@ impl Growing {
     fn rest(&self, text: &str) -> String {
         match text.strip_prefix(&self.printed) {
             Some(rest) => rest.to_owned(),
-            // The printed part has changed: print the whole text on new lines.
+            // The printed part has changed.
             None => format!("\n\n{text}"),
         }
     }
 }
 
-/// Returns the value with all texts sanitized, or `None` if no text needs it.
 fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
     let mut value = serde_json::to_value(value)?;
     match clean(&mut value) {
@@ -95,7 +91,6 @@ fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<
     }
 }
 
-/// Sanitizes every text in `value`; reports whether any has changed.
 fn clean(value: &mut Value) -> bool {
     match value {
         Value::String(text) => {
@@ -125,7 +120,7 @@ fn clean_all<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
     changed
 }
 
-/// Copies a program's output to the standard output; on a terminal, control characters are escaped.
+/// Copies a program's output; on a terminal, control characters are escaped.
 ///
 /// # Errors
 /// If the output cannot be read, or the standard output is closed.
@@ -134,10 +129,10 @@ pub fn program_output(file: &mut impl Read) -> anyhow::Result<()> {
     program_text(file, out.is_terminal(), out)
 }
 
-/// Copies a program's output to the standard error, like [`program_output`].
+/// Copies a program's errors like [`program_output`].
 ///
 /// # Errors
-/// If the output cannot be read, or the standard error is closed.
+/// If the errors cannot be read, or the standard error is closed.
 pub fn program_errors(file: &mut impl Read) -> anyhow::Result<()> {
     let out = std::io::stderr();
     program_text(file, out.is_terminal(), out)
@@ -160,7 +155,7 @@ fn program_text(file: &mut impl Read, terminal: bool, mut out: impl Write) -> an
 
 fn for_terminal(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    // A progress bar overwrites its line: print each state on a line of its own.
+    // A progress bar overwrites its line.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     plain::printable_lines(&text).into_owned()
 }

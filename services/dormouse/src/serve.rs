@@ -1,4 +1,4 @@
-//! `serve`: runs one service of a cluster, with the code that `up` runs too.
+//! `serve`: runs one service, with the code that `up` runs too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,20 +31,17 @@ use crate::web;
 
 mod api;
 
-/// Limit for reporting a dead agent; the supervisor retries.
 const SAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of a service in this process.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// Folder for snapshots.
     pub data: PathBuf,
     /// Nodes whose agents run in this process.
     pub local: LocalNodes,
     /// Time until a standby copy takes over.
     pub takeover: Duration,
     pub own_thread: bool,
-    /// Also publish tenants' events as JSON.
     pub json_status: bool,
     /// Bound on a tenant's stored packed folders.
     pub tenant_bytes: Option<u64>,
@@ -70,7 +67,7 @@ pub fn name(service: ServiceArg) -> &'static str {
 /// Runs a service until `shutdown`.
 ///
 /// # Errors
-/// The reason why the service cannot go on.
+/// The reason of an early end.
 pub async fn service(
     service: ServiceArg,
     log: Log,
@@ -115,7 +112,7 @@ async fn decider<D: Decider>(
     let options = ServiceOptions {
         lease_ttl: role.takeover,
         own_thread: role.own_thread,
-        // One folder per service: three of them fold the same state to different positions.
+        // Three services fold the same state to different positions.
         snapshot_dir: Some(role.data.join("snapshots").join(D::WRITER.as_str())),
         build: build(),
         ..ServiceOptions::default()
@@ -124,8 +121,7 @@ async fn decider<D: Decider>(
     Ok(())
 }
 
-/// Returns this build's identity: its version, and size and time of the executable. Snapshots of other builds
-/// are not used.
+/// Names this build by version, size and time of the executable: other builds' snapshots are not used.
 pub(crate) fn build() -> String {
     let executable = std::env::current_exe().and_then(std::fs::metadata);
     let modified = executable
@@ -146,7 +142,6 @@ pub(crate) fn build() -> String {
     }
 }
 
-/// Returns the nodes whose leases must be watched.
 fn watched(state: &ClusterState) -> Watched {
     let up = state
         .nodes
@@ -179,7 +174,7 @@ fn lost(lost: Lost) -> Event {
 /// Runs an agent until `shutdown`; its containers run on.
 ///
 /// # Errors
-/// The reason why the agent cannot go on.
+/// The reason of an early end.
 pub async fn agent(
     mut config: AgentConfig,
     log: Log,
@@ -206,7 +201,7 @@ pub fn telemetry(
     telemetry::init(service, format, metrics).context("telemetry")
 }
 
-/// Sets up logs only if `RUST_LOG` is set: the demo prints its own progress.
+/// Sets up logs only if `RUST_LOG` is set.
 ///
 /// # Errors
 /// Those of [`telemetry`].
@@ -232,7 +227,7 @@ pub async fn asked_to_stop() {
 /// Runs `serve`.
 ///
 /// # Errors
-/// The reason why the service cannot go on.
+/// The reason of an early end.
 pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let name = name(args.service);
     if let (Some(life), Some(node)) = (args.gone, &args.node) {
@@ -288,8 +283,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Records that a dead agent's containers have ended. If a newer agent of the node has written already,
-/// nothing is left to record.
+/// Records that a dead agent's containers have ended, unless a newer agent of the node has written already.
 async fn gone(settings: &Settings, node: &NodeId, life: u64) -> anyhow::Result<u8> {
     let fenced = NodeFenced {
         node: node.clone(),
@@ -322,7 +316,6 @@ fn webhook_config(args: &ServeArgs) -> anyhow::Result<dormouse_webhook::Config> 
     })
 }
 
-/// Returns the log reader that an agent's or gateway's key may use.
 fn reader(args: &ServeArgs) -> Option<String> {
     match args.service {
         ServiceArg::Agent => args.node.as_ref().map(|node| format!("node-{node}")),
@@ -353,7 +346,7 @@ fn gateway_config(context: &Context, args: &GatewayArgs) -> anyhow::Result<Gatew
     })
 }
 
-/// Contains jobs in sandboxes if possible, else warns.
+/// Without a sandbox, warns.
 fn contain(args: &ServeArgs) -> Option<Contain> {
     if args.trust_jobs {
         tracing::warn!(
@@ -373,7 +366,7 @@ fn contain(args: &ServeArgs) -> Option<Contain> {
     })
 }
 
-/// Returns the checkpoint folder and, with an object store, the store. The folder is then the node's own.
+/// With an object store, the folder is the node's own.
 fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreSettings>) {
     match args.checkpoints.clone() {
         None => (local.checkpoint_dir.clone(), None),
@@ -386,7 +379,7 @@ fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreS
     }
 }
 
-/// Returns the command that the supervisor runs after the agent's death: the agent's own, with `--gone`.
+/// The agent's own command, with `--gone`.
 fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
     let own = std::env::current_exe()?.into_os_string();
     let given = std::env::args_os().skip(1);
@@ -398,13 +391,13 @@ fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
 }
 
 /// Returns the Docker label of an agent's containers. Two clusters on one engine may share prefix and node
-/// names but not the folder, in which only one agent works at a time.
+/// names but not the folder.
 pub fn engine_label(prefix: &str, data: &Path) -> String {
     let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
     format!("{prefix}{}", named_by(&path))
 }
 
-/// Encodes a path injectively in characters that the engine accepts.
+/// Injective.
 fn named_by(path: &Path) -> String {
     let letters = path.display().to_string();
     let name = letters.chars().map(|letter| match letter {
@@ -417,7 +410,7 @@ fn named_by(path: &Path) -> String {
 
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
-    // The folder must exist, since the engine label uses its canonical path.
+    // The engine label uses the canonical path.
     std::fs::create_dir_all(&context.data)
         .with_context(|| format!("cannot make {}", context.data.display()))?;
     let prefix = context.global().prefix.as_str();

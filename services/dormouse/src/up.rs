@@ -2,10 +2,10 @@
 //!
 //! 1. Start the broker and make its streams.
 //! 2. Start the deciders and the query service, then one agent per node.
-//! 3. Start a local gateway to services, and a page that shows the cluster.
+//! 3. Start a local gateway, and the page.
 //!
-//! The services are those of a real cluster, on one connection and one thread. Stopping `up` stops no
-//! container: the next `up` on the folder adopts them, with the flags that [`former`] has kept.
+//! All share one connection and one thread. Stopping `up` stops no container: the next `up` on the folder
+//! adopts them, with the flags that [`former`] has kept.
 
 pub mod former;
 
@@ -39,7 +39,6 @@ const SERVICES: [ServiceArg; 6] = [
     ServiceArg::Api,
 ];
 
-/// Any free local port.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Enough threads for the requests of one person.
@@ -52,7 +51,6 @@ pub struct LocalOptions {
     /// First token of every subject.
     pub prefix: Prefix,
     pub nodes: u32,
-    /// Capacity of each node.
     pub capacity: Amounts,
     pub runtime: RuntimeKind,
     /// Also publish tenants' events as JSON.
@@ -61,9 +59,7 @@ pub struct LocalOptions {
     pub sync_always: bool,
     pub port: Option<u16>,
     pub keep: Retention,
-    /// Listen address; `None`: no gateway.
     pub gateway: Option<SocketAddr>,
-    /// Listen address; `None`: no page.
     pub page: Option<SocketAddr>,
     /// Prepended to the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
@@ -71,9 +67,7 @@ pub struct LocalOptions {
 
 /// A running local cluster.
 pub struct LocalCluster {
-    /// All parts share this connection to the log.
     pub log: Log,
-    /// URL of the broker.
     pub url: String,
     pub gateway: Option<String>,
     pub page: Option<String>,
@@ -86,7 +80,7 @@ impl LocalCluster {
     /// Starts everything, inside the current actix system.
     ///
     /// # Errors
-    /// The part that does not start, with advice.
+    /// The part that does not start.
     ///
     /// # Panics
     /// Outside of an actix system.
@@ -119,7 +113,7 @@ impl LocalCluster {
             let role = Role {
                 data: options.data.clone(),
                 local: local.clone(),
-                // Only one `up` works in the folder: no other copy waits to take over.
+                // No other copy waits to take over.
                 takeover: Duration::from_secs(2),
                 own_thread: false,
                 json_status: options.json_status,
@@ -158,7 +152,7 @@ impl LocalCluster {
         })
     }
 
-    /// Waits until a part ends by itself, which is an error unless the cluster was shut down.
+    /// Waits for an early end of a part.
     ///
     /// # Errors
     /// The reason of the end.
@@ -184,8 +178,7 @@ impl LocalCluster {
     }
 }
 
-/// Ends the containers of nodes that this run no longer has, before their jobs start elsewhere. Returns these
-/// nodes, which are then lost.
+/// Nodes that this run no longer has are lost: their containers end before their jobs start elsewhere.
 async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<NodeId>> {
     let present: Vec<NodeId> = (0..options.nodes).map(node).collect::<Result<_, _>>()?;
     let mut gone = BTreeSet::new();
@@ -235,8 +228,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     })
 }
 
-/// Starts the gateway, which trusts every local client. A free port is remembered, so that addresses of
-/// services stay.
+/// The gateway trusts every local client. A free port is remembered, so that addresses of services stay.
 async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<Gateway> {
     let name = GatewayId::new("g0")?;
     let config = |listen| GatewayConfig {
@@ -264,7 +256,7 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
     Ok(gateway)
 }
 
-/// Names the flag of `up`, `--gateway`, in place of the `--listen` of `serve`.
+/// Names `--gateway` in place of the `--listen` of `serve`.
 fn in_words_of_up(error: GatewayError) -> anyhow::Error {
     match error {
         GatewayError::Listen { name, listen, why } => anyhow::anyhow!(
@@ -274,7 +266,7 @@ fn in_words_of_up(error: GatewayError) -> anyhow::Error {
     }
 }
 
-/// Starts the page's server and its log reader. A free port is remembered, as for the gateway.
+/// A free port is remembered, as for the gateway.
 fn start_page(
     options: &LocalOptions,
     listen: SocketAddr,
@@ -305,7 +297,7 @@ fn start_page(
     Ok(url)
 }
 
-/// Returns this machine's processors and memory, divided among `nodes`.
+/// This machine's capacity, divided among `nodes`.
 fn machine(nodes: u32) -> Amounts {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -316,7 +308,7 @@ fn machine(nodes: u32) -> Amounts {
     let nodes = u64::from(nodes.max(1));
     let mut amounts = Amounts::new();
     amounts.set(Resource::Cpu, cores * 1000 / nodes);
-    // An eighth is left to the system and to Dormouse; whole MiB are easier to read.
+    // An eighth is left to the system; whole MiB are easier to read.
     let bytes = kib.unwrap_or(1 << 20) * 1024 * 7 / 8 / nodes;
     amounts.set(Resource::Memory, bytes >> 20 << 20);
     amounts
@@ -329,8 +321,7 @@ fn machine(nodes: u32) -> Amounts {
 pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
     let former::Resolved { args, flags, said } = former::resolve(&context.data, args)?;
     if args.metrics.is_some() && LocalBroker::runs_in(&context.broker_dir()) {
-        // Check this before the metrics' address, which a running cluster occupies too: that error would not
-        // help.
+        // A running cluster also occupies the metrics' address, but that error would not help.
         return Err(BrokerError::InUse(context.broker_dir()).into());
     }
     let _telemetry = serve::telemetry("dormouse", args.metrics)?;

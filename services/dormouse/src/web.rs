@@ -1,4 +1,4 @@
-//! The page: that of `serve web`, and that of `up`.
+//! The page of `serve web` and `up`.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::describe::describe;
 use crate::print;
 use crate::serve;
 
-/// Events folded per batch; queries are answered between batches.
+/// Queries are answered between batches.
 const BATCH: usize = 1_024;
 
 /// Serves the page of the cluster's log, or of a file, until `shutdown`.
@@ -39,7 +39,7 @@ pub async fn run(
         args.page_key.as_deref(),
     )?;
     let Some(file) = &args.log.file else {
-        // Tenants' jobs may run on this machine, and must not see the page of the cluster.
+        // Tenants' jobs on this machine must not see the page.
         let (access, opening) = match access {
             Access::Loopback => {
                 let token = token()?;
@@ -88,7 +88,7 @@ fn token() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Returns the page of `up`, open to every local client: `up` trusts its user.
+/// Returns the page of `up`, open to every local client.
 ///
 /// # Errors
 /// If the address is taken.
@@ -108,7 +108,7 @@ fn config(listen: SocketAddr, hosts: Vec<String>, access: Access) -> Config {
     }
 }
 
-/// Feeds the log to the page, once a browser has connected.
+/// Feeds the log to the page once a browser connects.
 ///
 /// # Errors
 /// If the log can no longer be followed.
@@ -135,7 +135,6 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
     Err(LogWentBack.into())
 }
 
-/// Opens a log file, reading only its beginning.
 fn open(file: &Path) -> anyhow::Result<Past> {
     let mut reader = LogReader::open(file)?;
     let first = reader.next().transpose()?;

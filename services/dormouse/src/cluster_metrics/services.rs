@@ -1,15 +1,14 @@
-//! Prometheus metrics of tenants' services: clients' view, objective and replicas.
+//! Prometheus metrics of tenants' services.
 //!
-//! Counters are as old as the service. There is no latency histogram, which would add fifty series per
-//! service; answers in time are counted exactly. The series of an ended service stay until this process ends,
-//! with gauges at 0.
+//! Counters are as old as the service. A latency histogram would add fifty series per service. Series of an
+//! ended service stay until this process ends.
 
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::services::Service;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
-/// Limit on the services shown, in order of name: each has a dozen series.
+/// Each service has a dozen series.
 const MOST_SHOWN: usize = 1_000;
 
 const REQUESTS: &str = "dormouse_service_requests_total";
@@ -81,7 +80,7 @@ pub fn describe() {
     }
 }
 
-/// Returns the labels of a service. The label is not called `job`, which Prometheus sets itself.
+/// Prometheus itself sets a label `job`.
 fn labels(id: &JobId) -> [(&'static str, String); 2] {
     [
         ("tenant", id.tenant().to_owned()),
@@ -129,7 +128,7 @@ fn show_one(id: &JobId, service: &Service, now: Timestamp) {
     gauge!(GATEWAYS, &labels(id)).set(f64::from(telling.unwrap_or(u32::MAX)));
 }
 
-/// Sets the metrics of a service that has just ended once more: final totals, no replicas.
+/// Sets a service's metrics once more after its end.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
     let ended = match recorded.event() {
         Some(Event::JobCompleted(it)) => &it.job,

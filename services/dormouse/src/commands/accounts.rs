@@ -1,7 +1,6 @@
 //! `accounts …`, `tenant create`, `tenant user …`: manages keys at the running brokers.
 //!
-//! The owner's key folder holds the root key, from which every account derives, the credentials of the
-//! brokers' own account, over which claims are sent, and all issued credentials.
+//! The owner's key folder holds the root key, from which every account derives, and all issued credentials.
 
 use std::fs::File;
 use std::io::Write;
@@ -116,7 +115,6 @@ pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow
     configure::append_to(log, &owner, events, &words).await
 }
 
-/// Returns the context with the command's own key, else the owner's.
 fn owner(context: &Context, keys: &KeysArg) -> Context {
     match context.has_key() {
         true => context.clone(),
@@ -140,7 +138,7 @@ fn init(context: &Context, args: &InitArgs) -> anyhow::Result<u8> {
         write(&file(folder, name), &credentials.text)?;
     }
     write(&folder.join(ROOT), &format!("{}\n", root.seed()))?;
-    // The configuration is redirected into a file, so the output format does not apply.
+    // The output is redirected into a configuration file, whatever `-o` says.
     print::line(beginning.configuration.trim_end())?;
     Ok(DONE)
 }
@@ -149,7 +147,7 @@ fn file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.creds"))
 }
 
-/// Writes a file atomically, readable by its owner only: clients may read it at any moment.
+/// Writes atomically: clients may read the file at any moment.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let beside = path.with_extension("new");
     let written = || {
@@ -176,9 +174,8 @@ async fn connect(context: &Context, keys: &KeysArg) -> anyhow::Result<Accounts> 
     Ok(Accounts::connect(&settings, root).await?)
 }
 
-/// Connects while excluding other commands that change accounts: commands with this folder wait for a lock on
-/// its root key (held until the file is dropped), commands with a copy of the folder wait for a lease of the
-/// cluster.
+/// Excludes other commands that change accounts: those with this folder wait for a lock on its root key,
+/// those with a copy of the folder for a lease of the cluster.
 async fn connect_to_change(context: &Context, keys: &KeysArg) -> anyhow::Result<(Accounts, File)> {
     let path = keys.keys.join(ROOT);
     let turn = File::open(&path)
@@ -218,7 +215,6 @@ fn coded(error: AccountError) -> anyhow::Error {
     Coded::new(code, error.to_string()).into()
 }
 
-/// Makes an account; returns its credentials file and the event to record.
 async fn issue(
     accounts: &Accounts,
     keys: &KeysArg,
@@ -252,8 +248,8 @@ fn tenant_of(principal: &Principal) -> Option<TenantId> {
     }
 }
 
-/// Records the brokers' change on the log, with the command's own key or the owner's. A failure is only
-/// reported: the change holds, and a new cluster has no log yet.
+/// Records the brokers' change on the log. A failure is only reported: the change holds, and a new cluster
+/// has no log yet.
 async fn note(context: &Context, keys: &KeysArg, event: Event) {
     let noted = async {
         let log = owner(context, keys).connect().await?;
@@ -330,7 +326,6 @@ async fn rotate(
     said(context, user, &path, &words)
 }
 
-/// The reason why a key was not replaced.
 enum Rotated {
     Account(AccountError),
     File(anyhow::Error),
@@ -372,13 +367,13 @@ fn revoked(name: &str, tenant: Option<TenantId>, count: usize) -> anyhow::Result
     }))
 }
 
-/// True if the folder holds the root key of a cluster whose brokers keep accounts.
+/// True if the folder holds a root key.
 #[must_use]
 pub fn keeps_root(keys: &Path) -> bool {
     keys.join(ROOT).exists()
 }
 
-/// Revokes every key of a tenant and its people, records this on the log, and returns the keys' owners.
+/// Revokes every key of a tenant and its people; returns the keys' owners.
 ///
 /// # Errors
 /// If the brokers refuse.

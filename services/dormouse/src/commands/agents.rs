@@ -1,4 +1,4 @@
-//! Finds agents that answer: a node counts as up until its lease ends, even if its agent is gone.
+//! Finds agents that answer: a node counts as up until its lease ends, even without its agent.
 
 use dormouse_messages::NodeId;
 use dormouse_node_agent::logs::CONTAINERS;
@@ -6,7 +6,6 @@ use dormouse_runtime::{ApiError, Log};
 use futures::StreamExt;
 use futures::stream::iter;
 
-/// Agents asked concurrently.
 const AT_ONCE: usize = 64;
 
 /// True if the agent of a node answers, even with an error.

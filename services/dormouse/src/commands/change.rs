@@ -1,5 +1,4 @@
-//! `job cancel|hold|release|requeue|revise`, for named jobs or all that match a filter. Matching jobs are
-//! shown for confirmation first.
+//! `job cancel|hold|release|requeue|revise`, for named jobs or all that match a filter.
 
 use std::io::{BufRead, IsTerminal};
 
@@ -24,18 +23,14 @@ use crate::render::{self, Style};
 
 const RELEASE: &str = "release";
 
-/// The change applied to each job.
 struct Change {
     /// For people: `Cancel these?`.
     verb: &'static str,
     message: &'static str,
-    /// The message's document without the job.
     fields: Map<String, Value>,
-    /// The changed values of a revision, with the former ones.
     changes: Option<String>,
 }
 
-/// Error code of a release of a job that is not on hold.
 const NOT_ON_HOLD: &str = "not_on_hold";
 
 /// Runs `job cancel|hold|release|requeue|revise`.
@@ -92,19 +87,16 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
     }
 }
 
-/// Returns the job's specification before a revision, if known.
 async fn spec(log: &Log, job: &JobId) -> Option<JobSpec> {
     caught_up(log).await.ok()?;
     let known: anyhow::Result<JobDetail> = query(log, "job", json!({"job": job})).await;
     known.ok()?.spec
 }
 
-/// Warns if no nodes can hold the new minimum of containers.
 async fn note_what_never_fits(log: &Log, before: &JobSpec, args: &ReviseArgs) {
     let Some((least, _)) = args.containers else {
         return;
     };
-    // No note if the nodes are unknown.
     let nodes = query::<NodesAnswer>(log, "nodes", json!({"all": true})).await;
     let Ok(nodes) = nodes else { return };
     let there = nodes.nodes.iter().filter(|it| it.state != NodeState::Lost);
@@ -160,7 +152,6 @@ fn changes(before: &JobSpec, args: &ReviseArgs) -> String {
     changes.collect::<Vec<_>>().join(", ")
 }
 
-/// Releases the jobs that are on hold; reports that the others are not.
 async fn release(
     context: &Context,
     log: &Log,
@@ -229,7 +220,6 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-/// Returns the named jobs, or the matching jobs after confirmation; `None` without confirmation.
 async fn confirmed(
     log: &Log,
     which: &WhichArgs,
@@ -283,7 +273,6 @@ fn messages(jobs: &[JobId], change: &Change) -> anyhow::Result<Vec<Message>> {
     jobs.iter().map(message).collect()
 }
 
-/// Publishes the change for each job, and prints the outcomes.
 async fn carry_out(
     context: &Context,
     log: &Log,

@@ -21,10 +21,8 @@ use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Attempts of a command that conflicts with other operators' events.
 const ATTEMPTS: u32 = 100;
 
-/// The document of `configure`.
 #[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -34,7 +32,7 @@ struct ClusterDocument {
     policy: Policy,
 }
 
-/// Appends an operator's event and reports it.
+/// Appends an operator's event.
 ///
 /// # Errors
 /// If the event cannot be appended.
@@ -42,7 +40,7 @@ pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Resu
     append_to(context.connect().await?, context, vec![event], said).await
 }
 
-/// Appends an operator's events in order and reports them once.
+/// Appends an operator's events in order.
 ///
 /// # Errors
 /// If an event cannot be appended.
@@ -70,14 +68,12 @@ async fn append_all(mut appender: Appender, events: Vec<Event>) -> Result<Sequen
 #[derive(Debug, Default)]
 pub struct Change {
     pub events: Vec<Event>,
-    /// Message about the events.
     pub said: String,
-    /// Further notes.
     pub notes: Vec<String>,
 }
 
 /// Appends the events that `make` derives from the operators' events so far. If another operator appends
-/// meanwhile, nothing is appended and `make` runs again, so that no event rests on outdated input.
+/// meanwhile, `make` runs again.
 ///
 /// # Errors
 /// If the events cannot be made or appended.
@@ -140,7 +136,6 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
     }
 }
 
-/// Shows the current policy; for programs as a document that `configure` accepts.
 async fn in_force(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
     if args.streams.ensure_streams || !args.reader.is_empty() {
         bail!("name the policy's document, or - for standard input");
@@ -201,15 +196,13 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     .await
 }
 
-/// Returns the rule of grants for a document without one: the previous rule. Without a previous rule, an
-/// operator's key shows that the broker has accounts, so grants are required; without keys anybody may
-/// publish anything.
+/// The rule stays if the document names none. At first, an operator's key shows that the broker has accounts,
+/// so grants are required; without keys anybody may publish anything.
 fn rule_in_force(before: Option<&Policy>, context: &Context) -> Option<GrantsRule> {
     let said = before.and_then(|policy| policy.grants);
     said.or(context.has_key().then_some(GrantsRule::Required))
 }
 
-/// Returns the last policy of any operator.
 async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
     let last = log.last_event_of_operators("cluster.configured");
     Ok(match last.await? {
@@ -218,8 +211,7 @@ async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
     })
 }
 
-/// Lists the changed fields with their former values: fields left out of the document return to their
-/// defaults.
+/// Lists the changed fields: fields that the document leaves out return to their defaults.
 fn changed(before: &Policy, after: &Policy) -> Option<String> {
     let fields = |policy: &Policy| match serde_json::to_value(policy) {
         Ok(Value::Object(fields)) => fields,
@@ -243,7 +235,6 @@ fn changed(before: &Policy, after: &Policy) -> Option<String> {
     (!changes.is_empty()).then(|| format!("changed: {}", changes.join("; ")))
 }
 
-/// Describes the whole policy, including defaults.
 fn in_words(policy: &Policy) -> String {
     let amortise = match policy.objective.amortise_s {
         Some(seconds) => format!("a restart pays back over {seconds} s"),
@@ -323,7 +314,7 @@ async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
     Err(Coded::new("not_found", message).into())
 }
 
-/// Runs `node fence NAME`. Jobs start elsewhere at once: containers still alive would run twice.
+/// Runs `node fence NAME`. Jobs start elsewhere at once: live containers would run twice.
 ///
 /// # Errors
 /// If there is no such node, its agent answers, or the event cannot be appended.
@@ -354,7 +345,6 @@ pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
     append_to(log, context, vec![Event::from(fenced)], &said).await
 }
 
-/// Reports that nothing had to be done.
 fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
     let answer = json!({"sequence": null});
     print::value(context.output()?, &answer, |_, _| said.to_owned())?;

@@ -1,4 +1,4 @@
-//! Publishes many messages without waiting for earlier ones, and collects the log's decision on each.
+//! Publishes many messages at once, and collects admission's decisions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -14,9 +14,9 @@ use tokio::sync::mpsc::Receiver;
 use super::next_event;
 use crate::error::Coded;
 
-/// Admission answers in milliseconds; a longer wait means that none runs.
+/// Admission answers in milliseconds if any copy runs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Unacknowledged messages: the broker acknowledges in batches, in the order published.
+/// The broker acknowledges in batches, in the order published.
 const UNDER_WAY: usize = 512;
 
 /// A message of a tenant.
@@ -24,14 +24,12 @@ pub struct Message {
     pub tenant: TenantId,
     /// `submit`, `cancel` or `revise`.
     pub verb: &'static str,
-    /// JSON.
     pub payload: Bytes,
 }
 
 /// The decision on one message.
 pub type Decided = Result<(JobId, &'static str), Coded>;
 
-/// An event's decision on one message, or on a range of messages.
 struct Became {
     sequences: RangeInclusive<u64>,
     /// If set, only this tenant's messages.
@@ -58,14 +56,13 @@ pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u6
     Ok(tokio::task::unconstrained(published.try_collect()).await?)
 }
 
-/// Publishes all and waits for the decision on each, in order.
+/// Publishes all and waits for the decisions, in order.
 ///
 /// # Errors
 /// If a message is not stored, or no admission service answers.
 pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u64, Decided)>> {
     let tenants: Vec<TenantId> = messages.iter().map(|it| it.tenant.clone()).collect();
     let mut events = log.events_from_now().await?;
-    // Decisions may arrive while later messages are still being published.
     let (sequences, early) = publish_and_follow(log, messages, &mut events).await?;
     let mut open: BTreeMap<u64, usize> = sequences.iter().copied().zip(0..).collect();
     let mut decided: Vec<Option<Decided>> = sequences.iter().map(|_| None).collect();
@@ -105,7 +102,7 @@ pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u6
         .collect())
 }
 
-/// Publishes while draining the log reader, which must not stall.
+/// The log reader must not stall while messages are published.
 async fn publish_and_follow(
     log: &Log,
     messages: Vec<Message>,
@@ -126,7 +123,6 @@ async fn publish_and_follow(
     }
 }
 
-/// Returns the messages that an event decides on, and the decision.
 fn of(event: &Event) -> Option<Became> {
     let (sequence, decided) = match event {
         Event::JobAdmitted(it) => (it.ingress_sequence, Ok((it.job.clone(), "is admitted"))),
@@ -167,7 +163,7 @@ fn of(event: &Event) -> Option<Became> {
     })
 }
 
-/// Returns the error for a tenant that submits beyond its rate.
+/// Returns the error for a tenant beyond its rate.
 pub fn too_fast(shed: &SubmissionsShed) -> Coded {
     let (tenant, rate) = (&shed.tenant, shed.max_rate);
     let twice = rate.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! `replay diff`: finds the first decision on which another policy, this build, or another log differs.
+//! `replay diff`: finds the first differing decision of another policy, build, or log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,7 +50,6 @@ pub async fn run(
     Ok(DONE)
 }
 
-/// Reads a log from its first event to the requested place.
 async fn events(context: &Context, point: &PointArgs) -> anyhow::Result<Vec<Arc<Recorded>>> {
     let reading = open_at(context, point).await?;
     if reading.states()?.is_some() {
@@ -85,7 +84,6 @@ async fn policies(
     Ok(diff.finish())
 }
 
-/// Converts the settings into the changes of one policy.
 fn changes(settings: &[Setting]) -> anyhow::Result<Changes> {
     let asked = Asked {
         settings: settings.to_vec(),

@@ -1,5 +1,4 @@
-//! Reads job documents from files, folders and standard input, applies changes, and makes one per table row
-//! or combination of values.
+//! Reads job documents, applies changes, and makes one per table row or combination of values.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,14 @@ use serde_json::{Map, Value};
 use super::workdir;
 use crate::context::{finite, read_text, shown};
 
-/// Limit of one command; larger numbers of tasks belong in a task set.
+/// More tasks belong in a task set.
 const MOST: usize = 100_000;
 
-/// Files named in one line.
 const NAMED: usize = 8;
 
-/// Endings of a folder's document files.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "jsonl", "ndjson"];
 
-/// A change of a document: a path and one or several values.
+/// A change of a document: a path and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
     path: String,
@@ -44,8 +41,7 @@ impl std::str::FromStr for Set {
     }
 }
 
-/// Parses a YAML value; an empty text is the empty string. Fields that hold text keep their spelling: a
-/// commit such as `12345e6` is no number there.
+/// Fields that hold text keep their spelling: a commit such as `12345e6` is no number there.
 fn value(path: &str, text: &str) -> Result<Value, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -66,13 +62,11 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     serde_norway::from_value(read).map_err(bad)
 }
 
-/// True if a field holds text, whatever its value looks like.
 fn is_text(path: &str) -> bool {
     let of_environment = |(map, _): (&str, &str)| map == "env" || map.ends_with(".env");
     matches!(path, "name" | "tenant" | "image") || path.rsplit_once('.').is_some_and(of_environment)
 }
 
-/// Splits at commas outside of brackets and quotes.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
     for (at, c) in text.char_indices() {
@@ -97,13 +91,12 @@ fn split(text: &str) -> Vec<&str> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
     pub document: Value,
-    /// The origin for people: `jobs.yaml, document 2, row 3 of table.csv`.
+    /// For people: `jobs.yaml, document 2, row 3 of table.csv`.
     pub place: String,
-    /// Values from a table and `--set`: `env.LR=0.1, env.SEED=2`.
+    /// For people: `env.LR=0.1, env.SEED=2`.
     pub values: String,
 }
 
-/// The paths and values to set in one document.
 type Row = Vec<(String, Value)>;
 
 fn combinations(sets: &[Set]) -> anyhow::Result<Vec<Row>> {
@@ -124,7 +117,6 @@ fn combinations(sets: &[Set]) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Reads a table: CSV with a first line of paths, or a YAML or JSON list of maps.
 fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     let text = read_text(path)?;
     let of = || shown(path);
@@ -165,7 +157,6 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     lines.enumerate().map(row).collect()
 }
 
-/// Sets the value at a dotted path, making maps on the way.
 fn put(document: &mut Value, path: &str, value: &Value) -> anyhow::Result<()> {
     let mut place = document;
     for step in path.split('.') {
@@ -217,12 +208,11 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
         };
         let bad = || format!("{}: not valid {form}", shown(path));
         for document in serde_norway::Deserializer::from_str(&text) {
-            // Parsing into a mapping rejects duplicate keys; other parsers silently keep the last one.
+            // Parsing into a mapping rejects duplicate keys.
             let value = serde_norway::Value::deserialize(document).with_context(bad)?;
             match value {
                 serde_norway::Value::Null => continue,
                 serde_norway::Value::Mapping(_) => {}
-                // The content is not shown: it may be of any kind and length.
                 _ => bail!(
                     "{}: no job document: one is a map that begins with such a line as `name: train`; `dormouse schema` prints what it may have",
                     shown(path)
@@ -245,8 +235,7 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// Lists the named files, and by name the files of named folders. Folders are not read recursively; `notes`
-/// reports what is left out.
+/// Folders are not read recursively; `notes` reports what is left out.
 fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -276,7 +265,6 @@ fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathB
     Ok(files)
 }
 
-/// Reports the entries of a folder that are not submitted.
 fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
     let name = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -304,7 +292,6 @@ fn in_words<'a>(row: impl Iterator<Item = &'a (String, Value)>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads all documents, each with its origin. The error names every invalid file.
 fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
     let mut read = Vec::new();
     let mut wrong = Vec::new();
@@ -335,7 +322,7 @@ fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
     bail!(wrong.join("\n"))
 }
 
-/// Returns the documents to submit, in order, and notes to print before.
+/// Returns the documents to submit, and notes.
 ///
 /// # Errors
 /// If a file cannot be read, or a change does not fit.
@@ -452,7 +439,7 @@ mod tests {
         );
     }
 
-    /// Seven hexadecimal digits of a commit look like a number once in thirty times.
+    /// Seven hexadecimal digits often look like a number.
     #[test]
     fn a_commit_stays_as_it_is_written() {
         let set = |text: &str| {
@@ -481,7 +468,6 @@ mod tests {
                 documents(named, &sets, sweep, None).expect_err("wrong")
             )
         };
-        // The error names every invalid file and shows no content of files that are no documents.
         let text = file(&folder, "passwd.yaml", "root:x:0:0\ndaemon:x:1:1\n");
         let wrong = said(&[twice, text, good.clone()], &[], None);
         assert!(

@@ -1,7 +1,7 @@
-//! `down`: stops the local cluster of a folder in order, as ^C in its terminal does.
+//! `down`: stops the local cluster of a folder, as ^C in its terminal does.
 //!
-//! 1. Find the process that holds the broker's lock, instead of trusting files of a killed process. A broker
-//!    that runs without that lock means that `up` was killed, which is reported with advice.
+//! 1. Find the process that holds the broker's lock; files of a killed process are not trusted. A broker
+//!    without a lock holder means that `up` was killed.
 //! 2. Signal the process and wait for its end.
 
 use std::time::Duration;
@@ -17,13 +17,12 @@ use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Services have 10 s, the broker 15 s; the rest is for a busy machine.
+/// Services have 10 s, the broker 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Limit on counting containers: a silent cluster is stopped all the same.
+/// A silent cluster is stopped all the same.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// Interval of checks for the end of the process, which is no child of this one.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs `down`.
@@ -86,7 +85,6 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Returns the number of running containers, if the cluster answers.
 async fn containers(context: &Context) -> Option<u64> {
     let log = context.local().connect().await.ok()?;
     let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await.ok()?;

@@ -33,7 +33,6 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     let for_people = matches!(output, Output::Table | Output::Wide);
     let (mut growing, mut printed) = (Growing::default(), Ok(()));
-    // Print the reason first, then each change as soon as it is proven.
     let answer = explainer.explain_step_by_step(|so_far| {
         if for_people && printed.is_ok() {
             printed = growing.print(so_far, head);
@@ -81,7 +80,6 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
     })
 }
 
-/// Renders subject and reason.
 fn head(answer: &Explanation) -> String {
     let mut text = format!(
         "{} is {}, after event {}, {}\n",
@@ -134,7 +132,6 @@ pub fn text(answer: &Explanation, style: &Style) -> String {
     text
 }
 
-/// Renders the proven changes.
 fn corrections(answer: &Explanation, style: &Style) -> String {
     if answer.corrections.is_empty() {
         return String::new();
@@ -156,7 +153,6 @@ fn corrections(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// Renders the rejected alternatives of a decision.
 fn alternatives(answer: &Explanation, style: &Style) -> String {
     if answer.alternatives.is_empty() {
         return String::new();
@@ -178,7 +174,6 @@ fn alternatives(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// Renders the keys and their history.
 fn keys(answer: &Explanation, style: &Style) -> String {
     if answer.keys.is_empty() {
         return String::new();
@@ -205,7 +200,6 @@ fn keys(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// Renders the jobs of the subject.
 fn jobs(answer: &Explanation, style: &Style) -> String {
     if answer.jobs.is_empty() {
         return String::new();

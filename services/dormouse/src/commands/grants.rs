@@ -1,4 +1,4 @@
-//! Merges the grants that `tenant set` names into the existing ones.
+//! Merges the grants of `tenant set` into the existing ones.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use dormouse_messages::quantity::lacks_unit;
 
 use crate::cli::GrantArgs;
 
-/// Lifts a grant.
 const NONE: &str = "none";
 
 /// True if any grant is named.
@@ -121,7 +120,6 @@ fn bounds(args: &GrantArgs, grants: &mut Grants) -> anyhow::Result<()> {
     set(&mut grants.max_storage, "--max-storage", most, size)
 }
 
-/// Adds priority classes; `none` removes the existing ones.
 fn classes(granted: &mut BTreeSet<String>, named: &[String]) -> anyhow::Result<()> {
     for name in named {
         match name.as_str() {

@@ -25,15 +25,13 @@ use crate::print;
 pub enum History {
     Cluster(Log),
     File {
-        /// The first event, which names the log.
         first: Option<Recorded>,
-        /// The remaining events.
         rest: Box<LogReader>,
     },
 }
 
 impl History {
-    /// Opens the log that the arguments name.
+    /// Opens the selected log.
     ///
     /// # Errors
     /// If the file is missing or is no log, or there is no cluster.
@@ -48,7 +46,7 @@ impl History {
         })
     }
 
-    /// Opens the log for a question to the query service only, which a tenant's key may ask.
+    /// Opens the log for a query, which a tenant's key may ask.
     ///
     /// # Errors
     /// Those of [`History::open_whole`].
@@ -59,7 +57,7 @@ impl History {
         }
     }
 
-    /// Resolves a job's id; in a file, a name alone belongs to `default`.
+    /// Resolves a job; in a file, a bare name belongs to `default`.
     ///
     /// # Errors
     /// If the key is another tenant's.
@@ -70,7 +68,7 @@ impl History {
         }
     }
 
-    /// Opens the log for reading from the first event on.
+    /// Opens the log for reading from event 1.
     ///
     /// # Errors
     /// Those of [`History::open`], and if a file begins later or is empty.
@@ -91,15 +89,15 @@ impl History {
         Ok(history)
     }
 
-    /// True for a slice, which begins with states.
+    /// True for a file that begins with states.
     pub fn is_slice(&self) -> bool {
         matches!(self, Self::File { rest, .. } if rest.head().is_some())
     }
 
-    /// Returns the states at the beginning of a slice.
+    /// Returns the states of a slice.
     ///
     /// # Errors
-    /// If the states are damaged, or of another build's form.
+    /// If the states are damaged, or of another build.
     pub fn states(&self) -> anyhow::Result<Option<States>> {
         match self {
             Self::File { rest, .. } => Ok(rest.head().map(States::of_head).transpose()?),
@@ -107,7 +105,6 @@ impl History {
         }
     }
 
-    /// Returns the log clock before the first event.
     fn clock(&self) -> anyhow::Result<LogClock> {
         let states = self.states()?;
         Ok(states.map_or_else(LogClock::default, |states| states.fork.cluster.clock))
@@ -121,7 +118,7 @@ impl History {
         }
     }
 
-    /// Calls `each` with every event from `from` to `to` (or the end).
+    /// Calls `each` with the events from `from` to `to`.
     ///
     /// # Errors
     /// If the log cannot be read, or `each` fails.
@@ -135,7 +132,7 @@ impl History {
         self.read_while(from, to, going_on).await
     }
 
-    /// Calls `each` with events from `from` to `to` (or the end) until `each` breaks.
+    /// Calls `each` with the events until it breaks.
     ///
     /// # Errors
     /// If the log cannot be read, or `each` fails.
@@ -185,10 +182,10 @@ impl History {
     }
 }
 
-/// Returns the sequence or the time at which reading ends.
+/// Returns the sequence or time at which reading ends.
 ///
 /// # Errors
-/// If the end of the log is needed and cannot be read.
+/// If the end of the log cannot be read.
 pub async fn bounds(
     context: &Context,
     at: Option<At>,
@@ -211,7 +208,7 @@ pub async fn bounds(
     })
 }
 
-/// Returns the times of two places on the log.
+/// Returns the times of two places.
 ///
 /// # Errors
 /// If the second is before the first, or the log has no such event.
@@ -257,16 +254,15 @@ async fn time_of(
     Ok(Some(found))
 }
 
-/// The times at the end of a log, by the log's clock.
+/// Times at the end of a log, by the log's clock.
 pub struct Times {
-    /// Time of the last event.
     last: Timestamp,
-    /// The present; for a file, its end.
+    /// The end, for a file.
     pub now: Timestamp,
 }
 
 impl Times {
-    /// Gets the times from the query service, or else by reading the log.
+    /// Asks the query service, or else reads the log.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -275,7 +271,6 @@ impl Times {
         if let History::Cluster(log) = &history
             && log.tenant().is_some()
         {
-            // A tenant may neither read the log nor query the cluster.
             let now = clock::now();
             return Ok(Self { last: now, now });
         }
@@ -321,11 +316,10 @@ pub fn say_end(to: Option<u64>, until: Option<Timestamp>, last: u64) -> bool {
 /// The end of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// The requested time, else the time of the last event.
     pub time: Timestamp,
 }
 
-/// A log and the place at which reading ends.
+/// A log, read up to a place.
 pub struct Reading {
     history: History,
     to: Option<u64>,
@@ -335,7 +329,7 @@ pub struct Reading {
 /// Opens the log for reading up to the requested place.
 ///
 /// # Errors
-/// If the log cannot be read, or does not begin with event 1 and is no slice.
+/// Those of [`History::open_whole`].
 pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Reading> {
     let (to, until) = bounds(context, point.at, &point.log).await?;
     Ok(Reading {
@@ -346,18 +340,18 @@ pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Rea
 }
 
 impl Reading {
-    /// Returns the states at the beginning of a slice.
+    /// Returns the states of a slice.
     ///
     /// # Errors
-    /// If the states are damaged, or of another build's form.
+    /// If the states are damaged, or of another build.
     pub fn states(&self) -> anyhow::Result<Option<States>> {
         self.history.states()
     }
 
-    /// Calls `each` with every event up to the end of the reading.
+    /// Calls `each` with every event.
     ///
     /// # Errors
-    /// If the log cannot be read, there is no event up to there, or `each` fails.
+    /// If the log cannot be read, has no event up to there, or `each` fails.
     pub async fn read(
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
@@ -366,10 +360,10 @@ impl Reading {
         self.read_while(going_on).await
     }
 
-    /// Calls `each` with events up to the end of the reading, until `each` breaks.
+    /// Calls `each` with the events until it breaks.
     ///
     /// # Errors
-    /// If the log cannot be read, there is no event up to there, or `each` fails.
+    /// Those of [`Reading::read`].
     pub async fn read_while(
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
@@ -402,7 +396,7 @@ impl Reading {
     }
 }
 
-/// Calls `each` with every event from `from` to `to` (or the head).
+/// Calls `each` with the events from `from` to `to`.
 ///
 /// # Errors
 /// If the log cannot be read, or `each` fails.
@@ -416,7 +410,7 @@ pub async fn read_log(
     read_log_while(log, from, to, going_on).await
 }
 
-/// Calls `each` with events from `from` to `to` (or the head) until `each` breaks.
+/// Calls `each` with the events until it breaks.
 ///
 /// # Errors
 /// If the log cannot be read, or `each` fails.

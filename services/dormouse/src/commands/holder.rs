@@ -1,4 +1,4 @@
-//! Applies the key's rights: with a tenant's key, commands act for that tenant.
+//! Applies the key's rights: a tenant's key acts for that tenant.
 
 use anyhow::Context as _;
 use dormouse_messages::{JobId, TenantId};
@@ -7,10 +7,9 @@ use dormouse_runtime::Log;
 use crate::cli::{DEFAULT_TENANT, NamedJob};
 use crate::error::Coded;
 
-/// Error code of commands beyond the key's rights.
 const NOT_PERMITTED: &str = "not_permitted";
 
-/// Returns the error for a tenant's key on an operators' command.
+/// Returns the error for a tenant's key on an operator command.
 pub fn operators_only(tenant: &TenantId) -> Coded {
     let message = format!(
         "this is for operators, and the key is one of tenant {tenant}; it is good for `submit`, `run`, `jobs`, `job show|wait|logs|exec|cancel|hold|release|requeue|revise`, `notebook`, `nodes`, `timeline METRIC --job ID` and `tenant show {tenant}`. For the rest ask an operator, or name an operator's key with --creds or --nkey"
@@ -18,7 +17,7 @@ pub fn operators_only(tenant: &TenantId) -> Coded {
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// Returns the error for a viewer's key on a command that changes something.
+/// Returns the error for a viewer's key on a changing command.
 pub fn viewer(tenant: &TenantId) -> Coded {
     let message = format!(
         "the key is a viewer's of tenant {tenant}: it shows jobs, and submits and changes nothing; ask an operator for a submitter's (`dormouse tenant user add {tenant}/NAME --role submitter`)"
@@ -26,13 +25,13 @@ pub fn viewer(tenant: &TenantId) -> Coded {
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// Returns the error for a key that may not read the log and does not reveal its owner.
+/// Returns the error for a key that hides its owner.
 pub fn unknown() -> Coded {
     let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's, or was made by an earlier build; name another with --creds or --nkey, or have an operator make it anew (`dormouse tenant user rotate TENANT/NAME`, `dormouse accounts rotate tenant-TENANT`, or make-accounts.sh and a reload of the brokers)";
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// Returns the tenant to act for: the named one, else the key's, else `default`.
+/// Returns the named tenant, else the key's, else `default`.
 ///
 /// # Errors
 /// If the name is invalid, or the key is another tenant's.
@@ -43,7 +42,7 @@ pub fn tenant(key: Option<&TenantId>, named: Option<&str>) -> anyhow::Result<Ten
 /// Returns the tenant as [`tenant`] does; errors refer to `place`.
 ///
 /// # Errors
-/// If the name is invalid, or the key is another tenant's.
+/// Those of [`tenant`].
 pub fn tenant_by(
     key: Option<&TenantId>,
     named: Option<&str>,
@@ -58,10 +57,10 @@ pub fn tenant_by(
     }
 }
 
-/// Returns the tenant whose rows to list: the named one, else the key's, else all.
+/// Returns the named tenant, else the key's, else none for all.
 ///
 /// # Errors
-/// If the name is invalid, or the key is another tenant's.
+/// Those of [`tenant`].
 pub fn only(log: &Log, named: Option<&str>) -> anyhow::Result<Option<TenantId>> {
     match (log.tenant(), named) {
         (None, None) => Ok(None),

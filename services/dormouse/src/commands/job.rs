@@ -1,4 +1,4 @@
-//! `job show|events`, and the dispatch of the other `job` commands.
+//! `job show|events`, and dispatch of other `job` commands.
 
 use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
@@ -51,7 +51,6 @@ async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyh
         let request = JobQuery { job: id };
         return watched::show(context, log, "job", &request, watch, render::job).await;
     }
-    // A file does not change, so it is shown once.
     let detail = detail(history, &id).await?;
     print::value(context.output()?, &detail, |detail, wide| {
         render::job(detail, &Style::of_stdout(wide))
@@ -59,7 +58,7 @@ async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyh
     Ok(DONE)
 }
 
-/// Prints the document that made a job; for an ended job, from its admission on the log.
+/// Prints a job's document; for an ended job, from its admission on the log.
 async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
     let mut spec = None;
     let history = History::open_to_ask(context, &args.log).await?;

@@ -16,7 +16,6 @@ use crate::{print, render};
 /// Rows per answer: about 1 kB each, and a broker relays up to 8 MB.
 const PAGE: usize = 1_000;
 
-/// Age up to which tables show ended jobs.
 const RECENT_S: u64 = 3_600;
 
 /// Lists jobs.
@@ -40,15 +39,13 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     watched::repeat(context, args.watch, ask, render::jobs).await
 }
 
-/// Converts the flags, except the tenant, into a query. Programs that set no flag get all jobs in order of
-/// admission.
+/// Programs that set no flag get all jobs in order of admission.
 fn request(args: &JobsArgs, output: Output) -> JobsQuery {
     let is_table = matches!(output, Output::Table | Output::Wide);
     let phase = (!args.phase.is_empty()).then(|| args.phase.join(","));
     let recent = is_table && !args.all && phase.is_none();
     let (ended_since, ended_within_s) = match args.since {
         Some(Since::At(time)) => (Some(time), None),
-        // The age is relative to the query service's clock.
         Some(Since::Ago(seconds)) => (None, Some(seconds)),
         None => (None, recent.then_some(RECENT_S)),
     };
@@ -73,7 +70,7 @@ fn request(args: &JobsArgs, output: Output) -> JobsQuery {
     }
 }
 
-/// Returns all selected jobs, fetched in pages that a broker can relay.
+/// Fetches the selected jobs in pages that a broker can relay.
 ///
 /// # Errors
 /// If the query service does not answer.

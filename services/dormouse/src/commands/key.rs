@@ -15,7 +15,7 @@ use crate::print;
 /// Runs `key`.
 ///
 /// # Errors
-/// If the file with the secret or key cannot be used.
+/// If the secret or key file is unusable.
 pub fn run(context: &Context, args: &KeyArgs) -> anyhow::Result<u8> {
     let key = match &args.of {
         KeyOf::Tenant(tenant) => match &args.secret {

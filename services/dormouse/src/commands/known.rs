@@ -1,5 +1,4 @@
-//! Compares names in operators' commands with those that the cluster knows: notes on new names, refusals of
-//! meaningless ones.
+//! Notes and refusals about names that the cluster does not know.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +11,6 @@ use dormouse_projections::queries::{NodeRow, TenantRow};
 
 use crate::error::Coded;
 
-/// Names listed in one line.
 const NAMED: usize = 8;
 
 /// Returns a note on an unknown tenant.
@@ -28,8 +26,8 @@ pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
     ))
 }
 
-/// Explains if a job must wait for new nodes: the nodes that its constraints allow, even empty and undrained,
-/// hold fewer than `least` containers. Ignores taints and roles other than workers.
+/// Explains why a job must wait for new nodes: the nodes that its constraints allow, even empty and
+/// undrained, hold fewer than `least` containers. Ignores taints and roles other than workers.
 pub fn never_fits<'a>(
     nodes: impl Iterator<Item = (&'a Amounts, &'a Labels)>,
     spec: &JobSpec,
@@ -73,7 +71,7 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
     ))
 }
 
-/// Returns a note on each removed label or taint that the node does not have.
+/// Returns a note per removed label or taint that the node lacks.
 #[must_use]
 pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
     let without = |what: &str, word: &str, there: Vec<&str>| {
@@ -98,7 +96,7 @@ pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
 /// Refuses a quota of a resource that no node has, unless `ahead`.
 ///
 /// # Errors
-/// Names the resource, and suggests a known one.
+/// Names the resource.
 pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), Coded> {
     let usual = [Resource::Cpu, Resource::Gpu, Resource::Memory];
     let mut there: BTreeSet<&str> = BTreeSet::new();
@@ -117,7 +115,7 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
         .copied()
         .chain(usual.iter().map(Resource::name));
     let meant = near::resource(name, known);
-    // Before the first node has joined, a later node may offer any resource.
+    // A later node may offer any resource.
     if ahead || (there.is_empty() && meant.is_none()) {
         return Ok(());
     }
@@ -145,7 +143,7 @@ pub fn quota_below_use(quota: &Quota, row: &TenantRow) -> Option<String> {
     ))
 }
 
-/// Returns a note on a tenant's weight that the policy ignores or barely uses.
+/// Returns a note if the policy ignores or barely uses weights.
 #[must_use]
 pub fn weight_without_effect(policy: &Policy) -> Option<String> {
     if policy.shares == Shares::Tenant {
@@ -165,7 +163,7 @@ pub fn weight_without_effect(policy: &Policy) -> Option<String> {
     ))
 }
 
-/// Returns a note on each granted priority class that the policy does not define.
+/// Returns a note per class that the policy does not define.
 pub fn undefined_classes<'a>(
     granted: &'a [String],
     policy: &'a Policy,

@@ -1,4 +1,4 @@
-//! `ledger`: accounts for entitlement, use, lent and lost shares in a time window.
+//! `ledger`: accounts for shares in a time window.
 
 use anyhow::bail;
 use comfy_table::{Cell, CellAlignment};
@@ -15,7 +15,6 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date};
 
-/// Jobs in a table: a screen's worth.
 const MOST_JOBS: usize = 40;
 
 /// Runs `ledger`.
@@ -67,7 +66,6 @@ async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<Ledger
     Ok(table)
 }
 
-/// Tracks whether the log knows the selected job and tenant.
 struct Known<'a> {
     job: Option<&'a JobId>,
     tenant: Option<&'a TenantId>,
@@ -104,7 +102,6 @@ impl<'a> Known<'a> {
         });
     }
 
-    /// Refuses a job or tenant that is not on the log.
     fn check(&self) -> Result<(), Coded> {
         let message = match (self.job, self.tenant) {
             (Some(job), _) => {
@@ -119,7 +116,6 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Converts an amount into hours of the resource's usual unit.
 fn hours(amount: UnitMs, resource: &str) -> String {
     const HOUR_MS: f64 = 3_600_000.0;
     let unit = match Resource::from_name(resource) {
@@ -218,7 +214,7 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         "WAITING",
         "GAVE TO",
     ]);
-    // A job's amount of each resource is its containers times its demand.
+    // Each amount is the containers times the demand.
     let of_jobs = table.jobs.iter();
     let of_jobs = of_jobs.filter(|it| style.wide || it.resource == "containers");
     let mut of_jobs: Vec<&JobRow> = of_jobs.collect();

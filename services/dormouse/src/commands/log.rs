@@ -85,13 +85,12 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     Err(LogWentBack.into())
 }
 
-/// Finds the first event at `since` or later by bisection; after a backward step of the brokers' clock,
-/// possibly a later one.
+/// After a backward step of the brokers' clock, this may find a later event.
 async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Result<Sequence> {
     let (mut low, mut high) = (1, head.0 + 1);
     while low < high {
         let middle = low + (high - low) / 2;
-        // Flagged events have no time: take the next event that has one.
+        // Flagged events have no time.
         let mut next = None;
         let read = read_log_while(log, middle, Some(high - 1), |recorded| {
             next = Some((recorded.sequence.0, recorded.stored_at));
@@ -109,7 +108,7 @@ async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Res
 /// Runs `log export`.
 ///
 /// # Errors
-/// If the log cannot be read or the file cannot be written.
+/// If the log or the file fails.
 pub async fn export(
     context: &Context,
     from: u64,
@@ -142,7 +141,7 @@ pub async fn export(
 /// Writes the log to a file; returns the number of events.
 ///
 /// # Errors
-/// If the log cannot be read or the file cannot be written.
+/// If the log or the file fails.
 pub async fn export_to(
     history: History,
     out: OutputFile,

@@ -1,11 +1,9 @@
-//! The commands that query or change a cluster, one file per noun or command.
+//! The commands that query or change a cluster.
 //!
-//! - Shared: `history` reads logs, `holder` resolves tenants, `known`, `documents`, `workdir` and
-//!   `requirements` check input, `decided` waits for admission, `agents` asks nodes, `watched` and `screen`
-//!   refresh lists.
-//! - Several commands share `accounts`, `change`, `configure` (also `node drain`), `grants`, `job`, `jobs`,
-//!   `log`, `node`, `nodes`, `notebook`, `slice` (`log slice|trace`), `tenants`, and `webhook`.
-//! - The other files hold the command of their name; `dry` is `submit --dry-run`, `overview` is `top`.
+//! - Shared: `history` reads logs; `holder` applies keys; `known`, `documents`, `workdir` and `requirements`
+//!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
+//! - Each other file holds the commands of its name; `change` has `job cancel|hold|…`, `configure` also `node
+//!   drain|fence|restore`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
 
 pub mod accounts;
 mod agents;
@@ -66,7 +64,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::error::Coded;
 
-/// Longest lag of the query service that is waited for.
+/// Longest accepted lag of the query service.
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// Asks the query service.
@@ -90,8 +88,7 @@ pub async fn query<T: DeserializeOwned>(
     }
 }
 
-/// Suggests the job of the given name if its tenant was omitted or wrong. A tenant learns nothing about
-/// others' jobs.
+/// Suggests the job of that name under another tenant, but not to tenants.
 async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     let is_unknown = error.code() == "not_found" && !error.message.contains("did you mean");
     let named = request["job"].as_str().and_then(|id| id.split_once('/'));
@@ -111,8 +108,8 @@ async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     }
 }
 
-/// Waits until the query service has folded the log up to its current head, and returns the head. A tenant's
-/// key cannot see the head, so a tenant does not wait.
+/// Waits until the query service has folded the log up to its head; returns the head. Tenants cannot see the
+/// head and do not wait.
 ///
 /// # Errors
 /// If the query service does not answer, or stays behind.
@@ -138,7 +135,7 @@ pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
     }
 }
 
-/// Returns the first result of `wanted` on the next events, or `None` after `patience`.
+/// Returns the first result of `wanted`, or `None` after `patience`.
 ///
 /// # Errors
 /// If the log can no longer be followed.

@@ -16,10 +16,9 @@ use crate::print;
 
 /// A completion must not take longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Largest number of names considered.
 const MOST: usize = 500;
 
-/// Prints the names of jobs, nodes or tenants; none if no cluster answers.
+/// Prints names; none if no cluster answers.
 ///
 /// # Errors
 /// If the standard output is closed.
@@ -64,7 +63,7 @@ async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// Runs `completion`: commands and flags from clap, names from the cluster.
+/// Prints the completion script.
 ///
 /// # Errors
 /// If the standard output is closed.

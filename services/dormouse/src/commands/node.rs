@@ -63,7 +63,6 @@ pub fn taint(text: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the name of a label.
 fn named(name: &str) -> Result<(), String> {
     if RESERVED.contains(&name) || name == NODE_LABEL {
         return Err(format!("{name} has a meaning of its own in constraints"));
@@ -79,7 +78,7 @@ fn named(name: &str) -> Result<(), String> {
 /// Runs `node label NAME zone=a rack-`.
 ///
 /// # Errors
-/// If a label is wrong, or the event cannot be appended.
+/// If a label is wrong, or the append fails.
 pub async fn set_labels(context: &Context, args: &NodeLabelArgs) -> anyhow::Result<u8> {
     let mut labels = BTreeMap::new();
     for text in &args.labels {
@@ -110,7 +109,6 @@ pub async fn set_labels(context: &Context, args: &NodeLabelArgs) -> anyhow::Resu
     say(context, event, &said).await
 }
 
-/// Appends the event, with a note if no node of the name has joined.
 async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     caught_up(&log).await?;
@@ -121,7 +119,6 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
     if let Some(row) = nodes.nodes.iter().find(|row| row.node == event.node) {
         let missing = known::not_there(&event, row);
         if row.joined_at.is_some() && missing.len() == event.labels.len() + event.taints.len() {
-            // None of the removals has an effect.
             return Err(Coded::new("not_found", missing.join("; ")).into());
         }
         for word in missing {
@@ -134,7 +131,7 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
 /// Runs `node taint NAME owner=ads old-`.
 ///
 /// # Errors
-/// If a taint is wrong, or the event cannot be appended.
+/// If a taint is wrong, or the append fails.
 pub async fn set_taints(context: &Context, args: &NodeTaintArgs) -> anyhow::Result<u8> {
     let mut taints = BTreeMap::new();
     for text in &args.taints {
@@ -160,7 +157,7 @@ pub async fn set_taints(context: &Context, args: &NodeTaintArgs) -> anyhow::Resu
 /// Runs `node remove NAME`.
 ///
 /// # Errors
-/// If there is no such node, it is in use, or the event cannot be appended.
+/// If there is no such node, it is in use, or the append fails.
 pub async fn remove(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
     let node = args.name.clone();
     let row = row(context, &node).await?;

@@ -20,10 +20,8 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render;
 
-/// Interval of checks for readiness.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A gateway of this machine accepts a request within this time.
 const KNOCK: Duration = Duration::from_secs(2);
 
 /// Runs `notebook …`.
@@ -81,7 +79,6 @@ async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// The output for programs.
 #[derive(Serialize)]
 struct Opened<'a> {
     #[serde(flatten)]
@@ -111,7 +108,7 @@ async fn token(log: &Log, row: &NotebookRow) -> anyhow::Result<String> {
     Ok(String::from_utf8(answered.payload.to_vec())?)
 }
 
-/// Waits until the notebook is ready; if it has ended, starts it through its gateway.
+/// Starts an ended notebook through its gateway.
 async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow> {
     let query = serde_json::to_value(NotebookQuery { job: id.clone() })?;
     let deadline = Instant::now() + Duration::from_secs(wait_s);
@@ -159,8 +156,7 @@ fn not_started(row: &NotebookRow) -> Coded {
     Coded::new("not_started", message)
 }
 
-/// Requests the notebook's page without waiting for the answer: a request waiting at a gateway starts the
-/// notebook.
+/// A request waiting at a gateway starts the notebook.
 async fn knock(address: &str) {
     let Some(authority) = address
         .strip_prefix("http://")
@@ -191,7 +187,7 @@ async fn knock(address: &str) {
         let _ = timeout(KNOCK, stream.read_exact(&mut begin)).await;
         std::io::Result::Ok(())
     };
-    // The connection stays open until the answer: closing it would withdraw the request.
+    // Closing the connection would withdraw the request.
     tokio::spawn(async move {
         if let Err(error) = asking.await {
             tracing::debug!(%error, "the gateway is not reached from here");

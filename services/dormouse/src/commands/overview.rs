@@ -1,4 +1,4 @@
-//! `dormouse` without a command: shows the cluster and its live jobs. `top`: refreshes them.
+//! `dormouse` without a command shows the cluster and its live jobs; `top` refreshes them.
 
 use dormouse_projections::queries::{ClusterAnswer, JobsAnswer, JobsQuery};
 use dormouse_runtime::Log;

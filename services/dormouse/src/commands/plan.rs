@@ -1,4 +1,4 @@
-//! `plan`: predicts the effect of a job, a drain, a node or a policy.
+//! `plan`: predicts the effect of a change.
 
 use std::path::Path;
 
@@ -65,7 +65,7 @@ pub fn planned(
     Ok(plan.map_err(|error| Coded::new("bad_change", error.to_string()))?)
 }
 
-/// Plans a document at the current head of the log.
+/// Plans a document at the head of the log.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -132,7 +132,6 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
             .collect();
         text.push_str(&format!("\n  on {}", nodes.join(", ")));
     }
-    // A job that runs now starts now.
     let start = plan.start.as_ref();
     if let Some(start) = start.filter(|start| !(start.unknown && plan.containers > 0)) {
         let shown = |part: Option<f64>| part.map_or_else(|| "not within reach".to_owned(), span);
@@ -172,7 +171,7 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
 
 fn moved(what: &str, it: &Moves) -> String {
     let cost = match it.cost_s {
-        // The plan does not compute when the job will have free capacity again.
+        // The plan does not compute when capacity is free again.
         _ if it.to == 0 => ", and waits for room".to_owned(),
         Some(cost_s) if cost_s > 0.0 => format!(", stands still for {}", span(cost_s)),
         Some(_) => ", in place".to_owned(),

@@ -1,5 +1,5 @@
 //! `cluster prune`: removes old files of ended containers on this machine's nodes, and packed folders that no
-//! live job needs. For nodes with folders on other machines, it prints the command to run there.
+//! live job needs. For nodes elsewhere, it prints the command to run there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Lists old files on the nodes below a folder, and removes them with --yes.
 fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     let keep = Duration::from_secs(u64::from(args.older_than) * 86_400);
     let mut found = Vec::new();
@@ -34,7 +33,7 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
         let Ok(node) = NodeId::new(name) else {
             continue;
         };
-        // The checkpoint folder is not pruned, so any path will do.
+        // The checkpoint folder is not pruned.
         let layout = Layout::new(data, &data.join("checkpoints"), &node);
         let marks = Marks::open(&layout)?;
         found.extend(old(&layout, &marks, keep)?);
@@ -45,7 +44,6 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     Ok(found)
 }
 
-/// Returns the packed folders of live jobs, by tenant and digest.
 async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
     let mut live: BTreeMap<JobId, (String, String)> = BTreeMap::new();
     read_log(log, 1, None, |recorded| {
@@ -67,12 +65,10 @@ async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
     Ok(live.into_values().collect())
 }
 
-/// Lists old packed folders in the store, and removes them with --yes.
 async fn stored(log: &Log, args: &PruneArgs) -> anyhow::Result<Vec<Stored>> {
     let (code, now) = (log.code(), clock::now());
     let mut old = code.list().await?;
-    // Read the log after the listing: a job submitted meanwhile with an old packed folder is on the log by
-    // now.
+    // After the listing: a job submitted meanwhile with an old packed folder is on the log by now.
     let needed = needed(log).await?;
     let keep_s = f64::from(args.older_than) * 86_400.0;
     old.retain(|it| {
@@ -93,7 +89,7 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let (data, asked) = (context.data.clone(), args.clone());
     let has_nodes = data.join("nodes").is_dir();
     let found = tokio::task::spawn_blocking(move || look(&data, &asked)).await??;
-    // The machine's folder is pruned even if the cluster does not answer.
+    // The machine's folder needs no cluster.
     let (packed, nodes) = match context.connect().await {
         Ok(log) => {
             let nodes = query::<NodesAnswer>(&log, "nodes", Value::Null).await;
@@ -146,7 +142,6 @@ fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
     )
 }
 
-/// Entries listed on a terminal: with the summary they fit a screen.
 const MOST_LISTED: usize = 30;
 
 fn text(found: &[Old], packed: &[Stored], args: &PruneArgs) -> String {

@@ -49,7 +49,6 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
     }
 }
 
-/// Finds the first event after which the predicate holds.
 async fn bisect(
     context: &Context,
     predicate: &Predicate,

@@ -14,7 +14,7 @@ fn file(document: &Value) -> Option<PathBuf> {
     Some(PathBuf::from(file))
 }
 
-/// Makes the file's path, relative to the document's folder `beside`, absolute.
+/// Makes the file's path absolute, from `beside`.
 pub fn resolve(document: &mut Value, beside: &Path) {
     if let Some(file) = file(document) {
         let file = beside.join(file);
@@ -23,7 +23,7 @@ pub fn resolve(document: &mut Value, beside: &Path) {
     }
 }
 
-/// Replaces documents' files by their lines, with a note on packages without a version.
+/// Replaces files by their lines; notes packages without a version.
 ///
 /// # Errors
 /// If a file cannot be read, or a line is no package.
@@ -88,7 +88,6 @@ mod tests {
         assert!(read().is_err());
         std::fs::remove_file(folder.path().join("all.txt")).expect("removed");
         assert!(read().is_err());
-        // Lists of lines, and documents without packages, stay unchanged.
         let mut others = [json!({"python": {"requirements": ["six"]}}), json!({})];
         let before = others.clone();
         super::read(others.iter_mut().map(|it| ("a.yaml", it))).expect("nothing to read");

@@ -1,4 +1,4 @@
-//! `run`: submits a command as a job, prints its output, and exits with its exit code.
+//! `run`: submits a command as a job, prints its output, and returns its exit code.
 
 use std::future::Future;
 use std::path::Path;
@@ -29,22 +29,17 @@ use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;
 use crate::serve::asked_to_stop;
 
-/// Base of a shell's exit codes for signals.
 const BY_SIGNAL: i32 = 128;
 
-/// Longest lag of the end's event behind the query service.
 const LATE: Duration = Duration::from_secs(3);
 
-/// The end of a job.
 struct End {
     phase: &'static str,
     reason: String,
-    /// Exit code of the first failed container.
     exit_code: Option<u8>,
 }
 
 impl End {
-    /// Returns the end known to the query service, without the exit code.
     fn of(detail: &JobDetail) -> Self {
         let phase = match detail.row.phase {
             Phase::Completed => "completed",
@@ -99,7 +94,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let detail = followed?.detail;
     let end = match log.tenant() {
         None => ended.await??,
-        // A tenant's event message may be lost; the query service knows the end in any case.
+        // A tenant's event message may be lost.
         Some(_) => match timeout(LATE, ended).await {
             Ok(ended) => ended??,
             Err(_) => End::of(&detail),
@@ -157,7 +152,7 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// True if the standard input has content: a nonempty file, or bytes already in a pipe.
+/// True for a nonempty file, or a pipe that holds bytes already.
 fn has_input() -> bool {
     let input = std::io::stdin();
     let Ok(file) = fstat(&input) else {
@@ -170,7 +165,7 @@ fn has_input() -> bool {
     }
 }
 
-/// Runs `following`; on a stop signal, cancels the job and waits for its end. A second signal ends the wait.
+/// On a stop signal, cancels the job and waits for its end; a second signal ends the wait.
 async fn cancelled_on_request<T>(
     log: &Log,
     tenant: &TenantId,
@@ -194,7 +189,6 @@ async fn cancelled_on_request<T>(
     }
 }
 
-/// Waits for the end of a job, recording its containers' exit codes.
 async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> {
     let mut failed: Option<(Incarnation, u8)> = None;
     while let Some(followed) = events.recv().await {
@@ -223,7 +217,6 @@ async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> 
     bail!("{LogWentBack}; `dormouse job show {job}` says whether the job is still there")
 }
 
-/// Returns the exit code of a container that failed by itself, as a shell would.
 fn code_of(exited: &ContainerExited) -> Option<u8> {
     let why = exited.reason.as_deref();
     if why.is_some_and(|why| why.ends_with(NO_PROGRAM)) {

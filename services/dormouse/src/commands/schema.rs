@@ -1,4 +1,4 @@
-//! `schema`: prints the JSON Schema of a document, for editors and generators.
+//! `schema`: prints the JSON Schema of a document.
 
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::policy::Policy;
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Prints the schema, as JSON or YAML.
+/// Runs `schema`.
 ///
 /// # Errors
 /// If the standard output is closed.

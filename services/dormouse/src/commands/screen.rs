@@ -1,4 +1,4 @@
-//! Shows refreshed output on the terminal's alternate screen, and restores the terminal at the end.
+//! Shows refreshed output on the terminal's alternate screen.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
@@ -7,14 +7,13 @@ use rustix::stdio::{stdin, stdout};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-/// Enters the alternate screen and hides the cursor.
+/// The alternate screen, without cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// Shows the cursor and leaves the alternate screen.
+/// The cursor, and the former screen.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
-/// Moves to the top left and clears all below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// The terminal in alternate-screen mode with unbuffered keys, until dropped.
+/// Alternate screen and unbuffered keys, until dropped.
 pub struct Screen {
     before: Option<Termios>,
     keys: UnboundedReceiver<u8>,
@@ -32,7 +31,7 @@ impl Screen {
             false => None,
         };
         if before.is_some() {
-            // The thread ends with the process: a read of a terminal cannot be interrupted.
+            // A read of a terminal cannot be interrupted: the thread ends with the process.
             std::thread::spawn(move || {
                 let mut key = [0];
                 while matches!(std::io::stdin().read(&mut key), Ok(1)) {
@@ -82,7 +81,7 @@ fn said(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns off line buffering and echo, keeping the signal of `^C`; returns the former settings.
+/// `^C` remains a signal.
 fn unbuffered() -> rustix::io::Result<Termios> {
     let before = tcgetattr(stdin())?;
     let mut now = before.clone();
@@ -100,7 +99,6 @@ pub fn fitting(text: &str) -> String {
     }
 }
 
-/// Keeps the lines that fit into `rows`, less one for the cursor.
 fn cut(text: &str, rows: usize, columns: usize) -> String {
     let mut left = rows.saturating_sub(1);
     let fits = |line: &&str| {
@@ -112,7 +110,7 @@ fn cut(text: &str, rows: usize, columns: usize) -> String {
     text.lines().take_while(fits).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the printed width of a line, without colour sequences.
+/// The width without colour sequences.
 fn width(line: &str) -> usize {
     let mut parts = line.split('\u{1b}');
     let first = parts.next().map_or(0, |part| part.chars().count());
@@ -127,7 +125,6 @@ mod tests {
     #[test]
     fn a_screen_holds_the_first_lines() {
         assert_eq!(cut("a\nb\nc", 3, 80), "a\nb");
-        // A long line counts as many rows as it wraps to; colours count nothing.
         assert_eq!(cut("12345678901\nb\nc", 4, 10), "12345678901\nb");
         let coloured = "\u{1b}[32m1234567890\u{1b}[0m\nb\nc";
         assert_eq!(cut(coloured, 3, 10).lines().count(), 2);

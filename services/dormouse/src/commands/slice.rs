@@ -16,7 +16,6 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Returns the file that `-o` names.
 fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
     match &context.global().output {
         OutputArg::File(file) => Ok(file.clone()),
@@ -24,11 +23,10 @@ fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Writes a slice in two passes: the first finds the inputs of the range's decisions, the second reads from
-/// the beginning to the range's end.
+/// Writes a slice. A first pass finds the inputs of the range's decisions.
 ///
 /// # Errors
-/// If the log cannot be read, or the file cannot be written.
+/// If the log or the file fails.
 pub async fn slice(
     context: &Context,
     range: SliceRange,
@@ -95,7 +93,6 @@ pub async fn slice(
     Ok(DONE)
 }
 
-/// Collects the names of the whole log.
 async fn anonymiser(context: &Context, log: &LogFileArg) -> anyhow::Result<Anonymiser> {
     let history = History::open_whole(context, log).await?;
     if history.is_slice() {
@@ -117,7 +114,7 @@ fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<Strin
 /// Writes a trace for Perfetto.
 ///
 /// # Errors
-/// If the log cannot be read, or the file cannot be written.
+/// If the log or the file fails.
 pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
     let file = target(context, "cluster.pftrace")?;
     let out = context.output_file(&file, &point.log.read())?;

@@ -23,23 +23,21 @@ use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 
-/// A release from the queue follows the admission at once; later the answer is that the job is queued.
+/// A release follows the admission at once; later the job counts as queued.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
-/// An allocation follows within a solve; later the answer is that the job waits.
+/// An allocation follows within a solve; later the job counts as waiting.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The query service is milliseconds behind the log.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Number of plans made while the cluster keeps changing.
 const MOST_PLANS: u32 = 3;
 
-/// The outcome of a submission.
 #[derive(Debug, Serialize, Deserialize)]
 struct Submitted {
     job: JobId,
     ingress_sequence: u64,
-    /// `allocated`, `waiting`, `queued`, or `idle` (a service without a replica yet).
+    /// `allocated`, `waiting`, `queued`, or `idle` (a service without replicas).
     state: String,
     containers: u32,
     reason: String,
@@ -69,7 +67,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let of_tenants = of_tenants(args, &written, log.tenant())?;
     let places: Vec<String> = written.into_iter().map(|it| it.place).collect();
     if args.detach {
-        // With --detach a refusal would go unseen: check before sending.
+        // With --detach a refusal would go unseen.
         readable(&of_tenants, &places)?;
     }
     packs.store(&log, &of_tenants).await?;
@@ -110,8 +108,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     say(context, &submitted)
 }
 
-/// Warns if a job's program is a file that is missing on the local cluster: the first start would fail, and
-/// only its output would say why.
+/// The first start would fail, and only its output would say why.
 fn missing_file(context: &Context, written: &Written) -> Option<String> {
     let document = &written.document;
     if document.get("workdir").is_some() {
@@ -133,10 +130,10 @@ fn missing_file(context: &Context, written: &Written) -> Option<String> {
     })
 }
 
-/// Submits one job, reports the outcome, and returns the exit code.
+/// Submits one job and returns the exit code.
 ///
 /// # Errors
-/// If the job is refused, with the reason on the log.
+/// If the job is refused.
 pub(super) async fn one(
     context: &Context,
     log: &Log,
@@ -159,7 +156,6 @@ fn say(context: &Context, submitted: &Submitted) -> anyhow::Result<u8> {
     })
 }
 
-/// Adds the document's origin to a refusal.
 fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Coded>() {
         Ok(coded) => Coded::new(coded.code, format!("{place}: {}", coded.message)).into(),
@@ -167,7 +163,6 @@ fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Waits for the ends of jobs just admitted; returns the worst exit code.
 async fn wait_for(
     context: &Context,
     log: &Log,
@@ -181,8 +176,7 @@ async fn wait_for(
     wait::until_ended(context, log, &mut events, jobs, args.timeout).await
 }
 
-/// Submits a job if it still gets its planned containers. If the cluster has changed, it makes a new plan and
-/// submits with the new token if the containers are unchanged.
+/// Submits a job if it still gets its planned containers. If the cluster has changed, a new plan decides.
 async fn submit_as_planned(
     context: &Context,
     log: &Log,
@@ -226,7 +220,6 @@ async fn submit_as_planned(
     bail!("it was not submitted")
 }
 
-/// Pairs each document with the tenant that submits it; `key` is the tenant of the key, if any.
 fn of_tenants(
     args: &SubmitArgs,
     written: &[Written],
@@ -243,8 +236,7 @@ fn of_tenants(
     written.iter().map(of_tenant).collect()
 }
 
-/// Checks with admission's own parser that every document is readable. Admission of a readable job still
-/// depends on the cluster.
+/// Uses admission's own parser; whether admission accepts the job also depends on the cluster.
 fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Result<()> {
     for ((tenant, document), place) in documents.iter().zip(places) {
         let payload = serde_json::to_vec(document)?;
@@ -268,9 +260,8 @@ fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until the query service knows a job just admitted. Only a tenant needs this: its events may be ahead
-/// of the service, while an operator's query carries the last event seen. After KNOWN_PATIENCE the service's
-/// own answer must do.
+/// Waits until the query service knows an admitted job. Only tenants need this: their events may be ahead of
+/// the service, while operators' queries carry the last event seen.
 pub async fn known(log: &Log, job: &JobId) {
     if log.tenant().is_none() {
         return;
@@ -287,8 +278,7 @@ pub async fn known(log: &Log, job: &JobId) {
     let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 
-/// Publishes all documents and reports admission's decisions, or with `detach` only that each is stored.
-/// Returns the admitted jobs and the exit code.
+/// With `detach`, reports only that each document is stored.
 async fn many(
     context: &Context,
     log: &Log,
@@ -299,7 +289,6 @@ async fn many(
     let mut messages = Vec::with_capacity(documents.len());
     let mut named = Vec::with_capacity(documents.len());
     for (tenant, document) in &documents {
-        // Admission names a document without a name.
         let name = document["name"].as_str();
         named.push(name.and_then(|name| JobId::new(tenant, name).ok()));
         messages.push(Message {
@@ -375,7 +364,7 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     allocation(log, &mut events, job, ingress).await
 }
 
-/// True for a service that may have no replica and is to have none yet: nothing allocates it.
+/// Nothing allocates a service that is to have no replica yet.
 async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
     if document["containers"]["min"].as_u64() != Some(0) {
         return false;
@@ -388,7 +377,7 @@ async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
 /// Waits for the job that a submission became.
 ///
 /// # Errors
-/// If the submission is refused, or no admission service answers.
+/// If the submission is refused, or admission does not answer.
 pub async fn admitted(
     events: &mut Receiver<Followed>,
     tenant: &TenantId,
@@ -418,7 +407,6 @@ pub async fn admitted(
     }
 }
 
-/// Returns the query service's reason why the job has no allocation yet.
 async fn standing(log: &Log, job: &JobId) -> String {
     let request = json!({"job": job});
     match query::<JobDetail>(log, "job", request).await {
@@ -427,7 +415,6 @@ async fn standing(log: &Log, job: &JobId) -> String {
     }
 }
 
-/// Waits for the job's release, or an allocation that names it already.
 async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Result<Released> {
     let found = next_event(events, Some(RELEASE_PATIENCE), |event| match event {
         Event::JobReleased(event) if event.job == *job => Some(Released::Now),
@@ -440,7 +427,6 @@ async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Resul
     Ok(found.unwrap_or(Released::Later))
 }
 
-/// The queue's decision on a job just admitted.
 enum Released {
     Now,
     Later,

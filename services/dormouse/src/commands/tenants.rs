@@ -66,7 +66,6 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
     .await
 }
 
-/// Returns the events that change the tenant's current settings, and notes.
 async fn changed(
     log: &Log,
     change: &TenantChangeArgs,
@@ -111,7 +110,6 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
     let request = json!(TenantQuery {
         tenant: name.clone(),
     });
-    // The query refuses an unknown tenant and suggests known ones.
     let row: TenantRow = query(&log, "tenant", request).await?;
     let jobs = row.released_jobs + row.queued_jobs + row.held_jobs;
     if jobs > 0 {
@@ -153,7 +151,7 @@ fn quota_of(event: &Event) -> Option<&Quota> {
     }
 }
 
-/// Returns a tenant's events and a description: entitlement and grants.
+/// Returns a tenant's events and a description.
 ///
 /// # Errors
 /// If a number is wrong, or something cannot be granted.
@@ -230,7 +228,7 @@ fn entitled(event: &TenantConfigured) -> String {
     said
 }
 
-/// Merges the named bounds into the existing ones; `cpu=none` lifts one.
+/// `cpu=none` lifts one bound.
 fn bounded(before: Quota, text: &str) -> anyhow::Result<Quota> {
     let parts = text.split(',').map(str::trim);
     let (lifted, set): (Vec<&str>, Vec<&str>) = parts

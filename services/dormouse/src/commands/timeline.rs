@@ -26,7 +26,7 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     };
     let job = args.job.as_ref().map(|job| history.job(job)).transpose()?;
     let (from, to) = window(context, args.from, args.to, &args.log).await?;
-    // Extend the last values to the present, even if nothing has happened lately.
+    // Extend the last values to the present.
     let goes_on = from.is_some() && args.log.file.is_none();
     let to = match to {
         None if goes_on => Some(Times::of(context, &args.log).await?.now),

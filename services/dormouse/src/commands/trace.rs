@@ -20,18 +20,15 @@ use crate::render::{self, Style};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     pub job: JobId,
-    /// In hexadecimal.
     pub trace_id: String,
-    /// Parents before their children, children by start.
     pub spans: Vec<Span>,
-    /// Other traces of the job's events: requests by others affected the job.
+    /// Requests by others that affected the job.
     pub others: Vec<Other>,
 }
 
 /// Another trace, with the job's first event in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Other {
-    /// In hexadecimal.
     pub trace_id: String,
     pub sequence: u64,
     pub event: String,
@@ -40,23 +37,20 @@ pub struct Other {
 /// A span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// In hexadecimal.
     pub span_id: String,
-    /// In hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Number of ancestors among Jaeger's spans.
+    /// Number of ancestors.
     pub depth: usize,
     pub service: String,
     pub name: String,
-    /// Microseconds after the trace's first span.
+    /// After the trace's first span.
     pub start_us: u64,
-    /// Duration in microseconds.
     pub took_us: u64,
-    /// Sequence of its event on the log, if any.
+    /// On the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
-    /// Number of linked spans: further causes, and the decision.
+    /// Further causes, and the decision.
     pub links: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -102,7 +96,6 @@ pub async fn run(context: &Context, args: &JobTraceArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Returns the traces of a job's events, in the order of the log.
 async fn traces_of(history: History, id: &JobId) -> anyhow::Result<Vec<Other>> {
     let mut found: Vec<Other> = Vec::new();
     let read = history.read(1, None, |recorded| {
@@ -124,8 +117,7 @@ async fn traces_of(history: History, id: &JobId) -> anyhow::Result<Vec<Other>> {
     Ok(found)
 }
 
-/// Orders parents before their children, and children by start. A span whose parent is missing (the client
-/// sends no spans) becomes a root.
+/// A span whose parent is missing (the client sends no spans) becomes a root.
 fn in_order(spans: Vec<Span>) -> Vec<Span> {
     let known: Vec<String> = spans.iter().map(|span| span.span_id.clone()).collect();
     let mut below: BTreeMap<Option<String>, Vec<Span>> = BTreeMap::new();
@@ -135,7 +127,6 @@ fn in_order(spans: Vec<Span>) -> Vec<Span> {
     }
     for spans in below.values_mut() {
         spans.sort_by(|a, b| (a.start_us, &a.span_id).cmp(&(b.start_us, &b.span_id)));
-        // `pop` takes from the end.
         spans.reverse();
     }
     let mut ordered = Vec::with_capacity(known.len());

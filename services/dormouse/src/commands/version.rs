@@ -10,25 +10,20 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// A build of Dormouse.
 #[derive(Debug, Serialize)]
 struct Version {
     version: &'static str,
     /// Unknown in a build from a checkout.
     commit: Option<&'static str>,
     platform: String,
-    /// True if the build needs no shared library of the machine.
     is_static: bool,
-    /// The broker that `up` would run.
     broker: Option<Broker>,
-    /// The library with which an agent limits programs to parts of GPUs.
     gpu_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
 struct Broker {
     path: PathBuf,
-    /// From the program; `None` if it does not start.
     version: Option<String>,
 }
 

@@ -17,10 +17,9 @@ use crate::context::Context;
 use crate::error::{CANCELLED, Coded, DONE, ERROR, FAILED};
 use crate::print;
 
-/// Silence after which a tenant's client asks the query service.
+/// A tenant's event message may be lost, so a silence leads to a query.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Jobs named in one line; the rest is counted.
 const NAMED: usize = 5;
 
 /// Runs `job wait`.
@@ -34,8 +33,7 @@ pub async fn run(context: &Context, args: &WaitArgs) -> anyhow::Result<u8> {
     until_ended(context, &log, &mut events, jobs, args.timeout).await
 }
 
-/// Follows future ends. Ends up to the log's head are in the query service's answers; later ones arrive as
-/// events.
+/// Follows future ends; the query service's answers hold earlier ones.
 ///
 /// # Errors
 /// If the query service does not answer, or stays behind.
@@ -46,7 +44,6 @@ pub async fn events(log: &Log) -> anyhow::Result<Receiver<Followed>> {
     })
 }
 
-/// The end of a job.
 struct End {
     phase: Phase,
     reason: String,
@@ -60,7 +57,6 @@ impl End {
         }
     }
 
-    /// Returns the job that an event ends, and the end.
     fn of(event: &Event) -> Option<(&JobId, Self)> {
         Some(match event {
             Event::JobCompleted(it) => (&it.job, Self::new(Phase::Completed, &it.reason)),
@@ -95,8 +91,7 @@ pub fn worse(a: u8, b: u8) -> u8 {
     }
 }
 
-/// Waits until all jobs have ended, reporting each end, and returns the worst exit code. A tenant's event
-/// message may be lost, so the query service is asked after a silence.
+/// Reports each job's end and returns the worst exit code.
 ///
 /// # Errors
 /// If there is no such job, the time is over, or a job can no longer be observed.
@@ -145,7 +140,6 @@ async fn asked(log: &Log, id: &JobId) -> anyhow::Result<Option<End>> {
     Ok(row.ended_at.map(|_| End::new(row.phase, &row.reason)))
 }
 
-/// Reports the end of a job; returns its exit code.
 fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Result<u8> {
     let answer = json!({"job": id, "phase": end.phase, "reason": end.reason});
     match context.output()? {

@@ -18,8 +18,8 @@ use crate::print;
 use crate::render::Style;
 use crate::serve::asked_to_stop;
 
-/// Prints the query service's answer once, or repeatedly: on a terminal's alternate screen until `q` or `^C`,
-/// elsewhere on every change.
+/// Prints the query service's answer; with --watch repeatedly: on a terminal until `q` or `^C`, elsewhere on
+/// every change.
 ///
 /// # Errors
 /// A refusal, or no answer.
@@ -63,7 +63,7 @@ pub async fn repeat<T: Serialize + DeserializeOwned>(
     };
     let is_shown =
         std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
-    // Ask before entering the alternate screen, so that an error stays visible.
+    // An error must not vanish with the alternate screen.
     let mut answer = ask().await?;
     let mut screen = is_shown.then(Screen::enter).transpose()?;
     let mut stop = pin!(asked_to_stop());

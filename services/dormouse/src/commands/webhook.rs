@@ -42,7 +42,6 @@ async fn configured(context: &Context) -> anyhow::Result<Hooks> {
     Ok(hooks)
 }
 
-/// The webhook address of each tenant.
 type Urls = BTreeMap<TenantId, String>;
 
 async fn list(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {

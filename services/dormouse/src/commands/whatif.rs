@@ -17,7 +17,6 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date, right, span};
 
-/// Jobs named in the table.
 const MOST_JOBS: usize = 12;
 
 /// Runs `whatif`.
@@ -120,7 +119,6 @@ pub fn text(answer: &Answer, style: &Style) -> String {
     parts.join("\n\n")
 }
 
-/// Renders the model's error.
 fn identity(answer: &Answer) -> String {
     let error = &answer.identity;
     let mut text = format!(
@@ -154,7 +152,6 @@ fn identity(answer: &Answer) -> String {
     text
 }
 
-/// Formats `epoch 12 (event 471, …): ads/lr 4 instead of 2`.
 fn differs(place: &Place) -> String {
     let shown =
         |count: Option<u32>| count.map_or_else(|| "as before".to_owned(), |n| n.to_string());
@@ -259,7 +256,7 @@ fn signed(metric: &Metric, value: f64) -> String {
     format!("{sign}{}", shown(metric, value.abs()))
 }
 
-/// Formats `+2m … +5m`: the interval by the uncertainty of the curves, else by sampling jobs.
+/// By the uncertainty of the curves, else by sampling jobs.
 fn interval(metric: &Metric) -> String {
     match metric.interval.or(metric.interval_jobs) {
         Some([low, high]) => format!("{} … {}", signed(metric, low), signed(metric, high)),

@@ -1,5 +1,4 @@
-//! Packs the `workdir` of documents, stores the archive and names it by its digest; reads the file of
-//! `python`.
+//! Packs, stores and names the `workdir` of documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use crate::pack::{Pack, pack};
 #[derive(Debug, Default)]
 pub struct Packs(BTreeMap<String, Pack>);
 
-/// Makes the document's folder and file, relative to `beside`, absolute.
+/// Makes the document's paths absolute, from `beside`.
 pub fn resolve(document: &mut Value, beside: &Path) {
     requirements::resolve(document, beside);
     if let Some(folder) = document.get("workdir").and_then(Value::as_str) {
@@ -26,8 +25,7 @@ pub fn resolve(document: &mut Value, beside: &Path) {
     }
 }
 
-/// Packs each distinct folder once, and replaces folders by digests and files by lines, without storing
-/// anything. Documents come with their file's name, for errors.
+/// Packs each folder once; replaces folders by digests and files by lines. Nothing is stored yet.
 ///
 /// # Errors
 /// If a folder cannot be packed, or a file cannot be read.
@@ -67,7 +65,7 @@ pub async fn packed<'a>(
 }
 
 impl Packs {
-    /// Stores the documents' packed folders that are not stored yet.
+    /// Stores the documents' packed folders, if new.
     ///
     /// # Errors
     /// If the store refuses a folder.

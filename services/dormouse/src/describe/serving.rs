@@ -8,7 +8,7 @@ use dormouse_messages::events::{
 use dormouse_messages::plain;
 use dormouse_messages::{Event, JobId, Rank, Resource};
 
-/// Describes an event of a membership or a service in one line; `None` for other events.
+/// Describes such an event in one line; `None` for other events.
 pub fn describe(event: &Event) -> Option<String> {
     Some(match event {
         Event::PartitionResizeRequested(e) => resize(e),
@@ -120,7 +120,6 @@ fn exec_ended(e: &ContainerExecEnded) -> String {
     )
 }
 
-/// Lists per device: share of the window, memory, and causes of waiting.
 fn gpu_used(e: &ContainerGpuUsed) -> String {
     let window_us = (e.window_ms * 1000).max(1);
     let device = |it: &GpuUse| {
@@ -146,7 +145,6 @@ fn gpu_used(e: &ContainerGpuUsed) -> String {
     format!("{} on {}: {}", e.container, e.node, devices.join("; "))
 }
 
-/// Lists programs on a shared device without a part of it, and containers beyond their memory cap.
 fn gpu_reconciled(e: &NodeGpuReconciled) -> String {
     let strangers = e.strangers.iter().map(|it| {
         let program = it.program.as_deref().unwrap_or("a program");

@@ -1,5 +1,3 @@
-//! Tests of packing: contents, exclusions, refusals, and unpacking by the agent.
-
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
@@ -49,7 +47,6 @@ fn the_same_files_make_the_same_archive() {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(folder.join("train.py"), mode).expect("set");
     };
-    // Other mode bits, times and the order of creation must not count.
     program(one.path(), 0o700);
     program(other.path(), 0o755);
     let file = fs::File::open(other.path().join("lib/a.py")).expect("opened");

@@ -1,5 +1,4 @@
-//! Draws a timeline in the terminal: ratatui's chart, rendered into a buffer of cells and written as text,
-//! with a legend below so that nothing is covered.
+//! Draws a timeline in the terminal with ratatui, with a legend below so that nothing is covered.
 
 use dormouse_projections::timelines::Timeline;
 use ratatui::buffer::Buffer;
@@ -12,13 +11,11 @@ use super::axis::{Values, corners, dashes, span_s, time_label, unit};
 use super::style::Style;
 use super::words::{date, number};
 
-/// Rows of a chart, without title and legend.
 const ROWS: u16 = 18;
 
-/// Columns of a dash of overlapping lines.
 const DASH: u32 = 3;
 
-/// Colours of the terminal's palette that most eyes can distinguish.
+/// Most eyes can distinguish these.
 const COLOURS: [(Color, u8); 6] = [
     (Color::Cyan, 36),
     (Color::Yellow, 33),
@@ -28,7 +25,6 @@ const COLOURS: [(Color, u8); 6] = [
     (Color::Blue, 34),
 ];
 
-/// Without colour each series has a marker of its own.
 const MARKS: [char; 7] = ['•', '×', '+', 'o', '▪', '◦', '~'];
 
 /// Draws a timeline.
@@ -37,7 +33,6 @@ pub fn timeline(timeline: &Timeline, style: &Style) -> String {
     draw(timeline, style, ROWS)
 }
 
-/// Draws a timeline in `rows` rows.
 pub(super) fn draw(timeline: &Timeline, style: &Style, rows: u16) -> String {
     let title = if timeline.title.is_empty() {
         &timeline.metric
@@ -66,10 +61,10 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
         .iter()
         .map(|s| corners(s, timeline))
         .collect();
-    // Two lines closer than half a row coincide on the screen.
+    // Such lines coincide on the screen.
     let near = (values.greatest - values.least) / f64::from(rows.max(1)) / 2.0;
     let hidden = dashes(timeline, u32::from(columns), DASH, near);
-    // The first series matters most and is drawn last. Dashes then show the lines below it.
+    // The first series matters most; dashes show the lines below it.
     let whole = points.iter().enumerate().rev();
     let over = hidden.iter().map(|(index, points)| (*index, points));
     let datasets = whole.chain(over).map(|(index, points)| {
@@ -104,7 +99,7 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
     buffer
 }
 
-/// Braille has the finest lines; without colour, only markers distinguish several series.
+/// Without colour, only markers distinguish series.
 fn marker(index: usize, timeline: &Timeline, style: &Style) -> Marker {
     if style.colour || timeline.series.len() == 1 {
         Marker::Braille
@@ -113,7 +108,6 @@ fn marker(index: usize, timeline: &Timeline, style: &Style) -> Marker {
     }
 }
 
-/// Converts the buffer into lines, with ANSI colours if allowed.
 fn write(buffer: &Buffer, style: &Style) -> String {
     let mut lines = Vec::new();
     for y in 0..buffer.area.height {

@@ -50,7 +50,7 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         ),
     ));
     if let Some(last) = &answer.allocation {
-        // Allocated is a fraction of the usable capacity; running is a fraction of all capacity.
+        // Allocated relates to the usable capacity, running to all capacity.
         let (of_usable, of_all) = match nodes.drained + nodes.quarantined {
             0 => ("", ""),
             _ => (" of the nodes that take containers", " of all"),
@@ -123,7 +123,7 @@ fn resources(answer: &ClusterAnswer) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the utilization by running containers: a sum over the resources, as for the allocation.
+/// A sum over the resources, as for the allocation.
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
 fn running(answer: &ClusterAnswer) -> f64 {
     let some = answer.resources.values().filter(|usage| usage.capacity > 0);
@@ -136,7 +136,6 @@ fn jobs(answer: &ClusterAnswer) -> String {
     let mut parts: Vec<String> = some
         .map(|(phase, count)| format!("{count} {phase}"))
         .collect();
-    // Refused changes of jobs count too.
     match answer.refused {
         0 => {}
         1 => parts.push("1 refusal".to_owned()),
@@ -149,7 +148,7 @@ fn jobs(answer: &ClusterAnswer) -> String {
     }
 }
 
-/// Renders the ledger: what each job got and cost, then the tenants.
+/// Renders the ledger.
 #[must_use]
 pub fn ledger(answer: &LedgerAnswer, style: &Style) -> String {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);

@@ -1,4 +1,4 @@
-//! Renders the page of one job: its specification, containers, costs, and incarnations.
+//! Renders the page of one job.
 
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
@@ -16,10 +16,8 @@ use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
 use super::words::{age, bytes, count, date, number, share};
 
-/// Nodes named in one line.
 const NODES: usize = 8;
 
-/// Rows of the chart of containers.
 const DRAWING_ROWS: u16 = 8;
 
 /// Renders the page of one job.
@@ -56,7 +54,6 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
         .series
         .iter()
         .map(|s| s.points.len());
-    // A single step needs no chart: the table above shows it.
     if drawn.max().unwrap_or(0) > 2 {
         page.push('\n');
         page.push_str(&chart::draw(
@@ -68,7 +65,6 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
     page.trim_end().to_owned()
 }
 
-/// Formats `ps: 1 (cpu=1 each), rank 1`: the roles other than workers.
 fn roles(detail: &JobDetail) -> Option<String> {
     let roles = detail.roles.iter().map(|it| {
         let from = it.first_rank;
@@ -186,7 +182,6 @@ fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Formats a job's required and preferred constraints.
 fn constraints(of: &Constraints) -> String {
     let required = Some(of.to_string()).filter(|text| !text.is_empty());
     let prefers = of.prefer.iter();
@@ -201,7 +196,6 @@ fn constraints(of: &Constraints) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats `3 of 1–8 on n0 (2), n1 (1)`, or for an ended job `0 of 1–8; at last 3 containers on n0, n1`.
 fn containers_text(detail: &JobDetail) -> String {
     let row = &detail.row;
     let has = containers(&row.containers);
@@ -225,7 +219,6 @@ fn spread_text(row: &JobRow, spread: &Spread) -> String {
     )
 }
 
-/// Formats the job's use of parts of GPUs.
 fn gpu_text(gpu: &GpuUsed) -> String {
     let seconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64();
     let mut text = format!(
@@ -250,7 +243,6 @@ fn gpu_text(gpu: &GpuUsed) -> String {
     text
 }
 
-/// Formats `urgent (100, preempts); preempted twice`.
 fn class(row: &JobRow) -> Option<String> {
     let class = row.priority_class.as_ref().map(|class| {
         let preempts = if class.preempts { ", preempts" } else { "" };
@@ -277,7 +269,6 @@ fn kind(detail: &JobDetail) -> String {
     }
 }
 
-/// Formats `17 of 100 completed, 2 failed, 3 failures tried again, 8 handed out`.
 fn tasks_text(tasks: TaskCounts) -> String {
     let mut text = format!("{} of {} completed", tasks.completed, tasks.count);
     let parts = [
@@ -299,12 +290,11 @@ fn progress_text(row: &JobRow) -> String {
     text + &row.progress_at.map(|at| ago(row, at)).unwrap_or_default()
 }
 
-/// Formats `, 12s ago`; for an ended job, the date.
 fn ago(row: &JobRow, at: Timestamp) -> String {
     if row.ended_at.is_some() {
         return format!(", {}", date(at));
     }
-    // The age runs from the submission to the time of the answer.
+    // The answer's own time, not the local clock.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);
     format!(", {} ago", age(ago_s))
 }
@@ -399,12 +389,12 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
         Some(StopReason::Adjusted) => match life.stopped_for {
             Some(StoppedFor::Preemption) => "preempted",
             Some(StoppedFor::Hold) => "put on hold, or requeued",
-            // Moved partitions count as adjusted too.
+            // Or moved.
             None => "adjusted",
         },
         Some(StopReason::Cancelled) => "cancelled",
         Some(StopReason::Failed) => "a container failed; started again",
-        // A task set fails by its tasks or by its containers; the reason says which.
+        // The reason says whether tasks or containers failed.
         Some(StopReason::GaveUp) if row.tasks.is_some() => "it failed; no retries left",
         Some(StopReason::GaveUp) => "a container failed; no retries left",
         Some(StopReason::NodeLost) => "a node was lost",

@@ -1,10 +1,10 @@
-//! Renders answers as tables, pages and charts: pure functions from the query structs to text. A [`Style`]
-//! sets colour and width; only [`Style::of_stdout`] looks at the terminal and at `NO_COLOR`.
+//! Renders answers as tables, pages and charts, as pure functions; only [`Style::of_stdout`] looks at the
+//! terminal.
 //!
 //! - `table`, `tenants`, `notebooks`: lists, and pages of a node and a tenant.
 //! - `cluster`, `job`, `service`, `trace`: the overview, the ledger, and pages of a job.
-//! - `chart`, `svg`, `axis`: timelines in the terminal and as pictures.
-//! - `style`, `words`: colours, tables, and the format of numbers.
+//! - `chart`, `svg`, `axis`: timelines.
+//! - `style`, `words`: colours, tables, numbers.
 
 mod axis;
 mod chart;

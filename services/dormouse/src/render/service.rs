@@ -1,4 +1,4 @@
-//! Renders the state of a service on its job's page.
+//! Renders a service on its job's page.
 
 use comfy_table::{Cell, CellAlignment};
 use dormouse_projections::queries::JobRow;
@@ -7,10 +7,9 @@ use dormouse_projections::services::health::{Health, Measured};
 use super::style::Style;
 use super::words::age;
 
-/// A line of figures: a label of the time span, and the clients' measurements.
 type Line = (&'static str, Option<Measured>);
 
-/// Returns the service's lines among the facts of its job.
+/// Returns the lines among the facts of the job.
 pub fn facts(health: &Health, row: &JobRow) -> Vec<(&'static str, String)> {
     let mut facts = vec![("Service", health.words.clone())];
     let Some(at) = health.measured_at.filter(|_| row.ended_at.is_none()) else {
@@ -21,13 +20,13 @@ pub fn facts(health: &Health, row: &JobRow) -> Vec<(&'static str, String)> {
         true => "by no gateway now; the last word".to_owned(),
         false => format!("by {}; the last word", gateways.join(", ")),
     };
-    // The age runs from the submission to the time of the answer.
+    // The answer's own time, not the local clock.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);
     facts.push(("Measured", format!("{by} {} ago", age(ago_s))));
     facts
 }
 
-/// Renders the clients' figures; `None` before the first request.
+/// Renders the clients' figures, if any.
 pub fn figures(health: &Health, style: &Style) -> Option<String> {
     if health.total.requests == 0 {
         return None;
@@ -68,7 +67,7 @@ pub fn figures(health: &Health, style: &Style) -> Option<String> {
     ))
 }
 
-/// Formats `≤ 153 ms`: the value is the bound of a bucket.
+/// The value is the bound of a bucket.
 fn latency(measured: &Measured) -> Option<String> {
     let ms = measured.latency_ms?;
     let sign = if measured.latency_is_more { ">" } else { "≤" };

@@ -1,4 +1,4 @@
-//! Text style: colour, width, and how tables fit the screen.
+//! Text style: colour, width, tables.
 
 use std::io::IsTerminal as _;
 
@@ -9,24 +9,21 @@ use dormouse_projections::jobs::Phase;
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{IDLE, JobRow};
 
-/// Columns of a chart if the screen's width is unknown.
 const DRAWING_COLUMNS: u16 = 100;
-/// Least width of a table's last column on a narrow screen.
 const LEAST_REASON: u16 = 24;
 
 /// The style of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
-    /// More columns (`-o wide`).
     pub wide: bool,
     pub colour: bool,
-    /// Columns of the screen; `None` for lines of any length.
+    /// If `None`, lines have any length.
     pub columns: Option<u16>,
 }
 
 impl Style {
-    /// Returns the style for the standard output: its width, and colour on a terminal unless `NO_COLOR` is
-    /// set (no-color.org: any value but the empty one).
+    /// Returns the style for the standard output. Colour needs a terminal and no `NO_COLOR` (no-color.org:
+    /// any value but the empty one).
     #[must_use]
     pub fn of_stdout(wide: bool) -> Self {
         let terminal = std::io::stdout().is_terminal();
@@ -41,7 +38,7 @@ impl Style {
         }
     }
 
-    /// Returns the style without colour, for notes on stderr.
+    /// Returns the style for notes on stderr.
     #[must_use]
     pub fn plain() -> Self {
         Self {
@@ -50,12 +47,10 @@ impl Style {
         }
     }
 
-    /// Returns the columns for a chart.
     pub(super) fn drawing_columns(&self) -> u16 {
         self.columns.unwrap_or(DRAWING_COLUMNS).clamp(40, 240)
     }
 
-    /// Returns an empty table without borders, with a header.
     pub(crate) fn table(&self, header: &[&str]) -> Table {
         let mut table = Table::new();
         table
@@ -68,8 +63,8 @@ impl Style {
         table
     }
 
-    /// Writes a table: on a narrow screen only the last column wraps. If the others do not fit either, each
-    /// row becomes a block of lines.
+    /// On a narrow screen only the last column wraps; if the others do not fit, each row becomes a block of
+    /// lines.
     pub(crate) fn write(&self, mut table: Table) -> String {
         let last = table.column_count().saturating_sub(1);
         if let Some(columns) = self.columns {
@@ -97,8 +92,7 @@ impl Style {
         table.trim_fmt()
     }
 
-    /// Writes a table with one line per row: on a narrow screen, columns of `less` are dropped in order, and
-    /// the last column is cut.
+    /// On a narrow screen, columns of `less` are dropped in order, and the last column is cut.
     pub(super) fn fitted(&self, header: &[&str], rows: Vec<Vec<Cell>>, less: &[&str]) -> String {
         let widths: Vec<usize> = (0..header.len())
             .map(|column| {
@@ -141,7 +135,6 @@ impl Style {
         self.write(table)
     }
 
-    /// Colours a text if allowed.
     pub(super) fn paint(&self, text: &str, colour: Color) -> String {
         match colour_code(colour) {
             Some(code) if self.colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
@@ -159,7 +152,6 @@ impl Style {
     }
 }
 
-/// Cuts a cell to `room` characters, dropping its style.
 fn cut(cell: Cell, room: usize) -> Cell {
     let content = cell.content();
     if content.chars().count() <= room {
@@ -170,7 +162,6 @@ fn cut(cell: Cell, room: usize) -> Cell {
     Cell::new(format!("{}…", text.trim_end()))
 }
 
-/// Writes a table as blocks of `NAME  value` lines, one block per row, each line within `columns`.
 fn blocks(table: &Table, columns: usize) -> String {
     let header = table.header().map(|row| row.cell_iter().map(Cell::content));
     let header: Vec<String> = header.into_iter().flatten().collect();
@@ -193,7 +184,6 @@ fn blocks(table: &Table, columns: usize) -> String {
     rows.join("\n\n")
 }
 
-/// Wraps a text into lines of at most `room` characters; a longer word is cut.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -226,7 +216,6 @@ fn colour_code(colour: Color) -> Option<u8> {
     })
 }
 
-/// Returns a phase's colour: running, changing, waiting, failed or over.
 pub(super) const fn phase_colour(phase: Phase) -> Color {
     match phase {
         Phase::Running => Color::Green,
@@ -245,7 +234,7 @@ pub(super) const fn node_colour(state: NodeState) -> Color {
     }
 }
 
-/// Returns the phase of a job in a list; `idle` for a job that waits for requests.
+/// `idle` is a job that waits for requests.
 pub(super) fn state_cell(row: &JobRow) -> Cell {
     match row.code == IDLE {
         true => Cell::new(IDLE),
@@ -257,7 +246,6 @@ pub(super) fn phase_cell(phase: Phase) -> Cell {
     Cell::new(phase).fg(phase_colour(phase))
 }
 
-/// Returns a right-aligned cell.
 pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }

@@ -1,4 +1,4 @@
-//! Draws a timeline as an SVG picture, with plotters' SVG backend only, which needs no font.
+//! Draws a timeline as SVG; plotters' SVG backend needs no font.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -13,16 +13,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::{Values, corners, dashes, span_s, time_label, times, unit};
 use super::words::{date, number};
 
-/// The width of a page, and a fitting height.
 const SIZE: (u32, u32) = (1200, 560);
-/// Sample points across the chart for finding overlapping lines; [`DASH`] counts them per dash.
+/// Sample points across the chart for overlapping lines.
 const COLUMNS: u32 = 400;
 const DASH: u32 = 5;
-/// Pixels of the legend's column.
 const LEGEND: u32 = 250;
 
-/// The palette of Okabe and Ito ("Color universal design", 2008) for colour-blind eyes; without yellow, which
-/// vanishes on white.
+/// The palette of Okabe and Ito ("Color universal design", 2008); without yellow, which vanishes on white.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -59,7 +56,7 @@ pub fn timeline(timeline: &Timeline) -> Result<String, SvgError> {
     Ok(document)
 }
 
-/// A linear axis with given ticks: plotters' own would not be at round times.
+/// Plotters' own ticks are not at round times.
 struct Ticked {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -72,7 +69,7 @@ impl Ranged for Ticked {
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let part = (value - self.range.start) / (self.range.end - self.range.start);
         let pixels = f64::from(limit.1 - limit.0) * part;
-        // Pixels are few: the cast only drops the fraction.
+        // Pixels are few.
         limit.0 + pixels.round() as i32
     }
 
@@ -134,14 +131,13 @@ fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
         .axis_desc_style(("sans-serif", 16))
         .draw()
         .map_err(failed)?;
-    // The first series matters most and is drawn last.
+    // The first series matters most.
     for (index, series) in timeline.series.iter().enumerate().rev() {
         let stroke = if index == 0 { 3 } else { 2 };
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);
         let drawn = LineSeries::new(corners(series, timeline), line);
         chart.draw_series(drawn).map_err(failed)?;
     }
-    // Dashes show the lines below others.
     let near = (values.greatest - values.least) * 0.004;
     for (index, points) in dashes(timeline, COLUMNS, DASH, near) {
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(3);

@@ -1,17 +1,16 @@
-//! Renders a job's trace: one line per span, on one time axis.
+//! Renders a job's trace on one time axis.
 
 use comfy_table::{Cell, Color};
 
 use super::style::{Style, right};
 use crate::commands::trace::{Span, Trace};
 
-/// Largest number of other traces listed; the JSON has all.
+/// The JSON has all.
 const OTHERS: usize = 10;
 
-/// Columns of the axis.
 const AXIS: u64 = 32;
 
-/// Renders the spans as a tree, with durations.
+/// Renders the spans as a tree.
 #[must_use]
 pub fn trace(trace: &Trace, style: &Style) -> String {
     let end = trace.spans.iter().map(|span| span.start_us + span.took_us);
@@ -71,7 +70,6 @@ fn indent(depth: usize) -> String {
     }
 }
 
-/// Draws the span's place on the axis; at least one column.
 fn bar(span: &Span, end_us: u64) -> String {
     let column = |us: u64| usize::try_from(us.saturating_mul(AXIS) / end_us).unwrap_or(0);
     let from = column(span.start_us).min(column(end_us) - 1);
@@ -79,7 +77,6 @@ fn bar(span: &Span, end_us: u64) -> String {
     format!("{}{}", "·".repeat(from), "█".repeat(to - from))
 }
 
-/// Formats `0.35ms`, `12ms`, `3.4s`, `2m05s`.
 fn duration(us: u64) -> String {
     let (ms, s) = (us / 1_000, us / 1_000_000);
     match us {

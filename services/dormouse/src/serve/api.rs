@@ -1,5 +1,4 @@
-//! The query service: folds the log, answers queries, publishes tenants' job states, and stores tenants'
-//! packed folders.
+//! The query service: folds the log, answers queries, publishes tenants' job states, stores packed folders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use super::Role;
 use crate::clock;
 use crate::cluster_metrics;
 
-/// Longest wait of a query for the service to read the log after its start.
+/// For reading the log after the start.
 const READING: Duration = Duration::from_secs(3);
 
 /// Runs the query service.
@@ -28,7 +27,7 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
     let (identity, json) = (log.identity(), role.json_status);
     let mut events = log.follow(Sequence(1));
     let folded = Arc::clone(&model);
-    // Holds `None` until the log of the start is read: answers would be outdated.
+    // `None` until the log of the start is read: answers would be outdated.
     let (reached, read) = watch::channel(None);
     cluster_metrics::describe();
     let showing = show_metrics(Arc::clone(&model), read.clone());
@@ -94,8 +93,8 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
     }
 }
 
-/// Waits up to `patience` until the reader has reached `after`, the client's last event; a log that was
-/// rolled back never does. Reports whether the log of the start is read.
+/// Waits until the reader has reached `after`; a log that was rolled back never does. Reports whether the log
+/// of the start is read.
 async fn reads_to(
     read: &mut watch::Receiver<Option<Sequence>>,
     after: Sequence,
@@ -122,7 +121,6 @@ async fn show_metrics(
     }
 }
 
-/// Answers a query: a tenant's about itself, or an operator's.
 fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
     let refuse = |error: &dyn std::fmt::Display| QueryError {
         code: "bad_request".to_owned(),
@@ -141,7 +139,7 @@ fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
     queries::answer_tenant(model, &tenant, &asked.name, request, now)
 }
 
-/// Returns the messages that tenants get for each event; with `json` also in JSON, under `<tenant>._json.>`.
+/// With `json` also under `<tenant>._json.>`.
 fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
     let mut view = StatusView::default();
     move |recorded| {
@@ -161,7 +159,6 @@ fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
     }
 }
 
-/// Converts a message into a CloudEvents event in JSON.
 fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Published> {
     let subjects = shown.subjects.iter().filter_map(|subject| {
         let (tenant, rest) = subject.split_once('.')?;
@@ -178,7 +175,6 @@ fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Publish
 mod tests {
     use super::*;
 
-    /// Longer than any test runs.
     const LONG: Duration = Duration::from_secs(600);
 
     #[tokio::test]

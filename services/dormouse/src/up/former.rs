@@ -1,7 +1,5 @@
 //! Keeps the flags of `up` in the cluster's folder as defaults of later starts, so that a start without flags
 //! does not shrink the cluster.
-//!
-//! Flags are stored as written, and parsed by the command line's own definition.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,13 +12,13 @@ use crate::cli::{Cli, Command, UpArgs};
 
 const FILE: &str = "up.json";
 
-/// The flag `--defaults` holds for one start only, and is not kept.
+/// Holds for one start only.
 const DEFAULTS: &str = "defaults";
 
-/// Flags as written, by name without dashes; `true` for a flag without a value.
+/// Flags as written; `true` for a flag without a value.
 pub type Flags = BTreeMap<String, String>;
 
-/// Returns the flags of `up` given on the command line or in the environment.
+/// Returns the flags of `up` that were given.
 #[must_use]
 pub fn given(matches: &ArgMatches) -> Flags {
     use clap::parser::ValueSource::{CommandLine, EnvVariable};
@@ -35,7 +33,6 @@ pub fn given(matches: &ArgMatches) -> Flags {
     flags.collect()
 }
 
-/// Returns clap's id and the long name of each flag of `up`.
 fn names() -> Vec<(String, String)> {
     let all = Cli::command();
     let up = all.find_subcommand("up");
@@ -47,18 +44,15 @@ fn names() -> Vec<(String, String)> {
 /// The merged flags of a start.
 #[derive(Debug)]
 pub struct Resolved {
-    /// Arguments merged with the kept flags.
     pub args: UpArgs,
-    /// Flags to keep.
     pub flags: Flags,
-    /// Note to print.
     pub said: Option<String>,
 }
 
 /// Merges the flags of this start with the kept ones.
 ///
 /// # Errors
-/// If the kept flags cannot be read, with advice.
+/// If the kept flags cannot be read.
 pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
     let before = match args.defaults {
         true => Flags::new(),
@@ -66,7 +60,7 @@ pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
     };
     let mut flags = before.clone();
     flags.extend(args.given.clone());
-    // A variable set to `false` counts as an absent flag.
+    // `false` in the environment means an absent flag.
     let said_so = flags.iter().filter(|(_, value)| *value != "false");
     let words = said_so.map(|(name, value)| word(name, value));
     let words = ["dormouse".into(), "up".into()].into_iter().chain(words);
@@ -97,7 +91,6 @@ fn word(name: &str, value: &str) -> OsString {
     .into()
 }
 
-/// Lists kept and changed flags.
 fn said(before: &Flags, given: &Flags) -> Option<String> {
     let written =
         |name: &String, value: &String| word(name, value).to_string_lossy().replacen('=', " ", 1);
@@ -139,7 +132,7 @@ fn read(folder: &Path) -> anyhow::Result<Flags> {
 /// Keeps the flags for the next start.
 ///
 /// # Errors
-/// Those of writing the file.
+/// The disk's.
 pub fn keep(folder: &Path, flags: &Flags) -> anyhow::Result<()> {
     let (file, new) = (folder.join(FILE), folder.join("up.json.new"));
     let text = serde_json::to_string_pretty(flags)?;
@@ -153,7 +146,6 @@ mod tests {
 
     use super::*;
 
-    /// Resolves a start with these flags in the folder, and keeps the outcome.
     fn start(folder: &Path, flags: &[&str]) -> Resolved {
         let words = ["dormouse", "up"].iter().chain(flags);
         let matches = Cli::command().try_get_matches_from(words.clone());

@@ -61,7 +61,7 @@ fn broker(looks: &mut Looks) {
     }
 }
 
-/// True if a version such as `2.10.4` is older than `least`; false for text that is no version.
+/// True if `version` is older than `least`; false for text that is no version.
 pub fn is_older(version: &str, least: (u32, u32)) -> bool {
     let mut parts = version.trim_start_matches('v').split('.');
     let mut next = || parts.next()?.parse::<u32>().ok();
@@ -137,7 +137,6 @@ fn files(looks: &mut Looks) {
     }
 }
 
-/// Returns the nearest existing folder above.
 fn nearest(path: &Path) -> &Path {
     let mut above = path.ancestors();
     above.find(|it| it.is_dir()).unwrap_or(Path::new("."))

@@ -1,8 +1,6 @@
-//! `doctor`: checks this machine (`machine`) and then the cluster (`cluster`), if one is named or runs here,
-//! with advice on each failure.
+//! `doctor`: checks this machine (`machine`) and the cluster (`cluster`), with advice.
 //!
-//! Checks change nothing, except that a lease is taken for an instant to test the broker's storage. A
-//! tenant's key sees its own part.
+//! Checks change nothing, but take a lease for an instant to test the broker's storage.
 
 mod cluster;
 mod machine;
@@ -17,20 +15,16 @@ use crate::render::Style;
 /// All checks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// In order of execution.
     pub checks: Vec<Check>,
 }
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// `machine` or `cluster`.
     pub of: String,
     pub name: String,
     pub state: State,
-    /// Description of the finding.
     pub found: String,
-    /// The remedy, if one is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -39,7 +33,6 @@ pub struct Check {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As it should be.
     Ok,
     /// Something does not work, or will soon fail.
     Warning,
@@ -57,7 +50,6 @@ impl State {
     }
 }
 
-/// Collects the checks of one kind.
 struct Looks<'a> {
     of: &'static str,
     report: &'a mut Report,

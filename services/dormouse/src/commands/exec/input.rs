@@ -10,21 +10,17 @@ use tokio::sync::mpsc;
 
 use super::{Program, terminal};
 
-/// Bytes per read.
 const PIECE: usize = 32 << 10;
 
-/// Pieces buffered for the program.
 const PIECES: usize = 2;
 
 const INTERRUPT: i32 = 2;
 const KILL: i32 = 9;
 const TERMINATE: i32 = 15;
 
-/// Number of the interrupt that kills the program.
 const LAST_INTERRUPT: u32 = 3;
 
-/// Reads the standard input on a thread. The thread is never joined: its read may block as long as the
-/// terminal exists.
+/// The thread is never joined: its read may block as long as the terminal exists.
 fn standard() -> mpsc::Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel(PIECES);
     std::thread::spawn(move || {
@@ -80,7 +76,6 @@ pub async fn give(program: Program, has_terminal: bool) {
             write.offset = offset;
             write.bytes = STANDARD.encode(&bytes[from..]);
             let Ok(answered) = program.ask(EXEC_WRITE, &write).await else {
-                // The program has ended or its node is gone, which the reader reports.
                 return;
             };
             match serde_json::from_slice::<Written>(&answered.payload) {

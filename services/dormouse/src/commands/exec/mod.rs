@@ -1,7 +1,7 @@
-//! `job exec`: runs a program in a container, attached through requests to the node's agent.
+//! `job exec`: runs a program in a container, attached through the node's agent.
 //!
-//! One task requests the program's output, another sends the standard input (`input`); `terminal` sets this
-//! terminal. Requests can be repeated after a loss, since bytes have offsets in both directions.
+//! One task requests the output, another sends the input (`input`); `terminal` sets this terminal. Bytes have
+//! offsets, so requests can be repeated.
 
 mod input;
 mod terminal;
@@ -25,16 +25,13 @@ use crate::context::Context;
 use crate::error::Coded;
 use terminal::Raw;
 
-/// Delay before asking a silent node again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Limit on retries: the agent ends a program that no client asks about for 20 s.
+/// The agent ends a program that no client asks about for 20 s.
 const GIVE_UP: Duration = Duration::from_secs(15);
 
-/// Base of a shell's exit codes for signals.
 const BY_SIGNAL: i32 = 128;
 
-/// A program on its node, and the connection to ask about it.
 #[derive(Clone)]
 struct Program {
     source: Source,
@@ -43,7 +40,6 @@ struct Program {
 }
 
 impl Program {
-    /// Asks the node, retrying while it does not answer.
     async fn ask<T: serde::Serialize>(&self, name: &str, query: &T) -> Result<NodeAnswered, Coded> {
         let until = Instant::now() + GIVE_UP;
         loop {
@@ -101,7 +97,6 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
     ended
 }
 
-/// Returns the selected container and its node.
 async fn running(
     source: &Source,
     id: &JobId,
@@ -140,7 +135,6 @@ async fn running(
     Err(Coded::new("not_running", message).into())
 }
 
-/// Prints the program's output until its end; returns the exit code.
 async fn follow(program: &Program) -> anyhow::Result<u8> {
     let mut offset = 0;
     loop {

@@ -1,11 +1,10 @@
-//! This process's terminal: its size, and unbuffered keys.
+//! This process's terminal.
 
 use anyhow::Context as _;
 use dormouse_node_agent::exec::attached::{Size, Terminal};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// Size used if the terminal reports none.
 const USUAL: Size = Size {
     rows: 24,
     columns: 80,
@@ -28,7 +27,7 @@ pub fn this() -> Terminal {
     }
 }
 
-/// Unbuffered keys without echo until dropped; the program's own terminal echoes.
+/// Raw mode until dropped; the program's own terminal echoes.
 pub struct Raw {
     before: Termios,
 }

@@ -1,7 +1,7 @@
-//! Follows the output of a job: every container of the current and of later incarnations.
+//! Follows the output of a job in its current and later incarnations.
 //!
-//! One task per stream requests the next piece only after handing over the last. Streams thus stay in order,
-//! and a blocked terminal stops the requests: nothing piles up here, at the broker or at the node.
+//! One task per stream requests a piece only after handing over the last: streams stay in order, and a
+//! blocked terminal stops the requests.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -22,29 +22,21 @@ use super::{Found, Source, Wanted};
 use crate::cli::Output;
 use crate::print;
 
-/// Interval of queries for the job, and so the delay until a new container is seen.
+/// A new container is seen with this delay.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A job with free capacity starts sooner.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// Interval of queries for the reason of waiting.
 const NEXT_LOOK: Duration = Duration::from_secs(5);
-/// Pieces buffered for the terminal.
 const PIECES: usize = 16;
-/// Delay before asking a silent or busy node again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Limit on retries for an ended job's node.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The form of printed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// Unchanged, each to the stream of the container.
     AsPrinted,
-    /// To the standard output, prefixed by the rank if there are several.
     Ranks,
-    /// JSON, one object per piece.
     Json,
-    /// YAML, one document per piece.
     Yaml,
 }
 
@@ -59,7 +51,6 @@ impl Style {
     }
 }
 
-/// Whole lines of one stream.
 struct Piece {
     container: ContainerId,
     node: NodeId,
@@ -69,13 +60,11 @@ struct Piece {
 
 /// The result of following a job.
 pub struct Read {
-    /// The job's last state.
     pub detail: JobDetail,
-    /// True if anything was printed.
     pub any: bool,
 }
 
-/// Reports the reason of the job's waiting, until its end: after a delay, and at most every NEXT_LOOK.
+/// Reports the reason of the job's waiting, at most every NEXT_LOOK.
 pub async fn say_why_it_waits(source: Source, id: JobId) {
     let (mut said, mut pause) = (String::new(), FIRST_LOOK);
     loop {
@@ -166,7 +155,6 @@ fn oldest(detail: &JobDetail, wanted: &Wanted) -> Incarnation {
     first.unwrap_or_default()
 }
 
-/// Returns the incarnations that may have containers not seen yet.
 fn present(detail: &JobDetail, wanted: &Wanted, from: Incarnation) -> Vec<Incarnation> {
     let lives = detail.lives.iter().map(|life| life.incarnation);
     let taken = |life: &Incarnation| match wanted.incarnation {
@@ -184,7 +172,6 @@ fn is_over(detail: &JobDetail, wanted: &Wanted) -> bool {
     detail.row.ended_at.is_some() || stopped
 }
 
-/// Starts to read both streams of a container to their ends.
 fn start(
     readers: &mut JoinSet<()>,
     source: &Source,

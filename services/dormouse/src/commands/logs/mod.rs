@@ -1,8 +1,8 @@
-//! `job logs`: prints the output of a job's containers, read from their nodes' agents.
+//! `job logs`: prints the output of a job's containers.
 //!
-//! 1. The query service lists the job's incarnations and their nodes.
-//! 2. Each node's agent lists its containers (`source`) and returns their output in pieces (`text`).
-//! 3. [`follow`] continues until the job has ended and everything is read.
+//! 1. The query service lists incarnations and nodes.
+//! 2. Each node's agent lists its containers (`source`) and returns output in pieces (`text`).
+//! 3. [`follow`] continues until the job has ended and all is read.
 
 mod follow;
 mod source;
@@ -28,22 +28,19 @@ pub use follow::{Style, follow, say_why_it_waits};
 pub use source::{Found, Source};
 use text::Lines;
 
-/// The selected containers, and the start of the output.
+/// The selected containers and lines.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Only this rank.
     pub rank: Option<Rank>,
-    /// Only this incarnation; else the newest, and when following also later ones.
+    /// If none, the newest; when following also later ones.
     pub incarnation: Option<Incarnation>,
     pub all: bool,
-    /// Number of last lines of each stream.
+    /// Lines per stream.
     pub tail: Option<u32>,
-    /// Only output since this time.
     pub since: Option<Since>,
 }
 
 impl Wanted {
-    /// Returns the request that reads a stream from the selected start.
     fn query(&self, container: &ContainerId, stream: Stream) -> LogsQuery {
         LogsQuery {
             since: self.since.map(|since| since.from(clock::now())),
@@ -57,7 +54,6 @@ impl Wanted {
     }
 }
 
-/// The content of one stream of a container.
 #[derive(Serialize)]
 struct Printed<'a> {
     container: &'a ContainerId,
@@ -87,7 +83,7 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     };
     if args.follow {
         let style = Style::of(output, wanted.rank.is_none());
-        // Query first: an unknown job must fail instead of waiting.
+        // An unknown job must fail instead of waiting.
         let detail = source.job(&id).await?;
         let waiting = tokio::spawn(say_why_it_waits(source.clone(), id.clone()));
         let read = follow(&source, &id, &wanted, style).await;
@@ -123,7 +119,6 @@ fn nothing(detail: &JobDetail, what: &str) -> String {
     }
 }
 
-/// Returns the selected incarnations, oldest first.
 fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>> {
     let known: Vec<_> = detail.lives.iter().map(|life| life.incarnation).collect();
     let Some(newest) = known.last().copied() else {
@@ -151,7 +146,6 @@ fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>
     Err(Coded::new("not_found", message).into())
 }
 
-/// Prints the current content, stream after stream.
 async fn whole(
     source: &Source,
     output: Output,
@@ -195,7 +189,7 @@ async fn whole(
         // A container without output has a folder all the same.
         let has_run =
             |life: &LifeRow| lives.contains(&life.incarnation) && life.started_at.is_some();
-        // A service whose replicas could not start leaves nothing behind, and its incarnation goes on.
+        // Replicas that could not start leave no folder.
         let starts = detail.row.phase == Phase::Starting;
         let is_gone = ranks.is_empty() && !starts && detail.lives.iter().any(has_run);
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
@@ -210,7 +204,6 @@ async fn whole(
     Ok(())
 }
 
-/// Prints one stream up to its present end; reports whether it had content.
 async fn stream_out(
     source: &Source,
     output: Output,
@@ -238,7 +231,7 @@ async fn stream_out(
             true => lines.print(&chunk.bytes)?,
             false => whole.extend_from_slice(&chunk.bytes),
         }
-        // Stop at the length found first: the stream may grow meanwhile.
+        // The stream may grow meanwhile.
         if chunk.bytes.is_empty() || end.is_some_and(|end| chunk.next >= end) {
             break;
         }
@@ -265,7 +258,6 @@ async fn stream_out(
     Ok(any)
 }
 
-/// Prints the output of one task, from every container that ran it.
 async fn task_logs(
     source: &Source,
     output: Output,

@@ -1,4 +1,4 @@
-//! Reads logs from the query service and the agents, as the operator or as a tenant.
+//! Reads logs from the query service and the agents.
 
 use dormouse_messages::ids::{ContainerId, Incarnation};
 use dormouse_messages::{JobId, NodeId, TenantId};
@@ -16,7 +16,7 @@ use crate::commands::query;
 use crate::error::Coded;
 use crate::print;
 
-/// A connection, and the tenant on whose behalf it asks.
+/// A connection, and the tenant for whom it asks.
 #[derive(Clone)]
 pub struct Source {
     log: Log,
@@ -27,7 +27,6 @@ pub struct Source {
 #[derive(Debug, Clone)]
 pub struct Found {
     pub node: NodeId,
-    /// Length of its output so far.
     pub printed: PrintedBy,
 }
 
@@ -50,9 +49,8 @@ impl Found {
 /// The containers of an incarnation.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// By rank.
     pub found: Vec<Found>,
-    /// One message per node that did not answer.
+    /// Messages about nodes that did not answer.
     pub silent: Vec<String>,
 }
 
@@ -74,7 +72,7 @@ fn told(error: ApiError) -> Coded {
 }
 
 impl Source {
-    /// Creates a source that asks over `log`, as `tenant` or as the operator.
+    /// Creates a source for a tenant or the operator.
     #[must_use]
     pub const fn new(log: Log, tenant: Option<TenantId>) -> Self {
         Self { log, tenant }

@@ -2,7 +2,6 @@
 
 use crate::print;
 
-/// A longer line is printed in parts.
 const LINE_BYTES: usize = 64 << 10;
 
 /// The unfinished line of a stream.

@@ -97,7 +97,7 @@ fn start(text: &str) -> Result<f64, String> {
 }
 
 impl SimulateArgs {
-    /// Returns the selected service traces, if any.
+    /// Returns the selected service traces.
     ///
     /// # Errors
     /// If other scenarios are named with them.
@@ -163,7 +163,6 @@ impl SimulateArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     File(PathBuf),
-    /// Generated, one per seed.
     Generated(Kind, Seeds),
     /// A trace of one service's clients.
     Served(Trace),

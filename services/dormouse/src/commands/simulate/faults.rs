@@ -1,5 +1,4 @@
-//! `simulate --faults`: runs the seeds' trials in threads; a failing trial leaves its log and the command to
-//! repeat it.
+//! `simulate --faults`: runs trials in threads; a failing trial leaves its log and the command to repeat it.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -17,7 +16,6 @@ use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
 
-/// The result of all trials.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Answer {
     trials: u64,
@@ -27,7 +25,6 @@ struct Answer {
     failed: Vec<Failed>,
 }
 
-/// A failed trial.
 #[derive(Debug, Serialize, Deserialize)]
 struct Failed {
     seed: u64,
@@ -107,7 +104,6 @@ fn note(
     }
 }
 
-/// Writes the log of a failing trial, next to --log if given.
 fn write(context: &Context, failure: &Failure, args: &SimulateArgs) -> anyhow::Result<Failed> {
     let seed = failure.seed;
     let file = match &args.log {

@@ -26,7 +26,6 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::Style;
 
-/// The output of the command.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     runs: Vec<AnswerRun<'a>>,
@@ -69,7 +68,7 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;
     let create = |file: &Path| context.output_file(file, &args.read());
-    // Check that all files can be written before any simulation.
+    // Fail before the simulation if a file cannot be written.
     let report = args.report.as_deref().map(create).transpose()?;
     for file in runs.iter().filter_map(Run::log) {
         drop(create(file)?);
@@ -88,7 +87,6 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Renders the comparison page; runs are named by their differences.
 fn page(runs: &[Run], outcomes: &[Outcome]) -> String {
     let several = runs.iter().any(|run| run.scenario != runs[0].scenario);
     let name = |run: &Run| match (several, run.variant.as_str()) {

@@ -1,4 +1,4 @@
-//! Plans and runs the simulations: every scenario under every policy and setting, in threads.
+//! Runs every scenario under every policy and setting, in threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -48,7 +48,7 @@ pub fn threads(args: &SimulateArgs) -> usize {
     args.threads.unwrap_or(cores).max(1)
 }
 
-/// Reads all scenarios, so that mistakes are found before anything runs.
+/// Reads all scenarios, so that mistakes show before anything runs.
 ///
 /// # Errors
 /// The first mistake, with its file.
@@ -88,12 +88,11 @@ pub fn size(args: &SimulateArgs) -> Size {
     }
 }
 
-/// Returns the scenarios of a source, named for messages.
 fn documents(source: &Source, size: Size) -> anyhow::Result<Vec<(String, Value)>> {
     match source {
         Source::File(path) => {
             let text = read_text(path)?;
-            // Parse the text itself first: errors then have line numbers.
+            // Errors from the text have line numbers.
             read(&text).with_context(|| path.display().to_string())?;
             let document = serde_json::from_str(&text)?;
             Ok(vec![(path.display().to_string(), document)])
@@ -126,7 +125,7 @@ fn variant(
     };
     presets::apply(&fields, &mut document);
     settings.apply(&mut document)?;
-    // The scenario is valid without the settings: any error now is due to them.
+    // The scenario was valid without the settings.
     let checked = read_value(document).with_context(|| format!("{name}{settings}"))?;
     let policy = if args.policies.is_empty() { "" } else { policy };
     let variant = format!("{policy} {}", settings.label());
@@ -147,7 +146,7 @@ pub fn numbered(file: &Path, number: u64) -> PathBuf {
     file.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
 }
 
-/// Runs all; returns the outcomes in the order of the runs.
+/// Runs all; returns the outcomes in order.
 ///
 /// # Errors
 /// The first simulation without an outcome.

@@ -1,4 +1,4 @@
-//! `simulate serving:TRACE`: compares scaling rules under equal clients, in one table.
+//! `simulate serving:TRACE`: compares scaling rules.
 
 use comfy_table::Cell;
 use dormouse_replay::serving::compare::{Row, compare};

@@ -1,4 +1,4 @@
-//! Renders the figures of simulations as tables.
+//! Tables of simulations.
 
 use comfy_table::Cell;
 use dormouse_replay::simulate::compare::Difference;
@@ -88,7 +88,7 @@ fn comparison(answer: &Answer<'_>, style: &Style) -> String {
     style.write(table)
 }
 
-/// Formats `−27.3 ± 3.1 % (20/20)`: the mean, its 95 % interval, and the scenarios with an improvement.
+/// The mean, its 95 % interval, and the scenarios with an improvement.
 fn difference(one: &Difference) -> String {
     if one.scenarios == 0 {
         return "-".to_owned();

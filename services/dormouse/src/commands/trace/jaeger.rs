@@ -7,10 +7,9 @@ use serde::Deserialize;
 
 use super::Span;
 
-/// Jaeger answers from memory or an index; a longer wait means that it does not run.
+/// Jaeger answers from memory or an index.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The response to `GET /api/v3/traces/{id}`.
 #[derive(Deserialize)]
 struct Answer {
     result: TracesData,
@@ -86,13 +85,12 @@ struct Value {
     int_value: Option<String>,
 }
 
-/// OTLP's status code for an error.
 const ERROR: u8 = 2;
 
-/// Returns the spans of a trace, unordered; none if Jaeger does not know the trace.
+/// Returns the unordered spans of a trace; none if Jaeger lacks the trace.
 ///
 /// # Errors
-/// If Jaeger does not answer, or not in the form of its API.
+/// If Jaeger does not answer in the form of its API.
 pub fn spans(url: &str, trace: &str) -> anyhow::Result<Vec<Span>> {
     let url = format!("{}/api/v3/traces/{trace}", url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()
