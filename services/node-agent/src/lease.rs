@@ -1,8 +1,8 @@
-//! Holding the node's lease: what [`Holder`] asks is asked of the broker, and what it says is told
-//! to the agent and to the keeper.
+//! Holds the node's lease: forwards [`Holder`]'s requests to the broker, and its news to the agent and the
+//! supervisor.
 //!
-//! An agent in the broker's own process has no fence: when the broker is away nobody else could run
-//! its containers.
+//! An agent in the broker's own process has no fence: without the broker nobody else could run its
+//! containers.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::keeper::client::Keeper;
 use crate::wire::{Lease, LeaseError};
 
-/// How often waiting for the lease is said.
+/// Interval of messages while the lease is awaited.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// News of the lease.
@@ -23,17 +23,17 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 #[rtype(result = "()")]
 pub struct LeaseNews(pub News);
 
-/// What an agent is told of its lease.
+/// The terms of an agent's lease.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// How long it lasts; another policy is another term.
+    /// The lease's term, which follows the policy.
     pub term: watch::Receiver<LeaseTerm>,
-    /// Whether containers end when it cannot be renewed.
+    /// True if containers end when renewal fails.
     pub fenced: bool,
 }
 
 impl Terms {
-    /// Waits for another term, if one can still come.
+    /// Waits for another term, or forever if none can come.
     async fn changed(&mut self) {
         if self.term.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -41,16 +41,16 @@ impl Terms {
     }
 }
 
-/// Holds the lease as long as the agent runs, and no other one acts for its node.
+/// Holds the lease while the agent runs and no other agent acts for its node.
 ///
-/// `keeper` ends what this agent does not live, or is not let, to end: it is told of each renewal.
+/// `keeper` receives each renewal, and ends the containers if this agent cannot.
 pub async fn hold(
     mut lease: Box<dyn Lease>,
     mut terms: Terms,
     agent: Recipient<LeaseNews>,
     keeper: Option<Keeper>,
 ) {
-    // The holder's times are milliseconds from here.
+    // The holder counts milliseconds from here.
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut holder = Holder::new(terms.fenced, *terms.term.borrow_and_update());
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A lease that is renewed so often, and then not any more; what it was renewed for is told.
+    /// A lease with a limited number of renewals. `told` receives their terms.
     struct Renewed {
         times: u32,
         told: mpsc::UnboundedSender<Duration>,

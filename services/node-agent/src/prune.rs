@@ -1,8 +1,7 @@
-//! Removes what ended containers have left on a node's disk, once it is old enough.
+//! Removes old data of ended containers from a node's disk.
 //!
-//! Only directories of containers that no mark stands for go: their exits are on the log, or they
-//! never started. Checkpoints stay. A parent goes when it has been empty for as long, so that
-//! nothing is removed in which a container is just being made.
+//! Only directories without a mark go: their exits are on the log, or they never started. Checkpoints stay. A
+//! parent goes only after it was empty equally long, so that a starting container keeps its parent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,23 +15,21 @@ use crate::layout::{Layout, logs_in};
 use crate::marks::Marks;
 use crate::usage::used_bytes;
 
-/// `<tenant>/<name>/<incarnation>` above a container's directory.
+/// Levels above a container's directory: `<tenant>/<name>/<incarnation>`.
 const PARENTS: u32 = 3;
 
-/// A directory that nobody needs any more.
+/// A directory that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Old {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it takes of the disk.
+    /// Bytes used on the disk.
     pub bytes: u64,
 }
 
-/// The directories of containers that were last written at least `keep` ago and that no mark
-/// stands for. Nothing is removed. Blocking.
+/// Lists the directories without a mark that were last written at least `keep` ago. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Errors of the disk.
 pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old>> {
     let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
     let old = found.into_iter().map(|path| {
@@ -46,7 +43,7 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
     Ok(old.chain(made).collect())
 }
 
-/// The environments of containers that a mark stands for.
+/// Returns the environments of containers with a mark.
 fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
     let marks = marks.all()?.into_iter();
     let used = marks.filter_map(|mark| {
@@ -56,7 +53,7 @@ fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
     Ok(used.collect())
 }
 
-/// Removes those directories; how many. Blocking.
+/// Removes old directories and returns their number. Blocking.
 #[must_use]
 pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
     let Ok(search) = Search::new(layout, marks, keep) else {
@@ -88,7 +85,7 @@ impl Search {
         })
     }
 
-    /// Of a link: when the link itself was made.
+    /// Reads a link's own time.
     fn is_old(&self, path: &Path) -> bool {
         let written = fs::symlink_metadata(path).and_then(|file| file.modified());
         written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= self.keep))
@@ -117,11 +114,11 @@ impl Search {
                 let is_over = self.is_old(&child);
                 removed += self.remove(&child, depth - 1);
                 if is_over {
-                    // Fails while there is something in it.
+                    // Fails if the folder is not empty.
                     let _ = fs::remove_dir(&child);
                 }
             } else if self.is_over(&child) {
-                // It follows no link.
+                // `remove_dir_all` follows no link.
                 match fs::remove_dir_all(&child) {
                     Ok(()) => removed += 1,
                     Err(error) => tracing::warn!(%error, "cannot remove {}", child.display()),
@@ -161,7 +158,7 @@ mod tests {
             let directory = layout.container(&id);
             fs::create_dir_all(&directory).expect("made");
             fs::write(directory.join("stdout.log"), "said").expect("written");
-            // What a job writes there keeps nothing and removes nothing.
+            // A job's own files have no influence.
             fs::write(directory.join("told"), "").expect("written");
             if is_marked {
                 marks.change(&id, Sequence(7), |_| {});

@@ -155,7 +155,7 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// Removes groups that a former keeper has made and nobody stands for, with what runs in them.
+    /// Removes groups that an earlier supervisor left without a container record, and kills their members.
     pub fn remove_unused(&self) {
         let mut unused = Group::default();
         let parents = self.parents().into_iter();
@@ -168,7 +168,7 @@ impl Cgroups {
                 unused.folders.push(entry.path());
             }
         }
-        // What no mark stands for must not run on: its job may be started elsewhere.
+        // A process without a record must not run on, because its job may start elsewhere.
         unused.kill();
         for folder in unused.folders {
             let group = Self::one(folder);
@@ -179,9 +179,8 @@ impl Cgroups {
         }
     }
 
-    /// Removes what keepers of other owners have left that are gone, which nobody else may ever do: a
-    /// cluster that was killed and thrown away. Groups cost the kernel time with each quota that is set.
-    /// What still has a member stays.
+    /// Removes empty groups of other owners whose supervisors are gone, such as a discarded cluster's. Nobody
+    /// else would remove them, and groups slow down every change of a quota.
     pub fn remove_abandoned(&self, is_keeper: impl Fn(u32) -> bool) {
         for own in self.parents() {
             let Some(owners) = own.parent().and_then(|it| fs::read_dir(it).ok()) else {
@@ -202,10 +201,10 @@ impl Cgroups {
         }
     }
 
-    /// Sets the limits of a group to what a container asks for, as far as they are others than before.
+    /// Sets the changed limits of a group to a container's demand.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn limit(
         &self,
         group: &mut Group,
@@ -225,8 +224,8 @@ impl Cgroups {
                 if limits.memory_bytes != before.memory_bytes {
                     let limit = text(limits.memory_bytes, "-1");
                     let with_swap = memory.join("memory.memsw.limit_in_bytes");
-                    // The one with swap is never the smaller one. Without swap accounting its file
-                    // is absent, and nothing is lost.
+                    // The limit with swap must never be the smaller one, hence the write before and after.
+                    // Without swap accounting the file is absent.
                     let _ = fs::write(&with_swap, &limit);
                     fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
                     let _ = fs::write(&with_swap, &limit);
@@ -250,7 +249,7 @@ impl Cgroups {
             }
             _ => {}
         }
-        // In the last of the trees, whichever version.
+        // In both versions the last tree limits processes.
         if limits.processes != before.processes
             && let Some(folder) = group.folders.last()
         {
@@ -265,7 +264,7 @@ fn text(limit: Option<u64>, none: &str) -> String {
     limit.map_or_else(|| none.to_owned(), |limit| limit.to_string())
 }
 
-/// Removes the groups in an owner's folder whose keepers are gone; whether there were any.
+/// Removes the groups of an owner's dead supervisors, and reports whether there were any.
 fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> bool {
     let mut any = false;
     for entry in fs::read_dir(owner).into_iter().flatten().flatten() {
@@ -283,8 +282,7 @@ fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> b
 }
 
 impl Group {
-    /// Its members, of the first tree: with those of the groups that the job has made below it.
-    /// `None` where there are no groups.
+    /// Returns the pids in the first tree, including nested groups. Returns `None` without groups.
     #[must_use]
     pub fn members(&self) -> Option<Vec<u32>> {
         let first = self.folders.first()?;
@@ -296,20 +294,19 @@ impl Group {
         first.is_dir().then_some(members)
     }
 
-    /// Has the kernel kill all members at once, those that are just being forked, too; where it
-    /// can (version 2 from Linux 5.14 on).
+    /// Kills all members atomically, including concurrent forks. Only version 2 since Linux 5.14 supports
+    /// this.
     pub fn kill(&self) {
         for folder in &self.folders {
             let _ = fs::write(folder.join("cgroup.kill"), "1");
         }
     }
 
-    /// Goes into it, from a process of one thread. Version 1 takes the thread alone, for which the kernel
-    /// needs no lock; a move of a process keeps every fork and exit of the machine waiting meanwhile, for
-    /// milliseconds at the first of several moves.
+    /// Moves this single-threaded process into the group. With version 1 only the thread moves, which needs
+    /// no lock. Moving a process blocks every fork and exit of the machine for milliseconds.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Errors of the kernel.
     pub fn enter(&self) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| {
             let alone = OpenOptions::new().write(true).open(folder.join("tasks"));
@@ -320,7 +317,7 @@ impl Group {
         })
     }
 
-    /// Kills what is in it until nothing is; at most a hundred times.
+    /// Kills members until none is left, in at most a hundred rounds.
     pub fn kill_members(&self) {
         self.kill();
         for _ in 0..100 {
@@ -333,7 +330,7 @@ impl Group {
         }
     }
 
-    /// Whether the kernel killed a member for want of memory.
+    /// Reports whether the kernel killed a member for lack of memory.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         let Some(folder) = self.folders.first() else {
@@ -345,8 +342,8 @@ impl Group {
             .any(|text| oom_kills(&text) > 0)
     }
 
-    /// Whether the next container finds it as the one before did: nothing was killed in it for want of
-    /// memory, next to none is held (files in memory stay charged to it), and no group was made below it.
+    /// Reports whether the group is fit for the next container: no out-of-memory kill, no nested groups, and
+    /// almost no memory charged. Files in memory stay charged.
     #[must_use]
     pub fn is_like_new(&self) -> bool {
         let Some(first) = self.folders.first() else {
@@ -362,13 +359,13 @@ impl Group {
             && self.folders.iter().all(|folder| has_no_group_below(folder))
     }
 
-    /// Removes the groups; what still has members stays.
+    /// Removes the groups without members.
     pub fn remove(&self) {
         for folder in self.folders.iter().rev() {
             if fs::remove_dir(folder).is_ok() {
                 continue;
             }
-            // The innermost first.
+            // Innermost groups first.
             for folder in nested(folder).into_iter().rev() {
                 let _ = fs::remove_dir(folder);
             }
@@ -376,12 +373,12 @@ impl Group {
     }
 }
 
-/// The kernel counts a group's folders as links to it: itself, its name, and one from each below it.
+/// Without nested groups the kernel's link count is 2: the folder and its name.
 fn has_no_group_below(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|it| it.nlink() == 2)
 }
 
-/// A group's folder and those below it, the outermost first.
+/// Lists a group's folder and its nested folders, outermost first.
 fn nested(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;

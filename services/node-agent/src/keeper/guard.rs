@@ -1,9 +1,8 @@
-//! A guard: the process between the keeper and a container's program. It stands inside the sandbox,
-//! as what is trusted there: it starts the program, hears how it ends, and takes the rest along.
+//! A guard: the trusted process between the supervisor and a container's program. It starts the program,
+//! reports the exit, and ends all remaining processes.
 //!
-//! In a sandbox it is the first process of its namespace, whose end ends all others. Without them
-//! it adopts what loses its parent, and kills it when the program has ended; where nothing is left
-//! then, it waits for the next container.
+//! In a sandbox the guard is the init of the pid namespace, so its end kills the rest. Otherwise it adopts
+//! and kills orphans once the program has ended. If none remain, the guard waits for the next container.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -27,35 +26,35 @@ use super::words::{Attachment, ExecExit, GuardAsk, GuardTell, Orders, Program};
 use crate::procfs;
 use crate::runtime::NotStarted;
 
-/// How long what a program left behind may take to die; longer, and it is not killable.
+/// Time limit for leftover processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two looks at what is left.
+/// Pause between two checks for leftover processes.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 struct Guard {
     keeper: Lines,
     signals: SignalFd,
-    /// What its sandbox shows of the node; absent: it has none.
+    /// The sandbox's view of the node. `None`: no sandbox.
     view: Option<HostView>,
-    /// The root of its sandbox, until a container is in it.
+    /// The sandbox's root until a container enters.
     prepared: Option<Prepared>,
-    /// Why it can start nothing.
+    /// The reason why the guard cannot start a container.
     unready: Option<NotStarted>,
     sandbox: Option<Sandbox>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
-    /// Programs that somebody is attached to, with their numbers.
+    /// Attached programs with their numbers.
     execs: Vec<(Pid, u64)>,
-    /// Nothing is left of what it guarded, as far as it was to end it.
+    /// All leftover processes are gone.
     has_swept: bool,
 }
 
-/// A guard's whole life.
+/// Runs a guard to its end.
 pub fn main(keeper: UnixStream, group: &Group, view: Option<&HostView>, folder: &Path) -> ! {
     let code = match Guard::new(keeper, group, view, folder) {
         Ok(mut guard) => match guard.serve() {
-            // What it could not end in time is the keeper's to end.
+            // The supervisor kills the rest if the guard ran out of time.
             Ok(()) => i32::from(!guard.has_swept),
             Err(errno) => {
                 eprintln!("a guard: {errno}");
@@ -77,7 +76,7 @@ impl Guard {
         view: Option<&HostView>,
         folder: &Path,
     ) -> std::io::Result<Self> {
-        // Without a sandbox it has to end what it guards first.
+        // Without a sandbox the guard must first end its processes, so it needs a catchable signal.
         let at_keepers_end = match view {
             Some(_) => Signal::SIGKILL,
             None => Signal::SIGTERM,
@@ -118,7 +117,7 @@ impl Guard {
         })
     }
 
-    /// Until its program has ended, or its keeper.
+    /// Serves until the program or the supervisor ends.
     fn serve(&mut self) -> nix::Result<()> {
         loop {
             let mut fds = [
@@ -151,7 +150,7 @@ impl Guard {
         }
     }
 
-    /// Whether it goes on.
+    /// Handles a request and returns false if the guard must end.
     fn answer(&mut self, ask: GuardAsk) -> bool {
         match ask {
             GuardAsk::Run(orders) => {
@@ -217,7 +216,7 @@ impl Guard {
         self.start(program)
     }
 
-    /// What is asked for at a container's end may come behind it.
+    /// A request at a container's end may arrive after the program's exit.
     fn has_program(&self) -> Result<(), NotStarted> {
         match self.program {
             Some(_) => Ok(()),
@@ -236,7 +235,7 @@ impl Guard {
         }
     }
 
-    /// Whether its life is over: the program has ended, and another one cannot follow.
+    /// Reaps children and returns true if the guard must end: its program has ended and no other can follow.
     fn reap(&mut self) -> bool {
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let (pid, code, signal) = match status {
@@ -275,7 +274,7 @@ impl Guard {
         false
     }
 
-    /// Kills what the program left behind, until nothing is left. In a sandbox the kernel does.
+    /// Kills the program's leftover processes. In a sandbox the kernel does.
     fn sweep(&mut self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         let own = u32::try_from(getpid().as_raw()).unwrap_or(0);

@@ -1,6 +1,5 @@
-//! Programs in containers that somebody is attached to: the keeper passes their descriptors on to
-//! the container's guard, and has none of them afterwards. They end with the agent's connection:
-//! nobody is attached to them any more.
+//! Attached programs: the supervisor passes their descriptors to the container's guard and keeps none. The
+//! programs end with the agent's connection, because nobody is attached any more.
 
 use nix::sys::signal::Signal;
 
@@ -37,7 +36,7 @@ impl Keeper {
         self.tell(&Tell::ExecEnded(number, ExecExit::without(why)));
     }
 
-    /// Kills those that nobody is attached to any more.
+    /// Kills programs without an attached user.
     pub(super) fn end_execs(&mut self) {
         for held in self.held.values_mut() {
             for number in std::mem::take(&mut held.execs) {
