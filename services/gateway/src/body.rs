@@ -1,4 +1,4 @@
-//! Bodies on their way through: streamed, never gathered, each with the visit that it belongs to.
+//! Streamed bodies, each tied to its visit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,26 +14,22 @@ use tokio::time::{Instant, Sleep};
 use crate::upstream::{Sender, Upstream};
 use crate::visit::Visit;
 
-/// A client that sends nothing of its request's body for so long is not waited for: it holds a
-/// replica.
+/// Gives up a stalled upload, which occupies a replica.
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
-/// A replica that says nothing for so long has forgotten the request. Streams have no end of their
-/// own; a stream of events may have long gaps.
+/// Gives up a silent replica. Long, since event streams may pause.
 pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
 
-/// What breaks a body off.
+/// Reason for an aborted body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The other side.
     #[error(transparent)]
     Connection(#[from] hyper::Error),
-    /// It came to a standstill.
     #[error("nothing came for {} s", .0.as_secs())]
     Idle(Duration),
 }
 
-/// A body that is given up when it stands still.
+/// A body with an idle timeout.
 struct Watched {
     body: Incoming,
     limit: Duration,
@@ -71,13 +67,13 @@ impl Watched {
 pub struct Outbound(Option<Watched>);
 
 impl Outbound {
-    /// No body.
+    /// Creates an absent body.
     #[must_use]
     pub const fn empty() -> Self {
         Self(None)
     }
 
-    /// The client's body.
+    /// Wraps the client's body.
     #[must_use]
     pub fn new(body: Incoming) -> Self {
         match body.is_end_stream() {
@@ -86,7 +82,7 @@ impl Outbound {
         }
     }
 
-    /// Whether there is none: such a request can be made again.
+    /// True without a body: the request can be repeated.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -117,13 +113,13 @@ impl Body for Outbound {
     }
 }
 
-/// A replica's answer on its way to the client. Its visit lasts until its end.
+/// A replica's answer on its way to the client, which ends the visit.
 pub struct Inbound {
     body: Watched,
     rest: Option<Rest>,
 }
 
-/// What is let go when the answer has ended.
+/// Released at the end of the answer.
 struct Rest {
     visit: Visit,
     upstream: Arc<Upstream>,
@@ -132,7 +128,7 @@ struct Rest {
 }
 
 impl Inbound {
-    /// The answer `body` of `upstream`, which came on `sender`.
+    /// Wraps the answer `body` of `upstream`, received on `sender`.
     #[must_use]
     pub const fn new(
         body: Incoming,
@@ -192,23 +188,22 @@ impl Body for Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        // Of an answer that says its length, nobody asks for the end.
+        // Nobody polls for the end of an answer of known length.
         if self.body.body.is_end_stream() {
             self.whole();
         }
     }
 }
 
-/// What a client gets.
+/// Body of an answer.
 pub enum Answer {
-    /// Words of the gateway's own.
+    /// Written by the gateway.
     Own(Full<Bytes>),
-    /// A replica's answer.
     Passed(Inbound),
 }
 
 impl Answer {
-    /// Nothing.
+    /// Creates an empty answer.
     #[must_use]
     pub fn empty() -> Self {
         Self::Own(Full::default())

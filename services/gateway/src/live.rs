@@ -1,4 +1,4 @@
-//! One service as it is used now: its queue, its replicas, the sums of what clients saw.
+//! The current state of one service: queue, replicas, sums.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,25 @@ use crate::routes::Usable;
 use crate::served::Served;
 use crate::upstream::Upstream;
 
-/// What a waiting request is told.
+/// Result for a queued request.
 pub type Granted = Result<Arc<Upstream>, Refused>;
 
-/// Why a request gets no replica.
+/// Reason for a request without a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Too many wait already.
     Full,
-    /// None was free in time; whether there is one at all.
+    /// No replica was free in time.
     Deadline {
-        /// Whether any replica is ready.
+        /// True if any replica is ready.
         ready: bool,
     },
-    /// The service has ended.
     Ended,
 }
 
 /// A service.
 pub struct Live {
-    /// Its job.
     pub job: JobId,
-    /// A service or a notebook.
     pub kind: Kind,
-    /// Who may call it.
     pub access: Access,
     state: Mutex<State>,
 }
@@ -49,26 +44,25 @@ struct State {
     upstreams: BTreeMap<Replica, Arc<Upstream>>,
     waiting: HashMap<Ticket, oneshot::Sender<Granted>>,
     target: u32,
-    /// The hash of a notebook's token.
+    /// Hash of a notebook's token.
     token: Option<blake3::Hash>,
 }
 
-/// How a request ended, for the sums.
+/// End of a request, for the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With an answer below 500, or above.
     Answered {
-        /// Whether it was 5xx.
+        /// True for 5xx.
         failed: bool,
     },
-    /// The replica broke it off.
+    /// The replica broke the connection.
     Broken,
-    /// The client went away, or what was handed over ended.
+    /// The client left, or an upgraded connection ended.
     Left,
 }
 
 impl Live {
-    /// A service without replicas yet.
+    /// Creates a service without replicas.
     #[must_use]
     pub fn new(job: JobId, served: &Served, now: Micros) -> Self {
         let objective = served.service.objective.map(|it| it.latency_ms);
@@ -91,7 +85,7 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses exactly these replicas from now on.
+    /// Sets the usable replicas.
     pub fn route(&self, usable: &[Usable], target: u32, threads: usize, now: Micros) {
         let mut state = self.state();
         state.target = target;
@@ -123,38 +117,35 @@ impl Live {
         state.grant(now);
     }
 
-    /// A notebook asks for another token from now on.
     pub fn set_token(&self, token: Option<blake3::Hash>) {
         self.state().token = token;
     }
 
-    /// The hash of a notebook's token.
     #[must_use]
     pub fn token(&self) -> Option<blake3::Hash> {
         self.state().token
     }
 
-    /// Somebody works in the notebook.
+    /// Counts activity in a notebook.
     pub fn touched(&self) {
         self.state().digest.touched();
     }
 
-    /// How many replicas it is to have.
+    /// Returns the wanted number of replicas.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.state().target
     }
 
-    /// Whether a replica may be used.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state().balance.ready() > 0
     }
 
-    /// A request arrives: the replica for it, or a wait for one.
+    /// Places or queues an arriving request.
     ///
     /// # Errors
-    /// That too many wait.
+    /// When the queue is full.
     pub fn arrive(&self, ticket: Ticket, now: Micros, deadline: Micros) -> Result<Place, Refused> {
         let mut state = self.state();
         match state.balance.arrive(ticket, now, deadline) {
@@ -169,7 +160,7 @@ impl Live {
         }
     }
 
-    /// A request came to nothing at `replica` and is sent elsewhere.
+    /// Places a request again after a failure at `replica`.
     pub fn again(&self, replica: Replica, ticket: Ticket, now: Micros, deadline: Micros) -> Place {
         let mut state = self.state();
         state.balance.end(replica, Outcome::Broken, 0, now);
@@ -177,19 +168,19 @@ impl Live {
         state.place(ticket, arrival)
     }
 
-    /// Whether a request that a replica may have seen may be sent once more.
+    /// Spends retry budget.
     pub fn may_retry(&self) -> bool {
         self.state().balance.may_retry()
     }
 
-    /// A request that waits gives up.
+    /// Removes a queued request.
     pub fn give_up(&self, ticket: Ticket, mut granted: oneshot::Receiver<Granted>, now: Micros) {
         let mut state = self.state();
         state.waiting.remove(&ticket);
         if !state.balance.cancel(ticket)
             && let Ok(Ok(upstream)) = granted.try_recv()
         {
-            // It had been granted at this moment.
+            // The grant crossed the client's departure.
             let replica = upstream.replica;
             state.balance.end(replica, Outcome::Abandoned, 0, now);
             state.grant(now);
@@ -197,12 +188,12 @@ impl Live {
         state.digest.left(now);
     }
 
-    /// A request has ended for the sums, without a replica of its own.
+    /// Counts a shed request.
     pub fn shed(&self, now: Micros) {
         self.state().digest.shed(now);
     }
 
-    /// A request at `replica` has ended; whether nothing more is under way there and nothing will be.
+    /// Ends a request at `replica`; returns true if the replica is now drained.
     pub fn end(
         &self,
         replica: Replica,
@@ -236,7 +227,7 @@ impl Live {
         !state.balance.is_usable(replica) && state.balance.in_flight(replica) == 0
     }
 
-    /// Gives free replicas to those that wait, and turns away those that have waited too long.
+    /// Grants free replicas and rejects overdue requests.
     pub fn tick(&self, now: Micros) {
         let mut state = self.state();
         if state.balance.queued() == 0 {
@@ -251,14 +242,13 @@ impl Live {
         }
     }
 
-    /// Closes connections that were kept too long.
     pub fn close_idle(&self) {
         for upstream in self.state().upstreams.values() {
             upstream.close_idle(false);
         }
     }
 
-    /// The service has ended: nobody waits any more.
+    /// Rejects all queued requests of an ended service.
     pub fn ended(&self) {
         let mut state = self.state();
         state.balance.clear();
@@ -270,13 +260,12 @@ impl Live {
         }
     }
 
-    /// How many requests are under way at `container`.
     pub fn under_way(&self, container: &ContainerId) -> u32 {
         let replica = (container.incarnation, container.rank);
         self.state().balance.in_flight(replica)
     }
 
-    /// Ends all connections to `container`; how many requests were under way.
+    /// Ends all connections to `container` and returns the number of running requests.
     pub fn close(&self, container: &ContainerId) -> u32 {
         let replica = (container.incarnation, container.rank);
         let state = self.state();
@@ -286,7 +275,7 @@ impl Live {
         state.balance.in_flight(replica)
     }
 
-    /// What clients saw, if a window has ended.
+    /// Returns the window, if ended.
     pub fn measured(&self, gateway: &GatewayId, now: Micros) -> Option<ServiceMeasured> {
         let mut state = self.state();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
@@ -299,11 +288,9 @@ impl Live {
     }
 }
 
-/// Where a request is, after it has asked for a replica.
+/// Position of a request that wants a replica.
 pub enum Place {
-    /// At a replica.
     At(Arc<Upstream>),
-    /// In the queue.
     Waits(oneshot::Receiver<Granted>),
 }
 
@@ -319,7 +306,7 @@ impl State {
         Place::Waits(granted)
     }
 
-    /// Sends on what waits while there are free replicas.
+    /// Grants free replicas to queued requests.
     fn grant(&mut self, now: Micros) {
         while let Some((ticket, replica)) = self.balance.next(now) {
             let upstream = self.upstreams.get(&replica).map(Arc::clone);

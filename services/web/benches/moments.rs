@@ -1,8 +1,7 @@
-//! How fast the page is on a long log: reading it, the first view, drags of the time line, and
-//! explanations.
+//! The page's speed on a long log: reading, first view, drags of the timeline, explanations.
 //!
-//! The log is made here: 1,000 nodes, jobs that come one by one and live while 2,000 others come.
-//! `DORMOUSE_JOBS` says how many (default 100,000: a million events).
+//! The generated log has 1,000 nodes; each job lives for 2,000 arrivals. `DORMOUSE_JOBS` sets their number
+//! (default 100,000: a million events).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use dormouse_web::{Page, Past};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Jobs that live at the same time.
+/// Jobs alive at once.
 const LIVE: usize = 2_000;
 const NODES: usize = 1_000;
 const TENANTS: usize = 20;
@@ -27,7 +26,7 @@ fn name(job: usize) -> String {
     format!("t{}/j{job:06}", job % TENANTS)
 }
 
-/// What happens when a job comes: it starts, reports, and the oldest one ends.
+/// An arrival: a job starts and reports, and the oldest one ends.
 fn step(job: usize) -> History {
     let (mut history, id, epoch) = (History::default(), name(job), job as u64 + 1);
     let node = format!("n{:04}", job % NODES);
@@ -69,7 +68,7 @@ fn read(past: &Past, jobs: usize) {
     past.caught_up();
 }
 
-/// What the page asks of a moment, as it is sent.
+/// Answers the page's queries about a moment.
 fn view(site: &Site, at: u64) -> usize {
     let question = format!("at={at}&sort=admitted&descending=true");
     let state = serde_urlencoded::from_str(&question).expect("a question");
@@ -88,7 +87,7 @@ fn memory_mib() -> u64 {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the benchmark runs.
     let tested = !std::env::args().any(|it| it == "--bench");
     let asked = std::env::var("DORMOUSE_JOBS")
         .ok()
@@ -113,7 +112,7 @@ fn main() {
     let bytes = view(&site, head.head.0);
     println!("first view: {:.1?}, {} KiB", begun.elapsed(), bytes / 1024);
     let mut took: Vec<Duration> = Vec::new();
-    // Places without a pattern, the same in every run.
+    // Reproducible scattered places.
     for drag in 1..=DRAGS {
         let at = 1 + drag.wrapping_mul(0x9e37_79b9_7f4a_7c15) % head.head.0;
         let begun = Instant::now();
@@ -132,14 +131,13 @@ fn main() {
     explained(&site, jobs);
 }
 
-/// Why jobs of places without a pattern are as they are: the deciders' states are folded up to there
-/// from the nearest that are kept, of which the first question finds none.
+/// Explains jobs at scattered places: states are folded from the nearest kept fork; the first query finds
+/// none.
 fn explained(site: &Site, jobs: usize) {
     let head = site.page.past.head().head.0;
     let mut took: Vec<Duration> = Vec::new();
     for place in 1..=EXPLAINED {
         let at = head / 10 + place.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (head * 9 / 10);
-        // One of the newest there.
         let newest = usize::try_from(at).unwrap_or(0) * jobs / usize::try_from(head).unwrap_or(1);
         let id = name(newest.saturating_sub(LIVE / 2));
         let question = format!("at={at}&kind=job&id={id}");
