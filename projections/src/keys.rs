@@ -1,66 +1,57 @@
-//! The keys that operators made, replaced and took away while the brokers ran: whose each is, and what
-//! became of it, when and by whom.
-//!
-//! Only what was said through the command line is on the log. Keys of a file of accounts are not.
+//! The keys created, rotated and revoked through the command line, by name. Keys of an accounts file are not
+//! on the log.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{By, Event, Fact, Role, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of the life of one name: who gave it its first key, and the latest.
+/// Limit on acts per name: the first and the latest.
 const ACTS: usize = 16;
 
-/// Every name that has or had a key.
+/// Every name with a present or past key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Keys(BTreeMap<String, KeyHolder>);
 
-/// Who has or had a key.
+/// A principal with a present or past key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyHolder {
-    /// The tenant, of a tenant's plain key and of those of its people.
+    /// The tenant, for a tenant's plain key and its users' keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// What a person may do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// The public key that was made last; absent: it has none any more.
+    /// The present public key; absent once revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What was done, the latest last.
+    /// Acts, oldest first.
     pub acts: VecDeque<KeyAct>,
 }
 
-/// Something that was done with a key.
+/// One act on a key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyAct {
-    /// What.
     pub what: KeyDone,
-    /// The event.
     pub sequence: Sequence,
-    /// When.
     pub at: Timestamp,
-    /// Who did it; absent: the owner.
+    /// Absent for the owner's shared key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
 
-/// What can be done with a key.
+/// The kind of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyDone {
-    /// It was made.
     Created,
-    /// Another one was made instead.
     Rotated,
-    /// Another one was made, and the one before stays valid.
+    /// Rotated, with the previous key still valid.
     Added,
-    /// It was taken away.
     Revoked,
 }
 
 impl KeyDone {
-    /// In a sentence.
+    /// Returns the words for a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -73,7 +64,7 @@ impl KeyDone {
 }
 
 impl Keys {
-    /// Folds an event.
+    /// Folds one event.
     pub fn evolve(&mut self, fact: &Fact<'_>) {
         let Some(event) = fact.event() else {
             return;
@@ -98,7 +89,7 @@ impl Keys {
         }
         holder.key = key.cloned();
         if holder.acts.len() >= ACTS {
-            // The first one says who let it in.
+            // The first act tells who admitted the principal.
             holder.acts.remove(1);
         }
         holder.acts.push_back(KeyAct {
@@ -109,7 +100,7 @@ impl Keys {
         });
     }
 
-    /// The names of a tenant: its plain key's and its people's.
+    /// Returns the names of a tenant's plain key and users.
     pub fn of(&self, tenant: &str) -> impl Iterator<Item = (&str, &KeyHolder)> {
         let is_of = move |holder: &KeyHolder| {
             holder

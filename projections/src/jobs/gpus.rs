@@ -1,38 +1,37 @@
-//! What a job used of the GPUs that its containers have parts of.
+//! A job's use of its shared GPUs.
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::ContainerGpuUsed;
 use serde::{Deserialize, Serialize};
 
-/// Sums over all its containers, and its last window.
+/// Sums over all containers of a job, and the last window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUsed {
-    /// Time that its work took on devices, in microseconds.
+    /// Busy time on devices.
     pub busy_us: u64,
-    /// The same with pauses too short for another container.
+    /// Busy time plus pauses too short for another container.
     pub charged_us: u64,
-    /// How long its threads waited for tokens.
+    /// Waiting time of threads for device tokens.
     pub waited_us: u64,
-    /// Allocations that its cap on memory refused.
+    /// Allocations refused by the memory cap.
     pub refused: u64,
-    /// The most memory that one of its containers was said to have.
+    /// Largest memory of one container.
     pub peak_bytes: u64,
-    /// The window that was told last: what part of a device a container of it had, in thousandths.
+    /// Share of a device in the last window, in thousandths.
     pub last_milli: u64,
-    /// The memory of that container then.
+    /// Memory of the same container.
     pub last_bytes: u64,
-    /// What the driver said then that the container's processes have, where it said something.
+    /// Memory by the driver's count, if it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_driver_bytes: Option<u64>,
-    /// Of these, what goes beyond its cap and what the driver may take for itself.
+    /// Part of it beyond the cap and the driver's own allowance.
     #[serde(default)]
     pub last_beyond_bytes: u64,
-    /// When that was told.
+    /// Time of the last window.
     pub at: Timestamp,
 }
 
 impl GpuUsed {
-    /// Adds a window.
     pub(super) fn add(&mut self, event: &ContainerGpuUsed, at: Timestamp) {
         let sum = |of: fn(&dormouse_messages::events::GpuUse) -> u64| -> u64 {
             event.devices.iter().map(of).sum()

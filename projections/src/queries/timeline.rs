@@ -7,30 +7,29 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::timelines::{Metric, Timeline, Window, draw};
 
-/// Jobs drawn where none is named: more lines than that nobody can tell apart.
+/// Limit on jobs drawn by default: more lines are hard to tell apart.
 const BUSIEST: usize = 7;
-/// Points a series where nobody says: finer than any terminal or page.
+/// Default points of a series: finer than any terminal or page.
 const POINTS: usize = 2_000;
 
-/// Which timeline.
+/// The query's parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineQuery {
     /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For the metrics of jobs, and those of services: of this one only.
+    /// For metrics of jobs and services: the only one drawn.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// For these without a job: so many of the busiest jobs, besides the sum.
+    /// Without a job: the number of busiest jobs drawn.
     #[serde(default)]
     pub busiest: Option<usize>,
-    /// From here.
     #[serde(default)]
     pub from: Option<Timestamp>,
-    /// To here; the present where absent.
+    /// The present if absent.
     #[serde(default)]
     pub to: Option<Timestamp>,
-    /// At most so many points a series.
+    /// Limit on points per series.
     #[serde(default)]
     pub points: Option<usize>,
 }
@@ -59,7 +58,7 @@ pub(super) fn timeline(
     }
     let window = Window {
         from: query.from,
-        // A log that ended long ago is drawn to its end, not to the present.
+        // A log that ended is drawn to its end.
         to: query.to.map(|to| to.min(now)),
     };
     let of_tenants = model.fairness.series(metric);
