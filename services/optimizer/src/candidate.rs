@@ -33,7 +33,7 @@ impl Candidate {
         }
     }
 
-    /// Returns `standing` plus each in-place job at its present count, within its limits; `None` if a node
+    /// Returns `standing` plus in-place jobs at their present counts, within limits; `None` if a node
     /// overflows.
     pub fn in_place(instance: &Instance) -> Option<Self> {
         let mut candidate = Self::standing(instance);
@@ -54,7 +54,6 @@ impl Candidate {
         candidate.rooms(instance).is_some().then_some(candidate)
     }
 
-    /// True if job `index` takes its containers from `slots`.
     pub fn is_free(&self, instance: &Instance, index: usize) -> bool {
         match instance.jobs[index].state {
             State::Free => true,
@@ -75,7 +74,6 @@ impl Candidate {
         value
     }
 
-    /// Returns the fairness loss Σ l_i.
     pub fn loss(&self, instance: &Instance) -> f64 {
         let losses = self.counts.iter().enumerate();
         losses
@@ -83,12 +81,11 @@ impl Candidate {
             .sum()
     }
 
-    /// Returns the number of restarts Σ r_i.
     pub fn restarts(&self) -> u32 {
         u32::try_from(self.restarted.iter().filter(|r| **r).count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the free capacity of each node; `None` if a node is overfull.
+    /// Returns free capacity by node; `None` if a node is overfull.
     pub fn rooms(&self, instance: &Instance) -> Option<Vec<Vec<u64>>> {
         let mut rooms = instance.rooms.clone();
         let mut used = vec![vec![0u64; instance.counted]; rooms.len()];
@@ -127,7 +124,6 @@ impl Candidate {
         })
     }
 
-    /// True if every constraint of P2 holds.
     pub fn is_feasible(&self, instance: &Instance) -> bool {
         let mut wanted = vec![0u64; instance.types.len()];
         for (index, job) in instance.jobs.iter().enumerate() {

@@ -1,5 +1,4 @@
-//! Checks a solution against its problem without the search's code, for tests and for verifying recorded
-//! decisions.
+//! Checks a solution against its problem without the search's code.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,6 @@ const SLACK: f64 = 1e-6;
 /// The first error found in a solution.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Violation {
-    /// An unknown job or node, or a job listed twice or nowhere.
     #[error("{0} is unknown, missing or listed twice")]
     Name(String),
     #[error("node {node} holds more {resource} than it has room for")]
@@ -33,24 +31,20 @@ pub enum Violation {
         /// The ineligible node.
         node: NodeId,
     },
-    /// A container needs its node alone and shares it.
     #[error("{0} is to be held by one container alone, and is not")]
     Company(NodeId),
     /// The node's devices cannot hold these fractions of GPUs.
     #[error("the GPUs of node {0} cannot be shared so")]
     Devices(NodeId),
-    /// The job's count differs from the sum over its nodes.
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
     Count {
         job: JobId,
         /// The job's own count.
         containers: u32,
-        /// The sum over its nodes.
         placed: u32,
     },
     #[error("the slots of node {0} are not what its jobs have there")]
     Slots(NodeId),
-    /// The job's count lies outside [min, max].
     #[error("{job}: {containers} containers is outside its limits")]
     Limits {
         job: JobId,
@@ -70,9 +64,7 @@ pub enum Violation {
     /// The number of restarts Σ r_i is misreported or exceeds its bound.
     #[error("{adjusted} adjusted jobs, {reported} reported, bound {bound}")]
     Adjusted {
-        /// Counted from the shares.
         adjusted: u32,
-        /// Claimed by the solution.
         reported: u32,
         bound: u32,
     },
@@ -208,14 +200,13 @@ fn take(
     Ok(())
 }
 
-/// True if each GPU of the node has the memory that the job asks for.
 fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     let least = node.gpus.iter().map(|gpu| gpu.memory_bytes).min();
     job.needs.gpu_memory_bytes <= least.unwrap_or(0)
 }
 
-/// Checks that a changed job's new containers start on eligible nodes. A restarted job starts all of its
-/// containers, a job resized in place only the added ones.
+/// Checks that new containers start on eligible nodes: all of a restarted job, the added ones of a job
+/// resized in place.
 fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
     let had = had(job);
     let stays = |node: &NodeId| match (&job.in_place, job.displaced) {
@@ -235,7 +226,6 @@ fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(),
     Ok(())
 }
 
-/// Checks that exclusive containers have their nodes alone.
 fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     let mut alone: BTreeMap<&NodeId, (bool, u32)> = BTreeMap::new();
     for job in &problem.jobs {
@@ -295,7 +285,6 @@ pub(crate) fn limits(
 ) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
     let bounded = problem.policy.allocation != Allocation::Static;
-    // Services and notebooks may get fewer replicas than their minimum.
     let least = match job.urgency > Urgency::Training {
         true => 1,
         false => min,

@@ -1,17 +1,15 @@
-//! Decides the containers of each released job, and the containers of each shape on each node.
+//! Decides the containers of each released job, and of each shape on each node.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.kept`.
 //!
 //! 1. Wait for a change since the last allocation: a release, an end, a node, a revision, the policy, an
 //!    abandoned adjustment, the end of a transit, or a young job that may be resized now. While jobs are
-//!    queued, the end of a job waits briefly for the next release, so that one decision answers both and no
-//!    capacity is lent out in between.
+//!    queued, an end waits briefly for the next release, so that one decision answers both.
 //! 2. Wait until the last allocation is placed or refused.
 //! 3. Pose the problem ([`crate::state`]) and solve it ([`crate::solve()`]).
-//! 4. List the changes and the losses of partitions in place; if nothing changes, give the reason.
+//! 4. List the changes and the losses of partitions in place, or the reason for no change.
 //!
-//! Invariant: the slots of every node fit, with containers in transit counted twice. The placer assigns slots
-//! to jobs; the checkpointer times the moves.
+//! Invariant: the slots of every node fit, with containers in transit counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,14 +30,12 @@ use crate::state::{
     MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
 };
 
-/// How long the end of a job waits for a release. One append by admission fits, even with three brokers that
-/// sync every write.
+/// The end of a job waits this long for a release: one append, even with three brokers that sync every write.
 const RELEASE_MS: u64 = 20;
 
 /// The largest decision: the log's 4 MiB message limit less a margin for basis and envelope.
 const MOST_BYTES: usize = (4 << 20) - (128 << 10);
 
-/// A decision with at most this many entries needs no measuring.
 const FEW_ENTRIES: usize = 2_000;
 
 /// Upper bound on the bytes of one quota-held job with its reason.
@@ -48,18 +44,16 @@ const HELD_BYTES: usize = 1_024;
 /// Time limit of a decision in seconds. An allocation lives for minutes.
 const MOST_S: f64 = 10.0;
 
-/// The optimizer with its budget for one decision.
+/// The optimizer and its budget.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimizer {
     /// Proven relative gap at which the search stops.
     pub gap: f64,
-    /// Time limit; a decision that hits the limit depends on the machine. With `None` only the solver's node
-    /// limit applies, which acts alike on every machine.
+    /// A decision stopped by time depends on the machine; the solver's node limit acts alike everywhere.
     pub time: Option<TimeLimit>,
 }
 
 impl Default for Optimizer {
-    /// One per cent, without a time limit.
     fn default() -> Self {
         Self {
             gap: 0.01,
@@ -73,7 +67,7 @@ impl Default for Optimizer {
 pub struct Made {
     pub problem: Problem,
     pub solution: Solution,
-    /// The event to append, without its basis.
+    /// Without its basis.
     pub event: Event,
 }
 
@@ -88,8 +82,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns the optimizer with a decision's budget, timed by the optimizer's own clock. Without a clock or
-    /// recorded seconds no time limit applies.
+    /// Returns the optimizer with a recorded budget, timed by its own clock; untimed if either is missing.
     #[must_use]
     pub fn within(&self, budget: &RecordedBudget) -> Self {
         let timed = self.time.zip(budget.seconds);
@@ -122,7 +115,7 @@ impl Optimizer {
         }
     }
 
-    /// Makes a decision that names at most `most_bytes` of the jobs to start.
+    /// Names at most `most_bytes` of the starting jobs.
     fn make_within(
         &self,
         state: &ClusterState,
@@ -209,7 +202,7 @@ impl Decider for Optimizer {
             .decide(state, now)
     }
 
-    /// Decides without a time limit. A decision that time stopped is checked by [`recheck()`] instead.
+    /// Decides without a time limit; [`recheck()`] covers decisions that time stopped.
     fn decide_again(
         &self,
         state: &ClusterState,
@@ -266,7 +259,6 @@ fn is_triggered(state: &ClusterState) -> bool {
     (state.last_trigger > state.decided_asof && anything) || leaves_jobs(state)
 }
 
-/// Step 2: the last allocation is placed or refused.
 fn is_placed(state: &ClusterState) -> bool {
     state.placed_epoch >= state.allocation.epoch
 }
@@ -276,7 +268,7 @@ fn causes(state: &ClusterState) -> Vec<Sequence> {
     let released = state.jobs.values().filter_map(|job| job.released);
     let mut causes: Vec<Sequence> = released.filter(|seq| *seq > state.decided_asof).collect();
     causes.sort_unstable();
-    // Sixteen links are as many as a person follows; the decision lists all jobs anyway.
+    // A person follows about sixteen links; the decision lists all jobs anyway.
     causes.truncate(16);
     if !causes.contains(&state.last_trigger) {
         causes.push(state.last_trigger);
@@ -301,7 +293,6 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
         && event.slots.iter().all(held)
 }
 
-/// Step 4 for a changed allocation.
 fn decided(
     state: &ClusterState,
     problem: &Problem,
@@ -391,7 +382,7 @@ fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<
     gives.then(|| whom.job.clone())
 }
 
-/// Returns the jobs that lose all containers and still have places.
+/// Jobs that lose all containers and still have places.
 fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     let stops = state
         .jobs
@@ -400,7 +391,7 @@ fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
-/// Returns all shapes on a changed node; a single entry of 0 containers if the node is empty.
+/// Lists all shapes on a changed node; one entry of 0 if it is empty.
 fn node_slots(solution: &Solution, node: &NodeId) -> Vec<Slot> {
     let held = solution.slots.get(node).into_iter().flatten();
     let slot = |shape, containers| Slot {
@@ -423,7 +414,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
     }
 }
 
-/// Returns the size of a decision as JSON, which is longer than the log's form; 0 if the decision is small.
+/// Size as JSON, an upper bound for the log's form; 0 if small.
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
@@ -447,7 +438,6 @@ fn too_large(solution: Solution) -> Event {
     })
 }
 
-/// Step 4 for an unchanged allocation.
 fn kept(solution: Solution, held: Vec<Waiting>) -> Event {
     let outcome = outcome(&solution, held);
     let reason = match outcome.waiting.first() {

@@ -27,13 +27,10 @@ pub enum DocumentError {
     /// Not JSON, an unknown or missing field, or a value of the wrong kind.
     #[error("the document does not parse: {0}")]
     Parse(#[from] serde_json::Error),
-    /// An invalid name.
     #[error("the document has a wrong name: {0}")]
     Id(#[from] IdError),
-    /// Two nodes or two jobs share a name.
     #[error("{0} is listed twice")]
     Twice(String),
-    /// A value out of range.
     #[error("{field} is {value}; {expected}")]
     Value {
         field: String,
@@ -65,7 +62,6 @@ struct Node {
     labels: Labels,
     #[serde(default)]
     taints: BTreeSet<String>,
-    /// Memory of each GPU of the node.
     #[serde(default)]
     gpu_memory: Option<Written>,
 }
@@ -108,7 +104,6 @@ struct Job {
     at_risk_s: Option<f64>,
 }
 
-/// Containers of an auxiliary group of a job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Role {
@@ -242,7 +237,6 @@ struct WrittenBudget {
 }
 
 /// Reads a problem.
-///
 /// # Errors
 /// The first error in the document.
 pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> {
@@ -291,7 +285,6 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
     })
 }
 
-/// Computes GPU parts by the least memory among the job's eligible devices.
 fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
     let able = nodes
         .iter()
@@ -301,7 +294,6 @@ fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
     job.container_type().gpu_parts(least)
 }
 
-/// Reads an amount of memory; 0 if absent.
 fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> {
     let Some(written) = written else {
         return Ok(0);
@@ -315,7 +307,6 @@ fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> 
     Ok(amounts.get(&Resource::Memory))
 }
 
-/// Requires a finite number ≥ 0.
 fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(value);
@@ -328,7 +319,6 @@ fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     })
 }
 
-/// Requires a fraction from 0 to below 1.
 fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
     if (0.0..1.0).contains(&value) {
         return Ok(value);
@@ -560,8 +550,8 @@ impl WrittenBudget {
     }
 }
 
-/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, with the
-/// measured seconds and each job's proven containers by node.
+/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, plus
+/// measured seconds and containers by node.
 #[must_use]
 pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let jobs = solution.jobs.iter().map(|share| {

@@ -2,8 +2,8 @@
 //! containers or blocks the queue; containers are spread, and jobs avoid nodes with resources they do not
 //! need.
 //!
-//! A job resized in place that lost a node regains its containers before the jobs behind it. Without gangs
-//! such a job starts with the containers that fit, and nobody behind it starts before it is complete.
+//! A job resized in place regains lost containers before later jobs. Without gangs such a job starts with the
+//! containers that fit, and nobody starts before it is complete.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,6 @@ use crate::report::{Draft, write};
 use crate::scaled;
 use crate::solution::{Solution, WaitCode};
 
-/// Decides an allocation with fixed counts.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
     // The procedure is fast and needs no time limit.
@@ -80,8 +79,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// Places the roles of a job, each container on the emptiest node of the most modest kind; `None` if they do
-/// not all fit. The caller then restores `rooms`.
+/// Places roles, each container on the emptiest node of the most modest kind; `None` if they do not fit. The
+/// caller then restores `rooms`.
 pub(crate) fn beside(
     problem: &Problem,
     cluster: &Cluster,
@@ -96,7 +95,7 @@ pub(crate) fn beside(
     placed.collect()
 }
 
-/// Puts running jobs into the draft, scales services to their targets, and subtracts both from `rooms`.
+/// Takes the rooms of running jobs and scales services.
 pub(crate) fn keep_running(
     problem: &Problem,
     cluster: &Cluster,
@@ -145,7 +144,6 @@ fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
     u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
-/// True if a job may get its containers one by one.
 const fn completes(job: &ProblemJob) -> bool {
     let training = matches!(job.urgency, Urgency::Training);
     training && job.in_place.is_some() && job.adjustable
@@ -174,7 +172,6 @@ fn give_back(demand: &[u64], placed: BTreeMap<usize, u32>, rooms: &mut [Vec<u64>
     }
 }
 
-/// Places all `wanted` containers of a job, or none.
 pub(crate) fn spread(
     cluster: &Cluster,
     (job, wanted): (&ProblemJob, u32),
@@ -188,7 +185,7 @@ pub(crate) fn spread(
     None
 }
 
-/// Places as many of `count` containers as fit, each on the emptiest node of the most modest kind.
+/// Each container goes on the emptiest node of the most modest kind.
 fn some(
     cluster: &Cluster,
     job: &ProblemJob,
@@ -203,7 +200,6 @@ fn some(
         let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);
         // Fewest kinds of unneeded resources first, then most free, then by name.
         let rank = |node: usize| {
-            // The columns after the resources say nothing about a node's worth.
             let capacities = cluster.capacities[node].iter().take(cluster.totals.len());
             let unneeded = capacities.zip(&demand);
             let unneeded = unneeded.filter(|(capacity, amount)| **capacity > 0 && **amount == 0);

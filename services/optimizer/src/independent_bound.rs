@@ -8,7 +8,6 @@ use crate::instance::{Instance, State};
 use crate::lagrangian::relaxation::best_fresh;
 use crate::primal::best_fit::best_fit;
 
-/// Returns the bound, and the candidate with every job at its best, if it fits.
 pub(crate) fn independent_bound(instance: &Instance) -> (f64, Option<Candidate>) {
     let mut bound = 0.0;
     let mut restarted = vec![false; instance.jobs.len()];

@@ -1,9 +1,9 @@
-//! Allocation by DRF offers: each offer is one node's free capacity, in name order; the job with the smallest
-//! key takes one container if it fits.
+//! Allocation by DRF offers: nodes in name order, one node's free capacity an offer; the job with the
+//! smallest key takes one container if it fits.
 //!
-//! Running jobs keep their containers, except services, which scale; nobody is restarted. A job that ends
-//! below its minimum returns everything, and the offers repeat without it, the last released first. Jobs left
-//! out then get their minimum in order of release if the remaining capacity allows.
+//! Running jobs keep their containers, except services, which scale. A job below its minimum returns
+//! everything, and the offers repeat without it, the last released first. Jobs left out then get their
+//! minimum in order of release if it fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -20,7 +20,6 @@ use crate::solution::{Solution, WaitCode};
 /// Rounds that drop one job each; later rounds drop all jobs that fell short.
 const RETRIES: usize = 32;
 
-/// Decides an allocation by offers.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
     // The procedure is fast and needs no time limit.
@@ -75,8 +74,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// Places the roles first, in order of release, then makes the offers. A job with roles that gets too little
-/// waits, and the offers repeat without it.
+/// Places roles before the offers. A job whose roles fit and whose offers fall short waits, and the offers
+/// repeat without it.
 fn with_roles(
     problem: &Problem,
     cluster: &Cluster,
@@ -107,7 +106,6 @@ fn with_roles(
     }
 }
 
-/// Gives each taker without containers its minimum, if that fits.
 fn fill(
     problem: &Problem,
     cluster: &Cluster,
@@ -150,7 +148,6 @@ struct Taker {
 
 type Placed = BTreeMap<usize, BTreeMap<usize, u32>>;
 
-/// Repeats the offers until everyone with containers has its minimum.
 fn rounds(cluster: &Cluster, mut takers: Vec<Taker>, rooms: &[Vec<u64>], misfit: Misfit) -> Placed {
     let mut round = 0;
     loop {
@@ -191,7 +188,6 @@ fn offer_nodes(
         let first = (key(&taker.user, &cluster.totals, 0), index);
         queues.entry(&taker.user.demand).or_default().insert(first);
     }
-    // The first job of each queue.
     let mut heads: BTreeSet<(Key, usize)> = queues
         .values_mut()
         .filter_map(BTreeSet::pop_first)

@@ -1,14 +1,13 @@
-//! Divisible progressive filling. Floors are granted first; then every active user's key rises at one speed
-//! until a demanded resource saturates or the user reaches its cap.
+//! Divisible progressive filling: after the floors, every active user's key rises at one speed until a
+//! demanded resource saturates or the user reaches its cap.
 //!
 //! s_i(t) = clip(w_i t, ρ_i + floor_i δ_i, ρ_i + cap_i δ_i), with δ_i the dominant share of one task and ρ_i
-//! the share of the user's roles in that resource (mostly 0). The level t jumps from event to event (floor
-//! left, cap reached, resource saturated): no step size, no ties.
+//! the roles' share of that resource. The level t jumps from event to event (floor left, cap reached,
+//! resource saturated).
 //!
 //! Exactness: with L the least common multiple of the dominant demands, every rate is an integer over L, and
-//! every remainder an integer over a scale S that grows only at saturations. No fraction is reduced, so an
-//! event costs only additions of big integers. Floats order two events; if they nearly tie (1e-9), exact
-//! products do.
+//! every remainder an integer over a scale S that grows only at saturations. Floats order two events; near
+//! ties (1e-9), exact products do.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -20,13 +19,11 @@ use super::User;
 /// The reason why a user's filling stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Zero demand, or a demanded resource does not exist: the user gets nothing.
+    /// Nothing demanded, or a demanded resource does not exist.
     Nothing,
-    /// A demanded resource saturated before the user rose above its floor.
+    /// A demanded resource saturated at the floor.
     Floor,
-    /// The user reached its cap.
     Cap,
-    /// The resource with this index saturated.
     Saturated(usize),
 }
 
@@ -34,7 +31,6 @@ pub enum Stop {
 #[derive(Debug, Clone)]
 pub struct Filling {
     users: Vec<Filled>,
-    /// Level at which each resource saturated.
     levels: Vec<Option<Level>>,
 }
 
@@ -44,7 +40,6 @@ struct Filled {
     weight: u32,
     /// Dominant share of one task as (demand, total); (0, 1) without one.
     unit: (u64, u64),
-    /// Whole tasks at the floor or cap.
     tasks: u32,
     /// Amount of the dominant resource held by the user's roles.
     beside: u64,
@@ -58,7 +53,6 @@ struct Level {
 }
 
 impl Filling {
-    /// Returns why user `index` stopped.
     #[must_use]
     pub fn stop(&self, index: usize) -> Stop {
         self.users
@@ -66,7 +60,6 @@ impl Filling {
             .map_or(Stop::Nothing, |user| user.stop)
     }
 
-    /// Returns the dominant share of user `index` as a float.
     #[must_use]
     pub fn share(&self, index: usize) -> f64 {
         let Some(user) = self.users.get(index) else {
@@ -107,8 +100,7 @@ impl Filling {
         }
     }
 
-    /// Returns the (fractional) tasks of user `index`, exactly: the share without its roles, over the share
-    /// of one task.
+    /// Returns the fractional tasks of user `index`, exactly.
     #[must_use]
     pub fn exact_tasks(&self, index: usize) -> BigRational {
         match self.users.get(index) {
@@ -154,7 +146,6 @@ pub fn fill_within(totals: &[u64], shared: usize, users: &[User]) -> Filling {
     run.outcome
 }
 
-/// A user leaves its floor or reaches its cap.
 struct Event {
     level: Ratio<u128>,
     user: usize,
@@ -244,7 +235,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the floor and cap events in ascending order; at one level, users leave their floors first.
+    /// At one level, users leave their floors before others reach caps.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::with_capacity(2 * self.users.len());
         for (index, user) in self.users.iter().enumerate() {
@@ -313,7 +304,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the first resource to saturate at the present rates.
     fn next_saturation(&self) -> Option<usize> {
         let mut first: Option<usize> = None;
         for resource in (0..self.rate.len()).filter(|k| self.rate[*k].is_positive()) {
@@ -339,7 +329,6 @@ impl<'a> Run<'a> {
             <= &self.rate[resource] * &self.scale * level.numer()
     }
 
-    /// Returns the approximate level at which `resource` saturates.
     fn level_of(&self, resource: usize) -> f64 {
         let over = Magnitude::of(&self.rest[resource]).times(Magnitude::of(&self.common));
         let under = Magnitude::of(&self.scale).times(Magnitude::of(&self.rate[resource]));
@@ -402,7 +391,7 @@ impl<'a> Run<'a> {
         self.scale *= whole;
     }
 
-    /// Freezes every user that demands `resource` and returns their former rates.
+    /// Returns the rates of the frozen users.
     fn freeze(&mut self, resource: usize) -> Vec<BigInt> {
         let mut frozen = vec![BigInt::zero(); self.totals.len()];
         for index in 0..self.users.len() {
@@ -426,7 +415,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// True if the product `left` of positive integers is below the product `right`.
 fn less(left: (&BigInt, &BigInt), right: (&BigInt, &BigInt)) -> bool {
     let near_left = Magnitude::of(left.0).times(Magnitude::of(left.1));
     let near_right = Magnitude::of(right.0).times(Magnitude::of(right.1));

@@ -12,7 +12,6 @@ pub struct Offer {
     pub to: usize,
     pub offered: Vec<u64>,
     pub accepted: bool,
-    /// Every user's tasks after the offer.
     pub tasks: Vec<u32>,
 }
 
@@ -42,7 +41,6 @@ pub(crate) fn key(user: &User, totals: &[u64], tasks: u32) -> Key {
     )
 }
 
-/// Takes one task of `user` from `free`, if the task fits.
 pub(crate) fn take(user: &User, free: &mut [u64]) -> bool {
     let fits = user
         .demand

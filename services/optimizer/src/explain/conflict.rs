@@ -1,13 +1,11 @@
 //! Finds the constraints that keep a job from having at least a given number of containers.
 //!
-//! P2 is solved again with whole groups of constraints relaxed: the fairness bound, the restart bound, pinned
-//! jobs, reserved capacity, the division of capacity among nodes, and the capacity of each demanded resource.
+//! P2 is solved again with groups of constraints relaxed, each as a whole.
 //!
-//! 1. A *conflict*: a set of groups that is infeasible together and feasible without any one of them. A
-//!    deletion filter finds the set: groups are relaxed in turn and stay relaxed while the problem stays
-//!    infeasible.
-//! 2. The *corrections*: all sets of least size whose relaxation makes the problem feasible. Each set meets
-//!    the conflict.
+//! 1. A *conflict*: a set of groups that is infeasible together and feasible without any one. A deletion
+//!    filter finds it: groups are relaxed in turn and stay relaxed while the problem stays infeasible.
+//! 2. The *corrections*: all least sets of groups whose relaxation makes the problem feasible. Each meets the
+//!    conflict.
 //!
 //! Only the first question is optimised; the others are feasibility checks. Unlike in P2, the job's own
 //! restart counts towards θ2.
@@ -25,15 +23,12 @@ use crate::solve::{Verdict, any, may_be_feasible, search};
 /// A group of constraints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// The total of a resource.
     Capacity(Resource),
-    /// The job's eligible nodes.
     Constraints,
-    /// The division of capacity among nodes.
+    /// Capacity is divided among nodes.
     Packing,
     /// Capacity still held by departing containers.
     Reserved,
-    /// Jobs that cannot change now stay unchanged.
     Pins,
     /// θ2, the bound on restarted jobs.
     Adjustments,
@@ -48,7 +43,6 @@ pub struct Conflict {
     pub feasible: Option<f64>,
     /// Groups that cannot all hold; empty if the question is feasible, or infeasible under every relaxation.
     pub conflict: Vec<Group>,
-    /// Smallest sets of groups to relax.
     pub corrections: Vec<Vec<Group>>,
     /// True if infeasible even without the bounds on unfairness and restarts.
     pub beyond_bounds: bool,
@@ -59,17 +53,13 @@ pub struct Conflict {
 /// Free capacity that no instance uses up.
 const PLENTY: u64 = 1 << 50;
 
-/// The questions about one job and one least count.
 pub(super) struct Questions<'a> {
     problem: &'a Problem,
-    /// The instance with no group relaxed and the job's least count set.
     pub instance: Instance,
-    /// Reserved amounts per node, by resource.
     reserved: Vec<Vec<u64>>,
     resources: Vec<Resource>,
-    /// Index of the job in the problem.
     target: usize,
-    /// True if the job runs: its own restart uses up one allowed restart.
+    /// The job runs: its own restart uses up one allowed restart.
     restarts: bool,
     /// The job's index in the instance, and the price of its restart.
     own: (usize, f64),
@@ -92,7 +82,6 @@ pub fn conflict(
 }
 
 impl<'a> Questions<'a> {
-    /// Returns the questions about a job and the job's index in the instance.
     pub fn new(
         problem: &'a Problem,
         job: &JobId,
@@ -150,8 +139,7 @@ impl<'a> Questions<'a> {
         let all: BTreeSet<&Group> = groups.iter().collect();
         if answer.feasible.is_none() && self.is_possible(&all) {
             let mut relaxed = BTreeSet::new();
-            // The filter relaxes first the groups that the operator cannot change, so that the conflict names
-            // the others.
+            // Groups beyond the operator's control are relaxed first, so that the conflict names the others.
             for group in &groups {
                 relaxed.insert(group);
                 if self.is_possible(&relaxed) {
@@ -198,7 +186,6 @@ impl<'a> Questions<'a> {
         groups
     }
 
-    /// Returns all sets of least size whose relaxation is feasible.
     fn corrections(&mut self, groups: &[Group], conflict: &[Group]) -> Vec<Vec<Group>> {
         for size in 1..=groups.len().min(3) {
             let mut found = Vec::new();
@@ -217,7 +204,6 @@ impl<'a> Questions<'a> {
         Vec::new()
     }
 
-    /// Returns the objective of the best allocation without these groups, if any.
     fn best(&mut self, relaxed: &BTreeSet<&Group>) -> Option<f64> {
         let instance = self.relaxed(relaxed)?;
         if !may_be_feasible(&instance) {
@@ -238,7 +224,6 @@ impl<'a> Questions<'a> {
         }
     }
 
-    /// Reports whether an allocation exists without these groups.
     pub fn is_possible(&mut self, relaxed: &BTreeSet<&Group>) -> bool {
         let Some(instance) = self.relaxed(relaxed) else {
             return false;
@@ -364,7 +349,6 @@ mod tests {
         assert_eq!(subsets(2, 1), [[0], [1]]);
     }
 
-    /// Two jobs fill both nodes and may not be restarted: the new job needs capacity or a restart.
     #[test]
     fn without_restarts_room_and_the_bound_on_them_stand_against_each_other() {
         let jobs = json!([

@@ -149,7 +149,6 @@ mod tests {
         ));
     }
 
-    /// `a/y` alone can give only 2, so `a/x` gives.
     #[test]
     fn as_few_jobs_as_possible_give() {
         let problem = posed(1.0, 0.0, full());
@@ -158,7 +157,6 @@ mod tests {
         let names: Vec<&str> = found.keys().map(JobId::as_str).collect();
         assert_eq!(names, ["a/x"]);
         assert!(found.values().all(|to| *to <= 5 && *to >= 1), "{found:?}");
-        // Without `a/x`, `a/y` can give two containers but not three.
         except.extend(found.into_keys());
         assert_eq!(givers(&problem, &new(), 3, &except), None);
         let mut smaller = problem;

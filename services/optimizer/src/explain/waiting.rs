@@ -13,11 +13,10 @@ use crate::solve::{any, may_be_feasible};
 /// Jobs named in one line before the rest is counted.
 const NAMED: usize = 3;
 
-/// The context of a diagnosis.
 pub(crate) struct Standing<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
-    /// Some question of the decision stayed open: an allocation may exist though none was found.
+    /// A question of the decision stayed open: an allocation may exist though none was found.
     pub open: bool,
 }
 
@@ -60,7 +59,6 @@ pub(crate) fn hopeless(
     })
 }
 
-/// Describes a job's roles, such as `ps: 1 container (cpu=1 each)`.
 fn beside(problem: &Problem, index: usize) -> String {
     let roles = roles_of(problem, index).into_iter();
     let roles = roles.map(|role| {
@@ -124,7 +122,6 @@ fn hopeless_alone(
     Some((WaitCode::NeverFits, reason))
 }
 
-/// Names the constraint that rules out nodes with enough capacity.
 fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) -> String {
     let constraints = &job.needs.constraints;
     let no_node = constraints.require.iter().find(|(label, rule)| {
@@ -172,7 +169,6 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
     )
 }
 
-/// Counts a job's eligible nodes.
 fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
     let nodes = 0..cluster.names.len();
     nodes
@@ -180,8 +176,7 @@ fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
         .count()
 }
 
-/// Describes the eligible nodes, such as `its constraints allow (zone: a; 3 of 20)`, with the taint that
-/// excludes others.
+/// Example: `its constraints allow (zone: a; 3 of 20)`.
 fn allowed(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     let constraints = job.needs.constraints.to_string();
     let (some, all) = (eligible(cluster, job), cluster.names.len());
@@ -198,7 +193,7 @@ fn allowed(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     }
 }
 
-/// Describes nodes excluded by a taint alone, such as `n3 and 2 more are tainted with maintenance`, if any.
+/// Example: `n3 and 2 more are tainted with maintenance`. Covers nodes excluded by a taint alone.
 fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
     let constraints = &job.needs.constraints;
     let nodes = problem.nodes.iter();
@@ -237,7 +232,6 @@ fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Opti
     })
 }
 
-/// Returns why `head`, the last job of `instance`, was not admitted.
 pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> (WaitCode, String) {
     let job = &standing.problem.jobs[head];
     let mut relaxed = instance.clone();
@@ -284,20 +278,14 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
     (WaitCode::Fragmentation, reason)
 }
 
-/// Lower bounds on the use of one resource by other jobs.
 struct Kept<'a> {
-    /// Reserved by departing containers and by jobs in transit.
     reserved: u128,
-    /// Held by jobs that cannot change now.
     pinned: u128,
-    /// The pinned jobs themselves.
     by: Vec<&'a ProblemJob>,
-    /// Minimums of the jobs that may shrink.
     minimums: u128,
 }
 
 impl Kept<'_> {
-    /// Describes the uses, such as `16 in all, of which jobs that may not change now keep 8, …`.
     fn in_words(&self, amount: impl Fn(u128) -> String) -> String {
         let by = self.by.iter().map(|job| {
             let id = job.role.as_ref().map_or(&job.job, |role| &role.of);
@@ -320,7 +308,7 @@ impl Kept<'_> {
     }
 }
 
-/// Lists jobs, such as `ads/lr until 2026-11-21 10:05:12Z, ads/mnist and 3 more`.
+/// Example: `ads/lr until 2026-11-21 10:05:12Z, ads/mnist and 3 more`.
 fn named<'a>(jobs: impl Iterator<Item = (&'a JobId, Option<Timestamp>)>) -> String {
     let name = |(id, until): (&JobId, Option<Timestamp>)| match until {
         Some(until) => format!("{id} until {}", until.to_words()),
@@ -332,7 +320,7 @@ fn named<'a>(jobs: impl Iterator<Item = (&'a JobId, Option<Timestamp>)>) -> Stri
     listed(names, NAMED)
 }
 
-/// Returns the short resource and its shortage when every shrinkable job is at its minimum.
+/// Assumes every shrinkable job at its minimum.
 fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
     let job = &standing.problem.jobs[head];
     let (min, _) = limits(job);

@@ -1,20 +1,18 @@
-//! Columns behind the resources in rooms and demands: one comparison of a demand with a room decides both
-//! capacity and eligibility.
+//! Columns behind the resources in rooms and demands: one comparison decides capacity and eligibility.
 //!
 //! ```text
 //! resources │ company │ one a size of fractions of GPUs │ one permit a set of eligible nodes │ class
 //! ```
 //!
 //! - *Company* (exclusivity): a node has [`ALONE`]; an ordinary container takes one, an exclusive container
-//!   all. Present only if some job is exclusive.
+//!   all.
 //! - *Fractions of GPUs*: see [`crate::instance::devices`].
-//! - A *permit* (eligibility column): [`PLENTY`] on each eligible node, 0 on the others; a container takes
-//!   one. Needs with equal node sets share a permit; needs that allow all nodes have none.
-//! - The *class* of a node names the types that it allows. No demand uses the class; tables of rooms' worth
-//!   are told apart by it.
+//! - A *permit* (eligibility column): [`PLENTY`] on each eligible node, 0 on the others. Equal node sets
+//!   share a permit; needs that allow all nodes have none.
+//! - The *class* of a node numbers its set of allowed types.
 //!
-//! All columns before the permits add up (they are *counted*); a permit is never used up. A container that
-//! stays on a node whose labels changed has no permit there, so subtractions saturate at 0.
+//! All columns before the permits add up (they are *counted*). A container that stays on a node whose labels
+//! changed has no permit there, so subtractions saturate at 0.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +23,6 @@ use crate::problem::{Problem, ProblemJob, ProblemNode};
 
 /// More containers than a node can hold: a node has 1,500 blocks of ports.
 pub(crate) const ALONE: u64 = 4_096;
-/// More of a permit than is ever taken.
 pub(crate) const PLENTY: u64 = 1 << 40;
 
 /// The columns of one problem.
@@ -34,16 +31,12 @@ pub(crate) struct Columns {
     resources: usize,
     company: bool,
     devices: Devices,
-    /// Per permit and node: true if the node has the permit.
     permits: Vec<Vec<bool>>,
-    /// Needs, mapped to their permit.
     permit_of: BTreeMap<Needs, Option<usize>>,
-    /// Indices of jobs, filled only if GPUs have columns.
     index_of: BTreeMap<JobId, usize>,
 }
 
 impl Columns {
-    /// Builds the columns for `nodes`, in index order.
     pub fn new(problem: &Problem, nodes: &[&ProblemNode], resources: usize) -> Self {
         let exclusive = |job: &ProblemJob| job.needs.constraints.exclusive;
         let mut columns = Self {
@@ -77,12 +70,10 @@ impl Columns {
         columns
     }
 
-    /// Returns how many columns add up on a node.
     pub fn counted(&self) -> usize {
         self.resources + usize::from(self.company) + self.devices.width()
     }
 
-    /// Returns the range of the GPU columns.
     pub fn devices(&self) -> std::ops::Range<usize> {
         self.counted() - self.devices.width()..self.counted()
     }
@@ -92,8 +83,8 @@ impl Columns {
         self.counted() + self.permits.len()
     }
 
-    /// Completes a node's capacity (`reserved` is `None`) or its room. `reserved` is true if containers
-    /// outside the problem stand on the node.
+    /// Completes a capacity (`reserved` is `None`) or a room. `reserved` is true if containers outside the
+    /// problem stand there.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, reserved: Option<bool>) {
         if self.company {
             room.push(ALONE - u64::from(reserved == Some(true)));

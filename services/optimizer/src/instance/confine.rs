@@ -1,9 +1,8 @@
-//! Confines jobs to some of their nodes for this decision: backfilled jobs avoid the nodes of a blocked head
+//! Confines jobs to some nodes for one decision: backfilled jobs avoid a blocked head's nodes
 //! ([`crate::queue::backfill`]).
 //!
-//! Each set of nodes is one more permit, before the class column ([`crate::instance::columns`]), so the exact
-//! model, the prices and every filling respect the set. Fair shares ignore the sets, and a running job is no
-//! longer confined.
+//! Each set of nodes is one more permit, before the class column ([`crate::instance::columns`]), so every
+//! model respects it. Fair shares ignore the sets.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +11,11 @@ use crate::instance::columns::PLENTY;
 /// The jobs that are confined to sets of nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confined {
-    /// Per set and node: true if the set has the node.
     sets: Vec<Vec<bool>>,
-    /// Sets of jobs by their index in the problem.
     set_of: BTreeMap<usize, usize>,
 }
 
 impl Confined {
-    /// Confines a job to `nodes`.
     pub fn hold(&mut self, job: usize, nodes: &[bool]) {
         let known = self.sets.iter().position(|set| set == nodes);
         let set = known.unwrap_or_else(|| {
@@ -34,7 +30,6 @@ impl Confined {
         self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
     }
 
-    /// Returns the part that concerns `jobs`.
     pub fn of(&self, jobs: impl Iterator<Item = usize>) -> Self {
         let mut of = Self::default();
         for job in jobs {
@@ -45,7 +40,6 @@ impl Confined {
         of
     }
 
-    /// Completes the rooms of all nodes; `counted` columns add up.
     pub fn complete_rooms(&self, rooms: &mut [Vec<u64>], counted: usize) {
         for (node, room) in rooms.iter_mut().enumerate() {
             let permits = self.sets.iter();
@@ -85,12 +79,10 @@ mod tests {
         let mut rooms = vec![vec![4, 5], vec![6, 7]];
         confined.complete_rooms(&mut rooms, 2);
         assert_eq!(rooms, [vec![4, 5, PLENTY, 0], vec![6, 7, 0, 0]]);
-        // Another permit exists already.
         let (mut own, mut other) = (vec![1, 1, 0], vec![1, 0, 0]);
         confined.complete_demand(&mut own, 7, 1);
         confined.complete_demand(&mut other, 8, 1);
         assert_eq!((own, other), (vec![1, 1, 1, 0], vec![1, 0, 0, 0]));
-        // Nothing changes if nobody is confined.
         let mut room = vec![vec![4, 5]];
         confined.of([8].into_iter()).complete_rooms(&mut room, 2);
         assert_eq!(room, [vec![4, 5]]);

@@ -1,14 +1,12 @@
 //! Columns for fractions of GPUs in rooms and demands.
 //!
-//! Every fraction is rounded up to the next half, quarter and so on of a device, by share and by memory. Each
-//! size s in use has a column: demands count containers of size s or more, and each device offers its free
-//! parts rounded down to a multiple of s. Sizes divide one another, so containers fit on the devices without
-//! straddling if and only if no column overflows: in descending order, each finds a free multiple of its
-//! size.
+//! Fractions are rounded up to the next half, quarter and so on of a device, by share and by memory. Each
+//! size s has a column: demands count containers of size s or more, and each device offers its free parts
+//! rounded down to a multiple of s. Containers fit on the devices without straddling if and only if no column
+//! overflows, because sizes divide one another.
 //!
-//! Running containers stay on their devices. Their own parts return to the room when they leave; parts lost
-//! to fragmentation do not. A shared GPU is therefore whole again only when empty, and no restart is decided
-//! to empty one. In the tables of rooms' worth only the sum of the fractions counts.
+//! Running containers stay on their devices; parts lost to fragmentation do not return when containers leave.
+//! No restart is decided to empty a shared GPU. Tables of rooms' worth count only the sum of the fractions.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +15,16 @@ use dormouse_messages::quantity::Resource;
 
 use crate::problem::{Problem, ProblemGpu, ProblemJob, ProblemNode};
 
-/// The columns of GPUs; none without fractions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Devices {
-    /// Sizes in descending order.
     sizes: Vec<u64>,
     /// Per node and size: free parts plus those of the jobs that stay.
     rooms: Vec<Vec<u64>>,
-    /// Devices per node.
     counts: Vec<u64>,
     /// Per job: a container's size on one device and its total, in parts.
     demands: Vec<(u64, u64)>,
 }
 
-/// True if the node's GPUs have the memory that the job asks for.
 pub(crate) fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     let asked = job.needs.gpu_memory_bytes;
     let mut gpus = node.gpus.iter();
@@ -64,7 +58,6 @@ impl Devices {
         devices
     }
 
-    /// Returns the free parts of each device.
     fn free(&self, problem: &Problem, node: &ProblemNode, count: u64) -> Vec<u64> {
         let known: Option<Vec<u64>> = node.gpus.iter().map(|gpu| gpu.taken).collect();
         if let Some(taken) = known.filter(|taken| !taken.is_empty()) {
@@ -91,7 +84,6 @@ impl Devices {
         free
     }
 
-    /// Returns the parts held on a node by containers of at least this size.
     fn held(&self, problem: &Problem, node: &ProblemNode, size: u64) -> u64 {
         let pairs = problem.jobs.iter().zip(&self.demands);
         let large = pairs.filter(|(job, (own, _))| *own >= size && !job.displaced);
@@ -117,7 +109,6 @@ impl Devices {
         room.extend(rooms.map(|room| if is_empty { whole.max(*room) } else { *room }));
     }
 
-    /// Completes the demand of a container of the job with this index.
     pub fn complete_demand(&self, demand: &mut Vec<u64>, job: Option<usize>) {
         let (own, all) = job
             .and_then(|job| self.demands.get(job))
@@ -145,12 +136,11 @@ pub(crate) fn unnamed(capacity_milli: u64, memory_bytes: u64) -> Vec<ProblemGpu>
     vec![gpu; usize::try_from(capacity_milli / 1000).unwrap_or(0)]
 }
 
-/// True if other containers may share the container's GPU.
 fn shares(job: &ProblemJob) -> bool {
     (1..1000).contains(&job.demand.get(&Resource::Gpu))
 }
 
-/// True if containers overfill the devices of an empty node, by their sum.
+/// Compares the sum of the containers with the empty node's devices.
 pub(crate) fn overfull<'a>(
     node: &ProblemNode,
     stand: impl Iterator<Item = (&'a ProblemJob, u32)>,

@@ -20,28 +20,22 @@ use crate::instance::columns::Columns;
 use crate::instance::confine::Confined;
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
-/// The tie-breaking cost of any restart, as a part of the smallest container's utilization (ε of the
-/// objective). A relative cost prefers fewer restarts at any cluster size, where a fixed cost would grow to
-/// many containers. A tenth stays well below the least gain of a restart.
+/// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A
+/// relative cost breaks ties alike at any cluster size, and a tenth stays below the least gain of a restart.
 const RESTART_TIE: f64 = 0.1;
 
-/// The cluster by index.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
     /// Resources with a total above 0, in order.
     pub resources: Vec<Resource>,
-    /// Totals of those resources.
     pub totals: Vec<u64>,
-    /// Names of the nodes in ascending order: the index order everywhere.
+    /// Ascending: the index order everywhere.
     pub names: Vec<NodeId>,
-    /// Capacity per node.
     pub capacities: Vec<Vec<u64>>,
-    /// Capacity less reservations, per node.
     pub rooms: Vec<Vec<u64>>,
-    /// Per node: true if capacity given up on the node stays unused.
+    /// True if capacity given up on the node stays unused.
     closed: Vec<bool>,
     index: BTreeMap<NodeId, usize>,
-    /// The columns behind the resources.
     pub columns: Columns,
 }
 
@@ -92,7 +86,7 @@ impl Cluster {
         }
     }
 
-    /// Returns a container's demand in the columns of rooms; `None` if a demanded resource does not exist.
+    /// `None` if a demanded resource does not exist.
     pub fn demand(&self, job: &ProblemJob) -> Option<Vec<u64>> {
         let known = |resource: &Resource| self.resources.contains(resource);
         if job.demand.is_empty() || !job.demand.iter().all(|(resource, _)| known(resource)) {
@@ -104,7 +98,6 @@ impl Cluster {
         Some(demand)
     }
 
-    /// Returns how many containers the empty eligible nodes hold.
     pub fn holds(&self, demand: &[u64]) -> u64 {
         self.capacities
             .iter()
@@ -162,7 +155,6 @@ impl Cluster {
         amounts.sum::<u64>() as f64 / total as f64
     }
 
-    /// Returns the roles' total demand by resource and by pool of permits.
     fn beside(&self, roles: &[&ProblemJob]) -> Vec<u64> {
         let resources = self.totals.len();
         let mut beside = Vec::new();
@@ -178,7 +170,7 @@ impl Cluster {
         beside
     }
 
-    /// Returns the containers of a job by node index; `None` if a node is gone.
+    /// Returns node indices; `None` if a node is gone.
     pub fn locate(&self, previous: &BTreeMap<NodeId, u32>) -> Option<Vec<(usize, u32)>> {
         let counts = previous.iter().filter(|(_, count)| **count > 0);
         counts
@@ -187,36 +179,29 @@ impl Cluster {
     }
 }
 
-/// A user of the fair shares.
 #[derive(Debug)]
 pub(crate) struct FairUser<'a> {
     pub job: &'a ProblemJob,
-    /// Demand in the columns of rooms.
     pub demand: &'a [u64],
-    /// Containers granted first.
     pub floor: u32,
-    /// Most containers that the job takes.
     pub cap: u32,
     pub roles: Vec<&'a ProblemJob>,
 }
 
-/// Returns the roles of a job of the problem.
 pub(crate) fn roles_of(problem: &Problem, job: usize) -> Vec<&ProblemJob> {
     problem.roles(job).map(|role| &problem.jobs[role]).collect()
 }
 
-/// Returns how many containers with `demand` fit in `room`.
 pub(crate) fn fits(demand: &[u64], room: &[u64]) -> u64 {
     let each = demand.iter().zip(room).filter(|(amount, _)| **amount > 0);
     each.map(|(amount, room)| room / amount).min().unwrap_or(0)
 }
 
-/// True if `room` has at least `demand` in every column.
 pub(crate) fn covers(demand: &[u64], room: &[u64]) -> bool {
     demand.iter().zip(room).all(|(amount, room)| amount <= room)
 }
 
-/// Takes `count` containers with `demand` from `room`; returns false and takes nothing if they do not fit.
+/// Takes nothing and returns false if the containers do not fit.
 pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
     if fits(demand, room) < u64::from(count) {
         return false;
@@ -227,7 +212,6 @@ pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
     true
 }
 
-/// Gives `count` containers with `demand` back to `room`.
 pub(crate) fn give(demand: &[u64], count: u32, room: &mut [u64]) {
     for (room, amount) in room.iter_mut().zip(demand) {
         *room += amount * u64::from(count);
@@ -244,10 +228,8 @@ pub(crate) struct Type {
     pub share: f64,
 }
 
-/// The freedom of a decision about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Stays unchanged.
     Pinned,
     /// May be restarted, at a cost.
     Running,
@@ -255,10 +237,8 @@ pub(crate) enum State {
     Free,
 }
 
-/// A participating job.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// Index in the problem.
     pub index: usize,
     pub ty: usize,
     pub state: State,
@@ -272,17 +252,16 @@ pub(crate) struct Job {
     pub fair: f64,
     /// Price of a restart in the objective.
     pub restart: f64,
-    /// True if resized in place: all containers but the coordinator may come and go.
+    /// All containers but the coordinator may come and go.
     pub in_place: bool,
-    /// Containers that stay and are not in `previous`, `count`, `min` and `max`: the coordinator of a job
-    /// resized in place, and its containers on nodes that are no longer eligible.
+    /// Containers outside `previous`, `count`, `min` and `max`: the coordinator of a job resized in place,
+    /// and its containers on ineligible nodes.
     pub fixed: Vec<(usize, u32)>,
-    /// True for a role of the preceding job: fixed count, never moved while running, loss 0.
+    /// A role has a fixed count, never moves while running, and has loss 0. It follows its job.
     pub is_role: bool,
 }
 
 impl Job {
-    /// Returns the number of containers outside the decision.
     pub fn base(&self) -> u32 {
         self.fixed.iter().map(|(_, count)| count).sum()
     }
@@ -307,7 +286,6 @@ pub(crate) struct Instance {
     pub restart_bound: u32,
 }
 
-/// True if a job runs and need not be placed again.
 pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
     let place = job
         .previous
@@ -316,7 +294,6 @@ pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
     !job.displaced && place.is_some_and(|place| !place.is_empty())
 }
 
-/// True for a job, false for a role.
 pub(crate) fn is_head(job: &ProblemJob) -> bool {
     job.role.is_none()
 }
@@ -328,12 +305,10 @@ pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
 }
 
 impl Instance {
-    /// Builds the instance in which exactly `members` (indices of jobs) and their roles take part.
     pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
         Self::within(problem, cluster, members, &Confined::default())
     }
 
-    /// Builds the instance with some members confined to some nodes.
     pub fn within(
         problem: &Problem,
         cluster: &Cluster,
@@ -410,7 +385,6 @@ impl Instance {
         let mut previous = previous.unwrap_or_default();
         let fixed = self.fixed(cluster, job, max, &mut previous);
         for (node, count) in &fixed {
-            // Fixed containers block their capacity for everybody else.
             for (room, amount) in self.rooms[*node].iter_mut().zip(&self.types[ty].demand) {
                 *room = room.saturating_sub(amount * u64::from(*count));
             }
@@ -441,8 +415,8 @@ impl Instance {
         });
     }
 
-    /// Moves the containers that must stay out of `previous`: the coordinator and the containers on
-    /// ineligible nodes, at most `most` in all.
+    /// Moves the containers that must stay out of `previous`, at most `most`: the coordinator and those on
+    /// ineligible nodes.
     fn fixed(
         &self,
         cluster: &Cluster,
@@ -543,7 +517,6 @@ impl Instance {
         }
     }
 
-    /// Returns the instance in which a job of the problem demands nothing of one resource.
     pub fn without_demand(
         &self,
         (problem, cluster): (&Problem, &Cluster),
@@ -568,7 +541,6 @@ impl Instance {
         Some(other)
     }
 
-    /// Returns the instance in which a job of the problem may use any node.
     pub fn without_constraints(&self, index: usize) -> Option<Self> {
         let mut other = self.clone();
         let (counted, totals) = (self.counted, &self.totals);

@@ -1,5 +1,3 @@
-//! Small random instances for tests of the large-cluster search.
-
 use std::ops::Range;
 
 use dormouse_messages::Needs;
@@ -7,7 +5,6 @@ use dormouse_messages::Needs;
 use crate::instance::{Cluster, Instance, State};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-/// Returns a generator of numbers below a bound, determined by the seed.
 pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |bound| {
@@ -18,12 +15,11 @@ pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Returns small clusters, each with its seed.
 pub(crate) fn samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
     seeds.filter_map(|seed| Some((seed, random(seed, false)?)))
 }
 
-/// Returns clusters in which half of the jobs are confined; some run on ineligible nodes.
+/// Half of the jobs are confined; some run on ineligible nodes.
 pub(crate) fn bound_samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
     seeds.filter_map(|seed| Some((seed, random(seed, true)?)))
 }
@@ -42,7 +38,6 @@ fn needs(bound: bool, below: &mut impl FnMut(u64) -> u64) -> Needs {
     needs
 }
 
-/// Marks every running job as restarted.
 pub(crate) fn all_restarted(instance: &Instance) -> Vec<bool> {
     let jobs = instance.jobs.iter();
     jobs.map(|job| job.state == State::Running).collect()
@@ -67,9 +62,8 @@ fn node((name, capacity): (&str, &str)) -> ProblemNode {
     }
 }
 
-/// Builds a cluster of four nodes with random jobs, two thirds of them running; `None` if they do not fit.
-/// The last node runs many small jobs, more than
-/// [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
+/// Four nodes with random jobs, two thirds of them running; `None` if they do not fit. The last node runs
+/// more jobs than [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
 fn random(seed: u64, bound: bool) -> Option<Instance> {
     let mut below = chance(seed);
     let mut asked = chance(seed + 999);

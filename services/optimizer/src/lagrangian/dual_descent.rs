@@ -1,15 +1,12 @@
 //! Improves the multipliers of the classes ([`crate::lagrangian::warm_start`]) step by step.
 //!
 //! A step renews the block prices node by node ([`crate::lagrangian::node_subproblem`]) at a falling
-//! temperature. The restart price overshoots its optimum because the jobs' gains follow it
-//! ([`crate::lagrangian::step_size`]). The few prices of containers and of the loss descend along
-//! subgradients of the smoothed bound by Shor's method ([`crate::lagrangian::r_algorithm`]), which learns how
-//! prices depend on one another. The other prices move meanwhile, so the descent may go astray: without
-//! progress for [`PATIENCE`] steps these prices return to the best point with smaller steps. Any prices give
-//! a bound; the least is kept.
+//! temperature. The restart price overshoots its optimum because gains follow it
+//! ([`crate::lagrangian::step_size`]). The few prices of containers and of the loss descend by Shor's method
+//! ([`crate::lagrangian::r_algorithm`]); without progress for [`PATIENCE`] steps they return to the best
+//! point with smaller steps. Any prices give a bound; the least is kept.
 //!
-//! Averages over the last steps approximate a fractional optimum: the probability of each restart, and the
-//! worth of rooms and restarts.
+//! Averages over the last steps approximate a fractional optimum.
 
 use crate::instance::Instance;
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
@@ -20,7 +17,7 @@ use crate::lagrangian::shadow_prices::at_shadow_prices;
 use crate::lagrangian::step_size::StepSize;
 use crate::lagrangian::warm_start::WarmStart;
 
-/// The first step: the root of the number of prices times this part of their scale.
+/// First step: the root of the number of prices times this part of their scale.
 const FIRST: f64 = 0.005;
 /// Least scale of a price, as a part of a container's value. Multipliers of types with a scarce resource
 /// start too high by half.
@@ -33,30 +30,25 @@ const SETTLED: i32 = 250;
 /// Steps without a lower bound before the descent returns, and the factor on its step size.
 const PATIENCE: i32 = 12;
 const SMALLER: f64 = 0.5;
-/// Steps that move only block and restart prices. Earlier subgradients of container prices mean nothing, and
-/// waiting saves a third of the later steps.
+/// Steps that move only block and restart prices: early subgradients of container prices mean nothing.
 const SETTLING: i32 = 8;
 /// Weights of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
 
-/// Averages over the steps so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
     /// Restart probability per job.
     pub restarted: Vec<f64>,
-    /// Average of the table V.
     pub table: Vec<f64>,
     /// Gain of a restart per job, without its room.
     pub gains: Vec<f64>,
 }
 
-/// The best prices of containers and of the loss.
 #[derive(Debug)]
 struct Best {
     container: Vec<f64>,
     loss: f64,
-    /// The step that found or last resumed from these prices.
     step: i32,
 }
 
@@ -69,14 +61,12 @@ impl Best {
         }
     }
 
-    /// Returns the prices as parts of their scale.
     fn parts(&self, scale: &[f64]) -> Vec<f64> {
         let pairs = self.container.iter().chain([&self.loss]).zip(scale);
         pairs.map(|(price, scale)| price / scale).collect()
     }
 }
 
-/// A dual descent in progress.
 #[derive(Debug)]
 pub(crate) struct DualDescent<'a> {
     relaxation: Relaxation<'a>,
@@ -87,7 +77,6 @@ pub(crate) struct DualDescent<'a> {
     descent: RAlgorithm,
     step_size: StepSize,
     pub step: i32,
-    /// The least bound so far.
     pub bound: f64,
     pub averages: Averages,
     /// A container's mean value.
@@ -95,7 +84,6 @@ pub(crate) struct DualDescent<'a> {
 }
 
 impl<'a> DualDescent<'a> {
-    /// Starts from the prices of [`crate::lagrangian::warm_start`].
     pub fn new(
         instance: &'a Instance,
         grid: &'a RoomGrid,
@@ -130,7 +118,6 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// Returns a descent from the best prices that keeps the learnt space.
     pub fn way_from_best(&self, size: f64) -> RAlgorithm {
         self.descent
             .beginning_at(self.best.parts(&self.scale), size)
@@ -157,7 +144,6 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// Moves the prices of containers and of the loss.
     fn descend(&mut self, answer: &Answer) {
         let slopes = answer.container.iter().chain([&answer.loss]);
         let slopes = slopes.zip(&self.scale).map(|(slope, scale)| slope * scale);
@@ -171,8 +157,7 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// Returns the prices of containers and of the loss to the best ones. Restart and block prices stay: they
-    /// need no step size, and sent back they repeat the same slow descent.
+    /// Restart and block prices stay: they need no step size, and sent back they repeat the slow descent.
     fn again(&mut self) {
         self.prices.container.clone_from(&self.best.container);
         self.prices.loss = self.best.loss;
@@ -198,14 +183,12 @@ impl<'a> DualDescent<'a> {
     }
 }
 
-/// Moves an average towards new values.
 pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f64) {
     for (average, new) in average.iter_mut().zip(new) {
         *average += weight * (new - *average);
     }
 }
 
-/// Returns the scale of each price that takes steps.
 fn scales(instance: &Instance, prices: &Multipliers) -> Vec<f64> {
     let pairs = prices.container.iter().zip(&instance.types);
     let containers = pairs.map(|(price, ty)| price.max(LEAST * ty.value));

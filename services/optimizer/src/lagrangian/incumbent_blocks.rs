@@ -6,7 +6,7 @@ use crate::instance::{Instance, State};
 use crate::lagrangian::knapsack_table::RoomGrid;
 
 /// Most blocks on a node for which every set's remaining room is tabulated: 4,096 sets. A limit of 9 raises
-/// the bound by 0.3 % where one node in six has more than 8 blocks.
+/// the bound by 0.3 %.
 pub(crate) const TABULATED: usize = 12;
 
 /// Entry of a set whose departure leaves the node overfull.
@@ -17,11 +17,9 @@ pub(crate) const OVERFULL: u32 = u32::MAX;
 pub(crate) struct Block {
     pub job: usize,
     pub node: usize,
-    /// Demand per resource.
     pub size: Vec<i64>,
 }
 
-/// A node and its blocks.
 #[derive(Debug)]
 pub(crate) struct NodeBlocks {
     pub blocks: Range<usize>,
@@ -32,12 +30,10 @@ pub(crate) struct NodeBlocks {
     pub entries: Vec<u32>,
 }
 
-/// The blocks of an instance, in node order.
 #[derive(Debug)]
 pub(crate) struct IncumbentBlocks {
     pub blocks: Vec<Block>,
     pub nodes: Vec<NodeBlocks>,
-    /// Blocks per job.
     pub of_job: Vec<Vec<usize>>,
 }
 
@@ -89,13 +85,11 @@ impl IncumbentBlocks {
 }
 
 impl NodeBlocks {
-    /// True if every set of blocks is tabulated.
     pub fn is_tabulated(&self) -> bool {
         !self.entries.is_empty()
     }
 }
 
-/// Returns the rooms left by all incumbents; negative on a node that shrank.
 fn rooms_beside_all(instance: &Instance) -> Vec<Vec<i64>> {
     let rooms = instance.rooms.iter();
     let mut rooms: Vec<Vec<i64>> = rooms

@@ -1,21 +1,17 @@
-//! The best pattern of one room.
-//!
-//! One table serves all rooms at equal prices ([`crate::lagrangian::knapsack_table`]). If every room has
-//! other prices, a table no larger than the room is filled faster: ten microseconds on a mostly full node.
+//! The best pattern of one room. With other prices in every room, a table no larger than the room is faster
+//! than [`crate::lagrangian::knapsack_table`].
 
 use crate::lagrangian::knapsack_table::{RoomGrid, raise};
 
-/// Fills rooms one by one.
 #[derive(Debug)]
 pub(crate) struct Knapsack<'a> {
     grid: &'a RoomGrid,
-    /// Demands per type in levels of each axis; `None` if a type fits no node.
+    /// In levels of each axis; `None` if a type fits no node.
     demands: Vec<Option<Vec<usize>>>,
-    /// Best value per amount up to the whole room.
     table: Vec<f64>,
 }
 
-/// A participating type. `distance` is the offset between the entries of a room with and without the type.
+/// `distance` separates the entries of a room with and without the type.
 struct Item<'a> {
     ty: usize,
     value: f64,
@@ -60,7 +56,6 @@ impl<'a> Knapsack<'a> {
         best
     }
 
-    /// Returns one container of the best pattern of `rest`.
     fn last<'b>(
         &self,
         items: &'b [Item<'b>],
@@ -78,7 +73,7 @@ impl<'a> Knapsack<'a> {
     }
 }
 
-/// Returns the types with a value that fit, without dominated ones.
+/// Drops dominated types.
 fn items<'a>(
     demands: &'a [Option<Vec<usize>>],
     levels: &[usize],
@@ -111,7 +106,6 @@ fn items<'a>(
     kept
 }
 
-/// Adds one more type to the table.
 fn add(table: &mut [f64], item: &Item<'_>, width: usize, strides: &[usize]) {
     let (outer, last) = (item.demand.len() - 1, item.demand[item.demand.len() - 1]);
     for start in (0..table.len()).step_by(width) {

@@ -1,12 +1,12 @@
 //! The worth of a room: the best pattern of every amount, at given container prices.
 //!
-//! A grid with one axis per resource discretises rooms. V(room) = max Σ π_t z_t subject to Σ_t d_t z_t ≤ room
-//! is an unbounded multi-dimensional knapsack; one table answers it for every node. If nodes allow different
-//! types, each class of nodes has its own table, and the tables are concatenated.
+//! V(room) = max Σ π_t z_t subject to Σ_t d_t z_t ≤ room is an unbounded multi-dimensional knapsack on a grid
+//! with one axis per resource; one table answers it for every node. Each class of nodes with its own allowed
+//! types has its own table.
 //!
 //! Proves: V is never below the true value. The unit of an axis is the demands' common divisor if the table
-//! stays small enough, and the table is exact; else the unit is coarser, rooms and demands are both rounded
-//! down, and ⌊Σ d z / u⌋ ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
+//! stays small enough, and the table is exact; else rooms and demands are both rounded down, and ⌊Σ d z / u⌋
+//! ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
 
 use num_integer::Integer;
 
@@ -20,18 +20,14 @@ const STATES: (usize, usize) = (20_000, 400_000);
 /// Relative error from adding some dozens of floats in another order.
 const ROUNDING: f64 = 1e-12;
 
-/// The grid of an instance's rooms.
 #[derive(Debug, Clone)]
 pub(crate) struct RoomGrid {
     axes: Vec<Axis>,
-    /// Entries of one class's table.
     base: usize,
-    /// Types that each class allows, and the class column of a room; empty if all nodes allow all types.
     classes: Vec<Vec<bool>>,
     column: usize,
-    /// Demand per type as coordinates, the last axis separate, and the offset in the table.
+    /// Demand as coordinates, the last axis separate.
     steps: Vec<Step>,
-    /// Coordinates per row (all axes but the last).
     rows: Vec<Vec<usize>>,
 }
 
@@ -58,7 +54,6 @@ struct Step {
 }
 
 impl RoomGrid {
-    /// Builds the grid of the nodes' rooms and the types' demands.
     pub fn new(instance: &Instance) -> Self {
         let mut axes = Vec::new();
         for resource in 0..instance.totals.len() {
@@ -176,7 +171,6 @@ impl RoomGrid {
         class * self.base + self.axes.iter().map(level).sum::<usize>()
     }
 
-    /// Returns the levels of a room, axis by axis.
     pub fn levels_of(&self, room: &[u64]) -> Vec<usize> {
         let level = |axis: &Axis| {
             let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
@@ -185,24 +179,21 @@ impl RoomGrid {
         self.axes.iter().map(level).collect()
     }
 
-    /// Returns the demand of a type in levels, axis by axis; `None` if the type fits no node.
+    /// `None` if the type fits no node.
     pub fn demand_of(&self, ty: usize) -> Option<Vec<usize>> {
         let step = &self.steps[ty];
         step.fits
             .then(|| step.row.iter().copied().chain([step.last]).collect())
     }
 
-    /// Returns the number of table entries.
     pub fn size(&self) -> usize {
         self.base * self.classes.len().max(1)
     }
 
-    /// True if a class allows a type.
     fn allows(&self, class: usize, ty: usize) -> bool {
         self.classes.get(class).is_none_or(|allowed| allowed[ty])
     }
 
-    /// True if the node of a room allows a type.
     pub fn allows_in(&self, room: &[u64], ty: usize) -> bool {
         self.classes.is_empty() || self.allows(usize::try_from(room[self.column]).unwrap_or(0), ty)
     }
@@ -270,7 +261,7 @@ impl RoomGrid {
         }
     }
 
-    /// True if another type is worth no less and demands no more.
+    /// Another type is worth no less and demands no more.
     fn is_dominated(&self, class: usize, ty: usize, prices: &[f64]) -> bool {
         let step = &self.steps[ty];
         self.steps
@@ -309,7 +300,6 @@ impl RoomGrid {
     }
 
     /// Reads the patterns of many entries. `times` holds the uses of each entry and is 0 afterwards.
-    /// Remainders of rooms soon coincide, and each entry is visited once.
     pub fn patterns(
         &self,
         times: &mut [f64],
@@ -329,7 +319,7 @@ impl RoomGrid {
         }
     }
 
-    /// Returns the offset between the entries of a room with and without one container.
+    /// Separates the entries of a room with and without one container.
     fn distance(&self, ty: usize) -> usize {
         let step = &self.steps[ty];
         step.rows * self.width() + step.last
@@ -368,7 +358,6 @@ pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
     }
 }
 
-/// Repeats the first `part` of a table to its end.
 fn repeat(table: &mut [f64], part: usize) {
     for at in (part..table.len()).step_by(part.max(1)) {
         table.copy_within(..part, at);
@@ -390,7 +379,6 @@ mod tests {
     use crate::instance::{Cluster, Instance};
     use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-    /// Builds one node and a new job of each demand.
     fn instance(capacity: &str, demands: &[&str]) -> Instance {
         let node = ProblemNode {
             name: "n".parse().expect("a name"),
@@ -431,7 +419,6 @@ mod tests {
         Instance::new(&problem, &Cluster::new(&problem), &members)
     }
 
-    /// Returns the best pattern's worth by exhaustive search.
     fn brute(instance: &Instance, prices: &[f64], room: &[u64], from: usize) -> f64 {
         let mut best = 0.0f64;
         for ty in from..prices.len() {

@@ -1,19 +1,17 @@
 //! The departing blocks of a node: the worth of each set, and the price of each block.
 //!
-//! A restart gains something for its job, and the freed room for the job's nodes; the price of block b moves
-//! gain between the two. Let g_b be the job's gain without the price of b, and u_b the gain with it. A set B
-//! of departing blocks is then worth V(room left by the others) + Σ_{b ∈ B} (g_b − u_b) to the node, whatever
-//! the u.
+//! The price of block b moves gain between a job and the nodes that its restart frees. Let g_b be the job's
+//! gain without the price of b, and u_b the gain with it. A set B of departing blocks is worth V(room left by
+//! the others) + Σ_{b ∈ B} (g_b − u_b) to the node, whatever the u.
 //!
-//! The u of one node are renewed together. If every set is drawn with a probability that falls e-fold with
-//! each `temperature` of worth, block b departs with some odds; u_b is set so that the job, at the same
-//! temperature, departs with equal odds. Each such step lowers the smoothed bound as far as one block's price
-//! can (the star updates of Globerson and Jaakkola, Fixing Max-Product, 2007, at a temperature). No step size
-//! is needed, and ties do not stop the descent.
+//! The u of one node are renewed together: sets are drawn with a probability that falls e-fold with each
+//! `temperature` of worth, and u_b gives the job the same odds of departing as block b. Each step lowers the
+//! smoothed bound as far as one block's price can, without a step size (the star updates of Globerson and
+//! Jaakkola, Fixing Max-Product, 2007, at a temperature).
 //!
-//! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are tried. On
-//! larger nodes, all sets of the most likely blocks decide about those blocks, and
-//! [`crate::lagrangian::subset_dp`] searches larger sets if a linear bound does not exclude them.
+//! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are tried; on
+//! larger nodes all sets of the most likely blocks, and [`crate::lagrangian::subset_dp`] if a linear bound
+//! does not exclude larger sets.
 
 use crate::lagrangian::incumbent_blocks::{Block, NodeBlocks, TABULATED, entries};
 use crate::lagrangian::knapsack_table::RoomGrid;
@@ -33,7 +31,6 @@ const LANES: usize = 4;
 /// Least probability of a set whose pattern is recorded.
 const RARE: f64 = 0.01;
 
-/// The decision of a node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeSubproblem {
     /// Upper bound on the node's worth.
@@ -42,16 +39,13 @@ pub(crate) struct NodeSubproblem {
     pub left: Vec<f64>,
     /// Grid entries of the node's room with their probabilities.
     pub rooms: Vec<(usize, f64)>,
-    /// Worth per set of blocks (a bit mask).
     values: Vec<f64>,
     /// The sets that count, and their weights, padded with weight 0 to a multiple of [`LANES`].
     warm: Vec<i32>,
     weights: Vec<f64>,
-    /// Per bit: the best worth of the sets with and without the bit.
+    /// Best worth with and without the bit.
     bests: [(f64, f64); TABULATED],
-    /// Per set: the best worth of the set or of one with higher bits.
     better: Vec<f64>,
-    /// Per set: the change of u, then the new worth.
     shifts: Vec<f64>,
     subset_dp: SubsetDp,
 }
@@ -70,7 +64,6 @@ impl NodeSubproblem {
         self.decide(&node.entries, &all, gains, table, temperature)
     }
 
-    /// Decides among all sets of `likely` blocks.
     fn decide(
         &mut self,
         entries: &[u32],
@@ -107,9 +100,7 @@ impl NodeSubproblem {
         true
     }
 
-    /// Computes the worth of every set.
     fn evaluate(&mut self, entries: &[u32], likely: &[usize], gains: &[f64], table: &[f64]) {
-        // First the gains of the departing blocks.
         let gains = likely.iter().map(|block| gains[*block] - self.left[*block]);
         sums(gains, &mut self.values);
         for (value, entry) in self.values.iter_mut().zip(entries) {
@@ -119,8 +110,7 @@ impl NodeSubproblem {
         }
     }
 
-    /// Returns the best worth of all sets, and records it with and without each bit. Halves that differ in
-    /// the highest bit are compared, then merged.
+    /// Returns the best worth, and records it with and without each bit by comparing and merging halves.
     fn compare(&mut self, bits: usize) -> f64 {
         let better = &mut self.better;
         better.clone_from(&self.values);
@@ -135,7 +125,6 @@ impl NodeSubproblem {
         better[0]
     }
 
-    /// Selects the sets that count when the best is worth `best`.
     fn warm_up(&mut self, best: f64, temperature: f64) {
         self.warm.clear();
         self.weights.clear();
@@ -157,7 +146,6 @@ impl NodeSubproblem {
         self.weights.resize(whole, 0.0);
     }
 
-    /// Returns the weights of the sets with and without block `bit`.
     fn sides(&self, bit: usize) -> (f64, f64) {
         let (mut with, mut without) = ([0.0; LANES], [0.0; LANES]);
         let sets = self.warm.chunks_exact(LANES);
@@ -171,7 +159,6 @@ impl NodeSubproblem {
         (with.iter().sum(), without.iter().sum())
     }
 
-    /// Returns by how much the departure of block `bit` is better, at this temperature.
     fn odds(&self, bit: usize, best: f64, temperature: f64) -> f64 {
         let (with, without) = self.sides(bit);
         if with > 0.0 && without > 0.0 {
@@ -186,7 +173,6 @@ impl NodeSubproblem {
         }
     }
 
-    /// Returns the best worth after u changed.
     fn renewed(&mut self, changes: &[f64]) -> f64 {
         sums(changes.iter().copied(), &mut self.shifts);
         for (shift, value) in self.shifts.iter_mut().zip(&self.values) {
@@ -225,18 +211,15 @@ fn most(values: &[f64]) -> f64 {
     all.fold(f64::NEG_INFINITY, larger)
 }
 
-/// State of a node of many blocks, kept between decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Nearly valid at the next prices.
     shadow_prices: Vec<f64>,
-    /// The likely blocks, and the grid entries for every set of them.
     likely: Vec<usize>,
     entries: Vec<u32>,
 }
 
 impl Memory {
-    /// Starts before the first decision.
     pub fn new(shadow_prices: Vec<f64>) -> Self {
         Self {
             shadow_prices,
@@ -245,14 +228,12 @@ impl Memory {
     }
 }
 
-/// A node of many blocks.
 #[derive(Debug)]
 pub(crate) struct Many<'a> {
     pub node: &'a NodeBlocks,
     pub blocks: &'a [Block],
     pub capacity: &'a [u64],
     pub items: Items<'a>,
-    /// The gain g per block.
     pub gains: &'a [f64],
 }
 
@@ -349,7 +330,6 @@ mod tests {
     use crate::instance::samples::{chance, samples};
     use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 
-    /// Returns the worth of every set of a node's blocks, one by one.
     fn worths(
         node: &NodeBlocks,
         blocks: &[Block],
@@ -384,7 +364,6 @@ mod tests {
             )
     }
 
-    /// One node of a random instance.
     struct Sample<'a> {
         many: Many<'a>,
         grid: &'a RoomGrid,
@@ -393,7 +372,6 @@ mod tests {
     }
 
     impl Sample<'_> {
-        /// Returns the worth of every set, and the best.
         fn worths(&self) -> (Vec<f64>, f64) {
             let pairs = self.many.gains.iter().zip(&self.subproblem.left);
             let worth: Vec<f64> = pairs.map(|(gain, left)| gain - left).collect();

@@ -2,8 +2,7 @@
 //!
 //! Shor's r-algorithm (Minimization Methods for Non-Differentiable Functions, 1985, chapter 3): steps follow
 //! a negative subgradient until the function rises, then space is dilated along the difference of the last
-//! two subgradients. Across a valley of kinks subgradients swing; the dilation turns the steps along the
-//! valley.
+//! two subgradients, which turns the steps along valleys.
 
 /// Contraction of space along a difference of subgradients.
 const SHRINK: f64 = 0.4;
@@ -18,7 +17,6 @@ pub(crate) struct RAlgorithm {
     /// The present point, possibly below 0.
     at: Vec<f64>,
     size: f64,
-    /// The dilation of space, row by row.
     space: Vec<Vec<f64>>,
     /// The direction of the steps, and the subgradient at their start.
     direction: Option<(Vec<f64>, Vec<f64>)>,
@@ -26,7 +24,6 @@ pub(crate) struct RAlgorithm {
 }
 
 impl RAlgorithm {
-    /// Starts at `at` with steps of about `size`.
     pub fn new(at: Vec<f64>, size: f64) -> Self {
         let width = at.len();
         let row = |index: usize| {
@@ -43,14 +40,14 @@ impl RAlgorithm {
         }
     }
 
-    /// Moves to `at` and scales the steps by `part`; the learnt dilation stays.
+    /// The learnt dilation stays.
     pub fn return_to(&mut self, at: Vec<f64>, part: f64) {
         self.at = at;
         self.size *= part;
         self.direction = None;
     }
 
-    /// Returns a descent of a similar function from `at`, with steps of `size`.
+    /// Starts a descent of a similar function.
     pub fn beginning_at(&self, at: Vec<f64>, size: f64) -> Self {
         Self {
             at,
@@ -60,7 +57,7 @@ impl RAlgorithm {
         }
     }
 
-    /// Takes a step given the subgradient at the present point; returns the next point, `None` at the end.
+    /// Takes the subgradient at the present point; returns the next point, `None` at the end.
     pub fn step(&mut self, slope: &[f64]) -> Option<Vec<f64>> {
         let slope = &self.continued(slope);
         if let Some((direction, before)) = self.direction.take() {
@@ -90,7 +87,7 @@ impl RAlgorithm {
         Some(self.at.iter().map(|at| at.max(0.0)).collect())
     }
 
-    /// Returns the subgradient, changed to lead from negative values back to 0.
+    /// Leads from negative values back to 0.
     fn continued(&self, slope: &[f64]) -> Vec<f64> {
         let steep = slope.iter().map(|slope| slope.abs()).fold(0.0, f64::max);
         let pairs = slope.iter().zip(&self.at);
@@ -118,7 +115,6 @@ impl RAlgorithm {
         self.space.iter().map(|row| dot(row, vector)).collect()
     }
 
-    /// Contracts space along `change`.
     fn shrink(&mut self, change: &[f64]) {
         let Some(axis) = self.turned(change) else {
             return;

@@ -1,9 +1,9 @@
-//! The Lagrangian relaxation of the type model: shared resources get prices, and each node and each job
-//! decides alone, in whole containers.
+//! The Lagrangian relaxation of the type model: each node and each job decides alone, in whole containers, at
+//! prices of what they share.
 //!
-//! The multipliers: π_t ≥ 0 per container of type t; μ_b per block (a running job's containers on one node),
-//! paid by the node to the job that frees the room; ρ ≥ 0 per restart; λ ≥ 0 per unit of fairness loss. With
-//! worth_λ the objective's worth less λ times the loss, for any such prices
+//! The multipliers: π_t ≥ 0 per container of type t; μ_b per block, paid by the node to the job that frees
+//! the room; ρ ≥ 0 per restart; λ ≥ 0 per unit of fairness loss. With worth_λ the objective's worth less λ
+//! times the loss, for any such prices
 //!
 //! ```text
 //! P2 ≤ ρ R + λ F
@@ -13,10 +13,7 @@
 //! ```
 //!
 //! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]), then takes the best
-//! ρ: the R jobs with the largest gains go.
-//!
-//! Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2. The bound is tighter than the linear
-//! relaxation because nodes hold whole containers and free whole blocks.
+//! ρ. Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2, more tightly than the linear relaxation.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +31,7 @@ const HALVINGS: usize = 20;
 /// The prices of the shared resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Multipliers {
-    /// π: price per container, by type.
+    /// π: price per container.
     pub container: Vec<f64>,
     /// μ: price per block.
     pub block: Vec<f64>,
@@ -47,19 +44,13 @@ pub(crate) struct Multipliers {
 /// The decisions at some prices. Subgradients are supply less demand.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    /// Upper bound on P2.
     pub bound: f64,
-    /// The subgradient of π.
     pub container: Vec<f64>,
-    /// The subgradient of λ.
     pub loss: f64,
-    /// The ρ at which the expected restarts meet the bound.
     pub restart: f64,
-    /// Restart probability per job.
     pub going: Vec<f64>,
 }
 
-/// The relaxation of an instance.
 #[derive(Debug)]
 pub(crate) struct Relaxation<'a> {
     pub instance: &'a Instance,
@@ -67,11 +58,8 @@ pub(crate) struct Relaxation<'a> {
     pub incumbents: &'a IncumbentBlocks,
     /// State of nodes with many blocks, kept for similar prices.
     memories: BTreeMap<usize, Memory>,
-    /// The table V at the last prices.
     pub table: Vec<f64>,
-    /// The types that make up the table.
     types: TableTypes,
-    /// Uses per entry of V.
     used: Vec<f64>,
     subproblem: NodeSubproblem,
 }
@@ -100,7 +88,6 @@ impl<'a> Relaxation<'a> {
         }
     }
 
-    /// Decides at `prices` and renews the block prices.
     pub fn sweep(&mut self, prices: &mut Multipliers, temperature: f64) -> Answer {
         self.types = self.grid.fill(&prices.container, &mut self.table);
         let mut answer = Answer {
@@ -253,7 +240,7 @@ impl<'a> Relaxation<'a> {
     }
 }
 
-/// Returns per class of nodes the prices of allowed containers, and 0 for the others.
+/// Prices by class of nodes, 0 for types that the class does not allow.
 fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
     if instance.classes.is_empty() {
         return vec![prices.to_vec()];
@@ -267,12 +254,10 @@ fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
     classes.collect()
 }
 
-/// Returns the probability of a choice with this gain.
 fn chance(gain: f64, temperature: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-gain / temperature))
 }
 
-/// Returns the worth of `count` containers of a job at loss price `price`.
 pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> f64 {
     instance.worth(job, count) - price * instance.loss(job, count)
 }
@@ -291,7 +276,6 @@ pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f6
     valued.into_iter().fold(valued[0], better)
 }
 
-/// Returns each job's gain from a restart at some prices, without its room.
 pub(crate) fn gains(instance: &Instance, container: &[f64], loss: f64) -> Vec<f64> {
     let gain = |index: usize| {
         let job = &instance.jobs[index];

@@ -1,18 +1,15 @@
 //! The search on a large cluster: bounds and candidates from prices.
 //!
-//! Candidates with minimal restarts come first ([`crate::primal::min_restart_heuristic`]). Then:
-//!
 //! 1. [`crate::lagrangian::dual_descent`] lowers the bound and learns the worth of rooms, containers and
 //!    restarts.
-//! 2. At some steps, restarts are chosen at those prices ([`crate::primal::restart_local_search`]), starting
-//!    from the jobs that the dual descent restarts most. The packing for these restarts has prices of its own
-//!    ([`crate::primal::price_rounds`]) that bound the choice; a part of them is mixed in, and restarts are
-//!    chosen again.
-//! 3. If the best choice's bound is good enough, the nodes are packed for the choice
-//!    ([`crate::primal::packing`]); after the first and the last of these steps always.
-//! 4. If a minimum finds no room, the nodes are refilled one by one and other jobs' containers give way.
+//! 2. At some steps, restarts are chosen at those prices ([`crate::primal::restart_local_search`]). The
+//!    packing for them has prices of its own ([`crate::primal::price_rounds`]) that bound the choice; a part
+//!    is mixed in, and restarts are chosen again.
+//! 3. If the best choice's bound is good enough, and at the first and last stop, the nodes are packed
+//!    ([`crate::primal::packing`]).
+//! 4. If a minimum finds no room, nodes are refilled one by one.
 //!
-//! The search ends as soon as the gap is proven. Everything is deterministic; the step counts are the budget.
+//! The search ends once the gap is proven. The step counts are a deterministic budget.
 
 use crate::candidate::SHARE_SLACK;
 use crate::instance::State;
@@ -24,10 +21,8 @@ use crate::primal::packing::Packing;
 use crate::primal::restart_local_search::choose_restarts;
 use crate::solve::{Search, may_be_feasible};
 
-/// Steps of the dual descent after which candidates are made. Most instances are done after the first or
-/// second.
+/// Most instances are done after the first or second stop.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-/// Choices of restarts at each stop.
 const CHOICES: usize = 3;
 /// Weight of a packing's prices in the next choice.
 const HEARD: f64 = 0.25;
@@ -60,22 +55,18 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
 struct Candidates<'a> {
     grid: &'a RoomGrid,
     incumbents: &'a IncumbentBlocks,
-    /// Added to λ after candidates were too unfair.
     unfair: f64,
 }
 
-/// A choice of restarts and their packing before any placement.
 struct Restarts<'a> {
     restarted: Vec<bool>,
     packing: Packing<'a>,
-    /// The packing's cleared prices.
     prices: Vec<f64>,
     /// Upper bound on candidates with these restarts.
     most: f64,
 }
 
 impl<'p> Candidates<'p> {
-    /// Repeats steps 1 to 4 until the gap is proven or the last stop is done.
     fn climb<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &mut DualDescent<'_>) {
         search.bounded(dual_descent.bound);
         for stop in STOPS {
@@ -90,7 +81,6 @@ impl<'p> Candidates<'p> {
         }
     }
 
-    /// Runs steps 2 to 4.
     fn make<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &DualDescent<'_>) {
         let Some(choice) = self.choose(search, dual_descent) else {
             return;
@@ -114,7 +104,6 @@ impl<'p> Candidates<'p> {
         self.offer(search, &packing, &restarted);
     }
 
-    /// Step 2: returns the choice with the highest bound.
     fn choose<'i: 'p>(
         &self,
         search: &mut Search<'i>,
@@ -164,7 +153,6 @@ impl<'p> Candidates<'p> {
         best
     }
 
-    /// Returns the most often restarted jobs, within the restart bound.
     fn often(&self, search: &Search<'_>, restarted: &[f64]) -> Vec<bool> {
         let mut order: Vec<usize> = (0..restarted.len())
             .filter(|job| restarted[*job] > OFTEN)
@@ -189,8 +177,7 @@ impl<'p> Candidates<'p> {
     }
 }
 
-/// Returns the worth of all jobs with new and restarted ones at their minima, plus the value of the loss
-/// bound at its price.
+/// Jobs at new or restarted minima, plus the value of the loss bound at its price.
 fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
     let instance = search.instance;
     let worth = |index: usize| {

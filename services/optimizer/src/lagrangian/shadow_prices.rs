@@ -1,9 +1,8 @@
 //! A linear bound on the worth of a room: shadow prices w ≥ 0, one a resource, with w · d_t ≥ π_t for every
-//! type t that fits the node. Any pattern z of a room is then worth Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
+//! type t that fits. Any pattern z is then worth Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
 //!
-//! [`shadow_prices`] minimises w · room over such w (the dual of the fractional knapsack, by the simplex
-//! method with one row per resource). [`raise`] makes shadow prices valid after the prices moved. `raise`
-//! comes last, so the bound survives rounding.
+//! [`shadow_prices`] minimises w · room by the simplex method (the dual of the fractional knapsack).
+//! [`raise`] makes shadow prices valid again and comes last, so the bound survives rounding.
 
 use num_traits::AsPrimitive;
 
@@ -13,7 +12,6 @@ const SPARE: f64 = 0.1;
 /// Most pivots: far more than a handful of rows needs.
 const PIVOTS: usize = 40;
 
-/// The priced containers: demands and prices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Items<'a> {
     pub demands: &'a [&'a [u64]],
@@ -21,14 +19,13 @@ pub(crate) struct Items<'a> {
 }
 
 impl Items<'_> {
-    /// Returns the priced types that fit `capacity`.
     fn fitting<'a>(&'a self, capacity: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let fits = move |ty: &usize| self.demands[*ty].iter().zip(capacity).all(|(d, c)| d <= c);
         (0..self.demands.len()).filter(move |ty| self.prices[*ty] > 0.0 && fits(ty))
     }
 }
 
-/// Returns the shadow prices that bound `room` of a node with `capacity` most tightly.
+/// Bounds `room` of a node with `capacity` as tightly as possible.
 pub(crate) fn shadow_prices(room: &[i64], capacity: &[u64], items: Items<'_>) -> Vec<f64> {
     let types: Vec<usize> = items.fitting(capacity).collect();
     let (rows, columns) = (capacity.len(), types.len());
@@ -109,7 +106,6 @@ pub(crate) fn raise(shadow_prices: &mut [f64], capacity: &[u64], items: Items<'_
     }
 }
 
-/// Returns the worth of amounts at shadow prices.
 pub(super) fn at_shadow_prices<N: AsPrimitive<f64>>(amounts: &[N], shadow_prices: &[f64]) -> f64 {
     amounts
         .iter()

@@ -1,23 +1,20 @@
 //! The step size of the restart price ([`crate::lagrangian::dual_descent`]).
 //!
-//! A step knows the best restart price if all other prices stayed. Block prices follow the restart price, so
-//! the true optimum lies further in that direction. A fixed factor of two is too slow on some instances, a
-//! factor of five oscillates on others; so the factor rises while steps agree in direction and the bound
-//! falls.
+//! Block prices follow the restart price, so the optimum lies beyond the best price at the others' present
+//! values. A fixed factor of two is too slow on some instances, five oscillates on others; the factor rises
+//! while steps agree and the bound falls.
 
-/// The first factor and its range, as parts of the distance to the best price.
+/// The first factor and its range.
 const FIRST: f64 = 2.0;
 const LEAST: f64 = 1.0;
 const MOST: f64 = 5.0;
 /// Steps before the factor changes: early prices are far off, and steps agree by chance.
 const CALM: u32 = 30;
-/// Factors for a step that agrees with the previous one and a falling bound, one without a falling bound, and
-/// one that turns back.
+/// Factors for a step that agrees while the bound falls, one that agrees otherwise, and one that turns back.
 const FELL: f64 = 1.2;
 const ROSE: f64 = 0.9;
 const TURNED: f64 = 0.5;
 
-/// The factor, and the last step.
 #[derive(Debug)]
 pub(crate) struct StepSize {
     factor: f64,
@@ -56,7 +53,6 @@ impl StepSize {
 mod tests {
     use super::*;
 
-    /// Returns a step size after `steps` equal steps under a falling bound.
     fn after(steps: u32) -> StepSize {
         let mut step_size = StepSize::new();
         for step in 0..steps {

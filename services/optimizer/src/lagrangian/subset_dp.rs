@@ -1,12 +1,8 @@
 //! The best set of a node's blocks if there are too many to try all sets.
 //!
-//! Dynamic programming over the blocks: a state is a room with the best worth that reaches it. Rooms at one
-//! grid entry merge into one state (with the larger of both). A state is dropped if the linear bound of the
-//! remaining blocks cannot lift it above the known best. Of the 2²⁶ sets of 26 blocks some thousand states
-//! remain.
-//!
-//! Proves: the result is never below the worth of any set. With more than [`STATES`] states left, the linear
-//! bound ends the search.
+//! A state is a room with the best worth that reaches it; rooms at one grid entry merge (with the larger of
+//! both), and the linear bound of the remaining blocks prunes states. Proves: the result is never below the
+//! worth of any set. Beyond [`STATES`] states the linear bound ends the search.
 
 use crate::lagrangian::knapsack_table::RoomGrid;
 
@@ -15,24 +11,18 @@ const STATES: usize = 4_000;
 /// Entry of a state that is still overfull.
 const OVERFULL: u32 = u32::MAX;
 
-/// The gain of one more departing block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving<'a> {
-    /// The freed room.
     pub size: &'a [i64],
-    /// Worth without the room.
     pub worth: f64,
-    /// Worth with the room at linear shadow prices.
+    /// Worth plus the room at linear shadow prices.
     pub linear: f64,
 }
 
-/// The live states, and buffers reused between nodes.
 #[derive(Debug, Default)]
 pub(crate) struct SubsetDp {
     states: Vec<Reached>,
-    /// Room per state and resource.
     rooms: Vec<i64>,
-    /// Per grid entry: the state that may be there.
     at: Vec<u32>,
 }
 
@@ -151,7 +141,6 @@ mod tests {
     use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
     use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, shadow_prices};
 
-    /// Returns the best worth over all subsets of `blocks`, by exhaustive search.
     fn brute(blocks: &[Leaving<'_>], room: &[i64], worth: &dyn Fn(&[i64]) -> f64) -> f64 {
         let Some((block, others)) = blocks.split_first() else {
             return worth(room);

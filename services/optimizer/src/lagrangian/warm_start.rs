@@ -1,33 +1,27 @@
 //! First prices: the worth of each resource on each class of equal nodes.
 //!
-//! The aggregated dual: a Lagrangian relaxation in which a class's nodes are one node with divisible room.
-//! With shadow prices w_g ≥ 0 per class, λ ≥ 0 per unit of fairness loss and π_t = min_g w_g · d_t,
+//! The aggregated dual: a relaxation in which a class's nodes are one node with divisible room. With shadow
+//! prices w_g ≥ 0 per class and π_t = min_g w_g · d_t,
 //!
 //! ```text
 //! P2 ≤ λ F + Σ_g w_g · room_g + Σ_i stay_i + max Σ_{at most R of the i} (go_i − stay_i),
 //! stay_i = worth_λ(p_i) − w · held_i,
 //! go_i   = max_f worth_λ(f) − π f − restart_i.
 //! ```
-//!
-//! Most clusters have a dozen such prices, and one evaluation takes microseconds. The linear relaxation of
-//! the model bounds no better and is slower.
 
 use crate::instance::{Instance, State};
 use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
 use crate::lagrangian::relaxation::{FLOAT_SLACK, best_fresh, worth};
 use crate::milp::node_classes::classes;
 
-/// The first step as a part of a whole resource's worth, and the oracle evaluations; after a hundred the
-/// bound falls by less than a ten thousandth.
+/// The first step as a part of a whole resource's worth, and the oracle evaluations: more hardly lower the
+/// bound.
 const FIRST: f64 = 0.5;
 const LOOKS: u32 = 100;
 
-/// The prices, and the bound that they prove.
 #[derive(Debug, Clone)]
 pub(crate) struct WarmStart {
-    /// Price of one unit, per class and resource.
     shadow_prices: Vec<Vec<f64>>,
-    /// Class per node.
     class_of: Vec<usize>,
     /// π: price per container, by type.
     pub container: Vec<f64>,
@@ -35,12 +29,10 @@ pub(crate) struct WarmStart {
     pub restart: f64,
     /// λ: price of a unit of loss.
     pub loss: f64,
-    /// Upper bound on P2.
     pub bound: f64,
 }
 
 impl WarmStart {
-    /// Minimises the bound.
     pub fn new(instance: &Instance) -> Self {
         let dual = AggregatedDual::new(instance);
         let (prices, answer) = minimise(RAlgorithm::new(dual.first(), FIRST), LOOKS, |prices| {
@@ -62,31 +54,25 @@ impl WarmStart {
         }
     }
 
-    /// Returns the worth of one unit of each resource on a node.
     pub fn shadow_prices(&self, node: usize) -> &[f64] {
         &self.shadow_prices[self.class_of[node]]
     }
 }
 
-/// The instance by class. Amounts are parts of the cluster's total. A price's index is class · resources +
-/// resource; the last price is λ.
+/// A price's index is class · resources + resource; the last price is λ. Amounts are parts of the totals.
 struct AggregatedDual<'a> {
     instance: &'a Instance,
     class_of: Vec<usize>,
-    /// Room left by all incumbents, per price but the last.
     room: Vec<f64>,
-    /// Per job: the price indices and amounts of its containers.
     held: Vec<Vec<(usize, f64)>>,
     types: Vec<Demand>,
 }
 
-/// A type's demand, and the first price index of each class that it fits.
 struct Demand {
     parts: Vec<f64>,
     able: Vec<usize>,
 }
 
-/// The decisions at some prices.
 struct Answer {
     bound: f64,
     slopes: Vec<f64>,
@@ -245,14 +231,12 @@ impl<'a> AggregatedDual<'a> {
     }
 }
 
-/// A count of containers, and the first price index of their class.
 #[derive(Clone, Copy)]
 struct Room {
     at: usize,
     count: u32,
 }
 
-/// Adds `times` · `parts` to the sums from `at` on.
 fn add(sums: &mut [f64], at: usize, parts: &[f64], times: f64) {
     for (sum, part) in sums[at..].iter_mut().zip(parts) {
         *sum += times * part;
@@ -266,8 +250,7 @@ mod tests {
     use crate::milp::highs::{Ending, Limits};
     use crate::milp::type_milp::TypeMilp;
 
-    /// Integral counts and losses only tighten the linear relaxation of the classes, and the search comes
-    /// close to it.
+    /// Integral counts and losses only tighten the linear relaxation.
     #[test]
     fn it_bounds_as_well_as_the_linear_relaxation() {
         let mut compared = 0;

@@ -1,12 +1,8 @@
-//! Wraps HiGHS: a model of columns and rows in, the outcome of one deterministic run out.
-//!
-//! One thread and a fixed seed: a run that ends by optimality, gap or node limit always gives equal columns.
-//! A time limit does not; the outcome reports it. The [`crate::deadline`] covers a whole decision, so each
-//! run takes from the time left. Without a limit no clock is read.
+//! Wraps HiGHS. One thread and a fixed seed make runs deterministic, except when a time limit strikes. The
+//! [`crate::deadline`] covers a whole decision, so each run takes from the time left.
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
-/// Index of a column.
 pub(crate) type Column = usize;
 
 /// A linear model to maximise.
@@ -17,43 +13,33 @@ pub(crate) struct Model {
     integers: bool,
 }
 
-/// The limits of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Relative gap of the objective.
     pub gap: f64,
-    /// Branch-and-bound nodes.
     pub nodes: u64,
     pub seconds: Option<f64>,
 }
 
-/// The reason why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Within the requested gap.
     Optimal,
-    /// Proven infeasible.
     Infeasible,
     /// The node limit, or another deterministic one.
     Limit,
-    /// The time limit.
     Time,
     /// An error of the solver.
     Error,
 }
 
-/// The result of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     pub ending: Ending,
-    /// Columns of the best solution.
     pub columns: Option<Vec<f64>>,
     /// Upper bound on every solution.
     pub bound: f64,
 }
 
 impl Outcome {
-    /// Returns the outcome of a run without time.
     pub fn late() -> Self {
         Self {
             ending: Ending::Time,
@@ -85,12 +71,11 @@ impl Model {
         self.problem.add_row(lower..=upper, terms);
     }
 
-    /// Returns the number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
     }
 
-    /// Maximises, optionally from the solution `start`.
+    /// `start` is a solution to begin with.
     pub fn maximise(self, limits: &Limits, start: Option<&[f64]>) -> Outcome {
         let integers = self.integers;
         self.run(limits, start, integers).unwrap_or(Outcome {
@@ -174,7 +159,6 @@ fn ending(status: HighsModelStatus) -> Ending {
     }
 }
 
-/// Returns the version of HiGHS.
 pub(crate) fn version() -> String {
     format!(
         "{}.{}.{}",

@@ -1,15 +1,13 @@
 //! The type model of P2 over groups of nodes (formulation in `docs/optimizer.md`).
 //!
-//! Containers with one demand vector are interchangeable for jobs that get new containers, so there is one
-//! column z per type and group instead of one x per job and node:
+//! Containers with one demand vector are interchangeable, so there is one column z per type and group instead
+//! of one x per job and node:
 //!
 //! - f_i: new containers of job i; of a free job min ≤ f ≤ max, of a running one min r ≤ f ≤ max r;
 //! - y_i = f_i + p_i (1 − r_i);
 //! - Σ_g z_tg = Σ_{i of type t} f_i;
 //! - Σ_t d_tk z_tg + Σ_i d_ik prev_ig (1 − r_i) ≤ c_gk (Dorm, equation 6);
 //! - L_i ≥ ± S (δ_i y_i − ŝ_i), Σ L_i ≤ S F (11, 12, 15); Σ r_i ≤ R (13, 14, 16).
-//!
-//! Groups of single nodes give P2. Groups of equal nodes give a small relaxation whose optimum bounds P2.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +21,6 @@ use crate::milp::node_classes::NodeClasses;
 /// Price of a unit of loss if the objective gives none: a tie-break.
 const LOSS_TIE: f64 = 1e-6;
 
-/// A model and the indices of its columns.
 pub(crate) struct TypeMilp<'a> {
     pub model: Model,
     instance: &'a Instance,
@@ -31,7 +28,6 @@ pub(crate) struct TypeMilp<'a> {
     integer: bool,
     /// S: brings shares, values and losses near 1.
     scale: f64,
-    /// Part of the objective without columns.
     constant: f64,
     pub fresh: Vec<Option<Column>>,
     pub restart: Vec<Option<Column>>,
@@ -121,7 +117,6 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// Adds min r ≤ f ≤ max r, and Σ r ≤ R.
     fn job_rows(&mut self) {
         let mut all = Vec::new();
         for (index, job) in self.instance.jobs.iter().enumerate() {
@@ -140,7 +135,6 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// Adds L ≥ ± S (δ y − ŝ), Σ L ≤ S F.
     fn loss_rows(&mut self) {
         let bound = self.instance.loss_bound;
         let weight = self.instance.objective.loss.max(LOSS_TIE);
@@ -245,7 +239,6 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// Returns the upper bound on P2 after a run.
     pub fn bound(&self, outcome_bound: f64) -> f64 {
         // The tie-break lowers the model's optimum below the objective's.
         let tie = (LOSS_TIE - self.instance.objective.loss).max(0.0);
@@ -256,7 +249,6 @@ impl<'a> TypeMilp<'a> {
         outcome_bound / self.scale + self.constant + tie * most
     }
 
-    /// Returns the columns of a candidate, to start a run.
     pub fn columns(&self, candidate: &Candidate) -> Vec<f64> {
         let mut columns = vec![0.0; self.model.width()];
         for index in 0..self.instance.jobs.len() {
@@ -286,7 +278,7 @@ impl<'a> TypeMilp<'a> {
         columns
     }
 
-    /// Returns the candidate of a run's columns; slots of a group go to its first node.
+    /// Slots of a group go to its first node.
     pub fn candidate(&self, outcome: &Outcome) -> Option<Candidate> {
         let columns = outcome.columns.as_ref()?;
         let whole = |column: Column| columns[column].round().max(0.0) as u32;
@@ -324,13 +316,11 @@ fn power_of_two(number: f64) -> f64 {
     )
 }
 
-/// Returns the rooms left by pinned jobs: the most that new containers can have.
 fn beside_pinned(instance: &Instance) -> Vec<Vec<u64>> {
     let moves = |job: &Job| job.state == State::Running;
     instance.free_rooms(&instance.jobs.iter().map(moves).collect::<Vec<_>>())
 }
 
-/// Returns the containers of pinned and running jobs per group.
 fn held(instance: &Instance, groups: &NodeClasses) -> Vec<Vec<(usize, u64)>> {
     let mut group_of = vec![0; instance.rooms.len()];
     for (index, group) in groups.iter().enumerate() {
