@@ -1,5 +1,5 @@
-//! An anonymous log says nothing that was said in words: every text of every event, with all the fields
-//! that its type may have, is replaced by one that can be told again, and none of them is found in the slice.
+//! An anonymous log contains no original text. The tests mark every text of every event, with all
+//! possible fields, and search the slice for the mark.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use dormouse_messages::{Event, Recorded};
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use serde_json::{Map, Value, json};
 
-/// Told again, in every form that a field may ask for.
+/// Marks texts, in every form that a field may require.
 const MARK: &str = "zqx";
 const MARKED: [&str; 9] = [
     "zqx said so",
@@ -40,7 +40,6 @@ fn decoded(line: &Value) -> Option<Recorded> {
     recorded.event().is_some().then_some(recorded)
 }
 
-/// A value of the schema, every text of it marked.
 fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return value(&root["$defs"][name], root, depth);
@@ -83,7 +82,7 @@ fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     }
 }
 
-/// The places of all texts and of all keys of maps, as JSON pointers.
+/// Collects the JSON pointers of all texts and map keys.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::String(_) => found.push(at.to_owned()),
@@ -101,7 +100,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Adds what the schema has and the sample has not, as far as it can be read with it.
+/// Adds the schema's fields that the sample lacks, as far as it stays readable.
 fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return complete(line, at, &root["$defs"][name], root);
@@ -136,7 +135,7 @@ fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     }
 }
 
-/// Every text below becomes one that is told again, in the first form in which it can be read.
+/// Marks every text below, in the first readable form.
 fn mark(line: &mut Value, below: &str) {
     let mut found = Vec::new();
     places(
@@ -181,7 +180,7 @@ fn no_text_of_any_event_is_told_again() {
     assert!(marked > 200, "{marked}");
 }
 
-/// A word that a person chose is none of Dormouse's own, however short.
+/// A single chosen word is none of Dormouse's own, however short.
 #[test]
 fn what_one_word_says_goes_too() {
     let line = |of: &str, data: Value| {

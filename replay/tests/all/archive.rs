@@ -1,4 +1,4 @@
-//! The log of a simulated cluster goes through the compact archive and comes back as it was.
+//! A simulated log survives a round trip through the archive.
 
 use std::sync::Arc;
 
