@@ -1,8 +1,7 @@
 //! Priority classes, and the bound on preemptions.
 //!
 //! The operator defines classes in the policy and grants them to tenants. Admission copies a job's class into
-//! its
-//! spec, so that later changes of the class do not affect the job (as in Kubernetes).
+//! its spec, so that later changes of the class do not affect the job (as in Kubernetes).
 
 use std::collections::BTreeMap;
 

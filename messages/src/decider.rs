@@ -21,8 +21,7 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     fn evolve(&mut self, recorded: &Recorded);
 
     /// Returns the reason to reject an event, which `evolve` then skips. The service asks before the fold, to
-    /// count
-    /// rejections.
+    /// count rejections.
     fn doubts(&self, _recorded: &Recorded) -> Option<String> {
         None
     }
@@ -34,8 +33,7 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     }
 
     /// Returns a contradiction of the system's own in the last event, at which the service stops. Other
-    /// writers' input
-    /// never counts. Called after every event, so it must cost nothing.
+    /// writers' input never counts. Called after every event, so it must cost nothing.
     fn contradiction(&self) -> Option<&str> {
         None
     }
@@ -49,10 +47,8 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     }
 
     /// Checks the invariants that must never break, such as a node's capacity, for changes since `before`, an
-    /// earlier
-    /// valid state. Verification calls this after every event, and
-    /// [`check_invariants`](Self::check_invariants)
-    /// from time to time.
+    /// earlier valid state. Verification calls this after every event, and
+    /// [`check_invariants`](Self::check_invariants) from time to time.
     ///
     /// # Errors
     /// The broken invariant.
@@ -99,6 +95,7 @@ pub struct Decision {
 
 /// A service: a fold with a decision on its state.
 pub trait Decider: Send + Sync + 'static {
+    /// The folded state.
     type State: Fold;
 
     /// The writer of its events.
@@ -108,8 +105,7 @@ pub trait Decider: Send + Sync + 'static {
     const SLOW: bool = false;
 
     /// Reports whether `decide` may have something to do; otherwise no wake-up is set. Called before a slow
-    /// decision
-    /// copies the state.
+    /// decision copies the state.
     fn is_due(&self, _state: &Self::State) -> bool {
         true
     }

@@ -1,6 +1,5 @@
 //! The CloudEvents 1.0 envelope of every event, with two codecs: MessagePack with field names on the log, and
-//! JSON
-//! lines in exports.
+//! JSON lines in exports.
 //!
 //! The writer puts `type` before `data`, so that decoding takes one pass; the other order takes two.
 
@@ -70,8 +69,7 @@ impl Recorded {
     }
 
     /// Returns the user that the broker vouches for: the submission's author or the operator. `None` for
-    /// services'
-    /// decisions and anonymous keys.
+    /// services' decisions and anonymous keys.
     #[must_use]
     pub fn by(&self) -> Option<By> {
         if let Some(by) = self.event().and_then(Event::by) {
@@ -226,8 +224,7 @@ impl Recorded {
     }
 
     /// Returns the type, if skipping it could lead to other decisions than the newer build's: another version
-    /// of a known
-    /// type, or any unknown type of an operator or a decider.
+    /// of a known type, or any unknown type of an operator or a decider.
     #[must_use]
     pub fn too_new(&self) -> Option<&str> {
         match &self.envelope.body {
@@ -241,8 +238,7 @@ impl Recorded {
     }
 
     /// Adds the operator's name from the subject to the source: only the broker knows it. A source with
-    /// another name
-    /// stays and fails the check.
+    /// another name stays and fails the check.
     pub fn vouch(&mut self, first_key: &str) {
         let is_named = self.writer == Writer::Operator && is_user(first_key);
         if is_named && OPERATORS.strip_suffix('/') == Some(self.envelope.source.as_str()) {
@@ -251,8 +247,7 @@ impl Recorded {
     }
 
     /// True if the source names the operator, node or gateway of the subject. Each key has one source, since
-    /// the log
-    /// clock keeps a word per source.
+    /// the log clock keeps a word per source.
     fn is_vouched(&self, first_key: &str) -> bool {
         let source = self.envelope.source.as_str();
         match self.writer {

@@ -90,8 +90,7 @@ impl<'a> Fact<'a> {
     }
 
     /// Returns the log's time at which a host's clock showed `said`, assuming that the host and the broker
-    /// agree: both
-    /// may be a day off if they share a machine.
+    /// agree: both may be a day off if they share a machine.
     #[must_use]
     pub fn time_of(&self, said: Timestamp) -> Timestamp {
         let stamp_us = self.recorded.stored_at.as_micros();

@@ -1,8 +1,8 @@
 //! Tenants' grants, and the check of a job against them. Admission refuses by the check; agents repeat it at
 //! starts.
 //!
-//! An aspect with a grant is bounded by it. Without one, `required` (a cluster) forbids the aspect and
-//! `open` (one person's machine) allows it.
+//! An aspect with a grant is bounded by it. Without one, `required` (a cluster) forbids the aspect and `open`
+//! (one person's machine) allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,8 +21,7 @@ use crate::plain;
 pub const MAX_QUEUED: u32 = 10_000;
 
 /// Default limit on the bytes of a tenant's queued specs under `required`: [`MAX_QUEUED`] jobs of 3 KiB,
-/// several
-/// times the usual size.
+/// several times the usual size.
 pub const MAX_QUEUED_BYTES: u64 = 32 << 20;
 
 /// Default limit on a tenant's submissions a second under `required`: more than people and pipelines send, a

@@ -92,8 +92,7 @@ pub fn end_of(window: u64) -> Timestamp {
 
 impl Stand {
     /// True if a message is on the log already. A known sequence with a later time is a new message: the
-    /// ingress stream
-    /// was recreated or lost its tail.
+    /// ingress stream was recreated or lost its tail.
     #[must_use]
     pub fn knows(&self, sequence: u64, at: Timestamp) -> bool {
         sequence <= self.last && at <= self.at

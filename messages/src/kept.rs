@@ -1,8 +1,7 @@
 //! A job spec kept in encoded form and decoded on use.
 //!
 //! A decoded spec takes some twenty times its encoded bytes. Folds that hold all queued jobs and use few keep
-//! the
-//! specs packed.
+//! the specs packed.
 
 use std::borrow::Cow;
 use std::fmt;

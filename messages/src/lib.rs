@@ -1,6 +1,5 @@
 //! The vocabulary of Dormouse. Everything that crosses the log is defined here. The crate is pure: no tokio,
-//! no NATS,
-//! no clock, no randomness.
+//! no NATS, no clock, no randomness.
 //!
 //! - [`events`], [`envelope`], [`subject`]: events, their encoding, their subjects
 //! - [`ids`], [`quantity`], [`time`], [`tasks`]: names, amounts, times, ranges of tasks

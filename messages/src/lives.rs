@@ -1,6 +1,5 @@
 //! Tracks the present incarnation of each node's agent. The loss or fence of an earlier incarnation can reach
-//! the log
-//! after the next one joined and adopted its containers.
+//! the log after the next one joined and adopted its containers.
 
 use std::collections::BTreeMap;
 

@@ -1,24 +1,18 @@
 //! The time of the log: the brokers' stamps without the steps of their clocks.
 //!
 //! A broker stamps events with its own clock. A change of leader or of a clock makes the stamps step, by a
-//! day as
-//! easily as by a second. Every fold that decides therefore takes times from here:
+//! day as easily as by a second. Every fold that decides therefore takes times from here:
 //!
 //! 1. A stamp a little after the previous one is believed.
 //! 2. A much later stamp is a silence if its writer confirms it, otherwise a step. Deciders write the log's
-//!    time by
-//!    clocks that never step (`services/shell/src/host.rs`). Other writers use their host's clock, which must
-//!    have
-//!    advanced since the host's last word as far as the log's time or the stamps. Two hosts' clocks may
-//!    differ by
-//!    exactly a broker's step, so hosts are compared only before a host's first word, and by the log's time:
-//!    a
-//!    broker's clock that was set back and right again, with no word between, then agrees with the hosts.
+//!    time by clocks that never step (`services/shell/src/host.rs`). Other writers use their host's clock,
+//!    which must have advanced since the host's last word as far as the log's time or the stamps. Two hosts'
+//!    clocks may differ by exactly a broker's step, so hosts are compared only before a host's first word,
+//!    and by the log's time: a broker's clock that was set back and right again, with no word between, then
+//!    agrees with the hosts.
 //! 3. At a step the log's time stands still, and later stamps are shifted. When in doubt a silence counts as
-//!    a step:
-//!    time-outs are then late. The lost time is never made up for, or later events would seem older than they
-//!    are.
-//!    No time-out is early by more than [`TRUSTED_US`].
+//!    a step: time-outs are then late. The lost time is never made up for, or later events would seem older
+//!    than they are. No time-out is early by more than [`TRUSTED_US`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,8 +69,7 @@ pub struct LogClock {
 
 impl LogClock {
     /// In microseconds: limit on an unconfirmed advance between two stamps, and on the difference of clocks
-    /// that agree.
-    /// Synchronised hosts differ by less; the shortest time-out is longer.
+    /// that agree. Synchronised hosts differ by less; the shortest time-out is longer.
     pub const TRUSTED_US: i64 = 5_000_000;
 
     /// Passes the next event and returns it with its time.
@@ -124,8 +117,7 @@ impl LogClock {
     fn hear(&mut self, recorded: &Recorded) {
         if let Some(before) = self.words.get(&recorded.envelope.source) {
             // By the host's clock the brokers' clock went back further than the log knows: a silence fell on
-            // a step. The
-            // missed time must not count when the clock is right again.
+            // a step. The missed time must not count when the clock is right again.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();
@@ -232,9 +224,8 @@ impl LogClock {
     }
 
     /// Returns the log's time when a host's clock shows `wall`: the last event's time plus the time since. Of
-    /// the clocks of
-    /// the last broker and the last host, the one that shows less passed time counts, unless it lies in the
-    /// past.
+    /// the clocks of the last broker and the last host, the one that shows less passed time counts, unless it
+    /// lies in the past.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         let now_us = self.now.as_micros();
@@ -248,8 +239,7 @@ impl LogClock {
     }
 
     /// Returns the end of the last silence of more than [`Self::TRUSTED_US`]. After an outage of the whole
-    /// cluster,
-    /// reports of what happened meanwhile may be still to come.
+    /// cluster, reports of what happened meanwhile may be still to come.
     #[must_use]
     pub const fn heard_again(&self) -> Timestamp {
         self.heard_again

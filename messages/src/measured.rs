@@ -1,8 +1,7 @@
 //! Limits on plausible measurements, and the document in which a tenant's own proxy publishes one.
 //!
 //! Gateways append measurements; admission appends a proxy's. Admission checks plausibility before appending,
-//! the
-//! autoscaler before use.
+//! the autoscaler before use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,7 @@
 //! taints.
 //!
 //! A constraint is checked at every start; later changes of labels stop nothing. Together with the demand it
-//! forms a
-//! container's type, and containers of one type are interchangeable.
+//! forms a container's type, and containers of one type are interchangeable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -321,8 +320,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// The smallest share of a GPU is one part of so many. Shares are halves, quarters and so on: sizes that
-/// divide each
-/// other fill a device without a rest, so that their sum tells whether they fit.
+/// divide each other fill a device without a rest, so that their sum tells whether they fit.
 pub const GPU_PARTS: u64 = 64;
 
 /// A container's type: containers of one type are interchangeable.
@@ -340,8 +338,7 @@ impl ContainerType {
     }
 
     /// Returns a container's parts of a GPU with this memory: fraction and memory rounded up to a power of
-    /// two. Whole
-    /// GPUs count all their parts.
+    /// two. Whole GPUs count all their parts.
     #[must_use]
     pub fn gpu_parts(&self, device_memory_bytes: u64) -> u64 {
         let milli = self.demand.get(&Resource::Gpu);

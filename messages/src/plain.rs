@@ -1,8 +1,7 @@
 //! Sanitises foreign text in messages to people: no control characters, bounded length, plain words.
 //!
 //! Text of a job, file or tenant may reach a terminal, where an escape code could hide or forge output. Every
-//! message
-//! passes through here when it is made (a refusal on the log) or printed.
+//! message passes through here when it is made (a refusal on the log) or printed.
 
 use std::borrow::Cow;
 use std::fmt::Display;

@@ -59,8 +59,7 @@ pub enum Queue {
     /// The tenant with the longest projected mean waiting time, by the cluster's throughput.
     ProjectedWait,
     /// As `projected-wait`, but queued work is credited at most at the cluster's speed, and no job waits much
-    /// longer than
-    /// first in, first out.
+    /// longer than first in, first out.
     BalancedWait,
 }
 
@@ -156,8 +155,7 @@ pub struct Objective {
     /// Seconds over which a restart's lost work is paid back; null leaves only the tie-break.
     pub amortise_s: Option<f64>,
     /// Fraction of its speed, 0 to below 1, that training loses on more than one node: a container elsewhere
-    /// must bring
-    /// more than it costs. 0 for none.
+    /// must bring more than it costs. 0 for none.
     #[serde(skip_serializing_if = "is_nothing")]
     pub crossing: f64,
 }
@@ -200,8 +198,7 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Placement::is_pack")]
     pub placement: Placement,
     /// True if a job starts whole or not at all. False, under `allocation: static`, starts a job that is
-    /// resized in place
-    /// with the containers that fit, the others following: a baseline.
+    /// resized in place with the containers that fit, the others following: a baseline.
     #[serde(skip_serializing_if = "is_true")]
     pub gang: bool,
     /// The order of release among queued jobs.
@@ -212,8 +209,7 @@ pub struct Policy {
     #[serde(deserialize_with = "whole")]
     pub reserve_after_s: u32,
     /// Seconds between a start and the next resize, at least, unless the job names its own; null for a few
-    /// times the cost
-    /// of the job's resizes. Drains and losses do not wait.
+    /// times the cost of the job's resizes. Drains and losses do not wait.
     pub min_run_s: Option<u32>,
     /// The treatment of submissions of unconfigured tenants.
     pub unknown_tenants: UnknownTenants,
@@ -248,8 +244,7 @@ const fn is_true(flag: &bool) -> bool {
 }
 
 /// A node's lease. An agent ends its containers after `fence`, so that none runs when the node counts as lost
-/// after
-/// `lease`.
+/// after `lease`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTerm {
     /// Milliseconds without a renewal until the node is lost.
@@ -325,8 +320,7 @@ impl Policy {
     }
 
     /// Returns the lease term. The fence is capped to leave a quarter of the lease, as the containers must
-    /// have ended when
-    /// the lease ends.
+    /// have ended when the lease ends.
     #[must_use]
     pub fn lease(&self) -> LeaseTerm {
         let lease_ms = u64::from(self.lease_s.max(MIN_LEASE_S)) * 1_000;

@@ -1,8 +1,8 @@
 //! A job's Python packages, as the lines of a requirements file.
 //!
 //! Each node installs them into one environment before the first container starts. Only wheels from the
-//! nodes' own
-//! index are allowed: nothing is built, and no line names a file, an address or a variable of the node.
+//! nodes' own index are allowed: nothing is built, and no line names a file, an address or a variable of the
+//! node.
 
 mod requirement;
 

@@ -2,8 +2,7 @@
 //!
 //! On the log every amount is an integer with its unit in the name (`cpu_milli`, `gpu_milli`, `<name>_milli`,
 //! `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`. Sums, comparisons and shares
-//! are exact,
-//! and no `f64` quantity reaches an event.
+//! are exact, and no `f64` quantity reaches an event.
 
 use std::collections::BTreeSet;
 use std::fmt;

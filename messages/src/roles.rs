@@ -1,12 +1,10 @@
 //! Roles: containers next to a job's workers, such as parameter servers.
 //!
 //! `containers`, `demand` and `command` of a job describe its workers, whose number may change. A role has a
-//! fixed
-//! number of containers with a demand of their own. All containers of a job start together.
+//! fixed number of containers with a demand of their own. All containers of a job start together.
 //!
 //! Rank 0 is the coordinator, a worker. The roles have the next ranks, ordered by name; the other workers
-//! follow. The
-//! roles' ranks therefore do not change with the number of workers.
+//! follow. The roles' ranks therefore do not change with the number of workers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

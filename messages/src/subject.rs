@@ -114,8 +114,7 @@ impl Prefix {
     }
 
     /// Returns the ingress subjects. They list every verb, so that the stream's limit on messages per subject
-    /// limits each
-    /// tenant or user.
+    /// limits each tenant or user.
     #[must_use]
     pub fn ingress(&self) -> Vec<String> {
         let plain = VERBS.map(|verb| format!("{}.in.*.{verb}", self.0));
@@ -182,8 +181,7 @@ impl Prefix {
     }
 
     /// Returns the subject of `event` by `writer`: under the node for an agent, the own name for a gateway,
-    /// else the only
-    /// shard. A subject per job would slow down every wildcard fence.
+    /// else the only shard. A subject per job would slow down every wildcard fence.
     #[must_use]
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();

@@ -44,8 +44,7 @@ impl Ord for Text {
 }
 
 /// Returns the last eight bytes as a number that orders texts of one length with equal bytes before. A
-/// shorter text is
-/// covered by its overlapping first and last bytes.
+/// shorter text is covered by its overlapping first and last bytes.
 fn last_word(text: &[u8]) -> u64 {
     if let Some(last) = text.last_chunk() {
         return u64::from_be_bytes(*last);

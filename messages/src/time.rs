@@ -1,6 +1,5 @@
 //! Points in time, in microseconds, written as RFC 3339 UTC. Pure crates never read a clock: a `Timestamp`
-//! comes from
-//! the broker or from the caller.
+//! comes from the broker or from the caller.
 
 use std::fmt;
 use std::str::FromStr;
@@ -138,8 +137,7 @@ impl Timestamp {
             return None;
         }
         // Days since 1970-01-01 of the proleptic Gregorian calendar, with years from March (Hinnant,
-        // chrono-compatible
-        // low-level date algorithms, `days_from_civil`).
+        // chrono-compatible low-level date algorithms, `days_from_civil`).
         let (year, month) = if month > 2 {
             (year, month - 3)
         } else {

@@ -1,8 +1,7 @@
 //! The user behind a message, vouched for by the broker.
 //!
 //! Every user has its own account at the broker, whose import appends the user's role and name to the
-//! subject. Neither
-//! a payload nor a header can name another user, and a client need not know its own name.
+//! subject. Neither a payload nor a header can name another user, and a client need not know its own name.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
 //! A job's folder: a tar file compressed with zstd. The store keeps the archive under the tenant and the
-//! SHA-256 of its
-//! bytes, so that retries, resizes and replays use the same code.
+//! SHA-256 of its bytes, so that retries, resizes and replays use the same code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,7 @@
 //! - Dominant shares of running and queued work, by the shared queues.
 //! - Mean waiting time of all jobs so far, queued ones with their present age.
 //! - Unfairness: Σ max(0, w/W − share) over tenants with queued jobs within their quota, W the weights of all
-//!   active
-//!   tenants. Runs are compared by the area under the curve, in share-seconds.
+//!   active tenants. Runs are compared by the area under the curve, in share-seconds.
 //! - Fairness loss of a tenant: Σ |s − ŝ| of its jobs (Dorm, eq. 11, 12).
 
 use std::collections::{BTreeMap, BTreeSet};

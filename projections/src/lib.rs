@@ -1,6 +1,5 @@
 //! Read models of the log: pure folds, and the queries over them. Nothing here reads a clock: times are the
-//! log's, and
-//! `now` is the caller's.
+//! log's, and `now` is the caller's.
 //!
 //! - [`ReadModel`] (`read_model.rs`): the fold of everything below
 //! - [`jobs`], [`nodes`], [`services`], [`notebooks`], [`keys`], [`cluster`]: the present state

@@ -171,8 +171,8 @@ proptest! {
     }
 }
 
-/// Measures the folding rate; checks nothing. Run with
-/// `cargo test --release -p dormouse-projections -- --ignored --nocapture fold_speed`.
+/// Measures the folding rate; checks nothing. Run with `cargo test --release -p dormouse-projections --
+/// --ignored --nocapture fold_speed`.
 #[test]
 #[ignore = "a measurement, run by hand as said above; it checks nothing"]
 fn fold_speed() {

@@ -39,8 +39,7 @@ impl Fold for ReadModel {
     const VERSION: u32 = 24;
 
     /// Folds one event everywhere, or flags an invalid one. The queues are a decider's own fold, and their
-    /// clock sets the
-    /// time of every other projection.
+    /// clock sets the time of every other projection.
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = &self.queues.clock.peek(recorded);
         let event = self.cluster.evolve(fact, &self.queues.witness);
@@ -100,8 +99,7 @@ impl Fold for ReadModel {
 }
 
 /// Returns the running amounts. A partition that gives up containers counts whole until their end, so if the
-/// sum exceeds
-/// the capacity, the containers' own amounts count.
+/// sum exceeds the capacity, the containers' own amounts count.
 fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
     let mut capacity = capacity.iter();
     match capacity.any(|(resource, most)| running.get(resource) > most) {

@@ -142,8 +142,7 @@ pub fn summarise(points: &[Point], to: Timestamp) -> Summary {
 }
 
 /// Thins to at most `limit` points (at least 4) without changing a drawing of that width: keeps the first,
-/// least,
-/// greatest and last point of equal slices of time (M4; Jugel, Jerzak, Hackenbroich, Markl: "M4: A
+/// least, greatest and last point of equal slices of time (M4; Jugel, Jerzak, Hackenbroich, Markl: "M4: A
 /// Visualization-Oriented Time Series Data Aggregation", VLDB 2014).
 #[must_use]
 pub fn thin(points: &[Point], limit: usize) -> Vec<Point> {

@@ -2,8 +2,7 @@
 //! (`partition.started`, `.stopped`).
 //!
 //! Each series is bounded but has an exact mean; old ended jobs are dropped. `metric.rs` names the metrics,
-//! `gpus.rs`
-//! holds the use of shared GPUs.
+//! `gpus.rs` holds the use of shared GPUs.
 
 mod gpus;
 mod metric;

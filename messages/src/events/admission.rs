@@ -72,13 +72,11 @@ pub struct SubmissionsShed {
 
 impl SubmissionReceived {
     /// A job document takes a few hundred bytes. 256 KiB fits long environments, and the log bears ten
-    /// thousand
-    /// submissions a second.
+    /// thousand submissions a second.
     pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
 
     /// The largest measurement, two histograms of 64 bounds and 60 seconds, takes some 6 KiB. The log keeps
-    /// refused
-    /// measurements too, hence the tight limit.
+    /// refused measurements too, hence the tight limit.
     pub const MEASURED_LIMIT_BYTES: usize = 16 * 1024;
 
     /// Returns the size limit of a document for `verb`.
@@ -221,8 +219,7 @@ impl JobRevised {
 }
 
 /// A job gives up its containers and starts again later. The containers save and stop, and the job gets no
-/// others
-/// before they ended.
+/// others before they ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRequeued {
     /// The job.

@@ -255,8 +255,7 @@ pub struct PartitionResized {
 }
 
 /// An adjustment is abandoned after a failed checkpoint in mode `continue`: the partition stays unchanged and
-/// the
-/// allocation is to be revised.
+/// the allocation is to be revised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionKept {
     /// The job.

@@ -1,10 +1,8 @@
 //! All event types with their writers and subject keys.
 //!
 //! The registry at the end is the only list: the codec, the writer table, the subjects and the schemas derive
-//! from
-//! it. One file per writer holds the structs: `admission`, `optimizer`, `placer`, `checkpointer`,
-//! `autoscaler`,
-//! `operator`, and for observations `node` and `gateway`.
+//! from it. One file per writer holds the structs: `admission`, `optimizer`, `placer`, `checkpointer`,
+//! `autoscaler`, `operator`, and for observations `node` and `gateway`.
 
 mod admission;
 mod autoscaler;

@@ -39,8 +39,8 @@ pub struct NodeJoined {
 }
 
 /// All containers of a node ended, and none starts in this incarnation of its agent. Reported by the agent,
-/// or by
-/// an operator who knows that the machine is off. The containers are replaced at once, whatever the lease.
+/// or by an operator who knows that the machine is off. The containers are replaced at once, whatever the
+/// lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFenced {
     /// The node.
@@ -172,8 +172,7 @@ pub struct ContainerExecEnded {
 }
 
 /// A started container can take part: a replica answers on its readiness path, a member reports ready, or
-/// rank 0
-/// of an MPI or MXNet gang listens on its port.
+/// rank 0 of an MPI or MXNet gang listens on its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerReady {
     /// The container.
@@ -189,8 +188,7 @@ pub struct ContainerReady {
     /// Milliseconds since the start.
     pub after_ms: u64,
     /// For a notebook: BLAKE3 of its token, in hexadecimal. A gateway checks tokens with the hash, which does
-    /// not
-    /// reveal the token.
+    /// not reveal the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_blake3: Option<String>,
 }
@@ -235,8 +233,7 @@ pub struct NotebookObserved {
 }
 
 /// A container's use of its shared GPUs since the last report. Reported at most every ten seconds, and only
-/// for an
-/// active container.
+/// for an active container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerGpuUsed {
     /// The container.
@@ -288,8 +285,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// The driver (NVML) sees other processes or memory on a shared GPU than the agent assigned. Empty lists end
-/// the
-/// deviation. Reported on changes, at most every ten seconds.
+/// the deviation. Reported on changes, at most every ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeGpuReconciled {
     /// The node.
@@ -446,13 +442,11 @@ pub struct CheckpointFailed {
 }
 
 /// Number of a job's checkpoints in the folds, newest first, as fallbacks for an unreadable one. Agents keep
-/// at
-/// least as many on disk.
+/// at least as many on disk.
 pub const CHECKPOINTS_RESUMABLE: usize = 2;
 
 /// A checkpoint cannot be resumed from: it is gone, torn, or changed after completion. The job resumes from
-/// the
-/// previous one.
+/// the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointRejected {
     /// The job.

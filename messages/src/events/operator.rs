@@ -57,8 +57,7 @@ pub struct TenantGranted {
 }
 
 /// Forgets a tenant's settings, including grants and webhook, as if it had never been configured. Its live
-/// jobs
-/// continue.
+/// jobs continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantRemoved {
     /// The tenant.

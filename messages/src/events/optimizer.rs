@@ -161,8 +161,7 @@ pub struct Outcome {
     /// True if the queue head of an idle cluster was admitted without the fairness bound.
     pub unbounded: bool,
     /// True if a service, notebook or preempting job got capacity although θ1, θ2 or (except for a preempting
-    /// job) the
-    /// bound on preemptions left no solution.
+    /// job) the bound on preemptions left no solution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
     /// Result of the search.
@@ -182,8 +181,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// Codes of jobs whose smallest partition does not fit on empty nodes or exceeds the tenant's limits.
-    /// `constraints`,
-    /// a possibly temporary lack of matching nodes, is not among them.
+    /// `constraints`, a possibly temporary lack of matching nodes, is not among them.
     pub const HOPELESS: [&str; 5] = [
         "no_such_resource",
         "never_fits",

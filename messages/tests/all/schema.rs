@@ -2,8 +2,7 @@
 //!
 //! `schema/<type>.json` describes an event's data, `job-document.json`, `revise-document.json`,
 //! `measured-document.json` and `policy.json` the documents, `asyncapi.yaml` the subjects and their senders.
-//! A
-//! difference fails; `UPDATE_SCHEMAS=1 cargo test` regenerates the files.
+//! A difference fails; `UPDATE_SCHEMAS=1 cargo test` regenerates the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The job table: one row per job, from submission to end.
 //!
 //! Rows hold figures and phases; `reason.rs` writes the REASON text on demand. A live job holds its spec and
-//! placement,
-//! an ended one only figures. Bounds: [`ENDED_LIMIT`], [`REFUSED_LIMIT`], [`LIVES_LIMIT`]; counts continue.
+//! placement, an ended one only figures. Bounds: [`ENDED_LIMIT`], [`REFUSED_LIMIT`], [`LIVES_LIMIT`]; counts
+//! continue.
 //!
 //! - `table.rs`: maps, bounds and dispatch of events
 //! - `evolve.rs`, `allocate.rs`, `gpus.rs`: the effect of events on a job

@@ -15,8 +15,7 @@ const NAMED_NODES: usize = 4;
 const SHORT: &str = "resources";
 
 /// Returns the reason for a job's phase. `waits` describes the queue ([`super::turn`]) or the holders of the
-/// capacity
-/// ([`super::room`]); [`of_row`] asks both.
+/// capacity ([`super::room`]); [`of_row`] asks both.
 #[must_use]
 pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     let text = match (&job.live, job.phase) {

@@ -1,8 +1,7 @@
 //! Finds the jobs that hold the capacity that another job waits for, and describes them.
 //!
 //! 1. A job lacks capacity if its smallest partition plus the commitments of released jobs exceed the usable
-//!    nodes in
-//!    one resource. A commitment is the part that a job cannot be made to give up.
+//!    nodes in one resource. A commitment is the part that a job cannot be made to give up.
 //! 2. The holders of that resource are named, largest first, with the earliest end by a time limit.
 //!
 //! Only sums count: fitting containers on nodes is the optimizer's task.
@@ -118,8 +117,7 @@ impl<'a> Room<'a> {
     }
 
     /// Describes a lack: `waits for 2 x cpu=4: of cpu 16 it can have 2; ads/lr-7 keeps 8 and ads/mnist 6,
-    /// ads/lr-7 ends by
-    /// its time limit in 12 min`.
+    /// ads/lr-7 ends by its time limit in 12 min`.
     #[must_use]
     pub fn words(&self, id: &JobId, now: Timestamp) -> Option<String> {
         let short = self.short(id)?;

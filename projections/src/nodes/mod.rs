@@ -1,8 +1,8 @@
 //! The node table: capacity, containers, and reasons for being out of use. `evolve.rs` applies the events.
 //!
 //! A container takes capacity from its start request to its exit, or to the end of its partition, job or
-//! node. The
-//! checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as reserved.
+//! node. The checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as
+//! reserved.
 
 mod evolve;
 #[cfg(test)]

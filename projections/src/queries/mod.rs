@@ -1,6 +1,5 @@
 //! The queries, served over the NATS service API and printed by the command line. [`answer`] takes a query's
-//! name, its
-//! request in JSON, and the time. Readers tolerate unknown fields in answers.
+//! name, its request in JSON, and the time. Readers tolerate unknown fields in answers.
 //!
 //! - `list.rs`, `page.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
 //! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each

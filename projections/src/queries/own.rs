@@ -1,8 +1,7 @@
 //! The queries of a tenant about itself.
 //!
 //! The tenant comes from the subject that the broker authorised, never from the request. Answers hold the
-//! tenant's
-//! own jobs and name no others.
+//! tenant's own jobs and name no others.
 
 use dormouse_messages::{TenantId, Timestamp};
 use serde_json::{Map, Value, json};
@@ -98,8 +97,7 @@ fn own_job(
 }
 
 /// Keeps capacity and labels of nodes. Addresses are not for tenants, and reasons may name others' jobs,
-/// paths and
-/// images, so the state replaces them.
+/// paths and images, so the state replaces them.
 fn only_offers(nodes: &mut Value) {
     let rows = nodes.get_mut("nodes").and_then(Value::as_array_mut);
     for row in rows.into_iter().flatten() {

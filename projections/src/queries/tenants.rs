@@ -61,8 +61,7 @@ pub struct TenantRow {
     /// Longest time in the queue, of released and queued jobs.
     pub longest_wait_s: f64,
     /// Mean time from submission to first start. Jobs that never started count with their age, now or at
-    /// their end.
-    /// Services and notebooks that start on demand do not count.
+    /// their end. Services and notebooks that start on demand do not count.
     #[serde(default)]
     pub mean_start_wait_s: f64,
     #[serde(default)]

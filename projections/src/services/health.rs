@@ -1,8 +1,7 @@
 //! The state of a service in figures and words.
 //!
 //! A latency is the upper bound of its histogram bucket: the true latency is between four fifths of that and
-//! that.
-//! The fraction within the objective is exact, if a gateway reports it.
+//! that. The fraction within the objective is exact, if a gateway reports it.
 
 use dormouse_messages::service::LatencyObjective;
 use dormouse_messages::{GatewayId, Timestamp};

@@ -1,8 +1,7 @@
 //! The state of services, as seen by their clients. Notebooks have no latency objective and are not included.
 //!
 //! 1. A plausible, new `service.measured` adds to the sums of its ten seconds and of the whole life
-//!    (`service.rs`,
-//!    [`sums`]).
+//!    (`service.rs`, [`sums`]).
 //! 2. Agents report ready replicas; the autoscaler reports target and saturation (`replicas.rs`).
 //! 3. Completed ten seconds become points of [`Lines`] (`lines.rs`).
 //! 4. [`health`] describes all in figures and words.

@@ -1,8 +1,7 @@
 //! Sums of a service's measurements, with one histogram of latencies.
 //!
 //! Sources count by different bounds; all are converted to one ladder. A source's bucket counts at its upper
-//! bound, so a
-//! latency from the ladder is never too low. Gateways use this ladder and lose nothing.
+//! bound, so a latency from the ladder is never too low. Gateways use this ladder and lose nothing.
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::service::{LatencyObjective, Percentile};

@@ -1,13 +1,11 @@
-//! The agent as a sans-IO state machine. Inputs record what happened; [`Agent::next_effect`] returns the work
-//! for the driver, and [`Agent::to_append`] returns the reports for the log.
+//! The agent as a sans-IO state machine: inputs record what happened, [`Agent::next_effect`] returns work for
+//! the driver, [`Agent::to_append`] returns reports.
 //!
-//! 1. The agent folds the log and waits for the node's lease. Nothing on the node changes before both are
-//!    done.
-//! 2. It lists the containers on the node and adopts them.
-//! 3. From then on it reconciles after every input ([`Agent::turn`]). It starts nothing before the log
-//!    confirms
-//!    its join; after a fence it has to join again.
-//! 4. Reports leave one at a time, each after the broker stored the previous one.
+//! 1. The agent folds the log and waits for the lease, before it changes anything on the node.
+//! 2. It lists and adopts the containers on the node.
+//! 3. It reconciles after every input ([`Agent::turn`]), but starts nothing before the log confirms its join,
+//!    nor after a fence before the next join.
+//! 4. Reports leave one at a time, each after the previous is stored.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,22 +18,20 @@ use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile
 use crate::state::{AgentState, Announced};
 use crate::{Exit, report};
 
-/// Limit on reconciliations per turn. One reconciliation can enable another, for example by forgetting a
-/// container.
+/// Limit on reconciliations per turn; one can enable the next.
 const ROUNDS: usize = 8;
 
-/// While more reports than this are queued, progress is dropped: the next progress report supersedes it.
+/// Limit on queued reports with progress: a later progress report supersedes this one.
 const PROGRESS_BACKLOG: usize = 100;
 
-/// A node's description of itself, sent when it joins.
+/// A node's description for its join.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
-    /// The `node.joined` event; the join fills in `incarnation` and `running`.
     pub joined: NodeJoined,
 }
 
 impl Offer {
-    /// Returns a node with this capacity and no labels, taints or address.
+    /// Returns a node with this capacity and little else.
     #[must_use]
     pub fn plain(node: NodeId, capacity: Amounts, runtime: &str) -> Self {
         let joined = NodeJoined {
@@ -53,16 +49,14 @@ impl Offer {
     }
 }
 
-/// Startup progress of an agent.
+/// Startup progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The agent folds the existing log.
     Folding {
         caught_up: bool,
         leased: bool,
     },
     Listing,
-    /// The agent reconciles.
     Live,
 }
 
@@ -74,41 +68,38 @@ pub enum Lease {
     Fence,
 }
 
-/// A container that ran on the node before this agent started.
+/// A container older than this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adopted {
     pub container: ContainerId,
     pub request: Sequence,
-    /// Process id, or the exit of an ended container.
+    /// Process id, or exit.
     pub status: Result<u32, Exit>,
     pub evicting: bool,
 }
 
-/// A report with the requests that caused it.
+/// A report and its causes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub event: Event,
     pub causes: Vec<Sequence>,
 }
 
-/// Work for the agent's driver.
+/// Work for the driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// List the containers that run or have ended; answered by [`Agent::listed`].
     List,
     Start(ContainerId, Sequence),
-    /// Stop a container within its grace period.
     Stop(ContainerId),
     Evict(ContainerId, String),
-    /// Ask a container to save a checkpoint.
     Save(ContainerId, Sequence),
-    /// Hand a container its task orders up to and including this one.
+    /// Hand a container its task orders up to this one.
     Give(ContainerId, Sequence),
-    /// Free the node's record of a container, as its exit is on the log.
+    /// Free a container's record, as its exit is on the log.
     Forget(ContainerId, Sequence),
     /// Tell the containers of an incarnation their members.
     Announce(JobId, Incarnation, Announced),
-    /// Delete the members' file of an incarnation, as its last container here is forgotten.
+    /// Delete the members' file of an incarnation without containers here.
     Withdraw(JobId, Incarnation),
 }
 
@@ -117,20 +108,18 @@ pub enum Effect {
 pub struct Agent {
     offer: Offer,
     state: AgentState,
-    /// The fold of the previous agent, if the log was rolled back behind it.
+    /// The previous agent's fold, if the log was rolled back behind it.
     former: Option<Box<AgentState>>,
     machine: Machine,
     stage: Stage,
-    /// Reconciliations left in this turn.
     rounds: usize,
     effects: VecDeque<Effect>,
     reports: VecDeque<Report>,
-    /// The broker has the first report, but has not confirmed it.
     appending: bool,
 }
 
 impl Agent {
-    /// Creates an agent from a folded `state`. `leased` is true if the node needs no lease.
+    /// Creates an agent from its fold. `leased` is true if no lease is needed.
     #[must_use]
     pub fn new(offer: Offer, state: AgentState, leased: bool) -> Self {
         Self {
@@ -149,13 +138,11 @@ impl Agent {
         }
     }
 
-    /// Compares the state with the previous agent's fold, if the log was rolled back behind that fold.
+    /// Adds the previous agent's fold, if the log was rolled back behind it.
     ///
-    /// After a rollback the log reuses sequence numbers, so a container could take a new request for an old
-    /// one.
-    /// Containers with requests or results from the lost part of the log therefore end. Those that ended in
-    /// that part
-    /// do not start again.
+    /// The log then reuses sequence numbers, so a container could take a new request for an old one.
+    /// Containers with requests or results in the lost part end, and do not start again if they had ended
+    /// there.
     #[must_use]
     pub fn after(mut self, former: Option<AgentState>) -> Self {
         self.former = former.map(Box::new);
@@ -168,13 +155,13 @@ impl Agent {
         &self.state
     }
 
-    /// Returns the fold; after a rollback, and until the containers are listed, the previous agent's fold.
+    /// Returns the fold; after a rollback, until the containers are listed, the previous agent's.
     #[must_use]
     pub fn heard(&self) -> &AgentState {
         self.former.as_deref().unwrap_or(&self.state)
     }
 
-    /// True while containers affected by a rollback of the log have yet to end.
+    /// True while containers affected by a rollback have yet to end.
     #[must_use]
     pub fn has_set_back(&self) -> bool {
         let set_back = &self.machine.set_back;
@@ -210,23 +197,22 @@ impl Agent {
         &self.offer.joined.node
     }
 
-    /// Returns the fold, which another agent of the node can continue.
+    /// Returns the fold, from which another agent can continue.
     #[must_use]
     pub fn into_state(self) -> AgentState {
         self.state
     }
 
-    /// Folds the next event of the log. Returns an event type whose version this build does not know, if it
-    /// met one.
+    /// Folds one event. Returns a known event type in an unknown version.
     pub fn hear(&mut self, recorded: &Recorded) -> Option<String> {
         self.state.evolve(recorded);
-        // Both folds are equal: the rollback lost nothing of this node.
+        // The rollback lost nothing of this node.
         self.former
             .take_if(|former| former.folded == self.state.folded && **former == self.state);
         self.state.too_new.take()
     }
 
-    /// Records that the whole existing log is folded.
+    /// Records that the existing log is folded.
     pub fn caught_up(&mut self) {
         if let Stage::Folding { caught_up, .. } = &mut self.stage {
             *caught_up = true;
@@ -234,7 +220,7 @@ impl Agent {
         self.begin_if_ready();
     }
 
-    /// Records a change of the lease and reports whether the change ends a fence.
+    /// Records news of the lease and reports whether a fence ends.
     pub fn lease(&mut self, news: Lease) -> bool {
         match news {
             Lease::Held => {
@@ -264,14 +250,13 @@ impl Agent {
         }
     }
 
-    /// Returns the wanted containers whose requests or results the rollback lost.
+    /// Returns the wanted containers with requests or results lost in the rollback.
     fn set_back(&mut self) -> BTreeSet<(ContainerId, Sequence)> {
         let Some(former) = self.former.take() else {
             return BTreeSet::new();
         };
-        // A partition that this fold lacks had ended. If the new log starts it again, perhaps under an old
-        // number,
-        // then it is wanted anew and starts once more.
+        // A partition missing here had ended. One that the new log starts, perhaps under an old number,
+        // starts once more.
         let wanted = self.state.wanted().into_iter();
         let behind = wanted.filter(|(id, want)| {
             want.request <= former.folded && self.state.asks_otherwise(&former, id)
@@ -296,7 +281,7 @@ impl Agent {
         self.stage = Stage::Live;
     }
 
-    /// Records that the log already holds this agent's join.
+    /// Records that the log holds this agent's join.
     pub fn has_joined(&mut self, life: u64) {
         self.machine.joined = Some(life);
     }
@@ -317,8 +302,7 @@ impl Agent {
         }
     }
 
-    /// Records that the containers of an incarnation missed the announcement of their members, which is then
-    /// repeated.
+    /// Repeats the announcement of an incarnation's members.
     pub fn untold(&mut self, life: &(JobId, Incarnation)) {
         self.machine.told.remove(life);
     }
@@ -329,13 +313,13 @@ impl Agent {
         self.reports.push_back(Report { event, causes });
     }
 
-    /// Reports whether progress may be reported.
+    /// Reports whether progress may be queued.
     #[must_use]
     pub fn takes_progress(&self) -> bool {
         self.reports.len() < PROGRESS_BACKLOG
     }
 
-    /// Returns the number of queued reports plus the containers whose exit the log does not confirm yet.
+    /// Returns the number of queued reports and of exits that the log does not confirm yet.
     #[must_use]
     pub fn unsettled(&self) -> usize {
         let seen = self.machine.containers.values();
@@ -343,14 +327,14 @@ impl Agent {
         self.reports.len() + ended.count()
     }
 
-    /// Records that the broker stored the pending report, or can never store it.
+    /// Drops the pending report, which is stored or can never be.
     pub fn stored(&mut self) {
         if std::mem::take(&mut self.appending) {
             self.reports.pop_front();
         }
     }
 
-    /// Allows [`Self::next_effect`] to reconcile, after an input.
+    /// Allows reconciliations after an input.
     pub fn turn(&mut self) {
         self.rounds = ROUNDS;
     }
@@ -367,14 +351,13 @@ impl Agent {
         }
     }
 
-    /// Returns the report to append now, if any; answered by [`Self::stored`].
+    /// Returns the report to append; answered by [`Self::stored`].
     pub fn to_append(&mut self) -> Option<Report> {
         let report = self.reports.front().filter(|_| !self.appending)?;
         self.appending = true;
         Some(report.clone())
     }
 
-    /// Reconciles once and reports whether anything new is to be done.
     fn reconciles(&mut self) -> bool {
         if self.stage != Stage::Live || self.rounds == 0 {
             return false;

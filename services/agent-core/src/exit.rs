@@ -10,24 +10,23 @@ pub struct Exit {
     pub signal: Option<i32>,
     pub out_of_memory: bool,
     pub reason: Option<String>,
-    /// True if the platform ended the container, not the job.
+    /// True if the platform ended it, not the job.
     pub evicted: bool,
-    /// The node's fault that prevented the start.
     pub fault: Option<NodeFault>,
 }
 
-/// The reason why a container could not start.
+/// A failure to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct NotStarted {
-    /// For a person, with the remedy.
+    /// For a person.
     pub why: String,
-    /// The node's fault; absent if every node would fail.
+    /// Absent if every node would fail.
     pub fault: Option<NodeFault>,
 }
 
 impl NotStarted {
-    /// Returns a failure caused by the node.
+    /// Returns a failure of the node.
     #[must_use]
     pub const fn of_node(fault: NodeFault, why: String) -> Self {
         Self {
@@ -50,8 +49,7 @@ impl From<&str> for NotStarted {
 }
 
 impl Exit {
-    /// Returns the exit of a container that could not start. A node's fault counts as an eviction and costs
-    /// the job nothing.
+    /// Returns the exit of a container that could not start. A node's fault costs the job nothing.
     #[must_use]
     pub fn cannot_start(not_started: &NotStarted) -> Self {
         let NotStarted { why, fault } = not_started;
@@ -63,7 +61,7 @@ impl Exit {
         }
     }
 
-    /// Returns the exit of a container that the platform ended or lost.
+    /// Returns the exit of a container ended or lost by the platform.
     #[must_use]
     pub const fn evicted(reason: String) -> Self {
         Self {
@@ -76,14 +74,14 @@ impl Exit {
         }
     }
 
-    /// Returns the exit of a container whose end left no record.
+    /// Returns the exit of a container without a record.
     #[must_use]
     pub fn unseen() -> Self {
         let why = "it is gone without a record of its end: its keeper was killed, or the machine restarted";
         Self::evicted(why.to_owned())
     }
 
-    /// Marks the exit as an eviction, if there is a reason for one.
+    /// Marks the exit as an eviction, if there is a reason.
     #[must_use]
     pub fn with_eviction(self, reason: Option<String>) -> Self {
         match reason {

@@ -1,67 +1,57 @@
-//! Holds the node's lease, and fences before the lease can end, so that the node's containers are gone by
-//! then.
+//! Holds the node's lease, and fences in time for the containers to end before the lease does.
 //!
-//! 1. A renewal counts from its request, not from its answer. A lease of 90 s is renewed every 22.5 s.
-//!    Containers
-//!    are asked to end 67.5 s after the last successful renewal and are killed after 78.75 s. A shorter
-//!    outage of
-//!    the broker ends nothing.
-//! 2. An answer that arrives after its own fence, for example on a suspended host, renews nothing: another
-//!    node may
-//!    run the containers by then.
-//! 3. The log's policy sets the term ([`LeaseTerm`]). A renewal keeps its term when the policy changes.
-//! 4. An agent that never held the lease gives up as soon as it sees another agent renew the lease. A lease
-//!    without
-//!    renewals belongs to a dead agent, and its end is waited for.
+//! 1. A renewal counts from its request. A lease of 90 s is renewed every 22.5 s; containers are asked to end
+//!    67.5 s after the last renewal and killed after 78.75 s. A shorter outage ends nothing.
+//! 2. An answer after its own fence (a suspended host) renews nothing: another node may run the containers.
+//! 3. A renewal keeps its term ([`LeaseTerm`]) when the policy changes.
+//! 4. An agent that never held the lease gives up once it sees the holder renew. Without renewals the holder
+//!    is dead, and the lease's end is waited for.
 //!
-//! Times are milliseconds of a clock that never steps. The driver writes the lease;
-//! [`Agent`](crate::Agent) ends the containers at the fence.
+//! Times are milliseconds of a clock that never steps. The driver writes the lease; [`Agent`](crate::Agent)
+//! ends the containers.
 
 use std::collections::VecDeque;
 
 use dormouse_messages::policy::LeaseTerm;
 
-/// Longest pause between attempts while the lease is not held.
+/// Longest pause between attempts without the lease.
 const RETRY_MS: u64 = 200;
 
-/// If a foreign lease outlives this many terms, a live agent must be renewing it.
+/// A foreign lease older than this many terms is being renewed by a live agent.
 const PATIENCE: u64 = 2;
 
 /// The result of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The lease is held, counted from the request.
+    /// Counted from the request.
     Renewed,
     Taken {
         by: String,
-        /// Revision of the other agent's last renewal; each renewal changes it.
+        /// Changes with each renewal.
         revision: u64,
     },
-    /// No answer or a refusal: the lease may be held or not.
+    /// The lease may be held or not.
     Unknown,
 }
 
-/// A change of the lease, for the agent.
+/// News of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     Held,
     /// The lease may end soon: all containers end now.
     Fence,
-    /// Another agent holds the lease: this agent stops.
+    /// Another agent holds the lease.
     Superseded(String),
 }
 
 /// Work for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Duty {
-    /// Renew the lease for this many milliseconds; answered by [`Holder::answered`]. Replaces an unanswered
-    /// request.
+    /// Renew for this many milliseconds; replaces an unanswered request. Answered by [`Holder::answered`].
     Ask(u64),
-    /// Deadline for the supervisor, by which all containers have ended even if the agent is gone.
+    /// For the supervisor: containers end by then, whatever becomes of the agent.
     Deadline {
-        /// Time of the renewal's request.
         asked_ms: u64,
-        /// Milliseconds after `asked_ms`.
         lasts_ms: u64,
     },
     News(News),
@@ -69,9 +59,7 @@ pub enum Duty {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The next renewal is due at `until_ms`.
     Waiting { until_ms: u64 },
-    /// A renewal was requested at `at_ms` under this term.
     Asked { at_ms: u64, term: LeaseTerm },
     /// Another agent acts for the node.
     Over,
@@ -80,27 +68,26 @@ enum Phase {
 /// The lease of one agent, as a sans-IO state machine.
 #[derive(Debug, Clone)]
 pub struct Holder {
-    /// True if containers end when the lease cannot be renewed.
+    /// True if containers end without a lease.
     fenced: bool,
     term: LeaseTerm,
     phase: Phase,
-    /// Request time of the last successful renewal, and how long containers may run after it; none after a
-    /// fence.
+    /// Request and fence term of the last renewal; none after a fence.
     renewed: Option<(u64, u64)>,
     was_held: bool,
-    /// Start of an unbroken run of [`Answer::Taken`].
+    /// Start of the present [`Answer::Taken`] answers.
     taken_since: Option<u64>,
     seen: Option<u64>,
     duties: VecDeque<Duty>,
 }
 
-/// Returns the milliseconds between renewals. Several renewals fit before the fence.
+/// Several renewals fit before the fence.
 fn renew_every_ms(term: LeaseTerm) -> u64 {
     (term.lease_ms / 4).min(term.fence_ms / 3)
 }
 
 impl Holder {
-    /// Creates a holder that asks at once. `fenced` is false only if no other node could run its containers.
+    /// Creates a holder that asks at once. `fenced` is false if no other node could run the containers.
     #[must_use]
     pub const fn new(fenced: bool, term: LeaseTerm) -> Self {
         Self {
@@ -120,9 +107,7 @@ impl Holder {
         self.duties.pop_front()
     }
 
-    /// Returns the time of the next call to [`Self::woken`], unless an answer arrives earlier; none once
-    /// another
-    /// agent acts for the node.
+    /// Returns the time of the next [`Self::woken`], unless answered earlier; none once superseded.
     #[must_use]
     pub fn wakes_at_ms(&self) -> Option<u64> {
         match self.phase {
@@ -134,19 +119,18 @@ impl Holder {
         }
     }
 
-    /// True if the lease is held, as far as the agent knows.
+    /// True if the lease is held.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.renewed.is_some()
     }
 
-    /// Returns the time at which the containers end without a renewal.
     fn fence_at_ms(&self) -> Option<u64> {
         let (at_ms, lasts_ms) = self.renewed.filter(|_| self.fenced)?;
         Some(at_ms + lasts_ms)
     }
 
-    /// Sets the policy's term. A held lease is renewed under the new term at once.
+    /// Sets the policy's term, which renews a held lease at once.
     pub fn term(&mut self, now_ms: u64, term: LeaseTerm) {
         let changed = std::mem::replace(&mut self.term, term) != term;
         if changed
@@ -164,7 +148,7 @@ impl Holder {
         }
         match self.phase {
             Phase::Waiting { .. } => {
-                // On a suspended host the supervisor ended the containers, and other nodes may run them.
+                // After a suspension other nodes may run the containers.
                 self.fence_if_due(now_ms);
                 self.phase = Phase::Asked {
                     at_ms: now_ms,
@@ -221,7 +205,7 @@ impl Holder {
         }
         let until_ms = match self.term == term {
             true => asked_ms + renew_every_ms(term),
-            // The policy changed since the request.
+            // The policy changed meanwhile.
             false => asked_ms,
         };
         self.phase = Phase::Waiting { until_ms };
@@ -241,7 +225,6 @@ mod tests {
         std::iter::from_fn(|| holder.next_duty()).collect()
     }
 
-    /// Returns a holder of the lease since `at_ms`.
     fn held(fenced: bool, at_ms: u64) -> Holder {
         let mut holder = Holder::new(fenced, TERM);
         holder.woken(at_ms);
@@ -255,7 +238,7 @@ mod tests {
         holder
     }
 
-    /// Leaves every request unanswered until `until_ms`. Returns the news with their times.
+    /// Leaves requests unanswered until `until_ms` and returns the news.
     fn silence(holder: &mut Holder, until_ms: u64) -> Vec<(u64, News)> {
         let mut heard = Vec::new();
         while let Some(at_ms) = holder.wakes_at_ms().filter(|at_ms| *at_ms <= until_ms) {
@@ -276,7 +259,6 @@ mod tests {
         let mut holder = held(true, 1_000);
         assert_eq!(holder.wakes_at_ms(), Some(6_000));
         assert_eq!(silence(&mut holder, 60_000), [(16_000, News::Fence)]);
-        // Attempts continue, and an answer restores the lease.
         while !duties(&mut holder).contains(&Duty::Ask(20_000)) {
             let at_ms = holder.wakes_at_ms().expect("it tries on");
             holder.woken(at_ms);
@@ -285,7 +267,6 @@ mod tests {
         assert!(duties(&mut holder).contains(&Duty::News(News::Held)));
     }
 
-    /// No call observed the time meanwhile, so the node may be lost and its jobs may run elsewhere.
     #[test]
     fn a_host_that_stood_still_beyond_its_fence_begins_anew() {
         let mut holder = held(true, 0);
@@ -296,7 +277,6 @@ mod tests {
         );
         holder.answered(110_000, Answer::Renewed);
         assert_eq!(duties(&mut holder)[1], Duty::News(News::Held));
-        // A shorter pause fences nothing.
         let mut holder = held(true, 0);
         holder.woken(14_000);
         holder.answered(14_000, Answer::Renewed);
@@ -310,7 +290,6 @@ mod tests {
         assert!(holder.is_held());
     }
 
-    /// The host was suspended, and the answer was waiting when it resumed.
     #[test]
     fn an_answer_after_its_own_fence_renews_nothing() {
         let mut holder = held(true, 0);
@@ -334,7 +313,6 @@ mod tests {
         holder.term(100, short);
         holder.woken(100);
         assert_eq!(duties(&mut holder), [Duty::Ask(8_000)]);
-        // A term that arrives during a request takes effect after the answer.
         holder.term(110, TERM);
         holder.answered(120, Answer::Renewed);
         duties(&mut holder);
@@ -370,7 +348,7 @@ mod tests {
             holder.answered(at_ms, taken(7));
             assert_eq!(duties(&mut holder), [Duty::Ask(20_000)]);
         }
-        // The lease outlives its term twice, so an unseen agent must be renewing it.
+        // Another agent must be renewing the lease.
         holder.woken(41_000);
         holder.answered(41_000, taken(7));
         assert_eq!(duties(&mut holder).len(), 2);

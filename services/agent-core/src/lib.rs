@@ -1,12 +1,11 @@
-//! The decisions of a node's agent, without input or output: no clock, broker, disk or process.
+//! The decisions of a node's agent, without clock, broker, disk or processes. The shipped agent drives them
+//! with processes or Docker, the simulator with a model.
 //!
-//! - [`state`]: a fold of the log: what it asks of the node
-//! - [`reconcile`]: the difference between the log's wishes and the node's containers
-//! - [`agent`]: the state machine that drives both and emits effects and reports
-//! - [`holder`]: the node's lease: when to renew it and when to fence
-//! - [`report`], `exit.rs`: events about containers, and their exits
-//!
-//! The shipped agent drives these with processes or Docker, the simulator with a model of them.
+//! - [`state`]: folds the log's requests to the node
+//! - [`reconcile`]: compares them with the node's containers
+//! - [`agent`]: the state machine that drives both
+//! - [`holder`]: the node's lease
+//! - [`report`], `exit.rs`: events about containers, and exits
 
 pub mod agent;
 mod exit;

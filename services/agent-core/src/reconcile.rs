@@ -1,18 +1,14 @@
-//! Compares the folded log ([`AgentState`]) with the node's containers ([`Machine`]) and returns the actions.
+//! Returns the actions that bring the node's containers ([`Machine`]) to the folded log ([`AgentState`]).
 //!
-//! 1. Containers that run and are not wanted are evicted; while the agent is fenced, all are.
+//! 1. Unwanted containers are evicted; while fenced, all are.
 //! 2. Wanted containers start, once no other incarnation of their job runs here.
-//! 3. Starts, exits and lost containers are reported.
-//! 4. Members of a partition resized in place learn its members before the first of them starts here and
-//!    after
-//!    every change.
-//! 5. When nothing is left to evict, the agent joins. Nothing starts before the log confirms the join: by
-//!    then the
-//!    agent has folded all requests and withdrawals from the time without a lease.
+//! 3. Starts, exits and losses are reported.
+//! 4. Members resized in place are announced before the first of them starts here and after every change.
+//! 5. When nothing is left to evict, the agent joins. Nothing starts before the log confirms the join, and
+//!    with it all requests from the time without a lease.
 //!
-//! Invariant: no container runs twice, nor together with another incarnation of its job. [`apply`] records
-//! begun
-//! actions, so that a second call on an equal state returns none of them.
+//! Invariant: no container runs twice, nor next to another incarnation of its job. [`apply`] records begun
+//! actions, which are not returned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,9 +58,7 @@ pub enum Life {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     No,
-    /// The log asked for a stop.
     Stopping,
-    /// The platform evicts the container.
     Evicting,
 }
 
@@ -72,36 +66,31 @@ pub enum Ending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     Start(ContainerId, Sequence),
-    /// Stop a container within its grace period.
     Stop(ContainerId),
     Evict(ContainerId, String),
-    /// Ask a container to save a checkpoint.
     Save(ContainerId, Sequence),
-    /// Hand a container its task orders up to and including this one.
+    /// Hand a container its task orders up to this one.
     Give(ContainerId, Sequence),
-    /// Append `container.started`.
     TellStarted(ContainerId, u32),
-    /// Append `container.exited`.
     TellExited(ContainerId, Sequence, Exit),
-    /// Free the node's record of a container, as its exit is on the log.
+    /// Free a container's record, as its exit is on the log.
     Forget(ContainerId, Sequence),
     /// Tell the containers of an incarnation their members.
     Announce(JobId, Incarnation, Announced),
-    /// Delete the members' file of an incarnation, as its last container here is forgotten.
+    /// Delete the members' file of an incarnation without containers here.
     Withdraw(JobId, Incarnation),
-    /// Append `node.joined` for this incarnation, with the running containers.
+    /// Append `node.joined` with the running containers.
     Join(u64, Vec<ContainerId>),
 }
 
-/// Reason given for evictions while the agent is fenced.
+/// Reason for evictions while fenced.
 pub const FENCED: &str = "fenced: the node's lease could not be renewed in time";
 
-/// Reason given for evictions after a rollback of the log.
 const SET_BACK: &str =
     "the log went back: it no longer holds what this container was asked, or that it had ended";
 
 impl Observed {
-    /// Returns a container about which nothing was reported yet.
+    /// Returns an unreported container.
     #[must_use]
     pub const fn new(request: Sequence, life: Life) -> Self {
         Self {
@@ -114,7 +103,7 @@ impl Observed {
         }
     }
 
-    /// True if the container has or may have a process.
+    /// True if a process may exist.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         !matches!(self.life, Life::Ended(_))
@@ -122,7 +111,6 @@ impl Observed {
 }
 
 impl Machine {
-    /// True if another incarnation of the container's job is alive here.
     fn has_other_incarnation(&self, container: &ContainerId) -> bool {
         let first = ContainerId {
             job: container.job.clone(),
@@ -139,7 +127,7 @@ impl Machine {
         !self.set_back.is_empty() && self.set_back.contains(&(id.clone(), want.request))
     }
 
-    /// True if this process has to join, for the first time or again.
+    /// True if this process has to join, or join again.
     #[must_use]
     pub fn must_join(&self, state: &AgentState) -> bool {
         !self.fenced
@@ -148,13 +136,13 @@ impl Machine {
                 .is_none_or(|life| state.lost.is_some_and(|lost| lost >= life))
     }
 
-    /// True if the folded log confirms this process's join.
+    /// True if the log confirms the join.
     fn has_joined(&self, state: &AgentState) -> bool {
         self.joined.is_some_and(|life| state.life >= life)
     }
 }
 
-/// Returns the actions that are due now.
+/// Returns the due actions.
 #[must_use]
 pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     let wanted = state.wanted();
@@ -188,7 +176,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     if must_join && leaving {
         return actions;
     }
-    // The join precedes reports of containers that never started: their reader learns first why.
+    // The join first tells why containers never started.
     if must_join {
         actions.push(join(state, machine));
     }
@@ -200,7 +188,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     actions
 }
 
-/// Returns due announcements of members, and withdrawals of those without a reader.
+/// Returns announcements of members and withdrawals of unread ones.
 fn announcements(
     state: &AgentState,
     machine: &Machine,
@@ -229,7 +217,6 @@ fn announcements(
     actions
 }
 
-/// Returns the reason to evict a live container, if there is one.
 fn eviction(id: &ContainerId, want: Option<&Wanted>, machine: &Machine) -> Option<String> {
     match want.map(|want| &want.want) {
         _ if machine.fenced => Some(FENCED.to_owned()),
@@ -266,7 +253,7 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
     }
 }
 
-/// Handles an ended container. `why` is an eviction reason that the log does not know.
+/// `why` is an eviction reason unknown to the log.
 fn ended(
     id: &ContainerId,
     seen: &Observed,
@@ -283,7 +270,6 @@ fn ended(
     }
 }
 
-/// Handles a wanted container that is missing on the node.
 fn absent(
     id: &ContainerId,
     want: &Wanted,
@@ -311,7 +297,7 @@ fn absent(
     actions.push(Action::TellExited(id.clone(), want.request, exit));
 }
 
-/// Returns the incarnation of the agent's next join.
+/// Returns the incarnation of the next join.
 #[must_use]
 pub fn next_life(state: &AgentState, machine: &Machine) -> u64 {
     let last = state.life.max(machine.joined.unwrap_or(0));
@@ -324,7 +310,7 @@ fn join(state: &AgentState, machine: &Machine) -> Action {
     Action::Join(next_life(state, machine), running)
 }
 
-/// Records a begun action in `machine`.
+/// Records a begun action.
 pub fn apply(machine: &mut Machine, action: &Action) {
     let containers = &mut machine.containers;
     match action {

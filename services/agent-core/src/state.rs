@@ -1,16 +1,11 @@
-//! A fold of the log's requests to one node.
+//! A fold of the log's requests to one node: partitions with a container here, specs of jobs that may come
+//! (packed), and addresses of nodes.
 //!
-//! The fold keeps partitions with a container on the node, specs of jobs that may come here (packed until
-//! then), and
-//! the addresses of the other nodes. A partition goes once the log holds the exits of all its containers
-//! here; a job,
-//! once it ended and has no partition. Running partitions of jobs resized in place stay, wherever they run,
-//! because
-//! a container that joins one here needs its members.
+//! A partition is kept until all its exits here are on the log; a job, until its end and its last
+//! partition's. Running partitions resized in place are kept everywhere, since a later container here needs
+//! their members.
 //!
-//! `fold.rs` applies the events, `members.rs` holds the members of a partition, `causes.rs` answers questions
-//! about
-//! starts and stops.
+//! `fold.rs` applies events, `members.rs` holds members, `causes.rs` finds requests.
 
 mod causes;
 mod fold;
@@ -32,35 +27,29 @@ use dormouse_messages::{
     TaskRanges, Witness, Writer,
 };
 
-/// Orders of a container with tasks whose end is not known.
+/// Orders of a container without known ends.
 pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
 /// A node's view of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentState {
-    /// Set before the first event is folded.
     pub node: Option<NodeId>,
-    /// The last event folded.
     pub folded: Sequence,
-    /// The agent's last incarnation on the log; 0 before its first join.
+    /// 0 before the first join.
     pub life: u64,
-    /// The agent's last incarnation that was declared lost.
     pub lost: Option<u64>,
     pub addresses: BTreeMap<NodeId, String>,
-    /// Jobs that have not ended.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Index of the few `jobs` with a partition here.
+    /// Those of the few jobs with a partition here.
     pub here: BTreeSet<JobId>,
-    /// The lease term of the policy in force.
     pub lease: LeaseTerm,
-    /// Every tenant that ever had a job, numbered by its first job: equal on every node.
+    /// By first job, equally numbered on every node.
     #[serde(default)]
     pub tenants: BTreeMap<String, u32>,
     pub grants: GrantBook,
-    /// Programs that run in containers here for users.
     pub execs: BTreeMap<u64, ContainerId>,
     pub witness: Witness,
-    /// The last `node.gpu_reconciled` for each shared GPU with deviations, by UUID.
+    /// The last deviations by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
     /// A known event type in an unknown version.
@@ -70,14 +59,12 @@ pub struct AgentState {
 /// Deviations on a shared GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDoubt {
-    /// Processes without a share of the GPU.
     pub strangers: BTreeSet<u32>,
-    /// Containers with more memory than their cap.
     pub beyond: BTreeSet<ContainerId>,
 }
 
 impl GpuDoubt {
-    /// Returns the deviations in an event.
+    /// Returns an event's deviations.
     #[must_use]
     pub fn of(event: &NodeGpuReconciled) -> Self {
         Self {
@@ -86,27 +73,24 @@ impl GpuDoubt {
         }
     }
 
-    /// True if there are no deviations.
+    /// True without deviations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.strangers.is_empty() && self.beyond.is_empty()
     }
 }
 
-/// The part of a job that concerns one node.
+/// A job as far as the node is concerned.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The spec, packed while the job has no partition here. Absent if the fold never saw the admission.
+    /// Packed without a partition here; absent without a seen admission.
     pub kept: Option<KeptSpec>,
-    /// True if containers come and go within one incarnation.
     pub in_place: bool,
-    /// The newest incarnation with a start request.
     pub newest: Incarnation,
-    /// Completed, failed or cancelled.
     pub ended: bool,
-    /// Checkpoints that can be resumed from, newest first.
+    /// Newest first.
     pub resumable: Vec<String>,
-    /// Partitions with a container here; for a job resized in place, also the running one.
+    /// With a container here, or running and resized in place.
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
 
@@ -114,22 +98,18 @@ pub struct Job {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
     pub gang: BTreeMap<Rank, Place>,
-    /// The ranks on this node.
     pub here: BTreeMap<Rank, Here>,
     pub phase: Phase,
-    /// Seconds to stop, if the log overrides the job's own.
+    /// Overrides the job's own.
     pub stop_grace_s: Option<u32>,
-    /// The members, once a partition resized in place has started.
+    /// Set once started, if resized in place.
     pub members: Option<Members>,
-    /// Rank 0 reported ready.
     pub coordinator_ready: bool,
-    /// The open save request.
     pub save: Option<Sequence>,
-    /// Step and size of the last checkpoint on the log.
+    /// Step and size.
     pub saved: Option<(u64, u64)>,
-    /// The last reported step.
     pub step: Option<u64>,
-    /// Unreported task orders of the containers here.
+    /// Unreported task orders.
     pub orders: BTreeMap<Rank, Orders>,
 }
 
@@ -137,27 +117,24 @@ pub struct Partition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub node: NodeId,
-    /// UUIDs.
     pub gpus: Vec<String>,
-    /// The first of the container's ports.
     pub port: u16,
     pub standing: Standing,
 }
 
-/// The progress of a container of a partition, on any node.
+/// The progress of a container on any node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     #[default]
     Placed,
-    /// The placement was withdrawn before a start request.
+    /// Withdrawn before a start request.
     TakenBack,
-    /// A start was requested.
     Asked,
-    /// The container exited, or its node was lost.
+    /// Exited, or on a lost node.
     Over,
 }
 
-/// The log's last fact about a container of this node.
+/// The log's last fact about a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Known {
     #[default]
@@ -179,20 +156,18 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     pub sequence: Sequence,
-    /// The checkpoint to resume from.
+    /// Checkpoint.
     pub resumed_from: Option<String>,
 }
 
-/// The log's request for a container without a known exit.
+/// The request for a container without a known exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The start request.
     pub request: Sequence,
     pub known: Known,
     pub want: Want,
-    /// The open save request.
     pub save: Option<Sequence>,
-    /// The newest task order that is not done.
+    /// The newest open task order.
     pub order: Option<Sequence>,
 }
 
@@ -200,16 +175,16 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
     Run,
-    /// Stopped within the grace period.
+    /// Within the grace period.
     Stop,
-    /// Evicted by the platform, for this reason.
+    /// Evicted, for this reason.
     Gone(String),
 }
 
 static NO_ORDERS: Orders = Orders::new();
 
 impl Partition {
-    /// Returns the partition without its containers' own reports, except their exits.
+    /// Drops containers' own reports, except exits.
     fn asked(&self) -> Self {
         let of = |here: &Here| Here {
             known: match here.known {
@@ -243,7 +218,7 @@ impl Partition {
         members.map_or(self.gang.len(), |it| it.announced.members.len())
     }
 
-    /// True if a container here has a start request and no exit.
+    /// True if a container here has started or may start.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.here.values().any(Here::is_open)
@@ -251,13 +226,13 @@ impl Partition {
 }
 
 impl Job {
-    /// Returns the spec, if the job has a partition here.
+    /// Returns the spec of a job with a partition here.
     #[must_use]
     pub fn spec(&self) -> Option<&JobSpec> {
         self.kept.as_ref()?.opened()
     }
 
-    /// Packs the spec of a job without a partition here and opens it otherwise.
+    /// The spec is open only with a partition here.
     fn keep(&mut self) {
         match &mut self.kept {
             Some(kept) if self.partitions.is_empty() => kept.pack(),
@@ -288,7 +263,7 @@ impl AgentState {
         }
     }
 
-    /// Returns all containers with a start request and without an exit on the log.
+    /// Returns all containers to run, stop or end.
     #[must_use]
     pub fn wanted(&self) -> BTreeMap<ContainerId, Wanted> {
         let mut wanted = BTreeMap::new();
@@ -345,9 +320,8 @@ impl AgentState {
         }
     }
 
-    /// Reports whether another fold holds different requests or results for a container. Always true for a
-    /// task set,
-    /// whose finished orders leave no trace.
+    /// Compares a container's requests and results with another fold's. Always true for a task set, whose
+    /// finished orders leave no trace.
     #[must_use]
     pub fn asks_otherwise(&self, former: &Self, container: &ContainerId) -> bool {
         let asked = |of: &Self| of.partition(container).map(|(_, it)| it.asked());
@@ -388,7 +362,7 @@ impl Fold for AgentState {
         }
     }
 
-    /// Events of this node come from this agent and are trusted.
+    /// This node's own events are trusted.
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         let own = self.node.as_ref().map_or("", NodeId::as_str);
         let (_, node) = recorded.envelope.source.rsplit_once('/')?;

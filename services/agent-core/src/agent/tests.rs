@@ -13,7 +13,6 @@ fn id() -> ContainerId {
     "t/j/1/0".parse().expect("a container")
 }
 
-/// An agent and its log.
 struct World {
     agent: Agent,
     last: Sequence,
@@ -58,7 +57,7 @@ impl World {
         self.hear(Writer::Admission, admitted);
     }
 
-    /// Requests the start of a job with one container and returns the request's sequence.
+    /// Requests the start of a job and returns the request's sequence.
     fn start(&mut self) -> Sequence {
         self.admit(id().job);
         let place = PlacedContainer {
@@ -93,14 +92,13 @@ impl World {
         std::iter::from_fn(|| self.agent.next_effect()).collect()
     }
 
-    /// Returns the type of the next report, after storing the previous one.
+    /// Stores the next report and returns its type.
     fn said(&mut self) -> Option<&'static str> {
         let report = self.agent.to_append()?;
         self.agent.stored();
         Some(report.event.type_name())
     }
 
-    /// Returns an agent that has joined.
     fn live() -> Self {
         let mut world = Self::new();
         world.agent.caught_up();
@@ -112,7 +110,7 @@ impl World {
         world
     }
 
-    /// Appends the agent's join to the log and returns its incarnation.
+    /// Confirms the agent's join and returns its incarnation.
     fn joins(&mut self) -> u64 {
         let report = self.agent.to_append().expect("a report");
         self.agent.stored();
@@ -183,7 +181,6 @@ fn reports_leave_one_after_the_other() {
     assert_eq!(first.event.type_name(), "dormouse.container.started.v1");
     assert_eq!(first.causes, [request]);
     assert_eq!(world.agent.to_append(), None, "the first is not stored yet");
-    // The exit is not confirmed by the log either.
     assert_eq!(world.agent.unsettled(), 3);
     world.agent.stored();
     assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
@@ -224,7 +221,7 @@ fn a_fence_takes_everything_away_and_the_lease_lets_it_join_again() {
     assert_eq!(said, expected);
 }
 
-/// A start request from before the fence arrives after the fence.
+/// The request precedes the fence.
 #[test]
 fn after_a_fence_nothing_starts_before_all_is_heard_that_happened_meanwhile() {
     let mut world = World::live();
@@ -262,8 +259,8 @@ fn an_agent_whose_node_was_lost_ends_what_it_adopts() {
     assert!(matches!(&effects[..], [Effect::Evict(of, _)] if *of == id()));
 }
 
-/// Starts an agent on a log that was rolled back to the start of a container, losing the events of `later`.
-/// `found`: the container still runs. Returns the agent's effects and reports.
+/// Returns effects and reports of an agent after a rollback to the start of a container, which loses `later`.
+/// `found`: the container still runs.
 fn set_back(later: impl FnOnce(&mut World), found: bool) -> (Vec<Effect>, Vec<Event>) {
     let mut before = World::live();
     let request = before.start();
@@ -291,14 +288,12 @@ fn set_back(later: impl FnOnce(&mut World), found: bool) -> (Vec<Effect>, Vec<Ev
 
 #[test]
 fn what_the_log_went_back_behind_ends_and_does_not_start_again() {
-    // The rollback loses nothing.
     assert_eq!(set_back(|_| {}, true).0, []);
     let stopped = |world: &mut World| world.lost(1);
     let (effects, _) = set_back(stopped, true);
     assert!(
         matches!(&effects[..], [Effect::Evict(of, why)] if *of == id() && why.contains("went back"))
     );
-    // The container had ended and is no longer there.
     let (effects, said) = set_back(stopped, false);
     assert_eq!(effects, []);
     let exited = said.iter().find_map(|event| match event {

@@ -1,4 +1,4 @@
-//! Applies each event to the node's state. `in_place.rs` handles partitions that are resized in place.
+//! Applies events to the node's state; `in_place.rs` handles partitions resized in place.
 
 mod in_place;
 
@@ -18,9 +18,8 @@ use super::{
     AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
 };
 
-/// Limit on placements that never started. A start can follow a placement that a newer placement already
-/// replaced.
-/// The services keep the same number.
+/// Limit on unstarted placements, as in the services. A start can follow a placement already replaced by a
+/// newer one.
 const PLACEMENTS_KEPT: usize = 5;
 
 impl AgentState {
@@ -57,9 +56,7 @@ impl AgentState {
         }
     }
 
-    /// True while the node counts as lost. A start requested meanwhile is void: its author had not seen the
-    /// loss, and
-    /// every reader of the log takes the container for lost.
+    /// A start requested while the node counts as lost is void: all readers take its container for lost.
     fn counts_as_lost(&self) -> bool {
         self.lost.is_some_and(|lost| lost >= self.life)
     }
@@ -156,7 +153,7 @@ impl AgentState {
         }
     }
 
-    /// Nobody waits for the checkpoint: an agent that restarts must not request it again.
+    /// A restarted agent must not request the checkpoint again.
     fn kept(&mut self, event: &PartitionKept) {
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
@@ -186,8 +183,7 @@ impl AgentState {
         let Some(orders) = partition.and_then(|it| it.orders.get_mut(&event.rank)) else {
             return;
         };
-        // A task is in one order of a container at a time: it is assigned again only after its end was
-        // reported.
+        // A task is in one order at a time.
         for tasks in orders.values_mut() {
             let _ = tasks.take_common(&event.completed);
             for failed in &event.failed {
@@ -212,7 +208,6 @@ impl AgentState {
         self.prune(job);
     }
 
-    /// Forgets partitions and jobs that can no longer request anything.
     fn prune(&mut self, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
@@ -222,7 +217,7 @@ impl AgentState {
             let is_newest = *incarnation == newest && !ended;
             match partition.phase {
                 Phase::Placed => *incarnation > newest && !ended,
-                // Later containers may join it here and need its members.
+                // Later members may come here.
                 Phase::Run(_) if in_place && is_newest => true,
                 Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
             }
@@ -255,7 +250,7 @@ impl AgentState {
         self.tenants.entry(tenant).or_insert(next);
     }
 
-    /// Among the revisable fields, an agent enforces only the share of a GPU.
+    /// Only the GPU share matters to an agent.
     fn revised(&mut self, event: &JobRevised) {
         let job = self.jobs.get_mut(&event.job);
         if let (Some(limit), Some(kept)) =
@@ -290,7 +285,7 @@ impl AgentState {
         self.prune(&event.job);
     }
 
-    /// The match has no wildcard, so that a new event type fails to compile until it is handled here.
+    /// No wildcard: every new event type must be considered.
     #[expect(clippy::too_many_lines, reason = "one arm an event")]
     pub(super) fn fold(&mut self, event: &Event, recorded: &Recorded) {
         let (sequence, at) = (recorded.sequence, recorded.stored_at);
@@ -323,8 +318,7 @@ impl AgentState {
             Event::ContainerStarted(event) => {
                 if self.is_here(&event.node) {
                     self.know(&event.container, Known::Started);
-                    // `time` is the agent's own clock, and is compared with that clock; brokers' clocks
-                    // differ.
+                    // Compared with the agent's own clock, not a broker's.
                     self.started(&event.container, recorded.envelope.time);
                 }
             }
@@ -390,10 +384,10 @@ impl AgentState {
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
             | Event::ClockStepped(_)
-            // A live agent passes these on at once and keeps nothing.
+            // Passed on at once by a live agent.
             | Event::PartitionWarned(_)
             | Event::NotebookWarned(_)
-            // Reports of agents, of no further use to them.
+            // Agents' reports, of no further use.
             | Event::NodeFaulted(_)
             | Event::NotebookObserved(_)
             | Event::ContainerGpuUsed(_) => {}

@@ -1,11 +1,11 @@
-//! The members of a partition that is resized in place, as a node's agent folds them.
+//! The members of a partition resized in place.
 //!
-//! 1. An incarnation begins with generation 0: the containers that start together.
-//! 2. A resize request names the joining containers. A training job also learns at once which members leave;
-//!    replicas of a service are not told, and work until no gateway uses them.
+//! 1. An incarnation begins with generation 0.
+//! 2. A resize request names the joining containers. A training job learns at once which members leave; a
+//!    service's replicas work until no gateway uses them.
 //! 3. `partition.resized` sets the members from then on.
 //!
-//! A container's [`Rank`] is unique within its incarnation and never reused.
+//! Ranks are never reused within an incarnation.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +21,12 @@ use super::Known;
 /// Contents of the members' file, without addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announced {
-    /// The resize's generation.
     pub generation: u32,
-    /// Members that stay.
     pub members: BTreeSet<Rank>,
-    /// Members that leave.
     pub leaving: BTreeSet<Rank>,
-    /// Time at which the leaving members are asked to stop.
+    /// Stop time of the leaving members.
     pub deadline: Option<Timestamp>,
-    /// Absent at the start of an incarnation.
+    /// Absent at first.
     pub cause: Option<ResizeCause>,
 }
 
@@ -37,9 +34,7 @@ pub struct Announced {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
     pub announced: Announced,
-    /// The newest requested generation.
     pub requested: u32,
-    /// Ranks that start for it.
     pub joining: BTreeSet<Rank>,
 }
 
@@ -47,17 +42,16 @@ pub struct Members {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Here {
     pub known: Known,
-    /// The start request.
     pub request: Option<Sequence>,
-    /// The generation that started the container; 0 for the start of the incarnation.
+    /// 0 for the first.
     pub generation: u32,
-    /// The node was declared lost while the container ran here.
+    /// Declared lost while running here.
     pub void: bool,
-    /// Set if the container has to stop while its partition continues.
+    /// Set to stop while its partition continues.
     pub leave: Option<Leave>,
     pub started_at: Option<Timestamp>,
     pub readiness: Readiness,
-    /// Acknowledgements of the newest acknowledged generation.
+    /// For the newest generation.
     pub acknowledged: Option<(u32, BTreeSet<Acknowledged>)>,
 }
 
@@ -65,22 +59,21 @@ pub struct Here {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
     pub sequence: Sequence,
-    /// Seconds until the container is killed.
+    /// Seconds before the kill.
     pub grace_s: u32,
 }
 
-/// The readiness last reported for a container.
+/// The last reported readiness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
     #[default]
     Unknown,
     Ready,
-    /// The container missed its deadline or became unready.
     Unready,
 }
 
 impl Here {
-    /// True if the container has a start request and no exit on the log.
+    /// True with a start request and without an exit.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.request.is_some() && self.known != Known::Exited
@@ -100,8 +93,7 @@ impl Members {
         }
     }
 
-    /// Records a resize request and reports whether the request is new. `is_told` announces the leaving
-    /// members.
+    /// Reports whether the request is new. `is_told` announces the leaving members.
     pub(super) fn request(
         &mut self,
         event: &PartitionResizeRequested,
@@ -127,8 +119,7 @@ impl Members {
         true
     }
 
-    /// Sets the members. Members that were leaving still leave, for example if another container died
-    /// meanwhile.
+    /// Members that were leaving still leave.
     pub(super) fn resized(&mut self, event: &PartitionResized) {
         let generation = event.generation.max(self.announced.generation);
         self.requested = self.requested.max(generation);

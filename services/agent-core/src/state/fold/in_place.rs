@@ -1,4 +1,4 @@
-//! Applies events to partitions that are resized in place: joins, leaves and members.
+//! Applies events to partitions resized in place.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use dormouse_messages::{ContainerId, NodeId, Rank, Sequence, Timestamp};
 use crate::state::{AgentState, Here, Job, Leave, Partition, Phase, Readiness, Standing};
 
 impl Partition {
-    /// Adds containers. A rank in use keeps its container.
+    /// A rank in use keeps its container.
     pub(super) fn add(&mut self, placed: Self) {
         for (rank, place) in placed.gang {
             let known = self.gang.get(&rank);
@@ -26,7 +26,6 @@ impl Partition {
         }
     }
 
-    /// Requests the start of `ranks`.
     pub(super) fn ask(
         &mut self,
         ranks: &BTreeSet<Rank>,
@@ -50,8 +49,7 @@ impl Partition {
         }
     }
 
-    /// Forgets withdrawn placements without a start request: the author of the next request knows of the
-    /// withdrawal.
+    /// The author of the next request knows of the withdrawals.
     fn forget_the_taken_back(&mut self) {
         self.gang
             .retain(|_, place| place.standing != Standing::TakenBack);
@@ -59,7 +57,7 @@ impl Partition {
         self.here.retain(|rank, _| gang.contains_key(rank));
     }
 
-    /// Forgets ended containers that are no longer members: a service has thousands of them over time.
+    /// A service has thousands of containers over time.
     fn forget_the_over(&mut self) {
         let Some(members) = &self.members else {
             return;
@@ -83,9 +81,7 @@ impl AgentState {
         partition.here.get_mut(&container.rank)
     }
 
-    /// Withdraws placements of a running partition that have no start request yet. A start request in flight
-    /// still
-    /// starts the container, since every reader of the log waits for its report.
+    /// A start request in flight still starts a withdrawn placement, as all readers await its report.
     pub(super) fn taken_back(&mut self, event: &PlacementDecided) {
         for removed in &event.remove {
             let partition = self.partition_mut(&removed.job, removed.incarnation);
@@ -156,7 +152,6 @@ impl AgentState {
         }
     }
 
-    /// Records that a container exited on any node.
     pub(super) fn over(&mut self, container: &ContainerId) {
         let partition = self.partition_mut(&container.job, container.incarnation);
         let Some(partition) = partition.filter(|it| it.members.is_some()) else {
@@ -168,7 +163,6 @@ impl AgentState {
         partition.forget_the_over();
     }
 
-    /// Ends the started containers of another node that was lost.
     pub(super) fn lost_elsewhere(&mut self, node: &NodeId) {
         if self.is_here(node) {
             return;
