@@ -1,8 +1,5 @@
-//! Measures decision latency of one tenant while another floods the intake.
-//!
-//! 1. `dormouse up --nodes 0` runs the services, under `grants: required` and `grants: open`.
-//! 2. One tenant publishes at a rate. Another submits a job every 40 ms and times each decision.
-//! 3. The stored part of the flood and the services' memory are measured too.
+//! Measures decision latency of one tenant while another floods the intake, under `grants: required` and
+//! `grants: open`.
 //!
 //! `cargo bench -p dormouse --bench flood [seconds] [rate…]`
 
@@ -24,7 +21,6 @@ struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -108,7 +104,6 @@ async fn measure(url: &str, duration: Duration) -> Vec<f64> {
         document["name"] = json!(format!("job-{}", took.len()));
         let at = Instant::now();
         match client.submit(&document, Wait::Decided, None).await {
-            // A full queue is a decision too.
             Err(TenantError::Refused { code, .. }) if code == "too_many_queued" => {}
             decided => drop(decided.expect("admitted")),
         }

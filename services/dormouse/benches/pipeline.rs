@@ -1,8 +1,5 @@
-//! Measures the pipeline from submission to placement over a real broker.
-//!
-//! 1. `dormouse up --nodes 0` runs the services; a thousand model agents run containers that end at once.
-//! 2. Ten thousand jobs of one container are published and followed to `job.completed`.
-//! 3. The log's own rates are measured: ingress, and appends under a fence by one and by many writers.
+//! Measures the pipeline from submission to completion over a real broker: `dormouse up --nodes 0` runs the
+//! services; a thousand model agents run containers that end at once. The log's own rates are measured too.
 //!
 //! `cargo bench -p dormouse --bench pipeline [jobs] [nodes] [drf]`
 
@@ -31,7 +28,6 @@ struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }

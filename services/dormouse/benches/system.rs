@@ -1,13 +1,8 @@
-//! Measures whole-system figures as ratios to baselines of the same run.
+//! Measures whole-system figures as ratios to baselines of the same run: `latency` (submission to process
+//! start), `resize` (without the save), `throughput` (submissions decided a second), `tasks` (empty tasks of
+//! a set), and `docker` (submission to container start).
 //!
-//! 1. Submission to process start, against fork and exec alone; and from event to event.
-//! 2. Resizes of a running job, without the save.
-//! 3. Submissions decided a second, against publishing alone.
-//! 4. Empty tasks of a task set ended a second, against a shell.
-//! 5. Submission to container start with Docker, against its API alone, with and without rests.
-//!
-//! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, with the sections `latency`,
-//! `resize`, `tasks`, `throughput` and `docker`; default: all.
+//! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +23,6 @@ struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -356,7 +350,6 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
             let mut publishing = tokio::task::JoinSet::new();
             for index in 0..submissions {
                 let (log, tenant) = (log.clone(), tenant.clone());
-                // Most jobs queue, limited by memory.
                 let payload = document(&format!("rush-{index}"), "64").into();
                 publishing.spawn(async move {
                     log.publish_ingress(&tenant, "submit", "application/json", payload)

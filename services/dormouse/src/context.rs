@@ -229,7 +229,6 @@ impl Context {
         }
     }
 
-    /// Waiting for the broker of a stopped cluster is useless.
     fn is_stopped(&self) -> bool {
         let broker = self.broker_dir();
         let Some(url) = LocalBroker::url_of(&broker) else {

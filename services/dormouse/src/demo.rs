@@ -32,7 +32,6 @@ use crate::render::{self, Style};
 use crate::up::{LocalCluster, LocalOptions};
 use crate::{clock, load, print, serve};
 
-/// Many times the usual duration, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 #[derive(Debug, Deserialize)]

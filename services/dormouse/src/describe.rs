@@ -359,7 +359,6 @@ fn figures(outcome: &Outcome) -> String {
     format!(
         "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {}{}, waiting {}",
         outcome.utilization.total,
-        // The total is a sum over the resources.
         outcome.utilization.resources.len(),
         outcome.fairness_loss,
         outcome.fairness_loss_bound,

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
-/// A hundredth of a core.
 const WORK: Duration = Duration::from_millis(10);
 /// Beyond this, durations mean little.
 const BUSY: f64 = 0.3;

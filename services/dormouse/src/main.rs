@@ -122,7 +122,6 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = text.trim_start_matches("error: ").trim_end().to_owned();
         error::print(&error::Coded::new("usage", text).into(), Output::Json);
     } else if words.iter().any(|word| plain::shown(word) != *word) {
-        // The message repeats an argument with control characters.
         let text = error.render().to_string();
         print::aside(plain::shortened(text.trim_end()));
     } else {

@@ -77,7 +77,6 @@ impl Growing {
     fn rest(&self, text: &str) -> String {
         match text.strip_prefix(&self.printed) {
             Some(rest) => rest.to_owned(),
-            // The printed part has changed.
             None => format!("\n\n{text}"),
         }
     }

@@ -37,13 +37,10 @@ const SAY_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Role {
     pub data: PathBuf,
-    /// Nodes whose agents run in this process.
     pub local: LocalNodes,
-    /// Time until a standby copy takes over.
     pub takeover: Duration,
     pub own_thread: bool,
     pub json_status: bool,
-    /// Bound on a tenant's stored packed folders.
     pub tenant_bytes: Option<u64>,
 }
 
@@ -346,7 +343,7 @@ fn gateway_config(context: &Context, args: &GatewayArgs) -> anyhow::Result<Gatew
     })
 }
 
-/// Without a sandbox, warns.
+/// Warns if jobs run without a sandbox.
 fn contain(args: &ServeArgs) -> Option<Contain> {
     if args.trust_jobs {
         tracing::warn!(

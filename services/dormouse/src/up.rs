@@ -41,27 +41,22 @@ const SERVICES: [ServiceArg; 6] = [
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Enough threads for the requests of one person.
 const GATEWAY_THREADS: usize = 2;
 
 /// Settings of a local cluster.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub data: PathBuf,
-    /// First token of every subject.
     pub prefix: Prefix,
     pub nodes: u32,
     pub capacity: Amounts,
     pub runtime: RuntimeKind,
-    /// Also publish tenants' events as JSON.
     pub json_status: bool,
-    /// Make the broker write to disk before every acknowledgement.
     pub sync_always: bool,
     pub port: Option<u16>,
     pub keep: Retention,
     pub gateway: Option<SocketAddr>,
     pub page: Option<SocketAddr>,
-    /// Prepended to the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
 
@@ -297,7 +292,6 @@ fn start_page(
     Ok(url)
 }
 
-/// This machine's capacity, divided among `nodes`.
 fn machine(nodes: u32) -> Amounts {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

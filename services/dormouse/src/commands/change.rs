@@ -24,7 +24,6 @@ use crate::render::{self, Style};
 const RELEASE: &str = "release";
 
 struct Change {
-    /// For people: `Cancel these?`.
     verb: &'static str,
     message: &'static str,
     fields: Map<String, Value>,
@@ -68,7 +67,6 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         return Ok(DONE);
     };
     match command {
-        // A filter matches only jobs on hold.
         JobCommand::Release(which) if !which.filter.ids.is_empty() => {
             release(context, &log, jobs, &change).await
         }

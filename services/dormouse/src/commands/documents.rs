@@ -50,7 +50,6 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     let read = serde_norway::from_str::<serde_norway::Value>(text);
     let is_number = match &read {
         Ok(value) => value.is_number(),
-        // The number is too large for YAML.
         Err(_) => text.parse::<f64>().is_ok(),
     };
     if is_number && is_text(path) {
@@ -439,7 +438,6 @@ mod tests {
         );
     }
 
-    /// Seven hexadecimal digits often look like a number.
     #[test]
     fn a_commit_stays_as_it_is_written() {
         let set = |text: &str| {

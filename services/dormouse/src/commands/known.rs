@@ -26,8 +26,8 @@ pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
     ))
 }
 
-/// Explains why a job must wait for new nodes: the nodes that its constraints allow, even empty and
-/// undrained, hold fewer than `least` containers. Ignores taints and roles other than workers.
+/// Explains why a job must wait for new nodes: the allowed nodes, even empty and undrained, hold fewer than
+/// `least` containers. Ignores taints and roles other than workers.
 pub fn never_fits<'a>(
     nodes: impl Iterator<Item = (&'a Amounts, &'a Labels)>,
     spec: &JobSpec,
@@ -115,7 +115,6 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
         .copied()
         .chain(usual.iter().map(Resource::name));
     let meant = near::resource(name, known);
-    // A later node may offer any resource.
     if ahead || (there.is_empty() && meant.is_none()) {
         return Ok(());
     }

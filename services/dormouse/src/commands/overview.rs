@@ -11,7 +11,6 @@ use crate::cli::WatchArg;
 use crate::context::Context;
 use crate::render::{self, Style};
 
-/// A screen's worth of jobs.
 const JOBS: usize = 15;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -171,7 +171,6 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
 
 fn moved(what: &str, it: &Moves) -> String {
     let cost = match it.cost_s {
-        // The plan does not compute when capacity is free again.
         _ if it.to == 0 => ", and waits for room".to_owned(),
         Some(cost_s) if cost_s > 0.0 => format!(", stands still for {}", span(cost_s)),
         Some(_) => ", in place".to_owned(),

@@ -132,10 +132,6 @@ pub fn found(found: &Found) -> String {
     )
 }
 
-/// Recomputes every decision.
-///
-/// # Errors
-/// If the log cannot be read.
 async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
     let history = History::open_whole(context, log).await?;
     let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(

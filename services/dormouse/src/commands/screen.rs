@@ -7,9 +7,7 @@ use rustix::stdio::{stdin, stdout};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-/// The alternate screen, without cursor.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// The cursor, and the former screen.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 

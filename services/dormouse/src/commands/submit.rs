@@ -130,10 +130,6 @@ fn missing_file(context: &Context, written: &Written) -> Option<String> {
     })
 }
 
-/// Submits one job and returns the exit code.
-///
-/// # Errors
-/// If the job is refused.
 pub(super) async fn one(
     context: &Context,
     log: &Log,

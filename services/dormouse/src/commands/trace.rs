@@ -40,14 +40,12 @@ pub struct Span {
     pub span_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Number of ancestors.
     pub depth: usize,
     pub service: String,
     pub name: String,
-    /// After the trace's first span.
     pub start_us: u64,
     pub took_us: u64,
-    /// On the log.
+    /// Sequence on the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
     /// Further causes, and the decision.

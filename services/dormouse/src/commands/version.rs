@@ -13,7 +13,6 @@ use crate::print;
 #[derive(Debug, Serialize)]
 struct Version {
     version: &'static str,
-    /// Unknown in a build from a checkout.
     commit: Option<&'static str>,
     platform: String,
     is_static: bool,

@@ -84,7 +84,6 @@ fn what_git_leaves_out_stays_out() {
         "train.py",
     ];
     assert_eq!(names(folder.path()), all);
-    // In a folder of a repository the repository's rules hold; those above it do not.
     let repository = tempfile::tempdir().expect("a folder");
     write(repository.path(), ".gitignore", "*.py\n");
     write(repository.path(), "r/.git/config", "");

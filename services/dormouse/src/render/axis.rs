@@ -125,7 +125,6 @@ pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
         at += step_us;
     }
     let mut times = Vec::new();
-    // A span of years has at most a few hundred labels.
     while at <= to && times.len() < 500 {
         times.push(Timestamp::from_micros(at));
         at += step_us;

@@ -15,7 +15,6 @@ const ROWS: u16 = 18;
 
 const DASH: u32 = 3;
 
-/// Most eyes can distinguish these.
 const COLOURS: [(Color, u8); 6] = [
     (Color::Cyan, 36),
     (Color::Yellow, 33),
@@ -61,7 +60,6 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
         .iter()
         .map(|s| corners(s, timeline))
         .collect();
-    // Such lines coincide on the screen.
     let near = (values.greatest - values.least) / f64::from(rows.max(1)) / 2.0;
     let hidden = dashes(timeline, u32::from(columns), DASH, near);
     // The first series matters most; dashes show the lines below it.

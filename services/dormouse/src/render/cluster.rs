@@ -123,7 +123,6 @@ fn resources(answer: &ClusterAnswer) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// A sum over the resources, as for the allocation.
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
 fn running(answer: &ClusterAnswer) -> f64 {
     let some = answer.resources.values().filter(|usage| usage.capacity > 0);

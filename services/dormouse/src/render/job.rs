@@ -389,7 +389,6 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
         Some(StopReason::Adjusted) => match life.stopped_for {
             Some(StoppedFor::Preemption) => "preempted",
             Some(StoppedFor::Hold) => "put on hold, or requeued",
-            // Or moved.
             None => "adjusted",
         },
         Some(StopReason::Cancelled) => "cancelled",

@@ -17,7 +17,6 @@ const LEAST_REASON: u16 = 24;
 pub struct Style {
     pub wide: bool,
     pub colour: bool,
-    /// If `None`, lines have any length.
     pub columns: Option<u16>,
 }
 

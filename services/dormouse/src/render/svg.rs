@@ -14,7 +14,6 @@ use super::axis::{Values, corners, dashes, span_s, time_label, times, unit};
 use super::words::{date, number};
 
 const SIZE: (u32, u32) = (1200, 560);
-/// Sample points across the chart for overlapping lines.
 const COLUMNS: u32 = 400;
 const DASH: u32 = 5;
 const LEGEND: u32 = 250;
@@ -69,7 +68,6 @@ impl Ranged for Ticked {
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let part = (value - self.range.start) / (self.range.end - self.range.start);
         let pixels = f64::from(limit.1 - limit.0) * part;
-        // Pixels are few.
         limit.0 + pixels.round() as i32
     }
 
@@ -131,7 +129,6 @@ fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
         .axis_desc_style(("sans-serif", 16))
         .draw()
         .map_err(failed)?;
-    // The first series matters most.
     for (index, series) in timeline.series.iter().enumerate().rev() {
         let stroke = if index == 0 { 3 } else { 2 };
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);

@@ -12,7 +12,6 @@ use crate::cli::{Cli, Command, UpArgs};
 
 const FILE: &str = "up.json";
 
-/// Holds for one start only.
 const DEFAULTS: &str = "defaults";
 
 /// Flags as written; `true` for a flag without a value.

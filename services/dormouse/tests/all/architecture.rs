@@ -15,7 +15,6 @@ const IMPURE: [&str; 8] = [
     "opentelemetry",
 ];
 
-/// A decider never depends on another service.
 const ALLOWED: [(&str, &[&str]); 22] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use crate::common::{Cluster, root};
 
-/// Each language with a program that its client needs.
 const LANGUAGES: [(&str, &str); 4] = [
     ("python", "python/bin/datamodel-codegen"),
     ("go", "bin/go-jsonschema"),
@@ -25,7 +24,6 @@ pub fn skipped(why: &str) {
     eprintln!("{text}");
 }
 
-/// Cargo builds the driver with the tests of its crate.
 pub fn rust_driver() -> Option<PathBuf> {
     let built = std::env::current_exe().ok()?;
     let driver = built.parent()?.parent()?.join("examples/conformance");

@@ -130,7 +130,6 @@ fn a_cluster_that_was_stopped_and_started_again_goes_on() {
     cluster.submit(&count_job("across", 150, (1, 4), &[])).ok();
     cluster.stop("up");
     cluster.start_up(2, NODE);
-    // Every service continues from its snapshot.
     cluster.submit(&count_job("after", 20, (1, 4), &[])).ok();
     cluster.wait_completed("ads/after");
     cluster.wait_completed("ads/across");
@@ -273,7 +272,6 @@ fn every_bad_message_is_on_the_log_with_a_reason() {
         with("tasks", json!({"count": 3})),
         with("tenant", json!("search")),
         with("name", json!("taken")),
-        // Stored, but larger than the log keeps.
         [
             b"{\"env\": \"".to_vec(),
             vec![b'x'; 1 << 20],

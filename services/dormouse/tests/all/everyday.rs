@@ -89,7 +89,6 @@ fn a_thousand_documents_are_one_command() {
 }
 
 fn the_list_is_filtered_sorted_and_cut(cluster: &Cluster) {
-    // The list needs several pages.
     let all = cluster.run(&["jobs"]).ok().json();
     assert_eq!(all["jobs"].as_array().map(Vec::len), Some(1_000));
     assert_eq!(all["jobs"][999]["job"], "ads/j999");
@@ -421,7 +420,6 @@ fn the_cluster_itself_is_served_to_prometheus() {
     ] {
         assert!(served.contains(part), "{part} is not in {served}");
     }
-    // The alerts' metrics must exist.
     let rules = std::fs::read_to_string(rules("rules.yaml")).expect("the alerts");
     let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = rules.split(|c| !part_of_a_name(c));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::clients::{rust_driver, tools};
 use crate::common::{Cluster, nats_server, poll, root};
 
-/// Jaeger's default addresses.
 const QUERY: &str = "http://127.0.0.1:16686";
 const OTLP: &str = "http://127.0.0.1:4318";
 

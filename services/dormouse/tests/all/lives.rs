@@ -230,7 +230,6 @@ fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
             "{name}: {refused:?}"
         );
     }
-    // No submission is accepted before the tenant is named again.
     let refused = cluster.submit(&count_job("late", 2, (1, 1), &[])).error();
     assert_eq!(refused["code"], "unknown_tenant", "{refused}");
     cluster.run(&["tenant", "create", "ads"]).ok();

@@ -90,7 +90,6 @@ fn a_notebook_is_opened_used_ended_and_started_again() {
         "service": {"idle_s": 8, "drain_s": 2},
     }));
     assert!(matches!(submitted.code, 0 | 2), "{submitted:?}");
-    // Opening starts the notebook.
     let (address, token) = open(&cluster);
     assert_eq!(token.len(), 64);
     assert!(

@@ -50,7 +50,6 @@ fn a_job_has_the_packages_of_its_file_and_its_document_has_their_lines() {
     let prefix = printed.out.trim();
     assert!(prefix.contains("/python/ads/"), "{printed:?}");
     assert!(Path::new(prefix).join("bin/python3").exists());
-    // Equal lines share an environment.
     let requirements = folder.join("requirements.txt").display().to_string();
     let command = ["--", "python3", "-c", "import sys; print(sys.prefix)"];
     let run = |file: &str| {

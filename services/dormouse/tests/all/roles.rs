@@ -36,7 +36,6 @@ fn a_parameter_server_serves_workers_that_come_and_go() {
         _ => None,
     };
     cluster.wait_event("progress", trains);
-    // A worker leaves in place, never the server or the coordinator.
     let mut other = with_server("other", 60);
     other["containers"] = json!({"min": 1, "start": 1, "max": 1});
     cluster.submit(&other).ok();

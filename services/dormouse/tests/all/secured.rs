@@ -155,7 +155,6 @@ fn a_tenant_submits(cluster: &Cluster, job: &serde_json::Value) {
     let ads = || TenantId::new("ads").expect("valid");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        // Without the CA the client does not trust the brokers.
         let unknown = Tenant::connect(&settings(false), ads(), Encoding::Json, PATIENCE).await;
         assert!(unknown.is_err(), "it trusts whoever listens there");
         let tenant = Tenant::connect(&settings(true), ads(), Encoding::Json, PATIENCE).await;

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 const NODE: &str = "cpu=16,memory=16Gi";
 /// Sixteen at a time are 80 a second, and 222 a second arrive.
 const TASK_S: f64 = 0.2;
-/// Tenant, tasks, seconds between two.
 const TENANTS: [(&str, u32, f64); 3] =
     [("ads", 900, 0.01), ("lab", 650, 0.0138), ("web", 450, 0.02)];
 
@@ -131,7 +130,6 @@ fn a_tenant_is_forgotten_when_it_has_no_jobs() {
     });
     let twice = cluster.run(&remove);
     assert_eq!(twice.error()["code"], "not_found", "{twice:?}");
-    // Settings of a removed tenant do not return.
     cluster.submit(&count_job("b", 2, (1, 1), &[])).ok();
     let ads = cluster.run(&["tenant", "show", "ads"]).ok().json();
     assert_eq!(

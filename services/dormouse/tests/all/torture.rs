@@ -115,7 +115,6 @@ impl Processes {
         }));
     }
 
-    /// The lease holder's name has the process id.
     fn active(&self, service: &str) -> String {
         let leases = self.log.leases();
         poll("the lease's holder", PATIENCE, || {
@@ -137,7 +136,6 @@ impl Processes {
     }
 }
 
-/// Seven in ten a service, two an agent, one the broker.
 fn victim(random: &mut StdRng) -> String {
     match random.random_range(0..10) {
         0 => "nats-server".to_owned(),
@@ -200,7 +198,6 @@ fn nothing_is_lost_when_single_processes_are_killed() {
         } else {
             cluster.kill(&victim);
             if long && NODES.contains(&victim.as_str()) {
-                // The whole node dies.
                 cluster.kill_below(&victim);
             }
             sleep(away);

@@ -74,7 +74,6 @@ fn a_job_is_one_trace_through_every_service() {
             .find(|(service, span)| (service.as_str(), span.name.as_str()) == *step);
         found.expect("it was received").1.clone()
     };
-    // Each step's parent is present, back to the submission.
     let ids: BTreeSet<Vec<u8>> = spans.iter().map(|(_, span)| span.span_id.clone()).collect();
     assert!(span(&CHAIN[0]).parent_span_id.is_empty());
     for step in &CHAIN[1..] {
@@ -92,7 +91,6 @@ fn a_ratio_holds_for_what_commands_begin_and_publishers_decide_for_themselves() 
     cluster.env("OTEL_TRACES_SAMPLER_ARG", "0");
     cluster.env("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
     cluster.start_up(2, "cpu=2,memory=4Gi");
-    // Commands run without sampling settings.
     cluster.env("OTEL_TRACES_SAMPLER", "");
     cluster.submit(&count_job("a", 10_000, (4, 4), &[])).ok();
     cluster.run(&["node", "drain", "n1"]).ok();

@@ -202,7 +202,6 @@ fn what_people_do_stands_under_their_names() {
     assert!(log.iter().any(|it| of_the_owner(it)));
 }
 
-/// Each command rests on all operators' latest events.
 #[test]
 fn no_operator_undoes_what_another_has_said() {
     let mut cluster = start();
@@ -227,7 +226,6 @@ fn no_operator_undoes_what_another_has_said() {
         });
         assert_eq!(rule(&cluster), "required", "{operator}");
     }
-    // Concurrent additions are all kept.
     std::thread::scope(|threads| {
         for number in 0..6 {
             let cluster = &cluster;

@@ -79,7 +79,6 @@ fn a_retry_runs_what_was_submitted_and_a_changed_folder_is_another() {
         .run_with(&["job", "logs", "ads/two", "--all"], &[])
         .ok();
     assert!(printed.out.contains("new"), "{printed:?}");
-    // A job can be submitted again without the folder.
     let document = cluster.run(&["job", "show", "ads/one", "--document"]).ok();
     let again = cluster.dir().join("again.json");
     write(&again, &document.out);

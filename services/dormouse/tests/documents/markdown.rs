@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// A document.
 pub struct Page {
     /// Relative to the repository's root.
     pub path: String,
     pub text: String,
 }
 
-/// A fenced block.
 pub struct Block {
     pub line: usize,
     /// `sh`, `yaml`, …
@@ -42,7 +40,6 @@ impl Page {
         blocks
     }
 
-    /// Lines outside of fenced blocks.
     fn prose(&self) -> Vec<(usize, &str)> {
         let mut inside = false;
         let mut lines = Vec::new();

@@ -11,11 +11,9 @@ use super::{pages, read};
 
 fn job(mut value: Value) -> Result<(), String> {
     if value["workdir"].is_string() {
-        // As the command line packs it.
         value["workdir"] = json!({"sha256": "0".repeat(64), "bytes": 1});
     }
     if value["python"]["requirements"].is_string() {
-        // As the command line reads it.
         value["python"]["requirements"] = json!(["numpy==1.26.4"]);
     }
     let tenant = value["tenant"].as_str().unwrap_or("ads").to_owned();

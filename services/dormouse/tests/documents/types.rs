@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Types with fields, by name.
 pub type Parts = BTreeMap<String, Value>;
 
-/// Puts a description on one line.
 pub fn cell(value: &Value) -> String {
     let text = value["description"].as_str().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -24,7 +22,6 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
         let definition = &definitions[name];
         if definition["properties"].is_object() && !name.is_empty() {
             if parts.insert(name.to_owned(), definition.clone()).is_none() {
-                // Nested types.
                 fields(definition, definitions, parts);
             }
             return format!("[{name}](#{})", name.to_lowercase());

@@ -34,9 +34,7 @@ pub struct Check {
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Ok,
-    /// Something does not work, or will soon fail.
     Warning,
-    /// The cluster, or this part of it, does not work.
     Failed,
 }
 

@@ -88,7 +88,6 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         node,
         exec: started.exec,
     };
-    // Dropping `raw` restores the terminal.
     let raw = args.terminal.then(Raw::begin).transpose()?;
     let given = tokio::spawn(input::give(program.clone(), args.terminal));
     let ended = follow(&program).await;

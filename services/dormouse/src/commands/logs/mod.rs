@@ -35,7 +35,6 @@ pub struct Wanted {
     /// If none, the newest; when following also later ones.
     pub incarnation: Option<Incarnation>,
     pub all: bool,
-    /// Lines per stream.
     pub tail: Option<u32>,
     pub since: Option<Since>,
 }

@@ -50,7 +50,6 @@ impl Found {
 #[derive(Debug, Default)]
 pub struct Listed {
     pub found: Vec<Found>,
-    /// Messages about nodes that did not answer.
     pub silent: Vec<String>,
 }
 

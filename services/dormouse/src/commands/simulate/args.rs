@@ -164,9 +164,7 @@ impl SimulateArgs {
 pub enum Source {
     File(PathBuf),
     Generated(Kind, Seeds),
-    /// A trace of one service's clients.
     Served(Trace),
-    /// The experiment of the DynamoML paper.
     Experiment(Configuration),
 }
 

@@ -29,7 +29,6 @@ use crate::render::Style;
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     runs: Vec<AnswerRun<'a>>,
-    /// Relative to the first policy or setting, over all scenarios.
     comparison: Vec<AnswerComparison<'a>>,
 }
 

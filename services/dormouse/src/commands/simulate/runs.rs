@@ -24,7 +24,6 @@ pub type Create<'a> = dyn Fn(&Path) -> Result<OutputFile, OutputError> + Sync + 
 /// One simulation.
 pub struct Run {
     pub scenario: String,
-    /// Policy and settings that differ between the runs.
     pub variant: String,
     checked: Scenario,
     log: Option<PathBuf>,

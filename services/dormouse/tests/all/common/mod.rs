@@ -201,7 +201,6 @@ impl Cluster {
         }
     }
 
-    /// Kills the containers of a node.
     pub fn kill_below(&self, name: &str) {
         for pid in processes(&self.dir.join(name), None) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -399,7 +398,6 @@ pub fn poll<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T
     }
 }
 
-/// A job of `count.py` with steps of 100 ms.
 pub fn count_job(name: &str, steps: u32, (min, max): (u32, u32), more: &[&str]) -> Value {
     let steps = steps.to_string();
     let mut start = vec!["python3", "deploy/examples/count.py"];

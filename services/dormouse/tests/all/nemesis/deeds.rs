@@ -124,7 +124,6 @@ impl World {
     }
 
     fn kill_service(&mut self, service: &str, active: bool) {
-        // All copies answer queries.
         let holder = self.active(service);
         let wanted = |it: &&str| (Some(*it) == holder) == active;
         let host = COPIES.into_iter().find(wanted).unwrap_or(COPIES[0]);

@@ -22,40 +22,55 @@ pub const PLAIN: [&str; 2] = ["n0", "n1"];
 /// Without a sandbox, the init of an ended container takes the next.
 pub const TRUSTS: &str = "n1";
 
-/// On this node a dead agent is waited for only briefly.
 pub const GIVEN_UP: &str = "n1";
 pub const GIVEN_UP_AFTER_S: u32 = 3;
 
 /// A fault. At the end of its step, killed processes are started, and stopped ones go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
+    /// SIGKILL to the active or the standby copy.
     KillService { service: &'static str, active: bool },
+    /// SIGTERM to the active copy.
     StopService { service: &'static str },
+    /// SIGSTOP to the active copy.
     PauseService { service: &'static str },
+    /// SIGKILL to the agent alone.
     KillAgent { node: &'static str },
+    /// SIGSTOP to the agent alone.
     PauseAgent { node: &'static str },
+    /// SIGKILL to agent, supervisor and containers.
     KillNode { node: &'static str },
+    /// SIGSTOP to agent, supervisor and containers.
     FreezeNode { node: &'static str },
+    /// SIGKILL to the supervisor.
     KillKeeper { node: &'static str },
+    /// SIGKILL to one broker.
     KillBroker { broker: &'static str },
     /// SIGUSR2, lame duck mode, as the unit stops it.
     StopBroker { broker: &'static str },
+    /// SIGSTOP to one broker.
     PauseBroker { broker: &'static str },
+    /// SIGSTOP to the other two brokers.
     PauseBrokers { but: &'static str },
+    /// Drops packets between a host and all others.
     Cut { host: &'static str, way: Way },
+    /// Drops packets between a host and one broker.
     CutPair {
         host: &'static str,
         broker: &'static str,
         way: Way,
     },
+    /// Slows the link of a host.
     Slow { host: &'static str },
+    /// Fills the agent's file system.
     FillNode { node: &'static str },
+    /// Fills the broker's file system.
     FillBroker { broker: &'static str },
     /// One copy after the other.
     RollServices,
-    /// One after the other.
+    /// One broker after the other.
     RollBrokers,
-    /// Containers are left alone.
+    /// SIGKILL to all processes but containers.
     KillAll,
 }
 

@@ -122,7 +122,6 @@ impl Submitted {
         }
     }
 
-    /// The longest time without an acknowledgement.
     pub fn longest_gap(&self, from: Timestamp, until: Timestamp) -> Duration {
         let mut times: Vec<Timestamp> = self.acknowledged.iter().map(|it| it.at).collect();
         times.sort_unstable();

@@ -104,7 +104,6 @@ pub fn crowded(records: &BTreeMap<String, Vec<Line>>) -> Vec<String> {
     found
 }
 
-/// Each submission may have only one decision.
 pub fn decisions(log: &[Arc<Recorded>]) -> BTreeMap<u64, Vec<Option<JobId>>> {
     let mut decided: BTreeMap<u64, Vec<Option<JobId>>> = BTreeMap::new();
     for recorded in log {
@@ -155,7 +154,6 @@ pub fn log(log: &[Arc<Recorded>], submitted: &Submitted, found: &mut Vec<String>
     for it in &submitted.acknowledged {
         match decided.get(&it.sequence).map(Vec::as_slice) {
             Some([Some(job)]) if it.real && completed.contains(job) => figures.completed += 1,
-            // Reported already.
             None => {}
             Some([Some(_)]) if it.real => {}
             Some([None]) if !it.real => {}
@@ -284,7 +282,6 @@ mod tests {
     fn a_double_is_found() {
         let twice = record("begin 1 0 a 1.0\nbegin 2 0 b 2.0\nbeat 1 0 a 2.1");
         assert_eq!(doubles("j", &twice, &[]).len(), 1);
-        // Standing still until then is an excuse.
         let still = |until| [("a".to_owned(), 0.01, until)];
         assert_eq!(doubles("j", &twice, &still(2.0)).len(), 0);
         assert_eq!(doubles("j", &twice, &still(0.05)).len(), 1);

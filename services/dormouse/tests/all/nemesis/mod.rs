@@ -46,7 +46,6 @@ fn on_hosts(form: Form) {
     }
 }
 
-/// Failing that, the judge reports the rest.
 fn settle(world: &mut World, submitted: &Submitted) {
     let until = Instant::now() + SETTLING;
     let mut left = Vec::new();

@@ -88,7 +88,6 @@ fn try_hosts() -> Option<String> {
 impl Net {
     /// Moves the calling thread to [`OPERATOR`].
     pub fn new(hosts: Vec<&'static str>) -> Self {
-        // A failed test has removed its hosts.
         let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         sweep();
         let net = Self { hosts, _held: held };
@@ -117,7 +116,6 @@ impl Net {
         format!("10.77.0.{}", index.expect("a host") + 1)
     }
 
-    /// Processes started later run on this host.
     pub fn enter(&self, host: &str) {
         let namespace = File::open(Path::new(NAMES).join(name(host))).expect("the host");
         setns(namespace, CloneFlags::CLONE_NEWNET).expect("enters it");
@@ -152,7 +150,6 @@ impl Net {
         }
     }
 
-    /// 400 kbit/s.
     pub fn slow(&self, host: &str) {
         let queue = ["tc", "qdisc", "replace", "dev", LINK, "root"];
         let narrow = ["tbf", "rate", "400kbit", "burst", "8kb", "latency", "300ms"];

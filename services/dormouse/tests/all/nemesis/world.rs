@@ -16,7 +16,6 @@ use super::faults::{
 use super::ground::{BROKER_DISK, Disks, NODE_DISK, PORT, engine, remove_containers, start_broker};
 use super::net::{Net, OPERATOR};
 
-/// The minimum for three brokers.
 pub const LEASE_S: u32 = 20;
 pub const SLOTS: u32 = 4;
 
@@ -82,7 +81,6 @@ impl World {
         let begun = Instant::now();
         let net = Net::new([&[OPERATOR][..], &BROKERS, &COPIES, &NODES].concat());
         let mut cluster = Cluster::new();
-        // Names the containers in the engine.
         let prefix = format!("nemesis-{}", std::process::id());
         cluster.env("DORMOUSE_PREFIX", &prefix);
         cluster.env("DORMOUSE_PLAINTEXT", "true");
@@ -196,7 +194,6 @@ impl World {
         }
     }
 
-    /// Ended processes are restarted within a second.
     pub fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -214,7 +211,6 @@ impl World {
         })
     }
 
-    /// True if all brokers have the whole log.
     pub fn brokers_follow(&self) -> bool {
         self.runtime.block_on(async {
             let urls = self.cluster.url();

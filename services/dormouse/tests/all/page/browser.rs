@@ -82,7 +82,6 @@ fn driver() -> Option<(Child, u16)> {
 }
 
 impl Browser {
-    /// Returns `None` without a browser.
     pub fn start() -> Option<Self> {
         let (driver, port) = driver()?;
         let mut browser = Self {
@@ -184,7 +183,6 @@ impl Browser {
         value
     }
 
-    /// Keys are text, or names in braces.
     pub fn press(&self, keys: &str) {
         let code = match keys {
             "{left}" => "\u{e012}",

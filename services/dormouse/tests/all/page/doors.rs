@@ -170,7 +170,6 @@ fn hostile_requests_are_refused() {
     );
 }
 
-/// The oldest idle connections are closed.
 #[test]
 fn connections_that_are_held_open_keep_nobody_out() {
     let served = Served::start();

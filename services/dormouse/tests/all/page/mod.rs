@@ -75,7 +75,6 @@ impl Served {
         serde_json::from_str(&body).expect("JSON")
     }
 
-    /// Headers add to, or replace, the usual Host.
     fn ask(
         &self,
         method: &str,
