@@ -1,4 +1,4 @@
-//! Queries by request and reply (NATS service API), and publishing to the tenants' ingress.
+//! Queries (NATS service API), and publishing to the ingress.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -48,7 +48,6 @@ pub enum ApiError {
     },
 }
 
-/// The broker's answer to a publish.
 #[derive(Deserialize)]
 pub(crate) struct Stored {
     #[serde(default)]
@@ -63,28 +62,25 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
-    /// True if the ingress is full for the tenant; a retry may succeed.
+    /// A retry may succeed.
     pub fn is_full(&self) -> bool {
         self.description.contains(FULL)
     }
 }
 
-/// The broker's text for a full subject.
 const FULL: &str = "maximum messages per subject";
-/// Longest wait for a full ingress.
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Refusal code of a full queue; a retry may succeed.
+/// A retry may succeed.
 const BUSY: &str = "busy";
-/// Limit of retries; most answers take milliseconds.
+/// Most answers take milliseconds.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Header with the last event that the client has seen.
 const AFTER: &str = "Dormouse-After";
 
-/// Status of every refusal, as in HTTP.
+/// As in HTTP.
 const REFUSED: usize = 400;
 
 /// A received query.
@@ -93,13 +89,11 @@ pub struct Asked {
     pub name: String,
     /// The tenant whose subject received the query.
     pub tenant: Option<String>,
-    /// The last event seen by the operator's client, which the answer should include. Ignored for tenants,
-    /// who could delay others by a distant one.
+    /// The answer should include this event. `None` for tenants, who could delay others by a distant one.
     pub after: Option<Sequence>,
     pub request: Bytes,
 }
 
-/// Limits of tenants' queries, each answered on a thread.
 const TENANTS: Bounds = Bounds {
     at_once: 8,
     of_one: 2,
@@ -140,7 +134,6 @@ async fn respond(request: &Query, answered: Result<Vec<u8>, (String, String)>) {
     }
 }
 
-/// Answers queries fairly until the connection closes.
 async fn serve<F, A>(endpoints: Vec<(String, Endpoint)>, prefix: Prefix, answer: F)
 where
     F: Fn(Asked) -> A + Clone + Send + 'static,
@@ -153,7 +146,7 @@ where
     let mut heard = select_all(heard);
     let mut desk = Desk::new(OPERATORS, OPERATORS_WAITING, TENANTS);
     let mut answering = JoinSet::new();
-    // Askers by task: a panicked task frees its slot too.
+    // A panicked task frees its slot too.
     let mut under_way = BTreeMap::new();
     loop {
         tokio::select! {
@@ -184,8 +177,8 @@ where
 }
 
 impl Log {
-    /// Serves the queries `names`, and `of_tenants` to tenants, fairly, until the connection closes. A
-    /// refusal is a code for programs and a message for people.
+    /// Serves the queries `names`, and `of_tenants` to tenants, until the connection closes. A refusal is a
+    /// code and a message.
     ///
     /// # Errors
     /// When the broker does not let this client subscribe.
@@ -223,8 +216,8 @@ impl Log {
         Ok(())
     }
 
-    /// Sends the query `name`, about the tenant if the key is a tenant's. The answer includes the events that
-    /// this client has followed, if the service catches up in time. Retries for ten seconds if busy.
+    /// Sends a query, about the key's tenant if any. The answer includes the events that this client has
+    /// followed, if ready in time. Retries for ten seconds if busy.
     ///
     /// # Errors
     /// The refusal, or that nobody answers.
@@ -282,8 +275,7 @@ impl Log {
         })
     }
 
-    /// Publishes on a tenant's ingress and returns the ingress sequence. Retries for half a minute while the
-    /// ingress is full or without a leader.
+    /// Publishes on a tenant's ingress; returns the ingress sequence. Retries for half a minute.
     ///
     /// # Errors
     /// When the broker does not store the message.
@@ -306,7 +298,6 @@ impl Log {
             let request = Request::new().headers(headers.clone());
             let asked = &self.inner.connection;
             let answer = asked.ask(&subject, request.payload(payload.clone())).await;
-            // The stream is between two leaders.
             if matches!(answer, Err(NoAnswer::Nobody)) && Instant::now() < until {
                 tokio::time::sleep(FULL_PAUSE).await;
                 continue;
@@ -323,7 +314,6 @@ impl Log {
             let stored: Stored = serde_json::from_slice(&answer.payload)
                 .map_err(|error| LogError::request("publish on", &subject, error))?;
             match stored.error {
-                // Admission frees space.
                 Some(error) if error.is_full() && Instant::now() < until => {
                     tokio::time::sleep(FULL_PAUSE).await;
                 }

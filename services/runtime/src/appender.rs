@@ -1,5 +1,4 @@
-//! Drives the append machine (`dormouse_shell::settle`) of a writer without a fold: an agent, a gateway, the
-//! operator.
+//! The appender of a writer without a fold (`dormouse_shell::settle`): an agent, a gateway, the operator.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +12,12 @@ use crate::lease::token;
 use crate::log::Log;
 use crate::publish::{self, Fence, Outgoing, Place, PublishError};
 
-/// Delay between attempts while the broker is away.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Appends events as one writer.
 pub struct Appender {
     log: Log,
     writer: Writer,
-    /// The writer and its random token.
     name: String,
     filter: String,
     settle: Settle,
@@ -55,17 +52,15 @@ impl Appender {
                 None => format!("{writer}.{token}"),
             },
             filter,
-            // Agents and gateways have subjects of their own.
             settle: Settle::new(own.is_some()),
         }
     }
 
-    /// Appends `event`, caused by the events at `causes` (the main one first). Waits through outages
-    /// indefinitely.
+    /// Appends `event`, caused by the events at `causes` (the main one first). Waits through outages.
     ///
     /// # Errors
     /// When the broker denies or refuses the event, the event is too large, or another process writes under
-    /// the same name.
+    /// this name.
     pub async fn append(
         &mut self,
         event: Event,
@@ -161,8 +156,8 @@ impl Appender {
         Ok(last.map_or(0, |message| message.sequence))
     }
 
-    /// Returns the first message of the own subjects after `after`. Non-events count as nobody's, since
-    /// anybody may write there at a broker without accounts. A supervisor's `NodeFenced` counts so too.
+    /// Non-events are nobody's, since without accounts anybody may write there; a supervisor's `NodeFenced`
+    /// too.
     async fn first_after(&self, after: u64, own_id: &str) -> Result<Option<Found>, String> {
         let message = self.log.first_message(&self.filter, after + 1).await?;
         Ok(message.map(|message| {
@@ -181,7 +176,6 @@ impl Appender {
     }
 }
 
-/// Waits between attempts and logs every ten seconds.
 #[derive(Default)]
 struct Patience {
     why: String,

@@ -1,10 +1,10 @@
 //! The local broker: a supervised nats-server child.
 //!
-//! 1. Locks the store directory against a second supervisor, and ends a leftover broker.
+//! 1. Locks the store directory and ends a leftover broker.
 //! 2. Starts the child in its own process group, so that a ^C does not end it before the services.
 //! 3. Restarts a dead child on the same port, where clients look for it.
-//! 4. Restarts a child whose write failed once the disk has room: nats-server refuses all later writes to a
-//!    stream after one failed.
+//! 4. Restarts a child whose write failed, once the disk has room: nats-server refuses all later writes to
+//!    the stream.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,13 +27,11 @@ use crate::lease::token;
 /// Covers a cold disk; a warm start takes a second.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The child is killed after this.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Probes ([`LocalBroker::runs_in`]) hold the lock for less than this.
+/// Probes ([`LocalBroker::runs_in`]) are faster.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
-/// Another process rarely takes a port between choice and start.
 const PORTS_TRIED: u32 = 5;
 
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,24 +39,22 @@ const GREETING_LIMIT: u64 = 64 << 10;
 
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 const SAY_FULL_EVERY: Duration = Duration::from_secs(10);
-/// With less free space a restarted broker soon fails again.
+/// With less, a restarted broker soon fails again.
 const ROOM_BYTES: usize = 8 << 20;
-/// May only ask for the broker's health.
 const SUPERVISOR: &str = "supervisor";
 const HEALTH: &str = "$SYS.REQ.SERVER.PING.HEALTHZ";
 
 /// Settings of a local broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
-    /// The nats-server; `None`: see [`BrokerConfig::find_binary`].
     pub binary: Option<PathBuf>,
     pub store_dir: PathBuf,
-    /// Port on 127.0.0.1; `None` or 0: the last used port, or any free one.
+    /// `None` or 0: the last used port, or any free one.
     pub port: Option<u16>,
-    /// Syncs each event to disk before its acknowledgement.
+    /// Syncs each event to disk first.
     pub sync_always: bool,
     pub max_payload_bytes: usize,
-    /// Extra nats-server configuration. With accounts in it, health is not checked.
+    /// Extra nats-server configuration; accounts in it disable health checks.
     pub extra: String,
 }
 
@@ -76,8 +72,7 @@ impl BrokerConfig {
         }
     }
 
-    /// Finds nats-server: `DORMOUSE_NATS_SERVER`, this program's folder, `.tools/bin` here or above, the
-    /// PATH.
+    /// Finds nats-server: `DORMOUSE_NATS_SERVER`, next to this program, `.tools/bin`, the PATH.
     #[must_use]
     pub fn find_binary() -> Option<PathBuf> {
         let named = std::env::var_os("DORMOUSE_NATS_SERVER");
@@ -152,13 +147,12 @@ impl LocalBroker {
         })
     }
 
-    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns the last URL of the broker of `store_dir`.
+    /// Returns the last URL of `store_dir`.
     #[must_use]
     pub fn url_of(store_dir: &Path) -> Option<String> {
         let url = std::fs::read_to_string(store_dir.join("url")).ok()?;
@@ -168,13 +162,12 @@ impl LocalBroker {
     /// Reports whether a supervisor runs a broker on `store_dir`.
     #[must_use]
     pub fn runs_in(store_dir: &Path) -> bool {
-        // Not created: without a lock file nothing runs.
         let lock = File::open(store_dir.join("lock"));
-        // Shared: concurrent probes must not look like a supervisor.
+        // Concurrent probes must not look like a supervisor.
         lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
-    /// Returns the pid of a broker of `store_dir` that outlived its supervisor.
+    /// Returns the pid of a broker that outlived its supervisor.
     #[must_use]
     pub fn left_in(store_dir: &Path) -> Option<u32> {
         let text = std::fs::read_to_string(store_dir.join("nats-server.pid")).ok()?;
@@ -186,7 +179,7 @@ impl LocalBroker {
         is_ours.then_some(pid)
     }
 
-    /// Returns the process that holds the lock of `store_dir`, unless another user runs it.
+    /// Returns the process that locks `store_dir`, if visible.
     #[must_use]
     pub fn supervisor_in(store_dir: &Path) -> Option<u32> {
         let lock = store_dir.join("lock").canonicalize().ok()?;
@@ -201,13 +194,13 @@ impl LocalBroker {
         pids.find(|pid| *pid != own && has_it(*pid))
     }
 
-    /// Returns the child's process id, which changes with each restart.
+    /// Returns the child's current pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Ends the broker gracefully and waits for its exit.
+    /// Ends the broker gracefully.
     pub async fn stop(mut self) {
         self.stopping.cancel();
         if let Some(supervisor) = self.supervisor.take() {
@@ -248,7 +241,7 @@ impl Files {
         self.dir.join(name)
     }
 
-    /// Writes atomically: others read the URL at any time.
+    /// Atomic, since others read the URL.
     fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         std::fs::write(&new, text)
@@ -256,7 +249,7 @@ impl Files {
             .map_err(|why| BrokerError::File { path, why })
     }
 
-    /// Tells this broker from another on the same port.
+    /// Distinguishes brokers on one port.
     fn server_name(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.dir.hash(&mut hasher);
@@ -277,7 +270,6 @@ impl Files {
         Ok(file)
     }
 
-    /// Ends a broker whose supervisor was killed.
     async fn end_leftover(&self) {
         let Some(pid) = LocalBroker::left_in(&self.dir) else {
             return;
@@ -293,7 +285,7 @@ impl Files {
         }
     }
 
-    /// Tests by a write, since quotas and reserved blocks count too.
+    /// By a write, since quotas and reserved blocks count.
     async fn has_room(&self) -> bool {
         let path = self.path("room");
         let write = move || {
@@ -306,7 +298,7 @@ impl Files {
 
     fn choose_port(&self, wanted: Option<u16>) -> Result<u16, BrokerError> {
         if let Some(port) = wanted.filter(|port| *port != 0) {
-            // Another cluster's broker on the port would serve these clients.
+            // Another cluster's broker would serve these clients.
             return free_port(port).ok_or(BrokerError::PortInUse(port));
         }
         let before = LocalBroker::url_of(&self.dir)
@@ -396,8 +388,6 @@ fn spawn(binary: &Path, files: &Files, pid: &AtomicU32) -> Result<Child, BrokerE
     Ok(child)
 }
 
-/// # Errors
-/// [`BrokerError::PortInUse`] if another process listens on `port`.
 async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), BrokerError> {
     let started = Instant::now();
     let not_ready = |why: String| BrokerError::NotReady {
@@ -426,7 +416,7 @@ async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), B
     Err(not_ready(why))
 }
 
-/// Returns the server name of the greeting; empty if the listener is no broker.
+/// Empty if the listener is no broker.
 async fn name_at(port: u16) -> std::io::Result<String> {
     let mut line = String::new();
     let reading = async {
@@ -443,7 +433,7 @@ async fn name_at(port: u16) -> std::io::Result<String> {
         .to_owned())
 }
 
-/// Users of its own (`extra`) make the broker refuse the probe, which suffices.
+/// With users of its own (`extra`) the broker refuses, which suffices.
 async fn probe(port: u16) -> Result<(), String> {
     let client = match async_nats::connect(format!("127.0.0.1:{port}")).await {
         Ok(client) => client,
@@ -522,7 +512,7 @@ async fn supervise(
     }
 }
 
-/// Waits until a write has failed and the disk has room; returns the error.
+/// Returns the error after a failed write, once the disk has room.
 async fn stores_nothing(health: Option<&mut Health>, files: &Files) -> String {
     let Some(health) = health else {
         return std::future::pending().await;

@@ -29,7 +29,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Start time plus monotonic time: unaffected by clock changes, and stopped during suspension.
+/// Start time plus monotonic time, which stops during suspension: for waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SteadyClock;
 
@@ -45,8 +45,7 @@ impl Clock for SteadyClock {
     }
 }
 
-/// Start time plus boot time, which includes suspension: for reported times, where [`SteadyClock`] is for
-/// waits.
+/// Start time plus boot time, which includes suspension: for reported times.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WakefulClock;
 
@@ -60,7 +59,6 @@ impl Clock for WakefulClock {
     }
 }
 
-/// Returns the kernel's uptime in microseconds, with suspension.
 fn up_us() -> i64 {
     let up = ClockId::CLOCK_BOOTTIME.now();
     up.map_or(0, |up| {
@@ -79,7 +77,6 @@ pub fn host_time() -> HostTime {
     }
 }
 
-/// Returns the first half of the kernel's boot id; 0 without one.
 fn boot() -> u64 {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = name

@@ -1,10 +1,8 @@
-//! The store of packed folders: a stream with a message per piece, at
-//! `<prefix>.code.<tenant>.<SHA-256>.<first byte>`.
+//! The store of packed folders: a message per piece at `<prefix>.code.<tenant>.<SHA-256>.<first byte>`.
 //!
-//! - An operator writes the last piece after all others are acknowledged, so that it proves a complete
-//!   archive. Tenants write through the query service ([`crate::code_put`]).
+//! - An operator writes the last piece after all acknowledgements, so it proves a complete archive. Tenants
+//!   write through [`crate::code_put`].
 //! - Readers request single messages, since agents may create no consumer, and check the digest.
-//! - A repeated write is equal and takes no space. The tenant in the subject keeps tenants apart.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +21,7 @@ use crate::log::Log;
 pub(crate) const PIECE_BYTES: usize = 512 << 10;
 const UNDER_WAY: usize = 8;
 pub(crate) const TENANT_BYTES: u64 = 4 << 30;
-/// The broker's limit of subjects per answer.
+/// The broker's limit per answer.
 const PART: usize = 100_000;
 
 /// A failed operation of the store.
@@ -69,11 +67,10 @@ pub struct Stored {
     pub sha256: String,
     /// Upper bound: whole pieces.
     pub bytes: u64,
-    /// Time of storage, if known.
     pub at: Option<Timestamp>,
 }
 
-/// The store. Clones share the log's connection.
+/// The store of a log.
 #[derive(Debug, Clone)]
 pub struct CodeStore {
     pub(crate) log: Log,
@@ -221,7 +218,7 @@ impl CodeStore {
         Ok(pieces.values().sum())
     }
 
-    /// Stores a packed folder and returns whether it is new. A tenant's key stores for that tenant.
+    /// Stores a packed folder and returns whether it is new; a tenant's key stores for that tenant.
     ///
     /// # Errors
     /// When the key may not, there is no room, or the broker does not answer.
@@ -258,7 +255,6 @@ impl CodeStore {
         Ok(true)
     }
 
-    /// Returns the subjects of pieces with their message counts.
     async fn pieces(&self, filter: &str) -> Result<BTreeMap<String, u64>, CodeError> {
         let mut all = BTreeMap::new();
         loop {
@@ -280,7 +276,7 @@ impl CodeStore {
         }
     }
 
-    /// Lists the stored folders by tenant and digest.
+    /// Lists the stored folders.
     ///
     /// # Errors
     /// When the key may not list them, or the broker does not answer.
@@ -301,7 +297,7 @@ impl CodeStore {
         let stored = stream::iter(found).map(|((tenant, sha256), bytes)| async move {
             let at = match self.message(&tenant, &sha256, 0).await {
                 Ok((_, at)) => at,
-                // The upload ended before its first piece.
+                // An interrupted upload.
                 Err(CodeError::Absent { .. }) => None,
                 Err(error) => return Err(error),
             };

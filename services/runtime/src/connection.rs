@@ -1,7 +1,5 @@
-//! One client connection: reconnects and permission violations.
-//!
-//! A denied publish gets no answer; the broker reports the denial on the connection, and this module
-//! broadcasts the reports.
+//! A client connection. A denied publish gets no answer; the broker reports the denial on the connection, and
+//! this module broadcasts the reports.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,12 +17,10 @@ use crate::settings::Settings;
 /// Covers the election of a stream leader.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A request without an answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
     Denied,
     TooLarge { limit: usize },
-    /// The request has not arrived.
     Nobody,
     /// The request may arrive yet.
     Doubt(String),
@@ -46,12 +42,10 @@ pub(crate) struct Connection {
     pub client: Client,
     denied: broadcast::Sender<String>,
     pub connections: watch::Receiver<u64>,
-    /// `None` while connected.
     pub lost_since: watch::Receiver<Option<Instant>>,
 }
 
 impl Connection {
-    /// Connects, retrying for `settings.connect_timeout`.
     pub async fn open(settings: &Settings) -> Result<Self, LogError> {
         let (denied, _) = broadcast::channel(256);
         let (connections_tx, connections) = watch::channel(0);
@@ -65,7 +59,7 @@ impl Connection {
         };
         let options = options(settings).await?.event_callback(on_event);
         let client = connect(settings, options).await?;
-        // Otherwise the first request would take this connection's report for a reconnect.
+        // The first request would take this report for a reconnect.
         let mut made = connections.clone();
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, made.wait_for(|made| *made > 0)).await;
         Ok(Self {
@@ -76,7 +70,6 @@ impl Connection {
         })
     }
 
-    /// Returns the answer, a denial, or a doubt after `ANSWER_TIMEOUT`.
     pub async fn ask(
         &self,
         subject: &str,
@@ -106,14 +99,13 @@ impl Connection {
                 Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),
             },
             () = denial_of(&mut denied, subject) => Err(NoAnswer::Denied),
-            // The answer was lost with its connection.
             _ = connections.changed(), if connected => {
                 Err(NoAnswer::Doubt("the connection was lost".to_owned()))
             }
         }
     }
 
-    /// Collects the answers of all known servers, until none comes for `others`.
+    /// Stops when no answer comes for `others`.
     pub async fn ask_all(
         &self,
         subject: &str,
@@ -194,7 +186,6 @@ impl Connection {
         self.lost_since.borrow().is_none()
     }
 
-    /// True if connected to an unclustered server with JetStream.
     pub fn is_to_a_single_server(&self) -> bool {
         let server = self.client.server_info();
         self.is_connected() && server.jetstream && server.cluster.is_none()
@@ -211,7 +202,6 @@ async fn denial_of(denied: &mut broadcast::Receiver<String>, subject: &str) {
     }
 }
 
-/// Parses a "Permissions Violation for Publish to" report.
 fn denied_subject(report: &str) -> Option<&str> {
     let (_, rest) = report.split_once("Publish to \"")?;
     rest.split_once('"').map(|(subject, _)| subject)
@@ -281,7 +271,7 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     if let Some((user, password)) = user_and_password(first) {
         options = options.user_and_password(user, password);
     }
-    // Reported now: the library reads them only for an encrypted connection.
+    // The library reads them only later, if encrypted.
     let client = settings.tls.client.iter().flat_map(|(a, b)| [a, b]);
     for path in settings.tls.ca.iter().chain(client) {
         std::fs::File::open(path).map_err(|why| unreadable(path, why))?;
@@ -295,7 +285,7 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     Ok(options
         .require_tls(settings.tls.required)
         .name(&settings.name)
-        // Two missed answers reveal a silent broker.
+        // Two misses reveal a silent broker.
         .ping_interval(Duration::from_secs(5))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(ANSWER_TIMEOUT))
@@ -308,7 +298,6 @@ fn reconnect_delay(attempts: usize) -> Duration {
     Duration::from_millis(attempts.saturating_mul(50).min(1_000))
 }
 
-/// Percent-decodes both.
 fn user_and_password(url: &str) -> Option<(String, String)> {
     let address = url.trim().parse::<async_nats::ServerAddr>().ok()?;
     let decoded = |text: &str| {
@@ -318,7 +307,6 @@ fn user_and_password(url: &str) -> Option<(String, String)> {
     Some((decoded(address.username()?), decoded(address.password()?)))
 }
 
-/// Removes passwords.
 fn shown(server: &str) -> String {
     let without = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

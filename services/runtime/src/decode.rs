@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use crate::import::stored_at;
 
-/// A message as delivered.
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
     pub sequence: u64,
@@ -19,7 +18,6 @@ pub(crate) struct RawMessage {
     pub subject: async_nats::Subject,
     pub headers: Option<async_nats::HeaderMap>,
     pub payload: Bytes,
-    /// Messages that the broker holds after this one.
     pub pending: u64,
 }
 
@@ -33,7 +31,7 @@ pub(crate) fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_micros(i64::try_from(nanos / 1_000).unwrap_or(i64::MAX))
 }
 
-/// Decodes a message; up to `imported_to` the original time counts.
+/// Up to `imported_to` the original time counts.
 pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> Followed {
     let sequence = Sequence(message.sequence);
     let stored_at = stored_at(
@@ -72,7 +70,6 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
     }
 }
 
-/// An event without its data.
 #[derive(Deserialize)]
 struct Around {
     id: Text,
@@ -83,9 +80,9 @@ struct Around {
     time: Timestamp,
 }
 
-/// Returns an event of a known type with unreadable data as an unknown version: a newer build wrote it, and a
-/// service that skipped it would decide on another state. Events of nodes and gateways are flagged instead,
-/// since they must not stop a service.
+/// A newer build wrote an event of a known type with unreadable data. A service that skipped it would decide
+/// on another state, so it becomes an unknown version; nodes and gateways must not stop a service, so theirs
+/// are flagged.
 fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
     if matches!(writer, Writer::Node | Writer::Gateway) {
         return None;
@@ -109,17 +106,16 @@ fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub sequence: u64,
-    /// Count of this consumer's deliveries; a gap means a loss.
+    /// A gap means a loss.
     pub delivery: u64,
     pub stored_nanos: i128,
     pub pending: u64,
 }
 
 impl Delivery {
-    /// Returns `None` if `reply` is no consumer's subject.
     pub fn parse(reply: &str) -> Option<Self> {
         let rest = reply.strip_prefix("$JS.ACK.")?;
-        // The short form has 7 tokens here, the long one 9 or more.
+        // 7 tokens in the short form, at least 9 in the long one.
         let skip = if rest.split('.').nth(7).is_some() {
             5
         } else {

@@ -1,10 +1,10 @@
-//! Errors between this process and the log, with advice for operators.
+//! Errors, with advice for operators.
 
 use std::path::PathBuf;
 
 use dormouse_messages::{CodecError, Sequence};
 
-/// The log is shorter than it was, or another one; followers see their channel end and start again.
+/// The log is shorter than it was, or another one.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
     "the log went back: it no longer holds what was read of it. It was restored from an older copy or made anew, or the power failed before its broker had written it (`up --sync always` writes first). Start again: everything begins with what the log holds now, nodes end the containers that it does not know, or that were asked since what it does not know, and what was submitted since is to be submitted again"
@@ -57,7 +57,6 @@ pub enum LogError {
     #[error("the payload has {bytes} bytes; the broker takes {limit} at most")]
     TooLarge {
         bytes: usize,
-        /// `max_payload`.
         limit: usize,
     },
     #[error("the broker denies publishing on {subject}; check the user's permissions")]
@@ -80,20 +79,18 @@ impl LogError {
     }
 }
 
-/// An event was not appended, certainly or probably.
+/// A failed or doubtful append.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     #[error("the broker denies appending on {subject}; check the user's permissions")]
     Denied {
         subject: String,
     },
-    /// Another process writes under this name.
     #[error(
         "another writer appended {found} under {filter} after {expected}; is a second copy running under this name?"
     )]
     Superseded {
         filter: String,
-        /// The last own sequence known to this writer.
         expected: Sequence,
         found: Sequence,
     },
@@ -138,7 +135,6 @@ pub enum BrokerError {
     },
     #[error("nats-server did not become ready: {why}; see {log}")]
     NotReady {
-        /// The last observation.
         why: String,
         log: PathBuf,
     },

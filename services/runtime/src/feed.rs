@@ -1,10 +1,9 @@
-//! One shared reading of the log for all followers on a connection.
+//! One shared reading of the log for all followers on a connection, which fetches and decodes each event
+//! once.
 //!
-//! 1. The first follower starts the feed, which fetches and decodes each event once.
-//! 2. A later follower reads on its own up to the feed (`catch_up`), then joins.
-//! 3. A follower without space leaves the feed and catches up on its own; a sole follower delays the feed
-//!    instead.
-//! 4. The feed ends with its last follower.
+//! 1. The first follower starts the feed; a later one reads up to it (`catch_up`), then joins.
+//! 2. A follower without space leaves the feed and catches up; a sole follower delays it instead.
+//! 3. The feed ends with its last follower.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,22 +16,18 @@ use crate::decode::Followed;
 use crate::follow::{Reader, Until, WAITING};
 use crate::log::Log;
 
-/// Recent items for followers that have nearly caught up: under steady traffic their own reading never ends
-/// exactly at the feed's position.
+/// For followers nearly there: under steady traffic their reading never ends exactly at the feed's position.
 const KEPT: usize = 1_024;
 
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The feed of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Feed(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     running: bool,
-    /// The last sequence passed on.
     position: u64,
-    /// The last items, without a gap.
     kept: VecDeque<Followed>,
     members: Vec<Member>,
 }
@@ -40,9 +35,8 @@ struct State {
 #[derive(Debug)]
 struct Member {
     out: Sender<Followed>,
-    /// The last sequence it has, or does not want.
     delivered: u64,
-    /// The log's head at its start: it has not caught up before that.
+    /// Not caught up before this.
     head: Option<u64>,
 }
 
@@ -52,7 +46,6 @@ enum Offered {
     Gone,
 }
 
-/// Follows every event from sequence `from`.
 pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<Followed> {
     let (out, followed) = mpsc::channel(WAITING);
     let member = Member {
@@ -77,13 +70,12 @@ async fn read_for_all(log: Log, from: Sequence) {
             () = feed.abandoned() => Some(Vec::new()),
         };
         let Some(items) = items else {
-            // The log went back: closed channels tell all followers.
+            // Closed channels tell all followers.
             feed.end();
             return;
         };
         let mut items = VecDeque::from(items);
         while let Some(full) = feed.pass_on(&log, &mut items) {
-            // The follower has space again, is gone, or is no longer the only one.
             let _ = tokio::time::timeout(AGAIN, full.reserve()).await;
         }
         if feed.end_if_abandoned() {
@@ -92,7 +84,6 @@ async fn read_for_all(log: Log, from: Sequence) {
     }
 }
 
-/// Reads for one follower up to the feed.
 async fn catch_up(log: Log, mut member: Member) {
     while member.head.is_none() {
         match log.head().await {
@@ -106,7 +97,6 @@ async fn catch_up(log: Log, mut member: Member) {
             }
         }
     }
-    // Without space there is no use in joining.
     while member.out.reserve().await.is_ok() {
         let to = match log.inner.feed.join(member) {
             Joined::Member => return,
@@ -120,7 +110,6 @@ async fn catch_up(log: Log, mut member: Member) {
         let mut reader = Reader::new(&log, from, Until::At(Sequence(to)));
         while member.delivered < to {
             let Some(items) = reader.next().await else {
-                // The log went back.
                 return;
             };
             for item in items {
@@ -138,9 +127,9 @@ async fn catch_up(log: Log, mut member: Member) {
 
 enum Joined {
     Member,
-    /// Without a feed this follower starts one here.
+    /// No feed yet.
     First(Sequence),
-    /// The feed starts behind the follower's position.
+    /// Nothing kept to bridge the gap.
     Behind(Member, u64),
 }
 
@@ -177,7 +166,7 @@ impl Feed {
         Joined::Member
     }
 
-    /// Passes items on. Returns the sole member if it has no space; `items` keeps the rest.
+    /// Returns a sole member without space; `items` keeps the rest.
     fn pass_on(&self, log: &Log, items: &mut VecDeque<Followed>) -> Option<Sender<Followed>> {
         let mut state = self.state();
         while let Some(item) = items.front() {
@@ -208,7 +197,6 @@ impl Feed {
         None
     }
 
-    /// Waits until all present members are gone.
     async fn abandoned(&self) {
         let out = |member: &Member| member.out.clone();
         let outs: Vec<_> = self.state().members.iter().map(out).collect();

@@ -1,8 +1,6 @@
-//! Fetching a stream in order, through outages of the broker.
-//!
-//! A task keeps an in-memory consumer without acknowledgements and tracks the position itself. A reconnect, a
-//! gap, a report of the broker, or a consumer that omits messages of the log (its replica may lag
-//! indefinitely) leads to a new consumer. A client without the right to consumers reads ranges (`ranges`).
+//! Fetching a stream in order, through outages. An in-memory consumer without acknowledgements is replaced
+//! after a reconnect, a gap, a report of the broker, or missing messages (its replica may lag indefinitely).
+//! A client without the right to consumers reads ranges (`ranges`).
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +14,17 @@ use crate::log::{Log, within};
 use crate::ranges;
 use crate::rollback::{Rollback, Verdict};
 
-/// Limit of a pull request; the next is sent at half. Large, so that the broker works while a single-threaded
-/// reader decodes.
+/// Limits of a pull request; large, so that the broker works while a reader decodes.
 const BATCH: usize = 30_000;
 const BATCH_BYTES: usize = 16 << 20;
 const CHUNK: usize = 1_000;
 
-/// After this silence the consumer is compared with the log's head.
+/// Then the consumer is compared with the log's head.
 const SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub stream: String,
-    /// Empty: all subjects.
     pub filter: String,
     pub from: u64,
     pub to: Option<u64>,
@@ -41,9 +37,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Messages(Vec<RawMessage>),
-    /// A new consumer begins.
     Connected,
-    /// No messages after this sequence.
     Head(u64),
 }
 
@@ -70,7 +64,6 @@ pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
 struct Fetcher {
     log: Log,
     source: Source,
-    /// Last sequence passed on, and its store time.
     delivered: u64,
     delivered_nanos: Option<i128>,
     rollback: Rollback,
@@ -120,7 +113,6 @@ impl Fetcher {
         self.source.to.is_some_and(|to| self.delivered >= to)
     }
 
-    /// Reads through one consumer until it must be replaced.
     async fn consume(&mut self) -> Left {
         let mut connections = self.log.inner.connection.connections.clone();
         connections.mark_unchanged();
@@ -156,7 +148,7 @@ impl Fetcher {
             Err(error) => return Left::Again(error.to_string()),
         };
         let mut deliveries = 0;
-        // This consumer must deliver up to here.
+        // Messages that this consumer owes.
         let mut owed = self.source.to;
         loop {
             let chunk = tokio::select! {
@@ -271,7 +263,6 @@ impl Fetcher {
         left
     }
 
-    /// Checks that the log still holds the delivered messages.
     async fn check_history(&mut self) -> Option<Left> {
         let read = self.delivered_nanos.filter(|_| self.source.permanent)?;
         let mark = |message: &StreamMessage| message.time.unix_timestamp_nanos();

@@ -1,6 +1,4 @@
-//! Reading the log: every event in order, decoded.
-//!
-//! Decoding and fetching run concurrently over bounded channels: a slow reader slows the fetching.
+//! Reading the log, decoded. Bounded channels: a slow reader slows the fetching.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +10,6 @@ use crate::decode::{Followed, RawMessage, decode};
 use crate::fetch::{self, Fetched, Source};
 use crate::log::Log;
 
-/// Limit of items waiting for a reader.
 pub(crate) const WAITING: usize = 4_096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +18,11 @@ pub(crate) enum Until {
     At(Sequence),
 }
 
-/// A reading of the log.
 pub(crate) struct Reader {
     log: Log,
     until: Until,
     fetched: mpsc::Receiver<Fetched>,
-    /// The head at the first message after the last `CaughtUp`: under steady traffic the pending count rarely
-    /// reaches 0.
+    /// Under steady traffic the pending count rarely reaches 0.
     head: Option<u64>,
 }
 
@@ -52,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// Returns the next items; `None` after the end or a rollback. Cancel-safe.
+    /// `None` after the end or a rollback. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<Followed>> {
         loop {
             match self.fetched.recv().await? {
@@ -94,7 +89,6 @@ impl Reader {
     }
 }
 
-/// Reads the events from `from` to `to`; `CaughtUp` is last.
 pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Followed> {
     let mut reader = Reader::new(log, from, Until::At(to));
     let (out, followed) = mpsc::channel(WAITING);
@@ -110,7 +104,6 @@ pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Fo
     followed
 }
 
-/// Logs flagged and unknown events once, where they are read.
 fn announce(followed: &Followed) {
     match followed {
         Followed::Flagged { sequence, why, .. } => {
@@ -136,7 +129,7 @@ impl Log {
             if let Followed::Event(recorded) = followed
                 && let Some(traceparent) = &recorded.envelope.traceparent
             {
-                // Commands send no spans: only `up` and `serve` do.
+                // Commands send no spans.
                 let decides = recorded.writer != Writer::Operator;
                 traces.insert(recorded.sequence.0, traceparent, decides);
             }

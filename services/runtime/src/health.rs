@@ -1,4 +1,4 @@
-//! The brokers' state, for a person's health check.
+//! The brokers' health.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,8 @@ use crate::lease::RenewError;
 use crate::log::{Log, STREAMS_LEASE, is_absent, within};
 use crate::streams;
 
-/// Term of the lease that tests whether the broker stores.
 const TRIED_FOR: Duration = Duration::from_secs(1);
 
-/// Replicas behind for longer than this are reported.
 const BEHIND: Duration = Duration::from_secs(5);
 
 /// The connected broker.
@@ -28,9 +26,7 @@ pub struct BrokerState {
 #[derive(Debug, Clone)]
 pub struct StreamState {
     pub name: String,
-    /// Description of its content.
     pub holds: &'static str,
-    /// `None` if absent, an error if unreadable.
     pub found: Result<Option<FoundStream>, String>,
 }
 
@@ -43,9 +39,7 @@ pub struct FoundStream {
     pub replicas: usize,
     /// `None` on a single server or without a leader.
     pub leader: Option<String>,
-    /// Brokers whose replicas are offline or behind.
     pub behind: Vec<String>,
-    /// Differences from the wanted configuration.
     pub differs: Vec<String>,
 }
 
@@ -136,7 +130,7 @@ fn state(info: &Info, wanted: &Config) -> FoundStream {
     }
 }
 
-/// Compares with [`streams`], except for replicas, sizes and import metadata.
+/// Ignores replicas, sizes and import metadata.
 fn differences(found: &Config, wanted: &Config) -> Vec<String> {
     let is_compressed = |it: &Config| matches!(it.compression, Some(Compression::S2));
     // Brokers report -1 for none.

@@ -1,7 +1,5 @@
-//! The owner of a person's key, as the broker reports it: an operator, who reads the log, or a tenant, who
-//! sees the tenant's own jobs.
-//!
-//! `$SYS.REQ.USER.INFO` returns the permissions of the asking key, whatever the accounts' form.
+//! The owner of a person's key, by the permissions that `$SYS.REQ.USER.INFO` returns: an operator reads the
+//! log, a tenant sees its own jobs.
 
 use std::sync::Arc;
 
@@ -18,20 +16,19 @@ use crate::log::Log;
 
 pub(crate) const USER_INFO: &str = "$SYS.REQ.USER.INFO";
 
-/// Limit of status messages that wait for a busy command.
 const SHOWN: usize = 1_024;
 
 /// The owner of a client's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// A reader of the log: an operator, a service, anybody at a broker without accounts.
+    /// A reader of the log, or anybody without accounts.
     Operator,
     Tenant {
         tenant: TenantId,
-        /// True if the key may submit, revise and cancel; a viewer's may not.
+        /// False for viewers.
         submits: bool,
     },
-    /// An agent, a gateway, or an older key that does not name its tenant.
+    /// An agent, a gateway, or an old key.
     Unknown,
 }
 
@@ -56,7 +53,7 @@ struct Allowed {
     allow: Vec<String>,
 }
 
-/// Asks the broker for the key's owner; `Unknown` may still be a reader of the log.
+/// `Unknown` may still be a reader of the log.
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix) -> Holder {
     let Ok(answer) = connection.ask(USER_INFO, Request::new()).await else {
         return Holder::Unknown;
@@ -102,16 +99,14 @@ impl Log {
         }
     }
 
-    /// Reports whether this is a person's key in a separate account, which reads the log and sends queries
-    /// only.
+    /// Reports whether a person's separate account reads the log and sends queries only.
     #[must_use]
     pub fn is_persons(&self) -> bool {
         let own = self.inner.own.as_ref();
         own.is_some_and(|own| own.name.is_none())
     }
 
-    /// Returns events from now on: all of the log, or those that a tenant is shown, with the tenant's part of
-    /// allocations only.
+    /// Follows events from now on: all, or the tenant's part.
     ///
     /// # Errors
     /// When the broker does not answer, or does not let this client listen.
@@ -125,7 +120,7 @@ impl Log {
         let client = &self.inner.connection.client;
         let shown = client.subscribe(subject.clone()).await;
         let shown = shown.map_err(|error| failed(error.to_string()))?;
-        // The subscription must exist before anything is published.
+        // Subscribed before anything is published.
         client
             .flush()
             .await
@@ -158,7 +153,6 @@ async fn pass_on(mut shown: Subscriber, events: mpsc::Sender<Followed>) {
     }
 }
 
-/// Decodes a status message with its sequence.
 fn recorded(message: &async_nats::Message) -> Option<Recorded> {
     let place = message.headers.as_ref()?.get("Nats-Sequence")?;
     let envelope = Envelope::from_msgpack(&message.payload).ok()?;
@@ -194,7 +188,6 @@ mod tests {
         );
         assert_eq!(holder(&["dormouse.in.ads.submit", queries]), ads(true));
         assert_eq!(holder(&["dormouse.in.ads.*", queries]), ads(true));
-        // Other prefixes, agents, and any tenant.
         for other in [
             "mouse.tenant.ads.api.>",
             "dormouse.log.node.n0.>",

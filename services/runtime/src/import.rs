@@ -1,8 +1,8 @@
 //! Importing an exported log into an empty one.
 //!
-//! Sequences stay, since events refer to them: the stream starts at the first imported one, and gaps get
-//! fillers that readers flag. A header carries the original time; it counts only up to the last imported
-//! sequence in the stream's metadata, since otherwise any writer could antedate events.
+//! Sequences stay, since events refer to them; gaps get fillers that readers flag. A header carries the
+//! original time, valid up to the last imported sequence in the stream's metadata: otherwise any writer could
+//! antedate events.
 
 use std::collections::HashMap;
 
@@ -17,15 +17,12 @@ use crate::log::{Log, within};
 use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len};
 use crate::streams;
 
-/// Original time in microseconds.
 pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
 
-/// Metadata key of the last imported sequence.
 pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
 
 impl Log {
-    /// Imports `events`, in order of sequence, into an empty log and returns their number. Nothing else may
-    /// write meanwhile.
+    /// Imports `events`, in order of sequence, and returns their number. Nothing else may write meanwhile.
     ///
     /// # Errors
     /// When the log is not empty, the events are out of order or cannot be read, or the broker does not store
@@ -84,7 +81,7 @@ impl Log {
         }
         import.store().await?;
         self.note_imported(import.next - 1).await?;
-        // Admission has recorded the earlier submissions.
+        // The earlier submissions are recorded.
         let ingress = streams::ingress(self.prefix(), self.inner.replicas);
         self.begin(ingress, submissions + 1).await?;
         Ok(count)
@@ -96,7 +93,6 @@ impl Log {
         Ok(stream.cached_info().state.last_sequence)
     }
 
-    /// Recreates a stream whose first sequence is `first`.
     async fn begin(&self, mut config: Config, first: u64) -> Result<(), LogError> {
         within(self.inner.jetstream.delete_stream(&config.name))
             .await
@@ -105,7 +101,6 @@ impl Log {
         self.create(&config).await
     }
 
-    /// Makes all readers that connect from now on use the original times.
     async fn note_imported(&self, last: u64) -> Result<(), LogError> {
         let name = self.prefix().log_stream();
         let failed = |why: String| LogError::request("update the stream", &name, why);
@@ -164,9 +159,7 @@ impl Log {
 struct Import<'a> {
     log: &'a Log,
     waiting: Vec<Outgoing>,
-    /// Last stored sequence; 0 before the first.
     stored: u64,
-    /// Sequence of the next message.
     next: u64,
 }
 
@@ -211,7 +204,6 @@ impl Import<'_> {
     }
 }
 
-/// Returns the broker's time, or an imported message's original.
 pub(crate) fn stored_at(
     imported_to: u64,
     sequence: u64,

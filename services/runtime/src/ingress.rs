@@ -1,11 +1,10 @@
-//! The tenants' ingress: fetched from the broker, recorded by a fair queue (`dormouse_shell::intake`),
-//! removed once on the log.
+//! The tenants' ingress: fetched, recorded by a fair queue (`dormouse_shell::intake`), removed once on the
+//! log.
 //!
-//! 1. The stream holds only unrecorded messages, so it is fetched from its beginning.
+//! 1. The stream holds unrecorded messages only.
 //! 2. Recorded messages are removed per tenant, so that the stream's bounds limit the waiting ones.
 //! 3. Waiting messages are checked with every change of the state ([`Inputs::waits`]).
-//! 4. A stream that lost its tail or was created again is fetched from its beginning, and older records
-//!    remove nothing of it.
+//! 4. A shortened or new stream is fetched from its beginning, and older records remove nothing of it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,23 +26,20 @@ use crate::inputs::Inputs;
 use crate::log::{Log, within};
 use crate::rollback::{self, Rollback, Verdict, Word};
 
-/// Each removal costs a disk write; this rate suffices for thousands of submissions a second.
+/// Each removal costs a disk write.
 const REMOVE_EVERY: Duration = Duration::from_millis(50);
 
-/// Bound of the fetched, untaken messages.
 const ROOM_KIB: u32 = 32 << 10;
 
-/// Approximate overhead of a message.
 const AROUND_BYTES: usize = 256;
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Accessors for the submissions in a state, and the events that record them.
+/// Accessors for the submissions in a state.
 pub struct IntakeOf<S> {
     /// Returns a tenant's ingress state and rates.
     pub stand: fn(&S, &str) -> (Stand, Rates),
     pub received: fn(&S, &Arrival) -> Event,
-    /// Records rate-limited submissions.
     pub shed: fn(&str, &Shed) -> Event,
 }
 
@@ -55,15 +51,12 @@ pub struct IngressSource<S> {
     lines: Lines,
     changed: Arc<Notify>,
     kept: Arc<Kept>,
-    /// The last scheduled wake-up.
     wakes: Timestamp,
     counters: IntakeCounters,
 }
 
-/// Shared with the task that maintains the stream.
 #[derive(Default)]
 struct Kept {
-    /// Last recorded sequence by tenant.
     recorded: Mutex<BTreeMap<String, u64>>,
     more: Notify,
     fetched: AtomicU64,
@@ -71,7 +64,7 @@ struct Kept {
 }
 
 impl<S: Fold> IngressSource<S> {
-    /// Creates the ingress of `log` with the accessors of `intake`.
+    /// Creates the ingress of `log`.
     #[must_use]
     pub fn new(log: Log, intake: IntakeOf<S>) -> Self {
         Self {
@@ -196,7 +189,6 @@ impl Kept {
     }
 }
 
-/// Removes recorded messages and detects rollbacks, until the source is dropped.
 async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     let stream = log.prefix().ingress_stream();
     let mut known = Known::default();
@@ -238,8 +230,7 @@ struct Known {
 }
 
 impl Known {
-    /// Checks that the stream is the known one and reaches `least`; `None`: ask again. A new stream becomes
-    /// the known one.
+    /// `None`: ask again. A new stream becomes the known one.
     async fn is_same(&mut self, log: &Log, stream: &str, least: u64) -> Option<bool> {
         let found = within(log.inner.jetstream.get_stream(stream)).await.ok()?;
         let info = found.cached_info();
@@ -348,8 +339,7 @@ fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> Fetching {
     }
 }
 
-/// Bounded by size, not by deliveries: in a flood a delivery holds few messages, and other tenants would
-/// wait.
+/// Bounded by size: in a flood a delivery holds few messages, and other tenants would wait.
 struct Fetching {
     messages: mpsc::UnboundedReceiver<Vec<RawMessage>>,
     room: Arc<Semaphore>,

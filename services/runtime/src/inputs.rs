@@ -1,7 +1,6 @@
-//! Observations: events that a service appends without a decision.
-//!
-//! Level-triggered: given the folded state, an input names every observation that the state lacks, and
-//! repeats unstored ones. An input thus needs no memory, and a newly active copy continues from the log.
+//! Observations: events that a service appends without a decision. Level-triggered: an input repeats every
+//! observation that the folded state lacks, so it needs no memory, and a new active copy continues from the
+//! log.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,19 +15,18 @@ use crate::log::Log;
 
 /// A source of observations.
 pub trait Inputs<S: Fold>: Send + 'static {
-    /// Returns the observations missing in `state`, in order of append. Must not wait.
+    /// Returns the observations missing in `state`. Must not wait.
     fn observe(&mut self, state: &S) -> Vec<Observation>;
 
-    /// True if the input needs another state first, and is to be asked after each folded event.
+    /// True if only another state lets the input continue: it is asked after each folded event.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Returns the notice of possible new observations.
     fn changed(&self) -> Arc<Notify>;
 }
 
-/// Observes the loss of nodes and gateways by their leases.
+/// Observes lost nodes and gateways.
 pub struct LeaseWatcher<S> {
     table: Arc<LeaseTable>,
     watched: fn(&S) -> Watched,
@@ -39,25 +37,22 @@ pub struct LeaseWatcher<S> {
 
 /// The members to watch.
 pub struct Watched {
-    /// Minimum term of a node's lease.
     pub ttl: Duration,
-    /// Member nodes with their agents' incarnations.
+    /// With incarnations.
     pub expected: Vec<(NodeId, u64)>,
-    /// Term of a gateway's lease.
     pub gateway_ttl: Duration,
     pub gateways: Vec<GatewayId>,
 }
 
-/// Unfenced nodes of this process, which are not lost by their leases.
+/// Unfenced nodes of this process, never lost by their leases.
 #[derive(Debug, Clone, Default)]
 pub struct LocalNodes {
     pub present: BTreeSet<NodeId>,
-    /// Ended nodes, which are lost.
     pub gone: BTreeSet<NodeId>,
 }
 
 impl<S: Fold> LeaseWatcher<S> {
-    /// Creates a watcher from the members of a state and the events that record a loss.
+    /// Creates a watcher of a state's members.
     #[must_use]
     pub fn new(
         log: &Log,

@@ -1,4 +1,4 @@
-//! Reads single messages from the log's leader, without following.
+//! Reads single messages from the log's leader.
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
@@ -20,7 +20,7 @@ impl Log {
         Ok(Sequence(last.map_or(0, |message| message.sequence)))
     }
 
-    /// Returns the last readable operator event of the subject name `name`, such as `cluster.configured`.
+    /// Returns the last readable operator event named `name`, such as `cluster.configured`.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -39,7 +39,7 @@ impl Log {
                 }
             }
         }
-        // The last message is flagged: the last unflagged one counts.
+        // Flagged: the last unflagged one counts.
         let (mut found, mut from) = (None, 1);
         while let Some(message) = self.first_message(&filter, from).await.map_err(failed)? {
             from = message.sequence + 1;

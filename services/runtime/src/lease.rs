@@ -1,8 +1,8 @@
-//! Leases for liveness of services and nodes. Safety comes from the fence on the log.
+//! Leases for liveness. Safety comes from the fence on the log.
 //!
-//! 1. A lease is a key with a TTL; its holder rewrites it three times per TTL.
-//! 2. Every write expects the last revision read and carries the TTL: the library's `create_with_ttl` omits
-//!    it over an ended lease's marker.
+//! 1. A holder rewrites its key three times per TTL.
+//! 2. Every write expects the last revision and carries the TTL, which the library's `create_with_ttl` omits
+//!    over an ended lease's marker.
 //! 3. A term counts from the sending of its renewal: the broker counts from later, so the holder stops first.
 
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::{Log, within};
 
-/// Poll interval of a foreign lease, which delays a fail-over.
+/// Delays a fail-over.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The value of a lease.
@@ -32,19 +32,18 @@ pub struct LeaseValue {
     #[serde(default)]
     pub incarnation: u64,
     pub holder: String,
-    /// Distinguishes two holders of one name.
     #[serde(default)]
     pub token: String,
-    /// Only a later incarnation from the same home takes over the lease.
+    /// Only a later incarnation from here takes over the lease.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// A node's own term: no watcher may declare the lease ended sooner.
+    /// No watcher may declare a node's lease ended sooner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term_ms: Option<u64>,
-    /// True if the node shares the broker's machine unfenced; silence does not make it lost.
+    /// True on the broker's machine without a fence: silence does not make the node lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfenced: bool,
-    /// Reason why the log refuses the holder's decisions.
+    /// Reason why the log refuses decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -56,13 +55,12 @@ pub enum LeaseState {
         by: Option<LeaseValue>,
     },
     Held {
-        /// Send time of the last confirmed renewal.
         renewed_at: Instant,
     },
 }
 
 impl LeaseState {
-    /// Waits until the lease is held (`held`) or not held.
+    /// Waits for `held`.
     pub async fn until(watched: &mut watch::Receiver<Self>, held: bool) {
         let is = |state: &Self| matches!(state, Self::Held { .. }) == held;
         let _ = watched.wait_for(is).await;
@@ -75,7 +73,7 @@ pub struct Leases {
     log: Log,
 }
 
-/// A lease sought in the background. Dropping it stops the renewals.
+/// A lease sought in the background. A drop stops the renewals.
 #[derive(Debug)]
 pub struct Lease {
     state: watch::Receiver<LeaseState>,
@@ -90,7 +88,7 @@ impl Leases {
         Self { log }
     }
 
-    /// Seeks the lease `key` for `holder` in the background.
+    /// Seeks the lease `key` in the background.
     #[must_use]
     pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
         // The broker's minimum.
@@ -132,8 +130,7 @@ impl Leases {
         }
     }
 
-    /// Returns a node's lease for an agent that renews it itself; `home` is that of the agent's folder
-    /// ([`home`]).
+    /// Returns a node's lease for its agent; `home` is that of the agent's folder ([`home`]).
     #[must_use]
     pub fn hold_node(&self, node: &NodeId, incarnation: u64, home: String, fenced: bool) -> Hold {
         let ttl = Duration::from_millis(LeaseTerm::default().lease_ms);
@@ -143,7 +140,7 @@ impl Leases {
         hold
     }
 
-    /// Returns the current holder of the lease `key`.
+    /// Returns the holder of `key`.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -163,13 +160,13 @@ impl Lease {
         self.state.clone()
     }
 
-    /// Returns the channel for the reason that blocks the holder.
+    /// Returns the channel for [`LeaseValue::refused`].
     #[must_use]
     pub fn refused(&self) -> watch::Sender<Option<String>> {
         self.refused.clone()
     }
 
-    /// Returns the send time of the last confirmed renewal, if held.
+    /// Returns the send time of the last renewal, if held.
     #[must_use]
     pub fn renewed_at(&self) -> Option<Instant> {
         match *self.state.borrow() {
@@ -178,7 +175,7 @@ impl Lease {
         }
     }
 
-    /// Reports whether the lease is held now, by this machine's clock.
+    /// Reports whether the lease is held, by this machine's clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.renewed_at()
@@ -214,15 +211,13 @@ impl Drop for Lease {
     }
 }
 
-/// A lease that its holder renews, and fences itself by: a term counts from the sending of the last
-/// successful renewal.
+/// A lease that its holder renews itself, counting terms from the sending of the last renewal.
 #[derive(Debug)]
 pub struct Hold {
     log: Log,
     subject: String,
     value: LeaseValue,
     ttl: Duration,
-    /// `None`: must be read.
     revision: Option<u64>,
 }
 
@@ -232,7 +227,6 @@ pub enum RenewError {
     #[error("{} (life {}) holds the lease", by.holder, by.incarnation)]
     Held {
         by: LeaseValue,
-        /// The revision of the holder's last write.
         revision: u64,
     },
     #[error("the lease could not be written: {why}")]
@@ -242,7 +236,7 @@ pub enum RenewError {
 }
 
 impl Hold {
-    /// Sets the term of the next renewals.
+    /// Sets the next term.
     pub fn lasts(&mut self, ttl: Duration) {
         self.ttl = ttl.max(Duration::from_secs(1));
         self.value.term_ms = u64::try_from(self.ttl.as_millis()).ok();
@@ -306,7 +300,7 @@ struct Seeker {
 
 impl Seeker {
     async fn run(mut self, stopping: CancellationToken) {
-        // Never cancelled by a stop: a lease of unknown revision cannot be released.
+        // A stop must wait: a lease of unknown revision cannot be released.
         while !stopping.is_cancelled() {
             let sent_at = Instant::now();
             let end = self.end_of_term();
@@ -332,7 +326,7 @@ impl Seeker {
         self.set(LeaseState::Waiting { by: None });
     }
 
-    /// Publishes the state and returns the pause before the next attempt.
+    /// Returns the pause before the next attempt.
     fn note(&self, attempt: Result<(), RenewError>, sent_at: Instant) -> Duration {
         match attempt {
             Ok(()) => {
@@ -373,7 +367,7 @@ pub(crate) fn token() -> String {
     RandomIdGenerator::default().new_span_id().to_string()
 }
 
-/// Returns the token of a folder, created once in the file `path`.
+/// Returns a folder's token, created once in the file `path`.
 ///
 /// # Errors
 /// When the file can neither be read nor written.
@@ -443,7 +437,7 @@ async fn write(
     }
 }
 
-/// Returns the revision (0: none) and, while the lease runs, its value, as the leader knows them.
+/// Returns revision (0: none) and value, from the leader.
 async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), String> {
     let bucket = format!("KV_{}", log.prefix().lease_bucket());
     let stream = within(log.inner.jetstream.get_stream_no_info(bucket)).await?;
@@ -463,7 +457,7 @@ async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), Str
     })
 }
 
-/// Returns `None` for the marker of an ended lease.
+/// `None` for an ended lease.
 pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<LeaseValue> {
     let ended = headers.is_some_and(|headers| {
         headers.get("Nats-Marker-Reason").is_some() || headers.get("KV-Operation").is_some()

@@ -1,9 +1,9 @@
-//! Nodes whose lease was not renewed for a TTL, although renewals were visible.
+//! Nodes without a visible renewal for a TTL.
 //!
 //! 1. After an outage of the broker or of this process every node has a full TTL again.
-//! 2. Any incarnation's renewal counts. A new incarnation on the log has a full TTL too, since its renewals
-//!    may be unseen yet; a release ends the lease at once.
-//! 3. The longer of the node's own term and the policy's counts, since an agent may not know a new policy.
+//! 2. Any incarnation's renewal counts. A new incarnation has a full TTL, since its renewals may be unseen; a
+//!    release ends the lease.
+//! 3. The longer of the node's term and the policy's counts, since an agent may not know a new policy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::log::{Log, within};
 
 const PROBE: Duration = Duration::from_millis(250);
 
-/// A longer gap between two checks counts as an outage.
+/// A longer gap counts as an outage.
 const BLIND: Duration = Duration::from_millis(1_000);
 
 /// A node whose lease has ended.
@@ -27,7 +27,7 @@ const BLIND: Duration = Duration::from_millis(1_000);
 pub struct Lost {
     pub node: NodeId,
     pub incarnation: u64,
-    /// Broker's time of the last renewal; the epoch if none.
+    /// Broker's time; the epoch if never.
     pub last_seen: Timestamp,
 }
 
@@ -35,7 +35,7 @@ pub struct Lost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostGateway {
     pub gateway: GatewayId,
-    /// Broker's time of the last renewal; the epoch if none.
+    /// Broker's time; the epoch if never.
     pub last_seen: Timestamp,
 }
 
@@ -49,9 +49,8 @@ pub struct LeaseTable {
 #[derive(Debug)]
 struct Table {
     seen: BTreeMap<String, Seen>,
-    /// Start of uninterrupted visibility; `None` during an outage.
+    /// `None` during an outage.
     sighted: Option<Instant>,
-    /// Expected incarnation, and since when.
     expected: BTreeMap<NodeId, (u64, Instant)>,
 }
 
@@ -60,7 +59,6 @@ struct Seen {
     at: Instant,
     stored_at: Timestamp,
     given_back: Option<Instant>,
-    /// The holder's own term.
     term: Duration,
     unfenced: bool,
 }
@@ -75,12 +73,11 @@ impl LeaseTable {
             }),
             changed: Arc::new(Notify::new()),
         });
-        // Ends with the last reference to the table.
         tokio::spawn(watch(log, Arc::downgrade(&table)));
         table
     }
 
-    /// Returns the notice of changes to [`LeaseTable::lost`].
+    /// Returns the notice of changes.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
@@ -134,7 +131,6 @@ impl Table {
         lost.collect()
     }
 
-    /// Keeps the start of each known expectation.
     fn expect(&mut self, expected: &[(NodeId, u64)], now: Instant) {
         let before = std::mem::take(&mut self.expected);
         let since = expected.iter().map(|(node, life)| {
@@ -222,7 +218,7 @@ async fn watch(log: Log, table: std::sync::Weak<LeaseTable>) {
     }
 }
 
-/// Takes messages until the next probe. Returns whether the broker answered, and whether the messages ended.
+/// Returns whether the broker answered, and whether the messages ended.
 async fn look(
     log: &Log,
     stream: &str,

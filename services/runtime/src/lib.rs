@@ -1,14 +1,12 @@
 //! Runs deciders on NATS. The only crate that names the broker.
 //!
-//! - [`run_service`] (`shell`): a decider's actors; `inputs`, `snapshot`, `clock`, `mark`, `ingress` serve
-//!   them.
-//! - [`Log`] (`log`): one connection. Reading: `feed`, `follow`, `fetch`, `ranges`, `decode`, `rollback`,
-//!   `own`. Writing: `publish`, `appender`, `streams`, `import`.
-//! - `lease`, `lease_watch`: liveness of services, nodes and gateways.
+//! - `shell`, `inputs`, `snapshot`, `clock`, `mark`, `ingress`: a decider's actors, [`run_service`].
+//! - `log`: the connection. Reading: `feed`, `follow`, `fetch`, `ranges`, `decode`, `rollback`, `own`.
+//!   Writing: `publish`, `appender`, `streams`, `import`.
+//! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
 //! - `api`, `node_api`, `turns`, `status`, `tenant`: queries, status messages, a tenant's client.
-//! - `code`, `code_put`: packed folders. [`accounts`], `holder`, `proof`: keys and permissions.
-//! - `broker`: the supervised nats-server. [`telemetry`], `spans`, `trace`, `sampling`, `counters`, `health`:
-//!   observation.
+//! - `accounts`, `holder`, `proof`: keys. `broker`: the supervised nats-server.
+//! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;
 mod api;

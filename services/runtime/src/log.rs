@@ -28,10 +28,8 @@ use crate::trace::Remembered;
 
 pub(crate) const STREAMS_LEASE: &str = "streams";
 
-/// TTL of the streams lease.
 const TURN: Duration = Duration::from_secs(10);
 
-/// Longest wait for the streams lease.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the log. Clones share it.
@@ -49,16 +47,14 @@ pub(crate) struct Inner {
     pub prefix: Prefix,
     pub replicas: usize,
     identity: RwLock<String>,
-    /// Limits the messages that the stream may be sent (see `publish`); refreshed by `head`.
+    /// Limits what may be sent (see `publish`); refreshed by `head`.
     replicated: AtomicBool,
-    /// Events up to here carry their original times.
     pub imported_to: AtomicU64,
-    /// Lower bound for the state behind query answers.
+    /// Query answers are at least as recent.
     pub followed_to: AtomicU64,
-    /// Runtime of background tasks, even those started from a service's own thread.
+    /// Even for tasks started on a service's own thread.
     home: tokio::runtime::Handle,
     pub traces: Mutex<Remembered>,
-    /// The shared reader of all followers.
     pub feed: Feed,
 }
 
@@ -114,12 +110,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Closes the connection permanently for all clones.
+    /// Closes the connection for all clones.
     pub async fn close(&self) {
         self.inner.connection.close().await;
     }
 
-    /// Creates or updates all streams. Only the command that starts the cluster has the permissions.
+    /// Creates or updates all streams. Only the command that starts the cluster may.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer for 30 s.
@@ -188,8 +184,8 @@ impl Log {
         Ok(())
     }
 
-    /// Reserves at most a quarter of the free storage: creates the stream four times as large, then shrinks
-    /// it; if refused, tries less.
+    /// Reserves at most a quarter of the free storage: creates a stream of four times the size first; if
+    /// refused, tries less.
     pub(crate) async fn create(&self, config: &Config) -> Result<(), LogError> {
         if config.max_bytes < 0 {
             return self.create_or_update(config, config.max_bytes).await;
@@ -217,7 +213,7 @@ impl Log {
         made.await.map(|_| ())
     }
 
-    /// Returns the stream's name and creation time; empty until the stream exists.
+    /// Returns the stream's name and creation time; empty before.
     #[must_use]
     pub fn identity(&self) -> String {
         let identity = self.inner.identity.read();
@@ -230,7 +226,7 @@ impl Log {
         &self.inner.prefix
     }
 
-    /// Returns the last sequence, from the stream's leader.
+    /// Returns the last sequence, from the leader.
     ///
     /// # Errors
     /// When the stream does not exist, or the broker does not answer.
@@ -264,7 +260,7 @@ impl Log {
             let known = &self.inner.imported_to;
             known.store(imported_to, Ordering::Relaxed);
         }
-        // A stream with a later first sequence has a last sequence while empty.
+        // An empty stream may have a last sequence.
         match info.state.messages {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
@@ -277,15 +273,14 @@ impl Log {
         self.inner.replicated.load(Ordering::Relaxed)
     }
 
-    /// Follows every event from sequence `from`, across outages. The channel ends only if the log has lost
-    /// delivered events: its readers must start again.
+    /// Follows every event from `from`, across outages. The channel ends only if the log lost delivered
+    /// events: start again.
     #[must_use]
     pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
         feed::follow(self, from)
     }
 
-    /// Reads the events from `from` to `to` or the head. `CaughtUp` is last, unless the reading was cut
-    /// short.
+    /// Reads from `from` to `to` or the head. `CaughtUp` is last, unless cut short.
     ///
     /// # Errors
     /// When the head cannot be read.
@@ -304,7 +299,7 @@ impl Log {
         Appender::new(self.clone(), writer, node)
     }
 
-    /// Returns an operator's appender, fenced by the operators' message at `last`.
+    /// Returns an operator's appender, fenced by `last`.
     #[must_use]
     pub fn operator_after(&self, last: Sequence) -> Appender {
         Appender::of_operator_after(self.clone(), last)
@@ -322,7 +317,6 @@ impl Log {
         Leases::new(self.clone())
     }
 
-    /// Spawns on the runtime on which the log was connected.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.inner.home.spawn(task);
     }
@@ -338,7 +332,7 @@ impl Log {
 
 const NO_ANSWER: &str = "no answer in time";
 
-/// Bounds a request even while the library's buffer is full.
+/// The library does not, while its buffer is full.
 pub(crate) async fn within<T, E: std::fmt::Display>(
     request: impl IntoFuture<Output = Result<T, E>>,
 ) -> Result<T, String> {
@@ -349,7 +343,7 @@ pub(crate) async fn within<T, E: std::fmt::Display>(
     }
 }
 
-/// The library's errors often repeat their kind as their source.
+/// The library often repeats itself.
 pub(crate) fn once(why: String) -> String {
     let halves = why.len().checked_sub(2).map(|rest| rest / 2);
     match halves.and_then(|half| Some((why.get(..half)?, why.get(half..)?))) {
@@ -375,7 +369,6 @@ fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
     }
 }
 
-/// Keeps import metadata, first sequence and reservation.
 fn updated(wanted: Config, is: &Config) -> Config {
     Config {
         metadata: is.metadata.clone(),
@@ -394,7 +387,7 @@ pub(crate) fn is_absent(error: &GetStreamError) -> bool {
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == absent)
 }
 
-/// Retries, since a new cluster elects its leaders first.
+/// A new cluster elects its leaders first.
 async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,

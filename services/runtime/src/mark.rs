@@ -1,6 +1,4 @@
-//! The file of a service's clock anchor (`dormouse_shell::Mark`), next to the snapshots.
-//!
-//! Synced to disk, since it must survive a power failure; an unreadable file is ignored.
+//! The file of a service's clock anchor (`dormouse_shell::Mark`), synced against power failures.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +13,6 @@ impl MarkFile {
         Self(dir.join("clock.json"))
     }
 
-    /// Reads the mark of an earlier process.
     pub async fn load(&self) -> Option<Mark> {
         let path = self.0.clone();
         let reading = tokio::task::spawn_blocking(move || {
@@ -25,7 +22,7 @@ impl MarkFile {
         reading.await.ok().flatten()
     }
 
-    /// Writes the mark on another thread; a failure is only logged.
+    /// Writes in the background.
     pub fn keep(&self, mark: Mark) {
         let file = self.clone();
         tokio::task::spawn_blocking(move || {

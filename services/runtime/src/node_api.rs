@@ -1,7 +1,6 @@
-//! Queries to a node's agent, such as containers' output: at `<prefix>.api.<name>.<node>`, and for tenants at
-//! `<prefix>.tenant.<tenant>.api.<name>.<node>`.
-//!
-//! Requests run concurrently, within limits per tenant and for operators.
+//! Queries to a node's agent, at `<prefix>.api.<name>.<node>` and
+//! `<prefix>.tenant.<tenant>.api.<name>.<node>`. They run concurrently, within limits per tenant and for
+//! operators.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -98,7 +97,6 @@ fn asked(prefix: &Prefix, message: &Message) -> Option<Asked> {
     })
 }
 
-/// Number of running requests by asker.
 #[derive(Clone)]
 struct Slots {
     under_way: Arc<Mutex<BTreeMap<Option<String>, usize>>>,
@@ -106,7 +104,6 @@ struct Slots {
     of_tenant: usize,
 }
 
-/// Decrements the count when dropped.
 struct Slot {
     slots: Slots,
     tenant: Option<String>,
@@ -158,8 +155,8 @@ impl Drop for Slot {
 }
 
 impl Log {
-    /// Serves the queries `names` of `node`, at most `limit` of operators at once and half as many per
-    /// tenant, until the connection closes.
+    /// Serves `names` until the connection closes, at most `limit` for operators at once and half as many per
+    /// tenant.
     ///
     /// # Errors
     /// When the broker refuses the subscription.
@@ -209,7 +206,7 @@ impl Log {
         Ok(())
     }
 
-    /// Sends the query `name` to `node`, as `tenant`, the key's tenant, or an operator.
+    /// Sends a query to `node`, as `tenant`, the key's tenant, or an operator.
     ///
     /// # Errors
     /// The refusal, or that nobody answers.

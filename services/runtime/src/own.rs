@@ -1,10 +1,9 @@
-//! Reading the log from an account of its own: agents and gateways by a provisioned consumer, operators by
-//! ranges (`ranges`).
+//! Reading the log from a separate account: agents and gateways by a provisioned consumer, persons by ranges
+//! (`ranges`).
 //!
-//! A key that may create consumers could let one deliver to any subject, and so write in any name. An agent's
-//! user therefore lives in its own account, whose imports rewrite replies and contain a few requests under
-//! their own prefix. The operator creates its one consumer, which the agent resets to the start of its
-//! reading. A person's concurrent commands would reset each other's consumer, so persons read ranges.
+//! A consumer may deliver to any subject, so a key that creates consumers could write in any name. An agent's
+//! account therefore imports only a few requests, with rewritten replies, and the agent resets its one
+//! consumer. A person's concurrent commands would reset each other's consumer.
 
 use async_nats::Request;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
@@ -15,10 +14,9 @@ use crate::error::LogError;
 use crate::log::{Log, within};
 use dormouse_messages::Prefix;
 
-/// A client's own reader of the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
-    /// The consumer; `None`: ranges.
+    /// `None`: ranges.
     pub name: Option<String>,
     /// Replaces `$JS.API`.
     pub api: String,
@@ -36,10 +34,9 @@ struct ApiError {
     description: String,
 }
 
-/// The broker's answer to an account without streams.
+/// For an account without streams.
 const NOT_ENABLED_FOR_ACCOUNT: u64 = 10_039;
 
-/// Returns the reader of the client `name` if the broker has one.
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -> Option<Own> {
     let api = prefix.own_api();
     let subject = format!("{api}.CONSUMER.INFO.{}.{name}", prefix.log_stream());
@@ -48,17 +45,15 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
             let name = Some(name.to_owned());
             Some(Own { name, api })
         }
-        // The client is in the log's own account.
         Err(
             NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::Denied | NoAnswer::TooLarge { .. },
         ) => None,
     }
 }
 
-/// The key may not ask for the log's state, hence is no operator's.
+/// No operator's key.
 pub(crate) struct NoLog;
 
-/// Returns a person's reader if the account holds no streams.
 pub(crate) async fn find_person(
     connection: &Connection,
     prefix: &Prefix,
@@ -79,7 +74,6 @@ pub(crate) async fn find_person(
 }
 
 impl Own {
-    /// Resets the consumer to deliver from sequence `from`.
     pub async fn reset(&self, log: &Log, stream: &str, from: u64) -> Result<PullConsumer, String> {
         let name = self.name.as_deref().unwrap_or_default();
         let subject = format!("{}.CONSUMER.RESET.{stream}.{name}", self.api);
@@ -107,7 +101,7 @@ impl Own {
 }
 
 impl Log {
-    /// Creates missing readers for agents and gateways: `node-n0`, `gateway-g0`.
+    /// Creates missing readers: `node-n0`, `gateway-g0`.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer.

@@ -1,6 +1,4 @@
-//! A client's credentials: a file with a token and a seed, or with a seed.
-//!
-//! The file is read at every connection, so that a key can be rotated in operation.
+//! A client's credentials, read at every connection, so that a key can be rotated.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +50,6 @@ impl Proof {
         }
     }
 
-    /// Signs the broker's challenge.
     pub fn sign(&self, nonce: &[u8]) -> io::Result<Auth> {
         let Secret { token, key } = self.read()?;
         let signature = key.sign(nonce);
@@ -78,7 +75,7 @@ mod tests {
         std::fs::write(&path, format!("{seed}\n")).expect("written");
         let signed = of(Proof::Seed(path.clone())).expect("signed");
         assert_eq!(signed, (Some(key.public_key()), None));
-        // A signature has three dashes in a row once in 3,000 tokens.
+        // A signature contains three dashes once in 3,000 tokens.
         let text = format!(
             "-----BEGIN NATS USER JWT-----\na.b---c\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"

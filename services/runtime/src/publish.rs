@@ -1,26 +1,25 @@
-//! Appending messages under a fence: one at a time, pipelined, or in one atomic batch.
+//! Appending under a fence: one message, pipelined, or in an atomic batch.
 //!
-//! The fence is the last sequence of all subjects of a writer: the broker refuses a writer that has not seen
-//! the last append of another copy.
+//! The fence is the last sequence of a writer's subjects: the broker refuses a writer that has not seen
+//! another copy's append.
 //!
 //! With replicas the leader checks a message at its proposal, and every replica applies it later. A check
-//! that fails at the apply stops the stream on every replica, and again after each restart (nats-server 2.15,
+//! that fails at the apply stops the stream on every replica, after each restart too (nats-server 2.15,
 //! `processJetStreamMsg` and `applyStreamMsgOp`). Only `Nats-Expected-Last-Msg-Id` is checked there, so no
 //! message to a replicated stream carries it:
 //!
 //! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal. While a
-//!   fenced message is in flight, the leader answers others with its filter "in process" (10164): a doubt,
-//!   not a refusal (`dormouse_shell::answers`).
+//!   fenced message is in flight, the leader answers others "in process" (10164): a doubt, not a refusal
+//!   (`dormouse_shell::answers`).
 //! - *An atomic batch* is checked at its commit, and proposed whole or not at all. Each member carries the
-//!   fence, so that no other copy can write between two members.
+//!   fence, so that no other copy can write in between.
 //!
 //! On an unclustered server a batch costs an extra disk write, so events are pipelined
 //! ([`Log::publish_ahead`]): the first under the fence, each further one on the condition that its
-//! predecessor is the stream's last message. Predicted sequences would be unsafe: another writer's message at
-//! a predicted sequence would let the next event be stored without its predecessor.
+//! predecessor is the stream's last message. Predicted sequences would be unsafe: another writer's message
+//! could take the place of a predecessor.
 //!
-//! An event of a job is stored under its writer's shard, not under the job: a wildcard fence costs time in
-//! proportion to the distinct subjects. `status` copies the events that tenants watch.
+//! An event is stored under its writer's shard, not its job: a wildcard fence visits every distinct subject.
 
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
@@ -37,7 +36,7 @@ use crate::error::AppendError;
 use crate::import::STORED_AT;
 use crate::log::Log;
 
-/// Half of the broker's `max_payload`, for headers and an export's envelope.
+/// Half of the broker's `max_payload`, for headers and envelopes.
 pub(crate) const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// The broker's limit.
@@ -51,7 +50,6 @@ pub(crate) struct Outgoing {
     pub subject: String,
     pub id: String,
     pub type_name: &'static str,
-    /// The original time of an imported event.
     pub stored_at: Option<Timestamp>,
     pub payload: Bytes,
 }
@@ -59,7 +57,6 @@ pub(crate) struct Outgoing {
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
     pub filter: String,
-    /// The last sequence of the filter.
     pub last: u64,
 }
 
@@ -88,8 +85,7 @@ struct ReplyError {
     description: String,
 }
 
-/// Encodes `event`. A repeated append has the same id: writer, expected last sequence, index, hash of the
-/// data.
+/// A repeated append has the same id.
 pub(crate) fn outgoing(
     prefix: &Prefix,
     place: &Place<'_>,
@@ -117,13 +113,10 @@ pub(crate) fn outgoing(
     })
 }
 
-/// Identity of an append.
 pub(crate) struct Place<'a> {
     pub writer: Writer,
-    /// The writer, equal for all its copies; an [`crate::Appender`] adds its token, since two may append
-    /// equal data.
+    /// The writer; an [`crate::Appender`] adds a token, since two may append equal data.
     pub name: &'a str,
-    /// The last own sequence it builds on.
     pub expected: u64,
     pub index: usize,
 }
@@ -151,7 +144,6 @@ fn fence_headers(headers: &mut HeaderMap, fence: &Fence) {
     );
 }
 
-/// Returns how many of the first messages fit one batch.
 pub(crate) fn batch_len(messages: &[Outgoing]) -> usize {
     let mut bytes = 0;
     messages
@@ -166,7 +158,6 @@ pub(crate) fn batch_len(messages: &[Outgoing]) -> usize {
 }
 
 impl Log {
-    /// Appends one message and returns its sequence.
     pub(crate) async fn publish(
         &self,
         message: &Outgoing,
@@ -178,7 +169,7 @@ impl Log {
         self.ask(message, headers).await.map(|reply| reply.seq)
     }
 
-    /// Appends all of up to [`MAX_BATCH`] messages, consecutively, or none; returns the last sequence.
+    /// Consecutive, all or none; returns the last sequence.
     pub(crate) async fn publish_batch(
         &self,
         messages: &[Outgoing],
@@ -224,27 +215,23 @@ impl Log {
         Err(PublishError::Doubt("the batch has no end".to_owned()))
     }
 
-    /// True if the connected server is unclustered. A server joins a cluster only with a restart, hence a new
-    /// connection, and an outage leaves no message queued.
+    /// True if the server is unclustered. It joins a cluster only with a restart, hence a new connection, and
+    /// outages leave nothing queued.
     pub(crate) fn may_send_ahead(&self) -> bool {
         !self.is_replicated() && self.inner.connection.is_to_a_single_server()
     }
 
-    /// Appends messages without waiting for each answer. Returns the sequences of the stored first ones, and
-    /// the error of the next; without an error, another writer's message came between.
-    ///
-    /// Only if [`Log::may_send_ahead`].
+    /// Pipelines messages. Returns the stored sequences and the next one's error; without an error, another
+    /// writer's message came between.
     pub(crate) async fn publish_ahead(
         &self,
         messages: &[Outgoing],
         fence: &Fence,
     ) -> (Vec<u64>, Option<PublishError>) {
-        // An empty id would be no condition.
         debug_assert!(messages.iter().all(|message| !message.id.is_empty()));
         let ids = messages.iter().map(|message| Some(message.id.as_str()));
         let asking = messages.iter().zip(std::iter::once(None).chain(ids));
         let asking = asking.map(|(message, before)| async move {
-            // The broker refuses the successors of an unsent message.
             self.check_size(message)?;
             let mut headers = headers(message);
             match before {
@@ -269,7 +256,7 @@ impl Log {
     }
 
     fn check_size(&self, message: &Outgoing) -> Result<(), PublishError> {
-        // A kilobyte covers the headers.
+        // For the headers.
         let limit = MAX_EVENT_BYTES.min(
             self.inner
                 .connection

@@ -1,8 +1,5 @@
-//! Reading the log without a consumer, by requests for ranges, which any replica answers.
-//!
-//! 1. A request names the first sequence; the broker sends messages and an end mark.
-//! 2. At the head the request is repeated. A lagging replica has fewer messages, never others.
-//! 3. Each message names its predecessor, which reveals losses.
+//! Reading the log without a consumer, by requests for ranges, which any replica answers. A lagging replica
+//! has fewer messages, never others. Each message names its predecessor, which reveals losses.
 
 use std::time::Duration;
 
@@ -14,16 +11,13 @@ use crate::connection::ANSWER_TIMEOUT;
 use crate::decode::RawMessage;
 use crate::log::Log;
 
-/// Poll interval at the head.
 pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 
-/// Messages per request.
 const RANGE: usize = 1_000;
 
-/// Status of a complete answer's end.
+/// End of a complete answer.
 const END: u16 = 204;
 
-/// Returns one answer's messages from sequence `from`; none at the head.
 pub(crate) async fn next(
     log: &Log,
     api: &str,
@@ -65,9 +59,8 @@ async fn asked(log: &Log, api: &str, stream: &str, from: u64) -> Result<Vec<RawM
     }
 }
 
-/// Returns a message and its predecessor's sequence.
 fn raw(answer: async_nats::Message) -> Result<(RawMessage, u64), String> {
-    // The broker appends its headers; earlier ones may be the writer's.
+    // Earlier headers may be the writer's.
     let number = |name: &str| {
         let value = answer.headers.as_ref()?.get_last(name)?;
         value.as_str().parse::<u64>().ok()

@@ -1,7 +1,5 @@
-//! Detects a rollback of a stream from its leader's answers about a position read before.
-//!
-//! A new leader may answer before it has applied all that it holds, so one answer decides nothing. The stream
-//! went back if one leader gives equal answers twice, [`APART`], with an unchanged head.
+//! Detects a rollback of a stream. A new leader may answer before it has applied all that it holds, so only
+//! two equal answers of one leader, [`APART`] and with an unchanged head, prove one.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +8,9 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 
 use crate::log::{Log, within};
 
-/// Time between the two answers, in which a leader applies thousands of messages.
+/// A leader applies thousands of messages meanwhile.
 pub(crate) const APART: Duration = Duration::from_secs(2);
 
-/// A leader's answer about the position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     Holds,
@@ -25,19 +22,16 @@ pub(crate) enum Word {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
-    /// Ask again.
     Unsettled,
     WentBack,
 }
 
-/// Memory of the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Rollback {
     first: Option<(Word, Instant)>,
 }
 
 impl Rollback {
-    /// Takes an answer.
     pub fn hear(&mut self, word: Word, at: Instant) -> Verdict {
         if word == Word::Holds {
             self.first = None;
@@ -64,7 +58,7 @@ impl Rollback {
 }
 
 impl Log {
-    /// Asks the leader about a position; `mark` identifies messages, `read` is the expected mark.
+    /// `mark` identifies messages, `read` is the expected one.
     pub(crate) async fn word(
         &self,
         sequence: u64,

@@ -1,9 +1,8 @@
 //! Sampling of traces by `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`.
 //!
-//! 1. The named sampler decides about spans without a parent; a ratio decides by the trace id, so equal
-//!    ratios agree across services.
-//! 2. With `parentbased_…` a publisher's or a service's decision counts.
-//! 3. A *command* sends no spans, so its context decides nothing ([`Undecided`]).
+//! 1. The named sampler decides about spans without a parent; a ratio, by the trace id.
+//! 2. With `parentbased_…` a parent's decision counts, except a *command*'s, which sends no spans
+//!    ([`Undecided`]).
 //!
 //! The SDK would trust every parent, and sample everything if the ratio is no number.
 
@@ -13,11 +12,10 @@ use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
-/// Context value: the parent has not decided about sampling.
+/// The parent has not decided.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undecided;
 
-/// A sampler and the weight of parents.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampling {
     root: Sampler,
@@ -37,10 +35,8 @@ impl Default for Sampling {
 static OWN: OnceLock<Sampling> = OnceLock::new();
 
 impl Sampling {
-    /// Parses the two variables.
-    ///
     /// # Errors
-    /// When they name no sampler.
+    /// When the values name no sampler.
     pub fn named(sampler: Option<&str>, argument: Option<&str>) -> Result<Self, String> {
         let Some(name) = sampler.map(str::trim).filter(|name| !name.is_empty()) else {
             return Ok(Self::default());
@@ -62,8 +58,6 @@ impl Sampling {
         Ok(Self { root, by_parent })
     }
 
-    /// Parses the environment.
-    ///
     /// # Errors
     /// As for [`Self::named`].
     pub fn of_environment() -> Result<Self, String> {
@@ -72,12 +66,12 @@ impl Sampling {
         Self::named(value("OTEL_TRACES_SAMPLER").as_deref(), argument.as_deref())
     }
 
-    /// Installs this sampler for the process, unless there is one.
+    /// Keeps an installed one.
     pub fn install(self) -> &'static Self {
         OWN.get_or_init(|| self)
     }
 
-    /// Returns the process's sampler, by default that of the environment. Errors there do not stop a command.
+    /// Errors of the environment do not stop a command.
     pub fn own() -> &'static Self {
         OWN.get_or_init(|| Self::of_environment().unwrap_or_default())
     }
@@ -138,7 +132,6 @@ mod tests {
         Sampling::named(Some(name), Some(argument)).expect("a sampler")
     }
 
-    /// Low enough for any ratio but 0.
     const EARLY: TraceId = TraceId::from_bytes([1; 16]);
 
     #[test]

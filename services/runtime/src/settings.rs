@@ -1,32 +1,29 @@
-//! Connection settings of the broker.
+//! Connection settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use dormouse_messages::Prefix;
 
-/// Connection settings of the broker. Secrets are named by file, never held here.
+/// Connection settings. Secrets are named by file.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// URLs, separated by commas.
     pub server: String,
-    /// The first token of every subject.
     pub prefix: Prefix,
     /// A credentials file (JWT and seed).
     pub creds: Option<PathBuf>,
     /// A file with an nkey seed.
     pub nkey: Option<PathBuf>,
-    /// The log reader that the operator provisioned for this client: `node-n0`, `gateway-g0`. `None`: the
-    /// client creates its own.
+    /// The provisioned log reader: `node-n0`, `gateway-g0`. `None`: the client creates its own.
     pub reader: Option<String>,
-    /// True for a person, whose account may be separate (see `own`).
+    /// True for a person, whose account may be separate.
     pub person: bool,
     pub tls: Tls,
     /// Client name in the broker's monitoring.
     pub name: String,
-    /// Replicas that [`crate::Log::ensure_streams`] asks for: 1 or 3.
+    /// Replicas of new streams: 1 or 3.
     pub replicas: usize,
-    /// Longest attempt to connect at the start.
     pub connect_timeout: Duration,
 }
 
@@ -35,9 +32,7 @@ pub struct Settings {
 pub struct Tls {
     /// Refuses a server without TLS.
     pub required: bool,
-    /// Additional trusted certificates.
     pub ca: Option<PathBuf>,
-    /// This client's certificate and key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 

@@ -1,11 +1,11 @@
 //! Snapshots: a cache of the fold, ignored on any doubt.
 //!
-//! `<dir>/<name>-v<version>-<build>.snap` holds the state after one sequence of one log. Another build,
-//! version or log, a wrong checksum, or a sequence that the log lacks or has under another time invalidates
-//! it. In the last two cases the log went back, and [`Snapshots::find`] returns the old state.
+//! `<dir>/<name>-v<version>-<build>.snap` holds a state. Another build, version or log, a wrong checksum, or
+//! a sequence that the log lacks or has under another time invalidates it. In the last two cases the log went
+//! back ([`Snapshots::find`]).
 //!
-//! Layout: magic, length of the header (u32, big-endian), header (MessagePack), state (MessagePack, zstd),
-//! BLAKE3 of all that.
+//! Layout: magic, header length (u32, big-endian), header (MessagePack), state (MessagePack, zstd), BLAKE3 of
+//! all that.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,6 @@ const CHECKSUM_BYTES: usize = 32;
 /// Higher levels cost more than they save.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Delay before the leader is asked again about a rollback.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A build's folder of snapshots.
@@ -75,15 +74,15 @@ impl Snapshots {
         self.dir.join(format!("{}{build}.snap", prefix::<F>()))
     }
 
-    /// Loads the snapshot if it fits this log.
+    /// Loads a fitting snapshot.
     pub async fn load<F: Fold>(&self, log: &Log) -> Option<Snapshot<F>> {
         self.find(log).await.ok().flatten()
     }
 
-    /// Loads the snapshot if it fits this log.
+    /// Loads a fitting snapshot.
     ///
     /// # Errors
-    /// The state of the snapshot, if the log went back behind it.
+    /// The old state, if the log went back.
     pub async fn find<F: Fold>(&self, log: &Log) -> Result<Option<Snapshot<F>>, Box<F>> {
         let path = self.path::<F>();
         let read = {
@@ -111,7 +110,7 @@ impl Snapshots {
         }
     }
 
-    /// Writes the snapshot atomically, and removes those of other builds and versions. Blocks.
+    /// Writes the snapshot atomically and removes those of other builds and versions. Blocks.
     ///
     /// # Errors
     /// When the snapshot cannot be written.
@@ -218,18 +217,16 @@ fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
 }
 
 enum Other {
-    /// Perhaps another log.
     Unknown(String),
     WentBack(String),
 }
 
-/// Checks that a snapshot was folded from this log.
 async fn is_of(
     identity: &str,
     (sequence, stored_at): (Sequence, Timestamp),
     log: &Log,
 ) -> Result<(), Other> {
-    // This call also reads the log's identity.
+    // Also reads the log's identity.
     let head = log.head().await;
     head.map_err(|error| Other::Unknown(error.to_string()))?;
     if identity != log.identity() {

@@ -1,8 +1,6 @@
-//! Spans of appends and of decisions.
-//!
-//! An append's span continues the trace of the event's first cause and links the others; the event carries
-//! the span on. One trace thus spans a job from submission to end. Contexts exist even without an exporter,
-//! for other processes that have one.
+//! Spans of appends and decisions. An append's span continues the trace of the event's first cause, links the
+//! others, and travels in the event: one trace spans a job. Contexts exist without an exporter, for processes
+//! that have one.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +18,6 @@ use crate::log::Log;
 use crate::sampling::{Sampling, Undecided};
 use crate::trace::{self, Cause};
 
-/// Names a writer's service in traces.
 const fn service(writer: Writer) -> &'static str {
     match writer {
         Writer::Operator => "dormouse-operator",
@@ -34,7 +31,6 @@ const fn service(writer: Writer) -> &'static str {
     }
 }
 
-/// An append's span, ended by its drop.
 pub(crate) struct AppendSpan {
     span: BoxedSpan,
     context: SpanContext,
@@ -45,22 +41,20 @@ impl AppendSpan {
         trace::format(&self.context)
     }
 
-    /// Marks the event as stored.
     pub fn stored(mut self, sequence: u64) {
         let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
         self.span
             .set_attribute(KeyValue::new("dormouse.sequence", sequence));
     }
 
-    /// Marks the event as not stored, or in doubt.
+    /// Or in doubt.
     pub fn failed(mut self, why: &str) {
         self.span.set_status(Status::error(why.to_owned()));
     }
 }
 
-/// A decision's span, created only if the decision proposes events.
+/// Created only for decisions with events.
 pub(crate) struct DecideSpan {
-    /// The appends link this context.
     pub context: SpanContext,
 }
 
@@ -74,7 +68,6 @@ impl Log {
         append_span(writer, event, None, self.contexts(causes), None)
     }
 
-    /// Returns the remembered contexts of `causes`.
     pub(crate) fn contexts(&self, causes: &[Sequence]) -> Vec<Cause> {
         let Ok(traces) = self.inner.traces.lock() else {
             return Vec::new();
@@ -86,7 +79,7 @@ impl Log {
     }
 }
 
-/// Starts an append's span under `parent`, or else the first of `causes`; the others are linked.
+/// The parent is `parent` or the first of `causes`; the others are linked.
 pub(crate) fn append_span(
     writer: Writer,
     event: &Event,
@@ -116,7 +109,7 @@ pub(crate) fn append_span(
         }
         Key::Shard => {}
     }
-    // Named by OpenTelemetry's conventions for messaging.
+    // By OpenTelemetry's conventions for messaging.
     let builder = SpanBuilder::from_name(format!("publish {}", event.subject_name()))
         .with_kind(SpanKind::Producer)
         .with_attributes(attributes)
@@ -128,7 +121,7 @@ pub(crate) fn append_span(
     AppendSpan { span, context }
 }
 
-/// Returns the failure that an event reports, which marks its span as an error.
+/// Marks the span as an error.
 fn failure(event: &Event) -> Option<String> {
     match event {
         Event::JobRefused(event) => Some(event.reason.clone()),
@@ -146,7 +139,6 @@ fn failure(event: &Event) -> Option<String> {
     }
 }
 
-/// Records a decision from `started` until now.
 pub(crate) fn decide_span(
     writer: Writer,
     started: Timestamp,
@@ -190,7 +182,6 @@ fn start(writer: Writer, builder: SpanBuilder, parent: Option<Cause>) -> (BoxedS
     if context.is_valid() && parent.as_ref() != Some(&context) {
         return (span, context);
     }
-    // Without an exporter only the context exists.
     let ids = RandomIdGenerator::default();
     let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| parent.trace_id());
     let sampled = Sampling::own().samples(&parent_context, trace_id);

@@ -1,14 +1,10 @@
 //! Publishes events to tenants (`<prefix>.status.>`) from the log.
 //!
-//! 1. The holder of the lease `status` publishes.
-//! 2. It continues at the last holder's position, noted in the lease bucket at most once a second, over the
-//!    publishing connection.
-//! 3. Events with many subjects are published in portions, so that they delay no others; the position waits
+//! 1. The holder of the lease `status` publishes, from the last noted position, or the head.
+//! 2. Events with many subjects are published in portions, so that they delay no others; the position waits
 //!    for them.
-//! 4. Without a noted position publishing starts at the head.
 //!
-//! Delivery is at most once for a listener, as in core NATS, and at least once across holders; a header
-//! carries the sequence.
+//! At most once for a listener, at least once across holders; a header carries the sequence.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,22 +22,20 @@ use crate::error::LogError;
 use crate::lease::LeaseState;
 use crate::log::{Log, within};
 
-/// The lease, and the first token of the position's key.
+/// Also the first token of the position's key.
 const LEASE: &str = "status";
 const NOTE: Duration = Duration::from_secs(1);
-/// Retry delay.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// An event with more subjects, such as rate-limited submissions, is published in portions.
+/// Above this, in portions.
 const MANY: usize = 64;
 
-/// Delay between portions: 16,000 subjects a second at most.
+/// At most 16,000 subjects a second.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A status message.
 #[derive(Debug, Clone)]
 pub struct Published {
-    /// Subjects without the prefix and `status`.
     pub subjects: Vec<String>,
     pub content_type: &'static str,
     pub payload: Bytes,
@@ -53,7 +47,6 @@ struct Position {
     sequence: u64,
 }
 
-/// Events published in portions.
 #[derive(Default)]
 struct Later(VecDeque<(Arc<Recorded>, Published)>);
 
@@ -66,7 +59,6 @@ impl Later {
         self.0.is_empty()
     }
 
-    /// Returns the last fully published sequence.
     fn before(&self, shown: Sequence) -> Sequence {
         let first = self.0.front();
         first.map_or(shown, |(recorded, _)| Sequence(recorded.sequence.0 - 1))
@@ -89,8 +81,7 @@ impl Later {
 }
 
 impl Log {
-    /// Publishes the messages that `show` returns for each event, until `shutdown`. Each term of the lease
-    /// has a new `show`.
+    /// Publishes the messages of `show` until `shutdown`; each term of the lease has a new `show`.
     ///
     /// # Errors
     /// When the log no longer holds what was shown.
@@ -178,9 +169,8 @@ impl Log {
         }
     }
 
-    /// Retries until the connection is back.
     async fn publish_shown(&self, recorded: &Recorded, published: &Published) {
-        // The headers of the broker's own republishing.
+        // Like the broker's own republishing.
         let mut headers = HeaderMap::new();
         headers.insert("content-type", published.content_type);
         headers.insert("Nats-Stream", self.prefix().log_stream().as_str());
@@ -203,7 +193,7 @@ impl Log {
         format!("$KV.{}.{reader}.position", self.prefix().lease_bucket())
     }
 
-    /// Returns the position that `reader` noted on this log.
+    /// Returns the position noted by `reader`.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -213,7 +203,6 @@ impl Log {
         Ok(own.map(|noted| Sequence(noted.sequence)))
     }
 
-    /// Returns the last holder's position, or the head.
     async fn shown_to(&self) -> Sequence {
         loop {
             let (Ok(head), Ok(noted)) = (self.head().await, self.noted(LEASE).await) else {
@@ -242,12 +231,12 @@ impl Log {
         within(last).await
     }
 
-    /// One connection: the broker has all earlier messages.
+    /// On one connection, so the broker has all earlier messages.
     async fn note_shown(&self, shown: Sequence) -> bool {
         self.note(LEASE, shown).await
     }
 
-    /// Notes the position of `reader`; returns whether the broker stored it.
+    /// Notes the position of `reader`; true if stored.
     pub async fn note(&self, reader: &str, position: Sequence) -> bool {
         let position = Position {
             log: self.identity(),

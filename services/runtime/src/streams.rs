@@ -1,4 +1,4 @@
-//! The configuration of the streams and the lease bucket.
+//! Configuration of the streams and the lease bucket.
 
 use std::time::Duration;
 
@@ -8,40 +8,38 @@ use async_nats::jetstream::stream::{
 };
 use dormouse_messages::Prefix;
 
-/// A second line of defence only, since `appender` resolves ambiguous appends; two minutes outlast a leader's
-/// fail-over.
+/// A second line of defence, since `appender` resolves ambiguous appends; outlasts a fail-over.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 /// Submissions that nobody records expire.
 const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Bound of all tenants' waiting submissions.
+/// All tenants' waiting submissions.
 const INGRESS_MAX_BYTES: i64 = 6 << 30;
 
-/// Per subject, hence per tenant and verb: a tenant's overflow is refused without harm to others.
+/// Per tenant and verb: an overflow harms no others.
 const INGRESS_MAX_WAITING: i64 = 1_024;
 
-/// Between a submission's limit and this, intake records a refusal; beyond, the broker refuses. One tenant's
-/// waiting messages stay below [`INGRESS_MAX_BYTES`].
+/// Up to this intake records a refusal; beyond, the broker refuses. One tenant cannot fill
+/// [`INGRESS_MAX_BYTES`].
 const INGRESS_MAX_MESSAGE: i32 = 1_280 << 10;
 
-/// A broker with less storage is too small.
+/// A smaller broker is refused.
 const LEAST_MAX_BYTES: i64 = 64 << 20;
 
-/// Returns decreasing reservations to try.
+/// In the order of attempts.
 pub(crate) fn reservations(max_bytes: i64) -> impl Iterator<Item = i64> {
     let less = |max_bytes: &i64| Some(max_bytes / 4).filter(|less| *less >= LEAST_MAX_BYTES);
     std::iter::successors(Some(max_bytes), less)
 }
 
 /// nats-server 2.15.1, when killed, may write after a compressed block, which then is unreadable: faults
-/// destroyed all three copies of a log.
+/// destroyed all copies of a log.
 const UNCOMPRESSED: Option<Compression> = Some(Compression::None);
 
-/// Lifetime of an ended lease's marker.
 const LEASE_MARKER: Duration = Duration::from_secs(3600);
 
-/// Returns an unbounded stream, with every setting as the broker reports it, for comparison.
+/// Every setting as the broker reports it, for comparison.
 fn plain() -> Config {
     Config {
         storage: StorageType::File,
@@ -57,7 +55,7 @@ fn plain() -> Config {
     }
 }
 
-/// Returns the log: nothing is ever deleted, and overflow is refused.
+/// Nothing is ever deleted; overflow is refused.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),
@@ -73,7 +71,7 @@ pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// Returns a source that never has a message.
+/// Never has a message.
 fn nothing(prefix: &Prefix) -> Source {
     Source {
         name: prefix.log_stream(),
@@ -82,14 +80,13 @@ fn nothing(prefix: &Prefix) -> Source {
     }
 }
 
-/// Returns the ingress.
 pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.ingress_stream(),
         subjects: prefix.ingress(),
         num_replicas: replicas,
-        // None, since ids are compared over the whole stream and tenants' ids may collide. The broker applies
-        // a default to 0, except to streams with a source.
+        // Ids are compared over the whole stream, and tenants' ids may collide. The broker replaces 0 by a
+        // default, except with a source.
         duplicate_window: Duration::ZERO,
         sources: Some(vec![nothing(prefix)]),
         discard: DiscardPolicy::New,
@@ -104,10 +101,10 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// Bound of all tenants' packed folders.
+/// All tenants' packed folders.
 const CODE_MAX_BYTES: i64 = 16 << 30;
 
-/// Returns the code store: a message per piece, kept until purged. [`crate::code`] bounds a tenant's share.
+/// A message per piece; [`crate::code`] bounds a tenant's share.
 pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.code_stream(),
@@ -122,7 +119,6 @@ pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// Returns the leases: one value per key, expired by the broker.
 pub(crate) fn leases(prefix: &Prefix, replicas: usize) -> kv::Config {
     kv::Config {
         bucket: prefix.lease_bucket(),

@@ -1,7 +1,5 @@
-//! Logs (standard error), traces and metrics of a process.
-//!
-//! Spans go to `OTEL_EXPORTER_OTLP_ENDPOINT`, if set, by OTLP over HTTP; events carry trace contexts in any
-//! case. Prometheus metrics need an address.
+//! Logs (standard error), traces and metrics. Spans go to `OTEL_EXPORTER_OTLP_ENDPOINT`, if set, by OTLP over
+//! HTTP; events carry trace contexts in any case.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -22,20 +20,17 @@ use tracing_subscriber::EnvFilter;
 
 use crate::sampling::Sampling;
 
-/// Short, so that a new trace is visible soon.
+/// A new trace is visible soon.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
-/// Groups the services in a trace's resource.
 const NAMESPACE: &str = "dormouse";
 
-/// Longest wait for the last spans.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
 /// Format of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Pretty,
-    /// One JSON object a line.
     Json,
 }
 
@@ -63,7 +58,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Sends the present spans. Blocks until they are sent or refused.
+    /// Sends the present spans. Blocks.
     pub fn flush(&self) {
         for provider in self.traces.iter().flat_map(ByService::all) {
             if let Err(error) = provider.force_flush() {
@@ -83,15 +78,13 @@ impl Drop for Guard {
     }
 }
 
-/// From a second to three days.
 const LONG: &[f64] = &[
     1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0,
 ];
-/// From a fast resize in place to a slow checkpoint.
 const SHORT: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 ];
-/// Histograms in seconds; other distributions are summaries.
+/// Others are summaries.
 const BUCKETS: [(&str, &[f64]); 3] = [
     ("dormouse_job_wait_seconds", LONG),
     ("dormouse_job_completion_seconds", LONG),
@@ -111,7 +104,7 @@ pub fn init(
     init_with(service, format, metrics, endpoint.as_deref())
 }
 
-/// Sets up telemetry with a given endpoint for traces (`http://host:4318`).
+/// Sets up telemetry with a given endpoint (`http://host:4318`).
 ///
 /// # Errors
 /// As for [`init`].
@@ -130,7 +123,7 @@ pub fn init_with(
         // A closed standard error ends nothing.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    // A second initialisation in one process (tests) keeps the first.
+    // Later initialisations (tests) keep the first.
     let _ = match format {
         Format::Pretty => logs.compact().try_init(),
         Format::Json => logs.json().try_init(),
@@ -154,7 +147,7 @@ pub fn init_with(
     Ok(Guard { traces })
 }
 
-/// Builds the log filter. A bare level applies to Dormouse only, since its libraries would drown it.
+/// A bare level applies to Dormouse only, since its libraries would drown it.
 fn directives(asked: Option<&str>) -> String {
     const LIBRARIES: &str = "info,async_nats=error,opentelemetry=warn";
     let asked = asked.map(str::trim).filter(|asked| !asked.is_empty());
@@ -177,14 +170,13 @@ fn traces(process: &str, endpoint: &str) -> Result<ByService, TelemetryError> {
         endpoint: endpoint.to_owned(),
         made: Arc::default(),
     };
-    // Reports a bad endpoint at the start, not at the first span.
+    // Fails at the start, not at the first span.
     providers.made_for(process)?;
     opentelemetry::global::set_tracer_provider(providers.clone());
     Ok(providers)
 }
 
-/// Providers of spans by service: `up` runs all services in one process, and a tracer's scope names the
-/// service.
+/// `up` runs all services in one process; a tracer's scope names the service.
 #[derive(Debug, Clone)]
 struct ByService {
     process: String,
@@ -268,7 +260,7 @@ fn provider(
         .build())
 }
 
-/// Gives the HTTP client a runtime: the span processor exports on a thread without one.
+/// The span processor exports on a thread without a runtime.
 #[derive(Debug)]
 struct OnOwnRuntime {
     exporter: Otlp,

@@ -2,10 +2,9 @@
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// Number of recent events that can be a new span's parent or link.
+/// Recent events that can be a parent or link.
 const REMEMBERED: usize = 100_000;
 
-/// Parses a `traceparent`.
 pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.split('-');
     let (version, trace, span, flags) =
@@ -23,7 +22,6 @@ pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     context.is_valid().then_some(context)
 }
 
-/// Formats a `traceparent`.
 pub(crate) fn format(context: &SpanContext) -> String {
     format!(
         "00-{}-{}-{:02x}",
@@ -33,7 +31,7 @@ pub(crate) fn format(context: &SpanContext) -> String {
     )
 }
 
-/// Trace contexts of the last events: a ring bounds the memory.
+/// A ring, to bound the memory.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     ring: Vec<(u64, Packed)>,
@@ -41,16 +39,14 @@ pub(crate) struct Remembered {
 
 type Packed = (TraceId, SpanId, u8, bool);
 
-/// Possible parent of a new span.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub context: SpanContext,
-    /// True if the flag is a sampling decision; a command's is not.
+    /// A command's flag is no decision.
     pub decides: bool,
 }
 
 impl Cause {
-    /// Returns a publisher's own context.
     pub fn published(traceparent: &str) -> Option<Self> {
         let decides = true;
         parse(traceparent).map(|context| Self { context, decides })
@@ -76,7 +72,6 @@ impl Remembered {
         }
     }
 
-    /// Returns the context of event `sequence`, if recent.
     pub fn get(&self, sequence: u64) -> Option<Cause> {
         let (kept, (trace, span, flags, decides)) = *self.ring.get(slot(sequence))?;
         let flags = TraceFlags::new(flags);

@@ -1,19 +1,13 @@
-//! A fair queue of queries over askers: each tenant, and the operators. Pure.
-//!
-//! 1. Each asker has a limit of running and of waiting questions; more are refused.
-//! 2. Askers with waiting questions below their limit take turns, so that none delays another beyond the
-//!    running answers.
+//! A fair queue of queries over askers: tenants and operators. Pure. Each asker has a limit of running and of
+//! waiting questions; askers with waiting ones take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 
 /// Limits of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Running questions of all askers.
     pub at_once: usize,
-    /// Running questions per asker.
     pub of_one: usize,
-    /// Waiting questions per asker.
     pub waiting_of_one: usize,
 }
 
@@ -66,7 +60,7 @@ impl<T> Turns<T> {
         Ok(())
     }
 
-    /// Returns the next question and its asker; it runs until [`Turns::done`].
+    /// Returns the next question, running until [`Turns::done`].
     pub fn next(&mut self) -> Option<(String, T)> {
         if self.under_way >= self.bounds.at_once {
             return None;
@@ -108,7 +102,6 @@ pub struct Desk<T> {
     tenants: Turns<T>,
 }
 
-/// Key of the operators in their [`Turns`].
 const OPERATORS: &str = "";
 
 impl<T> Desk<T> {
@@ -131,7 +124,7 @@ impl<T> Desk<T> {
         }
     }
 
-    /// Enqueues as [`Turns::ask`] does; without a tenant, an operator's question.
+    /// Enqueues a tenant's or an operator's question.
     ///
     /// # Errors
     /// The question, if the asker's queue is full.
@@ -149,7 +142,7 @@ impl<T> Desk<T> {
         Some((Some(tenant), question))
     }
 
-    /// Ends a question as [`Turns::done`] does.
+    /// Ends a question.
     pub fn done(&mut self, tenant: Option<&str>) {
         self.of(tenant).done(tenant.unwrap_or(OPERATORS));
     }

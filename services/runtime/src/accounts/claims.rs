@@ -1,10 +1,8 @@
 //! NATS claims (JSON web tokens, signed with Ed25519 keys), and credentials. Without a clock.
 //!
-//! Account keys derive from the cluster's root key and the account's name, so only the root needs storage.
-//! User keys are random and exist only in their credentials.
-//!
-//! A separate signing key, derived from root, account and user key, signs each user key. An account's claims
-//! list the valid signing keys; a key missing there is revoked.
+//! Account keys derive from the cluster's root key, so only the root needs storage. User keys are random. A
+//! separate key, derived from root, account and user key, signs each user key; account claims list the valid
+//! signing keys, and a missing key is revoked.
 //!
 //! Source of the format: github.com/nats-io/jwt, version 2 (`Claims.doEncode`, `AccountClaims`, `UserClaims`,
 //! `OperatorClaims`), and github.com/nats-io/nkeys.
@@ -20,7 +18,6 @@ use super::plan::{Kind, Permissions, Plan, Principal};
 
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 
-/// Limits of answers per request, and of their delay.
 const ANSWERS: u32 = 100;
 const ANSWERS_TTL_NS: u64 = 60_000_000_000;
 
@@ -43,12 +40,12 @@ pub struct Root {
 /// A user key in its account's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserKey {
-    /// The user: the account's name, or the service's in the services' account.
+    /// The account's name, or the service's in the services' account.
     pub user: String,
     pub public: String,
 }
 
-/// The variable part of an account's claims.
+/// An account's variable claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     pub keys: Vec<UserKey>,
@@ -56,7 +53,7 @@ pub struct Claims {
     pub role: Option<String>,
     /// Agents whose answers the services' account imports.
     pub nodes: Vec<String>,
-    /// Issue time, in seconds since 1970.
+    /// Seconds since 1970.
     pub issued_s: i64,
 }
 
@@ -64,7 +61,7 @@ pub struct Claims {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub public: String,
-    /// Text of the credentials file (`--creds`).
+    /// The credentials file.
     pub text: String,
 }
 
@@ -92,10 +89,10 @@ impl Root {
         Ok(Self { key, seed, prefix })
     }
 
-    /// Restores a root key from its seed.
+    /// Restores a root key.
     ///
     /// # Errors
-    /// When the seed is not that of a cluster's root key.
+    /// When the seed is not that of a root key.
     pub fn from_seed(seed: &str, prefix: Prefix) -> Result<Self, ClaimsError> {
         let seed = seed.trim();
         let key = KeyPair::from_seed(seed)?;
@@ -139,13 +136,12 @@ impl Root {
         self.derived(principal, "dormouse 2026 key of an account", "")
     }
 
-    /// Returns the key that signs only the user key `public`.
     fn signing_key(&self, principal: &Principal, public: &str) -> Result<KeyPair, ClaimsError> {
         let usage = "dormouse 2026 key that signs a user of an account";
         self.derived(principal, usage, &format!("\n{public}"))
     }
 
-    /// Returns the account's public key, the broker's name for the account.
+    /// Returns the account's public key.
     ///
     /// # Errors
     /// When no key can be derived.
@@ -153,7 +149,7 @@ impl Root {
         Ok(self.account_key(principal)?.public_key())
     }
 
-    /// Returns the operator's token, the brokers' root of trust.
+    /// Returns the brokers' root of trust.
     ///
     /// # Errors
     /// When the token cannot be signed.
@@ -214,7 +210,7 @@ impl Root {
         signed(&self.key, &public, &principal.name(), now_s, &nats)
     }
 
-    /// Creates a user of an account with a new key.
+    /// Creates a user with a new key.
     ///
     /// # Errors
     /// When the token cannot be signed.
@@ -248,7 +244,7 @@ impl Root {
     }
 }
 
-/// Returns limits of connections, subscriptions and message bytes; -1 is none.
+/// -1 is no limit.
 fn limits(principal: &Principal) -> [i64; 3] {
     principal.limits().map_or([-1; 3], |it| {
         [it.connections, it.subscriptions, it.payload_bytes].map(i64::from)
@@ -266,7 +262,7 @@ impl Claims {
         keys.chain(role).chain(nodes).collect()
     }
 
-    /// Parses a token into the account's name and claims, without checking the signature.
+    /// Parses a token without checking the signature.
     ///
     /// # Errors
     /// When the token is invalid.
@@ -321,7 +317,6 @@ const fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// Numbers the wildcards, as references to those of the import.
 fn renamed(subject: &str) -> String {
     let mut number = 0;
     let tokens = subject.split('.').map(|token| match token {

@@ -1,7 +1,5 @@
-//! Exports, imports and permissions of each account. Pure.
-//!
-//! The services' account exports to every account signed by the cluster's key; the signed imports of an
-//! account limit its share.
+//! Exports, imports and permissions of each account. Pure. The services' account exports to all signed
+//! accounts; an account's signed imports limit its share.
 
 use dormouse_messages::subject::VERBS;
 use dormouse_messages::who::is_user;
@@ -13,7 +11,7 @@ use crate::log::STREAMS_LEASE;
 /// Serialises changes of accounts.
 pub(crate) const LEASE: &str = "accounts";
 
-/// Services with a key each, and the owner.
+/// Services with a key each.
 pub const SERVICES: [&str; 8] = [
     "admission",
     "optimizer",
@@ -62,7 +60,7 @@ impl Principal {
         }
     }
 
-    /// Parses `node-n0`, `gateway-g0`, `operator-olga`; tenants and their people have other commands.
+    /// Parses `node-n0`, `gateway-g0`, `operator-olga`.
     ///
     /// # Errors
     /// When the name is invalid.
@@ -86,7 +84,7 @@ impl Principal {
     }
 }
 
-/// Returns the owner of the account `name`, if the tenant or one of its people.
+/// Returns the account's owner, if the tenant or one of its people.
 #[must_use]
 pub fn of_tenant(tenant: &TenantId, name: &str, role: Option<&str>) -> Option<Principal> {
     let own = Principal::Tenant(tenant.clone());
@@ -105,15 +103,13 @@ pub fn of_tenant(tenant: &TenantId, name: &str, role: Option<&str>) -> Option<Pr
 /// Limits of an account, so that none exhausts the brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Concurrent connections over all brokers.
     pub connections: u32,
-    /// Subscriptions per connection.
     pub subscriptions: u32,
     pub payload_bytes: u32,
 }
 
 impl Limits {
-    /// A busy site's processes; each has one subscription for answers, and one per watched job.
+    /// One subscription for answers, and one per watched job.
     const PROGRAMS: Self = Self {
         connections: 256,
         subscriptions: 1_000,
@@ -127,8 +123,8 @@ impl Limits {
     };
 }
 
-/// Exceeds the ingress's limit, so that a slightly longer message gets an answer there; above, the broker
-/// closes the connection.
+/// Above the ingress's limit, so that a slightly longer message gets an answer; beyond, the broker
+/// disconnects.
 pub(crate) const PAYLOAD_BYTES: u32 = 2 << 20;
 
 impl Principal {
@@ -152,7 +148,6 @@ pub enum Kind {
     Service,
     /// Requests with many answers.
     Streamed,
-    /// Messages.
     Stream,
 }
 
@@ -177,7 +172,6 @@ pub struct Import {
 pub struct Permissions {
     pub publish: Vec<String>,
     pub subscribe: Vec<String>,
-    /// True if the user may answer requests.
     pub answers: bool,
 }
 
@@ -216,12 +210,10 @@ impl<'a> Names<'a> {
         format!("$KV.{}.{key}", self.prefix.lease_bucket())
     }
 
-    /// State and single messages of a stream.
     fn looks(stream: &str) -> [String; 2] {
         ["STREAM.INFO", "STREAM.MSG.GET"].map(|call| format!("$JS.API.{call}.{stream}"))
     }
 
-    /// All calls needed to follow a stream.
     fn reads(stream: &str) -> Vec<String> {
         let mut calls = Self::looks(stream).to_vec();
         for call in ["DIRECT.GET", "CONSUMER.CREATE"] {
@@ -233,7 +225,7 @@ impl<'a> Names<'a> {
         calls
     }
 
-    /// Calls of an agent or gateway; `name` is its reader, `*` for all.
+    /// `name` is the reader, `*` for all.
     fn own_asks(&self, name: &str) -> Vec<(Kind, String)> {
         let (log, leases) = (&self.log, &self.leases);
         let mut asks: Vec<(Kind, String)> = Self::looks(log)
@@ -256,7 +248,7 @@ impl<'a> Names<'a> {
         format!("$JS.API.DIRECT.GET.{}.>", self.code)
     }
 
-    /// Calls to store, list and remove packed folders, except for publishing.
+    /// Publishing is permitted elsewhere.
     fn code_kept(&self) -> [String; 3] {
         let call = |call: &str| format!("$JS.API.STREAM.{call}.{}", self.code);
         [self.code_read(), call("INFO"), call("PURGE")]
@@ -286,7 +278,6 @@ fn same(kind: Kind, subject: String) -> Import {
     control(kind, subject.clone(), subject)
 }
 
-/// An agent's queries, from the services and from tenants.
 fn answers(names: &Names<'_>, node: &str) -> [String; 2] {
     ["api", "tenant.*.api"].map(|of| names.of(&format!("{of}.*.{node}")))
 }
@@ -296,7 +287,7 @@ fn asked_by_people() -> impl Iterator<Item = &'static str> {
     VERBS.into_iter().filter(|verb| *verb != "measured")
 }
 
-/// A viewer sees output, but neither runs programs in containers nor gets a notebook's token.
+/// Viewers see output, but neither run programs nor get a notebook's token.
 const fn queries_of(role: Role) -> &'static [&'static str] {
     match role {
         Role::Viewer => &["*", "containers.*", "logs.*"],
@@ -383,7 +374,7 @@ pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
     }
 }
 
-/// Imports of an agent or gateway: `of` is `node.n0`, `reader` its consumer.
+/// `of` is `node.n0`, `reader` the consumer.
 fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     let mut imports = vec![
         same(Kind::Service, names.of(&format!("log.{of}.>"))),
@@ -396,7 +387,6 @@ fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     imports
 }
 
-/// Agents also fetch packed folders.
 fn node_imports(names: &Names<'_>, node: &NodeId, reader: &str) -> Vec<Import> {
     let mut imports = writer(names, &format!("node.{node}"), reader);
     let (subject, kind) = (names.code_read(), Kind::Service);
@@ -452,7 +442,6 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
             vec!["$SYS.>".to_owned()],
             false,
         ),
-        // Its users have separate permissions.
         Principal::Control => (Vec::new(), Vec::new(), false),
         Principal::Node(node) => (
             own(&names, &format!("node.{node}")),

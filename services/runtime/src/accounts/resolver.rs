@@ -1,13 +1,10 @@
-//! Accounts on running brokers, changed by claims sent over the brokers' own account.
+//! Changes accounts of running brokers over the brokers' own account.
 //!
-//! 1. Changes run under a lease ([`Accounts::in_turn`]), so that none is lost; a cluster without streams has
-//!    no lease yet.
-//! 2. All brokers are asked for an account's claims, and the latest count, since a broker may have missed an
-//!    update.
-//! 3. Each broker applies new claims at once and disconnects revoked keys; an absent broker catches up within
-//!    a second of its return.
-//! 4. A rotation makes both keys valid, writes the new one, then revokes the old one, so that the holder's
-//!    file is valid at every moment.
+//! 1. A lease ([`Accounts::in_turn`]) keeps changes from getting lost; a cluster without streams has none
+//!    yet.
+//! 2. The latest claims of all brokers count, since a broker may have missed an update.
+//! 3. Brokers apply claims at once and disconnect revoked keys; a returned broker catches up within a second.
+//! 4. A rotation writes the new key while both are valid, so that the holder's file is always valid.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,18 +22,15 @@ use crate::lease::{Lease, token};
 use crate::log::Log;
 use crate::settings::Settings;
 
-/// Time for further answers after the last one.
 const OTHERS: Duration = Duration::from_millis(250);
 
 const LOOKUPS: usize = 32;
 
-/// TTL of the lease.
 const TURN: Duration = Duration::from_secs(10);
 
-/// Longest wait for other commands.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Interval of the brokers' comparison; a returned broker accepts a revoked key for this long.
+/// A returned broker accepts a revoked key for this long.
 const SYNC: &str = "500ms";
 
 /// A failed change of an account.
@@ -66,7 +60,6 @@ pub enum AccountError {
 pub struct Issued {
     pub name: String,
     pub credentials: Credentials,
-    /// Number of revoked keys.
     pub revoked: usize,
 }
 
@@ -112,7 +105,7 @@ impl Accounts {
         })
     }
 
-    /// Makes changes exclusive by a lease on the owner's log.
+    /// Makes changes exclusive by a lease.
     #[must_use]
     pub fn in_turn(self, log: Log) -> Self {
         Self {
@@ -189,15 +182,13 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// Sends claims to every broker and collects the answers.
     async fn update(
         &self,
         turn: Option<&Lease>,
         principal: &Principal,
         claims: &mut Claims,
     ) -> Result<(), AccountError> {
-        // Strictly later than the replaced claims: with equal seconds a broker that missed this update would
-        // keep the old ones.
+        // Otherwise a broker that missed this update would prefer the old claims.
         claims.issued_s = now_s().max(claims.issued_s + 1);
         let plan = plan_of(&self.root, principal, claims);
         let token = self
@@ -220,7 +211,6 @@ impl Accounts {
         Ok(())
     }
 
-    /// Runs `change` under the lease.
     async fn alone<T, E: From<AccountError>>(
         &self,
         change: impl AsyncFnOnce(Option<&Lease>) -> Result<T, E>,
@@ -237,7 +227,7 @@ impl Accounts {
         changed
     }
 
-    /// Creates an account with one key. The services' account imports an agent's answers.
+    /// Creates an account with one key.
     ///
     /// # Errors
     /// When the account has a key, or the brokers refuse.
@@ -245,7 +235,7 @@ impl Accounts {
         self.add_user(principal, &principal.name()).await
     }
 
-    /// Creates a key of a service without one.
+    /// Creates a service's key.
     ///
     /// # Errors
     /// When the service has a key, or the brokers refuse.
@@ -281,8 +271,7 @@ impl Accounts {
         .await
     }
 
-    /// Adds a key, passes it to `write`, then revokes the older ones, or with `keep` leaves them valid until
-    /// the next rotation.
+    /// Adds a key, passes it to `write`, then revokes older ones, or with `keep` at the next rotation.
     ///
     /// # Errors
     /// When there is no key, `write` fails, or the brokers refuse.
@@ -341,7 +330,7 @@ impl Accounts {
         .await
     }
 
-    /// Revokes all keys of a tenant and its people; returns names and numbers.
+    /// Revokes all keys of a tenant and its people, by name.
     ///
     /// # Errors
     /// When the brokers refuse.
@@ -376,7 +365,7 @@ impl Accounts {
     }
 }
 
-/// Takes a person's role from the claims, since the caller may not know it.
+/// The caller may not know the role.
 fn as_it_is(principal: &Principal, claims: &Claims) -> Principal {
     let person = match principal {
         Principal::Person { tenant, .. } => {
@@ -418,14 +407,14 @@ fn issue(
     Ok(credentials)
 }
 
-/// A new cluster's broker configuration and first credentials: `sys`, each service and the owner.
+/// A new cluster's broker configuration and first credentials.
 pub struct Beginning {
     pub configuration: String,
     pub credentials: Vec<(String, Credentials)>,
 }
 
 impl Beginning {
-    /// Creates the configuration of brokers that keep accounts in `folder`.
+    /// Creates a cluster whose brokers keep accounts in `folder`.
     ///
     /// # Errors
     /// When something cannot be signed.
@@ -447,7 +436,7 @@ impl Beginning {
         }
         let system = root.account(&Principal::System)?;
         let operator = root.operator_token(now_s())?;
-        // A variable of the broker's environment is not quoted.
+        // A variable of the broker stays unquoted.
         let folder = match folder.starts_with('$') {
             true => folder.to_owned(),
             false => format!("{folder:?}"),

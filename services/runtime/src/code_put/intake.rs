@@ -16,14 +16,13 @@ use crate::code::{CodeError, CodeStore, PIECE_BYTES, TENANT_BYTES};
 use crate::error::LogError;
 use crate::log::Log;
 
-/// Limit over all tenants; more are refused at once.
+/// Over all tenants.
 const UNDER_WAY: usize = 8;
 /// 32 MiB.
 const PIECES_A_SECOND: u32 = 64;
-/// Lifetime of an incomplete folder after its last piece.
+/// After the last piece.
 const EXPIRES: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(60);
-/// Lifetime of a count of the tenant's pieces.
 const COUNTED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +36,6 @@ struct Piece {
 type Refusal = (&'static str, String);
 
 impl Piece {
-    /// Parses a request.
     fn read(name: &str, tenant: &str, bytes: Bytes) -> Result<Self, Refusal> {
         let wrong = |why: String| ("bad_request", why);
         let tenant = TenantId::new(tenant).map_err(|error| wrong(error.to_string()))?;
@@ -80,10 +78,9 @@ impl Piece {
 
 #[derive(Debug)]
 struct Sender {
-    /// The last count, and pieces stored since.
+    /// As last counted, plus later ones.
     pieces: u64,
     counted: Option<Instant>,
-    /// Start of the current second.
     second: Instant,
     in_second: u32,
 }
@@ -119,7 +116,6 @@ impl Intake {
         }
     }
 
-    /// Counts a piece against the tenant's rate.
     fn may_send(&self, tenant: &TenantId, now: Instant) -> bool {
         let mut senders = lock(&self.senders);
         let sender = senders.entry(tenant.clone()).or_insert_with(|| Sender {
@@ -135,7 +131,6 @@ impl Intake {
         sender.in_second <= PIECES_A_SECOND
     }
 
-    /// Checks the tenant's space.
     async fn has_room(&self, piece: &Piece) -> Result<(), CodeError> {
         let counted = |sender: &Sender| {
             let fresh = sender.counted.filter(|at| at.elapsed() < COUNTED);
@@ -147,7 +142,7 @@ impl Intake {
             Some(pieces) => pieces,
             None => self.store.taken(piece.tenant.as_str()).await?,
         };
-        // The first piece needs space for the whole folder.
+        // The whole folder must fit.
         let more = if piece.offset == 0 { piece.count() } else { 1 };
         let taken = (pieces + more) * PIECE_BYTES as u64;
         if taken > self.most_bytes.max(PIECE_BYTES as u64) {
@@ -197,7 +192,7 @@ impl Intake {
         })
     }
 
-    /// Checks that all other pieces exist, and the digest with the last.
+    /// Also compares the digest.
     async fn check(&self, last: &Piece) -> Result<(), Refusal> {
         let (tenant, sha256) = (last.tenant.as_str(), last.packed.sha256.as_str());
         let offsets = (0..last.count() - 1).map(|index| index * PIECE_BYTES as u64);
@@ -225,14 +220,12 @@ impl Intake {
         if found == last.packed.sha256 {
             return Ok(());
         }
-        // The pieces are useless.
         let _ = self.store.remove(tenant, sha256).await;
         lock(&self.begun).remove(&(last.tenant.clone(), last.packed.clone()));
         let why = format!("the pieces have the SHA-256 {found}, not {sha256}; they are removed");
         Err(("wrong_digest", why))
     }
 
-    /// Removes expired incomplete folders.
     async fn expire(&self) {
         let old: Vec<_> = {
             let begun = lock(&self.begun);

@@ -1,4 +1,4 @@
-//! The client's side.
+//! The client's side of uploads.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,11 @@ use super::{AT_ONCE, REFUSED, Taken};
 use crate::code::{CodeError, CodeStore, PIECE_BYTES};
 use crate::connection::NoAnswer;
 
-/// Limit of retries to a busy service.
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl CodeStore {
-    /// Stores a packed folder with the tenant's own key and returns whether it is new.
+    /// Returns whether the folder is new.
     pub(crate) async fn put_as(
         &self,
         tenant: &TenantId,

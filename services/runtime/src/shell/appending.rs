@@ -1,8 +1,6 @@
-//! The actor that appends decided events.
-//!
-//! With replicas several events are an atomic batch. A single server gets a few events pipelined and many as
-//! a batch; after an interruption by another writer each event is fenced by the acknowledged sequence of its
-//! predecessor. A copy in between fails the rest; the fold alone tells the service the outcome.
+//! The actor that appends decided events: an atomic batch with replicas; on a single server a few pipelined,
+//! or many as a batch. After another writer's interruption each event is fenced by its predecessor's
+//! sequence. Only the fold tells the outcome.
 
 use std::time::Instant;
 
@@ -12,16 +10,14 @@ use crate::log::Log;
 use crate::publish::{Fence, Outgoing, PublishError, batch_len};
 use crate::spans::AppendSpan;
 
-/// Above this an atomic batch is faster, despite its disk write.
+/// Beyond, an atomic batch is faster.
 const AHEAD_MOST: usize = 100;
 
-/// On a single server a larger atomic batch is cheaper than waiting for each event.
+/// On a single server, cheaper than single appends from here.
 const BATCH_FROM: usize = 24;
 
-/// With replicas several events are always a batch.
 const BATCH_FROM_REPLICATED: usize = 2;
 
-/// Events to append, in order.
 #[derive(Message)]
 #[rtype(result = "Appended")]
 pub(crate) struct Chain {
@@ -34,12 +30,9 @@ pub(crate) struct Link {
     pub span: AppendSpan,
 }
 
-/// Result of an append.
 #[derive(Debug)]
 pub(crate) struct Appended {
-    /// The last acknowledged sequence.
     pub last: Option<u64>,
-    /// Number of acknowledged events.
     pub stored: usize,
     pub error: Option<PublishError>,
     pub took: std::time::Duration,
@@ -80,7 +73,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         took: std::time::Duration::ZERO,
     };
     let mut stored = |outcome: &mut Appended, fence: &mut Fence, last: u64, count: usize| {
-        // Members of a batch are stored consecutively.
+        // Consecutive.
         let first = (last + 1).saturating_sub(count as u64);
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {
             span.stored(sequence);
@@ -93,7 +86,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         true => BATCH_FROM_REPLICATED,
         false => BATCH_FROM,
     };
-    // Another writer is active: pipelining would mostly fail.
+    // After an interruption pipelining would mostly fail again.
     let mut ahead = messages.len() > 1 && log.may_send_ahead();
     let mut rest = messages.as_slice();
     while !rest.is_empty() && outcome.error.is_none() {

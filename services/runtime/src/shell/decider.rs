@@ -1,5 +1,5 @@
-//! The actor that performs the effects of a decider's machine (`dormouse_shell::Shell`): spans, encoding, the
-//! broker's head, threads, timers, snapshots. The machine decides everything.
+//! The actor that performs the effects of a decider's machine (`dormouse_shell::Shell`). The machine decides
+//! everything.
 
 mod signals;
 
@@ -27,16 +27,14 @@ use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
 use crate::trace::Cause;
 
-/// Shortest delay of a due wake-up.
 const WAKE_FLOOR: Duration = Duration::from_millis(10);
 
-/// A slow decision this fast is appended without a question for the head, which would cost a round trip.
+/// A slow decision this fast saves the round trip for the head.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Interval of warnings about rejected events, against a flood of output.
+/// Against a flood of warnings.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Limit of a decision's linked causes.
 const LINKS: usize = 32;
 
 pub(crate) struct Parts<D: Decider> {
@@ -47,10 +45,8 @@ pub(crate) struct Parts<D: Decider> {
     pub snapshots: Option<Snapshots>,
     pub snapshot: Snapshot<D::State>,
     pub mark_file: Option<MarkFile>,
-    /// The mark of the previous process.
     pub mark: Option<Mark>,
     pub lease: Option<watch::Receiver<LeaseState>>,
-    /// Reports in the lease that the log refuses the decisions.
     pub refused: Option<watch::Sender<Option<String>>>,
     pub shutdown: CancellationToken,
 }
@@ -104,7 +100,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Takes the next step and performs its effects.
     fn advance(&mut self, context: &mut Context<Self>) {
         let started = Instant::now();
         let inputs = &mut self.inputs;
@@ -193,7 +188,6 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
-    /// Performs effects of an input before the next step.
     fn perform_waiting(&mut self, context: &mut Context<Self>) {
         for effect in self.shell.take_effects() {
             self.perform(effect, Duration::ZERO, context);
@@ -262,7 +256,6 @@ impl<D: Decider> DeciderActor<D> {
         self.advance(context);
     }
 
-    /// Reports the outcome to the machine and in the lease.
     fn settled(&mut self, outcome: Outcome) {
         self.shell.answered(outcome);
         if let Some(told) = &self.refused {
@@ -275,7 +268,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Asks for the head until an answer comes.
     fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
         let asking = wrap_future::<_, Self>(async move {

@@ -10,12 +10,11 @@ use crate::shell::decider::DeciderActor;
 /// Enough for a fast fold, few enough for a prompt decision.
 const BATCH: usize = 1_000;
 
-/// A part of the log; answered once folded.
+/// Answered once folded.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Batch(pub Vec<Followed>);
 
-/// The log lost delivered events.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WentBack;

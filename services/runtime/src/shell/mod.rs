@@ -1,12 +1,11 @@
 //! The driver of a decider's machine (`dormouse_shell`): three actors.
 //!
 //! 1. `follower` hands the log over in batches, and waits for each fold.
-//! 2. `decider` feeds the machine and performs its effects, slow decisions on another thread.
-//! 3. `appending` appends under the fence. Only the fold tells what is on the log.
+//! 2. `decider` feeds the machine and performs its effects.
+//! 3. `appending` appends under the fence.
 //!
-//! On a cluster a service has its own thread, since decisions compute; connection and lease stay on the
-//! caller's runtime. Services of one process share one thread, since waking threads for every event costs
-//! more than the work.
+//! On a cluster a service has its own thread, since decisions compute. Services of one process share one,
+//! since waking threads for every event costs more than the work.
 
 mod appending;
 mod decider;
@@ -30,8 +29,7 @@ use crate::log::Log;
 use crate::mark::MarkFile;
 use crate::snapshot::{Snapshot, Snapshots};
 
-/// Covers elections and a broker's start over a long log; a supervisor gives up on a service that ends at
-/// once.
+/// Covers elections and a broker's start; a supervisor gives up on a service that ends at once.
 const NO_LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
 const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
@@ -41,17 +39,16 @@ const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
 pub struct ServiceOptions {
     /// Time from an active copy's last sign of life to its replacement.
     pub lease_ttl: Duration,
-    /// True if the lease chooses the active copy. Otherwise all copies are active and conflict, safely.
+    /// False: all copies are active and conflict, safely.
     pub lease: bool,
-    /// This copy's name in the lease.
     pub holder: String,
-    /// True for an own thread, false for the actix system of the caller of [`run_service`].
+    /// False: in the caller's actix system.
     pub own_thread: bool,
-    /// Number of events between snapshots.
+    /// Events between snapshots.
     pub snapshot_every: u64,
-    /// Folder of the snapshots and the clock's mark; `None`: neither.
+    /// Folder of snapshots and clock anchor.
     pub snapshot_dir: Option<PathBuf>,
-    /// Name of the build, recorded in every decision.
+    /// Recorded in every decision.
     pub build: String,
     pub clock: Arc<dyn Clock>,
 }
@@ -63,7 +60,7 @@ impl Default for ServiceOptions {
             lease: true,
             holder: format!("pid-{}", std::process::id()),
             own_thread: true,
-            // A restart folds at most this many in a tenth of a second.
+            // Folded in a tenth of a second.
             snapshot_every: 20_000,
             snapshot_dir: None,
             build: concat!("dormouse-", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -85,7 +82,6 @@ pub enum ServiceError {
         type_name: String,
         build: String,
     },
-    /// The folded state contradicts itself.
     #[error(
         "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.dmlog --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
     )]
@@ -105,7 +101,7 @@ pub enum ServiceError {
 /// Runs a service until `shutdown`, then finishes its append, writes a snapshot and releases the lease.
 ///
 /// # Errors
-/// When the service cannot go on: see [`ServiceError`].
+/// See [`ServiceError`].
 ///
 /// # Panics
 /// Outside of an actix system, if `options.own_thread` is false.
@@ -168,7 +164,7 @@ pub async fn run_service<D: Decider>(
         start();
         result.await.ok()
     };
-    // A panic drops the sender.
+    // After a panic.
     let result = result.unwrap_or(Err(ServiceError::Panicked(name)));
     if let Some(lease) = lease {
         lease.release().await;
@@ -177,7 +173,7 @@ pub async fn run_service<D: Decider>(
     result
 }
 
-/// Returns the log's head, waiting for the election of a leader.
+/// Waits for the election of a leader.
 async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
     let until = Instant::now() + NO_LEADER_PATIENCE;
     loop {
@@ -191,7 +187,6 @@ async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
     }
 }
 
-/// Runs actors on an own thread until their end.
 async fn on_own_thread<T: Send + 'static>(
     name: &str,
     start: impl FnOnce() + Send + 'static,

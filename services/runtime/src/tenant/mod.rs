@@ -1,7 +1,7 @@
-//! A tenant's client, equivalent to those of `messages/clients` and tested by their suite.
+//! A tenant's client, held to the suite of `messages/clients`.
 //!
-//! 1. A message is published; the broker's acknowledgement means stored. After a lost connection the message
-//!    is sent again, which the job's name makes safe.
+//! 1. The broker's acknowledgement of a message means stored. After a lost connection the message is sent
+//!    again, which the job's name makes safe.
 //! 2. The status subjects, subscribed beforehand, carry the outcome.
 //! 3. Status messages can be lost: the query `job` tells about a silent submission.
 
@@ -26,10 +26,9 @@ use crate::error::LogError;
 use crate::settings::Settings;
 pub use types::{Encoding, Submission, TenantError, Wait, sha256};
 
-/// A silent decision is queried after this.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Bound of unacknowledged messages.
+/// Unacknowledged messages.
 const AT_ONCE: usize = 256;
 
 type Decisions = SelectAll<Subscriber>;
@@ -45,7 +44,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Connects as `tenant`, with `patience` for each answer and decision.
+    /// Connects as `tenant`, with `patience` for each answer.
     ///
     /// # Errors
     /// When there is no broker.
@@ -90,7 +89,7 @@ impl Tenant {
             return Ok(submission);
         }
         let mut decisions = self.decisions("submit").await?;
-        // An invalid name has no status subject of its own.
+        // An invalid name has no status subject.
         let follows = matches!(wait, Wait::Started | Wait::Ended);
         let mut events = match JobId::new(&self.tenant, name) {
             Ok(_) if follows => Some(self.listen(&format!("{name}.>")).await?),
@@ -143,7 +142,7 @@ impl Tenant {
         self.change(MEASURED, document).await
     }
 
-    /// Publishes a cancellation, a revision or a measurement, and returns the resulting event.
+    /// Publishes a change and returns the resulting event.
     ///
     /// # Errors
     /// The refusal, among others.
@@ -155,7 +154,7 @@ impl Tenant {
         self.decision(&mut decisions, sequence, limit).await
     }
 
-    /// Follows a job's events from now on, even before its submission.
+    /// Follows a job's events from now on.
     ///
     /// # Errors
     /// When the broker denies it.
@@ -219,7 +218,6 @@ impl Tenant {
             headers.insert("traceparent", traceparent);
         }
         let subject = self.prefix.submit(&self.tenant, verb);
-        // Never closed.
         let _turn = self.publishing.acquire().await.ok();
         loop {
             let answer = self.ask(&subject, payload, headers.clone(), limit).await?;
@@ -239,7 +237,6 @@ impl Tenant {
         }
     }
 
-    /// Repeats the request after a lost connection.
     async fn ask(
         &self,
         subject: &str,
@@ -310,7 +307,6 @@ impl Tenant {
         }
     }
 
-    /// Queries a submission without a status message.
     async fn known(&self, submission: &Submission, sha256: &str) -> Option<Submission> {
         let row = self
             .query("job", &json!({"job": submission.job}))
@@ -370,7 +366,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Returns the next event; `None` after the connection is closed.
+    /// Returns the next event; `None` when closed.
     pub async fn next(&mut self) -> Option<Envelope> {
         loop {
             let message = self.events.next().await?;

@@ -14,14 +14,12 @@ pub enum TenantError {
     },
     #[error("nothing answers on {0}: is `dormouse up` running, and under this --prefix?")]
     Unavailable(String),
-    /// The ingress stayed full for the whole call.
     #[error("as many messages on {0} wait to be recorded as may; send it again later")]
     Full(String),
     #[error("{what}")]
     TimedOut {
         what: String,
-        /// True if the broker has stored the message, which then will be decided. Otherwise a repetition
-        /// under the same name is safe.
+        /// The message will be decided. Otherwise a repetition under the same name is safe.
         stored: bool,
     },
     #[error("the broker denies {0}: use the tenant that these credentials are for")]
@@ -47,12 +45,11 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Returns canonical bytes: keys sorted, as in every client.
+    /// Returns canonical bytes, with sorted keys.
     #[must_use]
     pub fn encode(self, document: &Value) -> Vec<u8> {
         match self {
             Self::Json => document.to_string().into_bytes(),
-            // A JSON value always encodes.
             Self::MessagePack => rmp_serde::to_vec_named(document).unwrap_or_default(),
         }
     }
@@ -65,16 +62,12 @@ impl Encoding {
     }
 }
 
-/// Stage that a submission waits for.
+/// Stage to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Stored by the broker.
     Accepted,
-    /// Admitted.
     Decided,
-    /// Its containers run.
     Started,
-    /// Completed, failed or cancelled.
     Ended,
 }
 
@@ -86,7 +79,7 @@ pub struct Submission {
     pub ingress_sequence: u64,
     /// `stored`, `admitted`, `started`, `completed`, `failed` or `cancelled`.
     pub state: String,
-    /// True if an equal document was submitted under this name before.
+    /// Submitted before, under this name.
     pub existing: bool,
 }
 

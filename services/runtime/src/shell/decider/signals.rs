@@ -1,4 +1,4 @@
-//! Signals of the decider actor: lease, observations, stop; and its snapshots.
+//! Signals of the decider actor: lease, observations, stop.
 
 use std::time::Instant;
 
