@@ -1,5 +1,5 @@
 //! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
-//! holds the arguments of a few commands; `cli/others.rs` maps other systems' command names.
+//! holds the arguments of a few commands; `others` has tips for other systems' names.
 
 mod accounts;
 mod changes;
@@ -474,7 +474,6 @@ mod tests {
 
     use super::Cli;
 
-    /// Calls `look` with every command and its full name.
     fn each(command: &Command, words: &str, look: &mut impl FnMut(&str, &Command)) {
         for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
             let words = format!("{words} {}", below.get_name());

@@ -97,7 +97,7 @@ pub enum At {
     Time(Timestamp),
     /// Microseconds into the day (UTC) of the log's last event.
     Clock(i64),
-    /// Seconds before now, or before the last event of a log file.
+    /// Seconds before now, or before a file's last event.
     Ago(u64),
 }
 

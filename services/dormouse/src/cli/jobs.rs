@@ -211,7 +211,7 @@ impl std::str::FromStr for NamedJob {
     }
 }
 
-/// Parses a job's id; without a tenant, the tenant is chosen as for `submit`.
+/// Without a tenant, the tenant is chosen as for `submit`.
 pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
     let whole = match text.contains('/') {
         true => text.to_owned(),
@@ -257,7 +257,6 @@ pub struct ReviseArgs {
     pub gpu_limit: Option<String>,
 }
 
-/// Parses `2..16`, or one number for both bounds.
 fn bounds(text: &str) -> Result<(u32, u32), String> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));

@@ -40,13 +40,11 @@ pub struct JobsArgs {
     pub watch: WatchArg,
 }
 
-/// Returns the phases that `jobs` can filter by.
 fn phases() -> PossibleValuesParser {
     let names = Phase::ALL.iter().map(|phase| phase.as_str());
     PossibleValuesParser::new(names.chain(["live", "refused"]))
 }
 
-/// Returns the phases of jobs that are not over.
 fn live_phases() -> PossibleValuesParser {
     let live = Phase::ALL.iter().filter(|phase| !phase.is_over());
     PossibleValuesParser::new(live.map(|phase| phase.as_str()).chain(["live"]))

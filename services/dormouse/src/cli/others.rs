@@ -26,7 +26,6 @@ const COMMANDS: [(&[&str], &str); 13] = [
     (&["srun"], "run -- COMMAND"),
 ];
 
-/// Other systems' names below `job`, `node` and `tenant`.
 const BELOW: [(&str, &[&str], &str); 8] = [
     ("job", &["list", "ls", "status"], "jobs"),
     ("job", &["delete", "kill", "stop", "rm"], "job cancel ID"),

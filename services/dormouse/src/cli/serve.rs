@@ -16,7 +16,6 @@ use crate::cli::gateway::{GatewayArgs, loopback};
 use crate::cli::web::WebArgs;
 use crate::commands::node::{gpu, label, taint};
 
-/// Parses a node's capacity, which must not be empty.
 fn capacity(text: &str) -> Result<Amounts, String> {
     let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
     match capacity.lacks_unit() {
@@ -28,7 +27,6 @@ fn capacity(text: &str) -> Result<Amounts, String> {
     }
 }
 
-/// Parses a node's range of user ids, without 0.
 fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once("..").ok_or("write FIRST..LAST")?;
     let number = |text: &str| text.parse::<u32>().map_err(|error| error.to_string());
@@ -38,7 +36,7 @@ fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// Parses seconds of a lease: a broker's round trip must fit well into them.
+/// A broker's round trip must fit well into a lease.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     match (1.0..=86_400.0).contains(&seconds) {
@@ -47,7 +45,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Systemd restarts an agent after a second, and the agent needs about one more to start.
+/// Systemd needs a second to restart an agent, and the agent about one more to start.
 const LEAST_GONE: Duration = Duration::from_secs(3);
 
 fn gone_after(text: &str) -> Result<Duration, String> {

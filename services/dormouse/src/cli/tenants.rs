@@ -79,7 +79,6 @@ pub struct TenantChangeArgs {
     pub ahead: bool,
 }
 
-/// Parses the weight of a job or a tenant.
 pub(super) fn weight(text: &str) -> Result<u32, String> {
     let weight = text.parse().ok();
     let weight = weight.filter(|weight| (1..=MAX_WEIGHT).contains(weight));
