@@ -1,9 +1,8 @@
-//! The agent's actor. It drives the state machine of [`dormouse_agent_core`], which decides all actions and
-//! reports.
+//! The agent's actor: drives the state machine of [`dormouse_agent_core`], which decides everything.
 //!
-//! 1. Events, lease news and notes of the containers' actors enter the machine.
-//! 2. The containers' actors, the container runtime and files carry out the machine's effects.
-//! 3. Reports are appended one after the other.
+//! 1. Events, lease news and containers' notes enter the machine.
+//! 2. Container actors, the runtime and files carry out its effects.
+//! 3. Reports are appended one by one.
 
 mod adopting;
 mod disk;
@@ -153,20 +152,17 @@ impl Agent {
         }
     }
 
-    /// Queues a report behind those that wait.
     fn report(&mut self, event: impl Into<Event>, causes: Vec<Sequence>) {
         self.core.say(event, causes);
         self.send_report();
     }
 
-    /// Sends the next report once the previous one is stored.
     fn send_report(&mut self) {
         if let Some(report) = self.core.to_append() {
             self.reports.send(report);
         }
     }
 
-    /// Returns a task set container's orders without a report yet.
     fn orders(&self, id: &ContainerId) -> Orders {
         let partition = self.core.state().partition(id);
         partition.map_or_else(Orders::new, |(_, partition)| {
@@ -174,8 +170,8 @@ impl Agent {
         })
     }
 
-    /// Returns the files to watch: a task set's, or a member's with rank 0's checkpoints. An adopted
-    /// container's watch skips results that the log already has. A replica has no files to watch.
+    /// Returns the files to watch. An adopted container skips results that the log already has. Replicas have
+    /// none.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec());
@@ -206,7 +202,7 @@ impl Agent {
         Some(Watched::Member(chief, answers))
     }
 
-    /// Returns the readiness probe of a container. An adopted container's probe counts from its start.
+    /// Returns the readiness probe. An adopted container's probe counts from its start.
     fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
         let partition = self.core.state().partition(id);
         let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
@@ -296,7 +292,6 @@ impl Agent {
         }
     }
 
-    /// Returns the job's own grace, or the grace that the log gives instead.
     fn stop_grace(&self, id: &ContainerId) -> Duration {
         let grace_s = self.core.state().stop_grace_s(id);
         grace_s.map_or(EVICT_GRACE, |it| Duration::from_secs(u64::from(it)))
@@ -306,7 +301,6 @@ impl Agent {
         self.core.state().partition(id)?.0.spec()
     }
 
-    /// Returns the requests that caused the container's present action.
     fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
         self.core.state().causes(id)
     }
@@ -435,7 +429,6 @@ impl Agent {
 }
 
 impl Agent {
-    /// Reports a container as ready, with the fingerprint of a notebook's token.
     fn ready(&mut self, id: &ContainerId, after: Duration, token: Option<&str>) {
         let token = token.map(jupyter::fingerprint);
         let causes = self.causes(id);

@@ -55,7 +55,6 @@ impl Default for Retention {
 pub struct Contain {
     /// Users for tenants without a granted user, in the tenants' order on the log.
     pub uids: RangeInclusive<u32>,
-    /// Limit on processes per container.
     pub processes: u64,
 }
 
@@ -93,7 +92,6 @@ impl Contain {
     }
 }
 
-/// The current program's `keeper` command.
 fn keeper_command() -> Vec<String> {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dormouse"));
     vec![program.display().to_string(), "keeper".to_owned()]
@@ -119,32 +117,27 @@ pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
 /// An agent's configuration.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// Tells this agent's Docker containers from those of other clusters on the same engine. The containers
-    /// carry it as a label and in their names.
+    /// Distinguishes clusters on one Docker engine, as label and in names.
     pub cluster: String,
-    /// The label given by agents of earlier builds. Containers with the label and this agent's folder are
-    /// ended.
+    /// The label of earlier builds. Containers with it in this agent's folder are ended.
     pub former_cluster: Option<String>,
     /// The agent's build. Snapshots of other builds are not used.
     pub build: String,
     pub node: NodeId,
     pub capacity: Amounts,
     pub labels: BTreeMap<String, String>,
-    /// Containers that do not tolerate a taint stay away.
     pub taints: BTreeSet<String>,
     pub gpus: Vec<Gpu>,
     /// The IP address for other nodes. MXNet's scheduler refuses host names.
     pub address: String,
     pub runtime: RuntimeKind,
     pub data_dir: PathBuf,
-    /// Root of the checkpoints: a file system shared by the cluster, or a local one if checkpoints go to a
-    /// store.
+    /// Root of the checkpoints, shared by the cluster unless checkpoints go to a store.
     pub checkpoint_dir: PathBuf,
     pub checkpoint_store: Option<StoreSettings>,
     /// Term of the node's lease. `None`: the policy on the log decides.
     pub lease: Option<LeaseTerm>,
-    /// True if containers end when the lease cannot be renewed. False if the broker runs in this process,
-    /// because then nobody else declares the node lost.
+    /// True if containers end when the lease cannot be renewed. False if the broker runs in this process.
     pub fenced: bool,
     /// The action after the agent dies and none returns. `None`: the node's lease runs out.
     pub gone: Option<IfGone>,
@@ -152,10 +145,8 @@ pub struct AgentConfig {
     pub path: Vec<PathBuf>,
     /// Working directory of programs, to be mounted in Docker. `None`: the container's own directory.
     pub working_dir: Option<PathBuf>,
-    /// Folders that every Docker container gets at the same path.
     pub mounts: Vec<Mount>,
     pub keep: Retention,
-    /// The supervisor's command. The agent adds its folder.
     pub keeper: Vec<String>,
     /// Isolation of jobs. `None`: jobs are trusted and run as the agent's user.
     pub contain: Option<Contain>,
@@ -163,7 +154,6 @@ pub struct AgentConfig {
     pub gpu_library: Option<PathBuf>,
     /// NVIDIA's management library, the source of the driver's answers. Without it nothing is compared.
     pub nvml: PathBuf,
-    /// Period of GPU usage reports and of questions to the driver.
     pub gpu_window: Duration,
     /// True if the agent has its own thread. False if it lives in the caller's actix system.
     pub own_thread: bool,
@@ -172,10 +162,9 @@ pub struct AgentConfig {
 /// The supervisor's action after the agent dies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IfGone {
-    /// Waiting time for another agent.
     pub after: Duration,
-    /// The command that reports the end of an incarnation's containers to the log. The incarnation is
-    /// appended to the arguments. The command has the agent's environment and working directory.
+    /// The command that reports the end of an incarnation's containers. The incarnation is appended. It has
+    /// the agent's environment and working directory.
     pub command: Vec<String>,
 }
 

@@ -23,10 +23,8 @@ use crate::kept::Kept;
 use crate::logs::Alive;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, TokenAsked, Wires};
 
-/// Limit on events that wait for the agent.
 const WAITING: usize = 1_024;
 
-/// Limit on requests that wait for the agent.
 const ASKED: usize = 64;
 
 /// Connects an agent to the cluster behind `log`. The agent continues from its last snapshot.
@@ -48,8 +46,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     let (ask, execs) = mpsc::channel(ASKED);
     tokio::spawn(Execs::new(config.node.clone(), ask).serve(log.clone()));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
-    // The lease names the agent by its start time, later than any of its incarnations on the log. A successor
-    // in the same folder therefore takes over at once, and the predecessor notices.
+    // The lease names the agent by its start time, which exceeds all its incarnations. A successor in the
+    // same folder takes over at once, and the predecessor notices.
     let lease = log
         .leases()
         .hold_node(&config.node, started, home, config.fenced);
@@ -67,7 +65,6 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     })
 }
 
-/// Forwards requests for notebooks' tokens from the operator and the notebook's tenant.
 async fn answer(log: Log, node: NodeId, ask: mpsc::Sender<TokenAsked>) {
     let served = log.serve_node(&node, &[TOKEN_QUERY], ASKED, move |asked: Asked| {
         let ask = ask.clone();

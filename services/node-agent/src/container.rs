@@ -1,19 +1,13 @@
-//! One container's actor. It starts the container, asks for saves and stops, watches its files, and reports
-//! to the agent.
+//! One container's actor: starts, saves, stops and watches a container, and reports to the agent.
 //!
-//! - A stop sends SIGTERM, and a kill after the grace. A job that a save request already ends gets no second
-//!   signal.
+//! - A stop sends SIGTERM, and kills after the grace. A job that a save already ends gets no second signal.
 //! - An eviction is recorded before its first signal, so that the exit names it even if the agent dies.
-//! - A task set's actor passes orders on and looks for results every 20 ms while tasks are pending. It
-//!   reports results ten times a second, and at once when no task is left.
+//! - A task set's actor reads results every 20 ms while busy, and reports them ten times a second.
 //! - Rank 0's actor looks for checkpoints and progress every second, and every 20 ms during a requested
-//!   checkpoint. It looks once more after the exit and before the exit's report. Elastic jobs' members are
-//!   watched for answers too. A look that hangs delays the actor by at most ten seconds.
-//! - With a store, checkpoints are stored before they are reported ([`storing`]). The checkpoint to resume
-//!   from is fetched before the start.
+//!   checkpoint. Its last look follows the exit. A hanging look delays it by ten seconds at most.
+//! - With a store, a checkpoint is uploaded before its report ([`storing`]).
 //!
-//! Files: `messages` the actor's messages, `readiness` readiness probes, `starting` starts, `storing`
-//! uploads.
+//! Files: `messages`, `readiness` probes, `starting` starts, `storing` uploads.
 
 mod messages;
 mod readiness;
@@ -41,13 +35,11 @@ use crate::runtime::{ContainerRuntime, Exit};
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
 
-/// Pause between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Pause between two looks during a requested checkpoint, because the gang stands still meanwhile.
 const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
-/// Pause between two kills of a container whose start is not reported yet.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
 /// Time limit for a start whose container must stop. Such a container has nothing to save.
@@ -75,7 +67,6 @@ pub struct Container {
     marks: Marks,
     mark: Mark,
     is_running: bool,
-    /// Rank 0's or a task set's files. `None` during a look.
     watch: Option<Watched>,
     is_looking: bool,
     is_chief: bool,
@@ -158,7 +149,6 @@ impl Container {
         });
     }
 
-    /// Records a change so that it survives a restart of the agent.
     fn note(&mut self, change: impl Fn(&mut Mark)) {
         change(&mut self.mark);
         self.marks.change(&self.id, self.mark.request, change);
@@ -208,7 +198,6 @@ impl Container {
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
         if self.exit.is_some() {
-            // The container has ended, and its checkpoint is being stored.
             return;
         }
         self.ask_no_more(ctx);
@@ -225,7 +214,6 @@ impl Container {
         self.note(|mark| mark.evicted = Some(evict.reason.clone()));
         self.evicted = Some(evict.reason);
         if self.exit.is_some() {
-            // An eviction does not wait for the upload of a checkpoint.
             self.finish(ctx);
             return;
         }
@@ -248,7 +236,6 @@ impl Container {
         }
     }
 
-    /// Looks at the files on another thread, and once more after the exit.
     fn look(&mut self, ctx: &mut Context<Self>) {
         let Some(mut watch) = self.watch.take() else {
             return;
@@ -309,7 +296,6 @@ impl Container {
         }
     }
 
-    /// Schedules the next look and replaces the scheduled one.
     fn look_in(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         if let Some(scheduled) = self.next_look.take() {
             ctx.cancel_future(scheduled);
@@ -384,14 +370,12 @@ impl Container {
         self.tell(What::SaveFailed(Some(saving.request), reason));
     }
 
-    /// Reports the exit after everything else.
     fn finish(&mut self, ctx: &mut Context<Self>) {
         if self.exit.is_none() {
             return;
         }
         self.say_what_is_due(true, ctx);
         if self.is_storing() && self.evicted.is_none() {
-            // The end of the upload reports the exit.
             return;
         }
         let Some(exit) = self.exit.take() else {
@@ -472,7 +456,6 @@ impl Handler<Save> for Container {
             }
             How::NotAtAll => {}
         }
-        // The scheduled look may be a whole second away.
         self.look_in(LOOK_CLOSELY, ctx);
     }
 }

@@ -1,16 +1,13 @@
-//! The Docker runtime, through bollard. Each container is one container of the engine.
+//! The Docker runtime, through bollard.
 //!
-//! - A container is named after its cluster, node and id, so the engine refuses a duplicate. Labels hold the
-//!   cluster, node, id and start request.
-//! - A container has its own network with published ports (`network`), or the node's if granted.
+//! - A container is named after cluster, node and id, so the engine refuses a duplicate.
 //! - An init process forwards signals, because a first process without a handler ignores SIGTERM.
-//! - Checkpoint and directory keep their host paths, so a job sees the same paths under both runtimes.
-//! - Output is copied to the same files as a plain process's.
-//! - A container is removed once its exit is on the log and no start is under way.
+//! - Folders keep their host paths, so a job sees the same paths under both runtimes.
+//! - A container is removed once its exit is on the log and starts pause.
 //!
-//! Files: `body` the create request, `deadline` the end of all containers without an agent, `exec` attached
-//! programs, `former` containers of earlier builds, `layers` writes outside of mounts, `network` ports and
-//! addresses, `output` copies of output, `pauses` the order of removals.
+//! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `former` earlier
+//! builds, `layers` writes outside of mounts, `network` ports and addresses, `output` copied output, `pauses`
+//! removals.
 
 pub(crate) mod body;
 mod deadline;
@@ -70,20 +67,18 @@ pub(crate) use deadline::keeper;
 use output::Copying;
 use pauses::Pauses;
 
-/// Pause between two tries to reach the engine.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// How long a leaving agent removes ended containers. The next agent removes the rest.
 const CLEARING: Duration = Duration::from_secs(2);
 
-/// How long to wait for the pid of the first process. The engine answers in a millisecond, but needs fifty to
-/// clear away an ended container, which has no pid any more.
+/// How long to wait for the first process's pid. The engine answers in a millisecond, unless the process has
+/// ended.
 const PID_WAIT: Duration = Duration::from_millis(2);
 
 /// How long the last output may take after the exit. Later output is copied after the exit's report.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
-/// Length of the init process's error message.
 const LAST_WORDS_BYTES: u64 = 4096;
 
 /// How long the engine may take to report an out-of-memory kill. A busy machine needs tens of milliseconds.
@@ -153,7 +148,6 @@ fn status_code(error: &Error) -> Option<u16> {
     }
 }
 
-/// Returns the readable part of an engine's refusal.
 fn words(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
@@ -161,11 +155,10 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// Parts of the engine's message about a full disk.
 const FULL: [&str; 2] = ["no space left", "disk quota"];
 
-/// Explains a refused start. A refusal is the job's fault unless the engine's disk is full. A job whose own
-/// document contains the message proves nothing.
+/// Explains a refused start: the job's fault, unless the engine's disk is full. A text from the job's own
+/// document proves nothing.
 fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     let why = words(error);
     let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
@@ -177,7 +170,6 @@ fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     NotStarted { why, fault }
 }
 
-/// True if the job's document contains the text, because the engine may repeat it.
 fn says(plan: &ContainerPlan, words: &str) -> bool {
     let mounts = plan.mounts.iter();
     let mounts = mounts.flat_map(|it| [it.source.as_str(), it.target.as_str()]);
@@ -220,7 +212,6 @@ fn request_of(found: &ContainerInspectResponse) -> Option<Sequence> {
     labels.get(body::REQUEST)?.parse().ok().map(Sequence)
 }
 
-/// Returns the exit of a container, or `None` if the container runs or was only created.
 fn exit_in(found: &ContainerInspectResponse) -> Option<Exit> {
     use ContainerStateStatusEnum::{DEAD, EXITED};
     let state = found.state.as_ref()?;
@@ -250,8 +241,7 @@ impl Inner {
         docker.remove_container(name, Some(options)).await
     }
 
-    /// Removes a container after a failed start, or after a lost answer, since the container may run. Returns
-    /// when the engine confirms the removal. Nobody else starts the container before that.
+    /// Removes a container that may run after a failed start. Returns once the engine confirms the removal.
     async fn remove_surely(&self, name: &str) {
         loop {
             match Self::remove(&self.docker, name).await {
@@ -334,7 +324,6 @@ impl Inner {
         Err(format!("the engine keeps another container named {name}; remove it").into())
     }
 
-    /// Waits for the container's end and copies its output.
     fn watch(
         self: &Arc<Self>,
         container: ContainerId,
@@ -394,8 +383,7 @@ impl Inner {
         found.as_ref().and_then(exit_in).unwrap_or(exit)
     }
 
-    /// Explains an exit of the engine's init process that found no program. The init process writes to
-    /// standard error and exits with 126 or 127.
+    /// Explains exit 126 or 127 of the engine's init process, which found no program, by its standard error.
     fn explained(&self, exit: Exit, container: &ContainerId) -> Exit {
         if !matches!(exit.code, Some(126 | 127)) {
             return exit;
@@ -403,7 +391,6 @@ impl Inner {
         let directory = self.layout.container_below(container);
         let text = directory.open().and_then(|it| it.file(layout::STDERR));
         let mut bytes = Vec::new();
-        // The message is the first output.
         let read = text.and_then(|text| text.take(LAST_WORDS_BYTES).read_to_end(&mut bytes));
         let text = String::from_utf8_lossy(&bytes);
         if read.is_err() {
@@ -422,7 +409,6 @@ impl Inner {
         }
     }
 
-    /// Lists this node's containers with a cluster's label, running or not.
     async fn labelled(&self, cluster: &str) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let labels = vec![
             format!("{}={cluster}", body::CLUSTER),
@@ -476,7 +462,6 @@ impl Inner {
                 self.watch(container.clone(), request, name.to_owned(), true);
                 Ok(pid_of(&inspected))
             }
-            // Created but never started: a start finds the container by name.
             None => return Ok(None),
         };
         Ok(Some(Found {
@@ -493,7 +478,6 @@ impl Inner {
         let name = self.name(container);
         match self.docker.kill_container(&name, Some(options)).await {
             Ok(()) => Ok(()),
-            // The container has ended, and its exit will arrive.
             Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(RuntimeError::Signal {
                 container: container.clone(),
@@ -543,7 +527,6 @@ impl Inner {
     }
 }
 
-/// Prepares folders, environment and the targets of the job's mounts. Blocking.
 fn prepare(
     layout: &Layout,
     plan: &ContainerPlan,

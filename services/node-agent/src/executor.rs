@@ -1,16 +1,16 @@
-//! Executors: map (spec, rank, gang) to a process's command line and environment. Pure.
+//! Executors: map (spec, rank, gang) to command line and environment. Pure.
 //!
 //! | executor | variables |
 //! |---|---|
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
-//! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers of the change that starts the container |
-//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error), `JUPYTER_CONFIG_PATH` (settings), `JUPYTER_TOKEN` |
-//! | mpi, mxnet, in Docker with a network of its own | `DORMOUSE_NETWORK`: file that marks the network as ready; see [`crate::network`] |
+//! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers of the starting change |
+//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: no other port), `JUPYTER_CONFIG_PATH`, `JUPYTER_TOKEN` |
+//! | mpi, mxnet, in Docker with its own network | `DORMOUSE_NETWORK`: marks the network as ready; see [`crate::network`] |
 //! | all, with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
-//! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief; with roles see [`roles`] |
+//! | tensorflow | `TF_CONFIG`: all are workers, worker 0 is chief; with roles see [`roles`] |
 //! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees only its own GPUs) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
-//! | mpi, mxnet | `DORMOUSE_GO`: file that marks rank 0 as listening; see [`mpi`] and [`mxnet`] |
+//! | mpi, mxnet | `DORMOUSE_GO`: marks rank 0 as listening; see [`mpi`] and [`mxnet`] |
 //! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
@@ -28,9 +28,8 @@ use dormouse_messages::{ContainerId, Rank};
 use crate::jupyter;
 use crate::layout;
 
-/// File in a member's directory that allows connections, for executors whose members obey rank 0. Rank 0's
-/// agent verifies that rank 0's own container listens ([`crate::listening`]) and reports it on the log. Each
-/// member's agent then writes the file.
+/// File in a member's directory that allows connections to rank 0. Rank 0's agent verifies that its own
+/// container listens ([`crate::listening`]) and reports it. The other agents then write the file.
 pub const GO: &str = "go";
 
 /// Reports whether a job's containers wait for [`GO`].
@@ -39,7 +38,6 @@ pub fn waits_for_coordinator(spec: &JobSpec) -> bool {
     matches!(spec.executor, Executor::Mpi | Executor::Mxnet)
 }
 
-/// Returns the variable with the path of [`GO`].
 fn go(setting: &Setting<'_>) -> (&'static str, String) {
     (
         "DORMOUSE_GO",
@@ -65,7 +63,6 @@ pub struct Setting<'a> {
     pub resumed_from: Option<&'a Path>,
     pub directory: PathBuf,
     pub checkpoint: PathBuf,
-    /// Set for jobs that resize in place.
     pub in_place: Option<InPlace>,
     /// File that marks the network as ready, for a container whose own network has the node's address.
     pub network_ready: Option<PathBuf>,
@@ -88,7 +85,6 @@ pub struct Launch {
 }
 
 impl Setting<'_> {
-    /// Returns the job's command line: `resume` on a resume if set.
     fn command(&self) -> Result<Vec<String>, String> {
         let command = &self.spec.command;
         let argv = match self.resumed_from {
@@ -242,13 +238,11 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     Ok(env)
 }
 
-/// Reports whether an address is local to the machine.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let ip = address.parse::<std::net::IpAddr>();
     ip.is_ok_and(|ip| ip.is_loopback()) || address == "localhost"
 }
 
-/// Wraps a command line in an executor's script.
 fn wrapped(script: &str, argv: Vec<String>) -> Vec<String> {
     let shell = ["/bin/sh", "-c", script, "dormouse"].map(str::to_owned);
     shell.into_iter().chain(argv).collect()

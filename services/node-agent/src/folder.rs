@@ -1,14 +1,11 @@
-//! The only access to paths that a job can write.
+//! The only access to paths that a job can write. A job may place blocking pipes, links, devices or endless
+//! files there.
 //!
-//! A job may place a pipe without a writer, a link to another tenant's file, a device, or an endless file.
-//! Starting from a root that the operator named:
-//!
-//! 1. No link is followed, in the path or at its end ([`Below`], [`Folder`]).
-//! 2. Opening never blocks (`O_NONBLOCK`). An opened file must be a regular file, or a pipe for
-//!    [`Folder::pipe`].
+//! 1. From a root that the operator named no link is followed ([`Below`], [`Folder`]).
+//! 2. Opening never blocks (`O_NONBLOCK`), and only regular files are accepted, or pipes by [`Folder::pipe`].
 //! 3. Every read has a limit.
 //!
-//! A file system may still hang: callers use another thread and a time limit ([`aside`], [`aside_in_time`]).
+//! A file system may still hang: use another thread and a time limit ([`aside`], [`aside_in_time`]).
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -23,8 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::runtime::User;
 
-/// Limit on concurrent looks. A look that hangs holds a thread, and most of the runtime's 512 threads must
-/// remain for starts and kills.
+/// Limit on concurrent looks. Most of the runtime's 512 threads must remain for starts and kills.
 static LOOKS: Semaphore = Semaphore::const_new(64);
 
 /// Time limit of a look. A slow disk needs milliseconds, a busy network file system a second.
@@ -45,7 +41,6 @@ const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
 const FOLDER: Mode = Mode::from_raw_mode(0o755);
 
 impl From<OwnedFd> for Folder {
-    /// Wraps a folder that was opened elsewhere.
     fn from(folder: OwnedFd) -> Self {
         Self(folder)
     }
@@ -74,9 +69,7 @@ pub struct Entry {
     pub is_folder: bool,
     pub is_regular: bool,
     pub bytes: u64,
-    /// Bytes used on the disk.
     pub disk_bytes: u64,
-    /// Number of hard links.
     pub names: u64,
     /// Device number and inode number.
     pub file: (u64, u64),
@@ -132,7 +125,7 @@ impl Below {
     /// Checks that the root exists.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn check_root(&self) -> io::Result<()> {
         Folder::at(&self.root).map(drop)
     }
@@ -154,7 +147,7 @@ impl Below {
     /// Opens the folder.
     ///
     /// # Errors
-    /// Errors of the kernel, or a link in the path.
+    /// Kernel errors, or a link in the path.
     pub fn open(&self) -> io::Result<Folder> {
         Folder::at(&self.root)?.descend(&self.way, false)
     }
@@ -179,7 +172,7 @@ impl Folder {
     /// Opens a folder that the operator named, and follows the operator's links.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn at(root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(root, flags, Mode::empty())?))
@@ -246,7 +239,7 @@ impl Folder {
     /// Gives the folder to a user, without access for others.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn give(&self, user: User) -> io::Result<()> {
         fchown(&self.0, Some(user.uid), Some(user.gid))?;
         Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
@@ -255,7 +248,7 @@ impl Folder {
     /// Gives the folder to `owner` if another user owns it, and denies access to others.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn give_to(&self, owner: User) -> io::Result<()> {
         match self.owner()? == owner {
             true => Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?),
@@ -266,7 +259,7 @@ impl Folder {
     /// Returns the folder's owner.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn owner(&self) -> io::Result<User> {
         let found = rustix::fs::fstat(&self.0)?;
         Ok(User {
@@ -291,7 +284,7 @@ impl Folder {
     /// Opens a regular file to read.
     ///
     /// # Errors
-    /// Errors of the kernel, or a file that is not regular.
+    /// Kernel errors, or a file that is not regular.
     pub fn file(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlags::RDONLY, FileType::RegularFile)
     }
@@ -344,11 +337,11 @@ impl Folder {
         String::from_utf8(bytes).map_err(|_| refused("is not text"))
     }
 
-    /// Writes a whole file under a temporary name and renames it. A link or pipe under the name is replaced,
-    /// never written to.
+    /// Writes a whole file and renames it into place. A link or pipe under the name is replaced, never
+    /// written to.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, OF_THE_AGENT)
     }
@@ -356,7 +349,7 @@ impl Folder {
     /// Writes a file like [`Self::write`] that only its owner may read.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn write_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, Mode::RUSR | Mode::WUSR)
     }
@@ -364,7 +357,7 @@ impl Folder {
     /// Writes a file like [`Self::write`] that all may read. The mode prevents writes by mistake.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn write_read_only(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, Mode::RUSR | Mode::RGRP | Mode::ROTH)
     }
@@ -381,7 +374,7 @@ impl Folder {
     /// Renames a file or folder.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
@@ -389,7 +382,7 @@ impl Folder {
     /// Removes a file, or a link itself.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
@@ -397,7 +390,7 @@ impl Folder {
     /// Returns the names of the entries, sorted.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -415,7 +408,7 @@ impl Folder {
     /// Reports whether the folder has a name that is not UTF-8, which [`Self::names`] omits.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn has_unreadable_names(&self) -> io::Result<bool> {
         for entry in Dir::read_from(&self.0)? {
             if entry?.file_name().to_str().is_err() {
@@ -428,7 +421,7 @@ impl Folder {
     /// Returns the entries with their names, at most [`ENTRIES_LIMIT`].
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
         let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
         let entry = |name: String| {
@@ -441,7 +434,7 @@ impl Folder {
     /// Returns all names, UTF-8 or not, unsorted. Returns `None` if there are more than `most`.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn raw_names(&self, most: usize) -> io::Result<Option<Vec<CString>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -461,7 +454,7 @@ impl Folder {
     /// Returns an entry whose name need not be UTF-8.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn entry_named(&self, name: &CStr) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::of(&stat))
@@ -470,7 +463,7 @@ impl Folder {
     /// Returns an entry by name.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn entry(&self, name: &str) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::of(&stat))
@@ -479,7 +472,7 @@ impl Folder {
     /// Links the file `name` into another folder.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn link(&self, name: &str, to: &Self) -> io::Result<()> {
         Ok(rustix::fs::linkat(
             &self.0,
@@ -493,7 +486,7 @@ impl Folder {
     /// Duplicates the handle of the folder.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
@@ -507,11 +500,11 @@ impl Folder {
     }
 }
 
-/// Reads a file at any path that the job or its submitter named. Follows links, but reads only regular files
-/// of at most `limit_bytes`.
+/// Reads a file that the job or its submitter named. Follows links, but accepts only regular files up to
+/// `limit_bytes`.
 ///
 /// # Errors
-/// Errors of the kernel, or a file that is not regular or too long.
+/// Kernel errors, or another kind of file.
 pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::empty())?;
@@ -522,8 +515,8 @@ pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     read_all(File::from(opened), limit_bytes)
 }
 
-/// Runs `look` on another thread. Returns `None` if `look` panics. A look cannot be cancelled: it holds a
-/// permit of [`LOOKS`] until the file system answers.
+/// Runs `look` on another thread. Returns `None` after a panic. A look holds a permit of [`LOOKS`] until the
+/// file system answers.
 pub async fn aside<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = LOOKS.acquire().await.ok()?;
     let looking = tokio::task::spawn_blocking(move || {
@@ -544,7 +537,7 @@ pub async fn aside_in_time<T: Send + 'static>(
 /// Reads an open file of at most `limit_bytes`.
 ///
 /// # Errors
-/// Errors of the kernel, or a longer file.
+/// Kernel errors, or a longer file.
 pub fn read_all(file: File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit_bytes + 1).read_to_end(&mut bytes)?;

@@ -1,11 +1,10 @@
-//! Compares the driver's list of processes on a shared GPU with the containers' shares.
+//! Compares the driver's list of processes on a shared GPU with the shares.
 //!
-//! 1. A computing process without a connection to the scheduler is a *stranger*: the library was not
-//!    preloaded, or the process bypasses the library.
-//! 2. A container whose processes use more than its cap and the driver's own overhead is *beyond* its cap.
-//! 3. The two lists are not taken at the same moment. A finding counts only twice in a row.
+//! 1. A process without a connection to the scheduler is a *stranger*: it lacks or bypasses the library.
+//! 2. A container above its cap and the driver's overhead is *beyond*.
+//! 3. A finding counts twice in a row, because the lists are not simultaneous.
 //!
-//! Findings are reported, and nothing is ended: people decide.
+//! Findings are only reported: people decide.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +21,8 @@ const HIDDEN_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     pub container: ContainerId,
-    /// Processes connected to the scheduler.
     pub processes: Vec<u32>,
     pub cap_bytes: Option<u64>,
-    /// Bytes counted by the library.
     pub counted_bytes: u64,
 }
 
@@ -33,14 +30,12 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Had {
     pub bytes: u64,
-    /// Bytes beyond the cap and the driver's overhead.
     pub beyond_bytes: u64,
 }
 
 /// The findings on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Processes without a share.
     pub strangers: Vec<Computing>,
     pub beyond: Vec<GpuBeyond>,
     /// Usage by container, if the driver reports all of its processes.
@@ -137,7 +132,6 @@ mod tests {
 
     #[test]
     fn beyond_is_what_the_cap_and_the_drivers_own_do_not_hold() {
-        // Two processes: the driver's overhead is two gigabytes.
         let capped = [held("ads/a/1/0", &[10, 11], Some(4 * GIB))];
         let all = |second: u64| [computing(10, 3 * GIB), computing(11, second)];
         assert_eq!(compare(&all(3 * GIB), &capped).beyond, []);
@@ -161,7 +155,6 @@ mod tests {
             ..Found::default()
         };
         assert_eq!(twice.seen("GPU-a", one(7)), Found::default());
-        // The first finding on another device.
         assert_eq!(twice.seen("GPU-b", one(7)), Found::default());
         assert_eq!(twice.seen("GPU-a", one(7)), one(7));
         assert_eq!(twice.seen("GPU-a", one(8)), Found::default());

@@ -1,9 +1,9 @@
-//! Support for a notebook's Jupyter Server: token, settings, activity.
+//! Support for a notebook's Jupyter Server.
 //!
-//! - The token derives from the agent's secret and the container's name. A restarted agent derives the same
-//!   token, and another incarnation gets another token. The log holds only the token's hash.
-//! - The settings are a file in the members' folder: no browser, files in a folder that outlives the
-//!   container, no culling by Jupyter. The job's own settings come last.
+//! - The token derives from the agent's secret and the container's name, so it survives the agent but not the
+//!   incarnation. The log holds only its hash.
+//! - The settings file gives a folder that outlives the container, and disables culling. The job's settings
+//!   win.
 //! - The server reports its activity ([`activity`]).
 
 mod activity;
@@ -48,9 +48,7 @@ pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId) -> String {
 /// The source of a notebook's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Token {
-    /// A token given by the agent.
     Given(String),
-    /// The job's own token, possibly in a file, with the tenant's grants.
     Own(EnvValue, Box<Granted>),
 }
 
@@ -98,13 +96,11 @@ pub fn variables(port: u16, settings: Option<String>) -> impl Iterator<Item = (S
     ports.into_iter().chain(folder)
 }
 
-/// Makes a notebook's folder and writes its settings. Blocking.
-///
-/// With `own_ports` kernels use Unix sockets among the temporary files. Otherwise Jupyter would choose ports
-/// that the job may not listen on.
+/// Makes a notebook's folder and writes its settings. Blocking. With `own_ports` kernels use Unix sockets,
+/// because Jupyter would choose forbidden ports.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn prepare(
     layout: &Layout,
     container: &ContainerId,

@@ -1,29 +1,26 @@
-//! The supervisor: one small process per node, the parent of all its plain processes. The supervisor ends
-//! them when the agent cannot.
+//! The supervisor: one small process per node, the parent of all plain processes, which it ends when the
+//! agent cannot.
 //!
 //! ```text
 //!  agent ──socket──► keeper ──► guard, one a container ──► program ──► its children
 //!                    deadline   (in a sandbox)
 //! ```
 //!
-//! - The supervisor holds the node's deadline, which the agent extends with each lease renewal. At the
-//!   deadline it ends every container, even if the agent is dead, suspended or partitioned. Agents of `up`
-//!   have no deadline.
-//! - Exits of programs are kept until the agent reports them as logged. The supervisor ends when no agent is
-//!   connected and nothing is held.
-//! - A guard dies with the supervisor, and a container with its guard. Each guard holds a lock that the next
-//!   supervisor waits for.
-//! - In a sandbox ([`sandbox`]) a guard is the init of a pid namespace, so its end kills the whole namespace.
-//!   Otherwise the guard is a subreaper, ends leftover processes, and may serve another container.
-//! - The supervisor's socket is trusted, because no sandbox sees its folder.
+//! - The agent extends the deadline with each lease renewal. At the deadline the supervisor ends every
+//!   container. Agents of `up` have no deadline.
+//! - Exits are kept until the agent reports them as logged. Without agent and containers the supervisor ends.
+//! - A guard dies with the supervisor, and its container with it. The next supervisor waits for the guards'
+//!   lock.
+//! - In a sandbox ([`sandbox`]) a guard is the init of a pid namespace. Otherwise it is a subreaper and may
+//!   be reused.
+//! - The socket's folder is invisible in sandboxes.
 //!
-//! The supervisor forks, so it has one thread, no async runtime and no broker, and never blocks on others.
-//! For an engine's containers it holds only the deadline, and starts a process that ends them by label
-//! ([`engine`]).
+//! The supervisor forks, so it has one thread, no async runtime, and never blocks. For an engine's containers
+//! it only holds the deadline ([`engine`]).
 //!
-//! Files: `client` the agent's side, `serve` the supervisor's loop, `words` the protocol, `lines` the framed
-//! socket, `launch` orders to start, `guard` a container's init, `zygote` forks of guards, `held` containers
-//! and exits, `sandbox`, `devices`, `netns` and `group` isolation and limits, `engine` an engine's deadline.
+//! Files: `client` the agent's side; `serve` the loop; `words`, `lines` the protocol and its socket; `guard`,
+//! `launch`, `zygote` inits and programs; `held` containers; `sandbox`, `devices`, `netns`, `group`
+//! isolation.
 
 pub mod client;
 mod devices;
@@ -49,10 +46,8 @@ use crate::marks::Supervised;
 use crate::procfs;
 use zygote::Zygote;
 
-/// The supervisor's folder in the node's folder.
 const FOLDER: &str = "keeper";
 
-/// The supervisor's socket in its folder.
 const SOCKET: &str = "socket";
 
 /// Lock held by a supervisor and its guards.
@@ -61,7 +56,6 @@ const LOCK: &str = "lock";
 /// Identity of the last supervisor that left in order and held nothing.
 const LEFT: &str = "left";
 
-/// The supervisor's log, for use after a fault.
 const LOG: &str = "log";
 
 /// Returns the folder of a node's supervisor.
@@ -83,8 +77,8 @@ fn make(folder: &Path) -> io::Result<File> {
     File::open(folder)
 }
 
-/// Returns the last supervisor that left in order. It held nothing, so a container recorded for it and never
-/// forgotten has never run.
+/// Returns the last supervisor that left in order. A container recorded for it and never forgotten has never
+/// run.
 #[must_use]
 pub fn left(folder: &Path) -> Option<Supervised> {
     let text = fs::read_to_string(folder.join(LEFT)).ok()?;

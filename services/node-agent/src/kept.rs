@@ -1,7 +1,5 @@
-//! The agent's snapshots: a restarted agent folds only newer events.
-//!
-//! A doubtful snapshot is not used. A snapshot ahead of a log that went back stays until the containers that
-//! it names have ended. Besides build, log and position, the node must match.
+//! The agent's snapshots: a restarted agent folds only newer events. A doubtful snapshot is not used. If the
+//! log went back, the old snapshot stays until its containers have ended.
 
 use dormouse_messages::{Sequence, Timestamp};
 use dormouse_runtime::{Log, Snapshot, Snapshots};
@@ -10,7 +8,6 @@ use tokio::task::JoinHandle;
 use crate::config::AgentConfig;
 use crate::state::AgentState;
 
-/// Events between two snapshots, as in the services.
 const EVERY: u64 = 20_000;
 
 /// The snapshots of one agent.
@@ -18,11 +15,9 @@ pub struct Kept {
     snapshots: Snapshots,
     log: Log,
     state: AgentState,
-    /// The state folded before the log went back.
     former: Option<AgentState>,
     /// True if the last snapshot is the former state.
     pub is_of_former: bool,
-    /// Position of the last snapshot.
     saved: Sequence,
     saving: Option<JoinHandle<()>>,
 }

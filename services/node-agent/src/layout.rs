@@ -40,7 +40,6 @@ use crate::rotate;
 use crate::store;
 use crate::tasks::TASKS;
 
-/// Depth of `<tenant>/<name>/<incarnation>/<rank>`.
 const CONTAINER_DEPTH: u32 = 4;
 
 /// The directories of one node.
@@ -50,7 +49,6 @@ pub struct Layout {
     checkpoints: PathBuf,
 }
 
-/// Folder for a notebook's files, among its checkpoints.
 const WORK: &str = "work";
 
 /// Name of the members' file, in its own folder.
@@ -147,7 +145,7 @@ impl Layout {
     /// Lists the containers with a directory. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
         let ways = folders_at(&self.containers(), CONTAINER_DEPTH)?;
         Ok(ways.iter().filter_map(|way| way.parse().ok()).collect())
@@ -218,8 +216,8 @@ impl Layout {
         Some(Below::new(root.clone(), way))
     }
 
-    /// Removes the checkpoints of jobs that are not `live` and were not saved for `keep`. Keeps notebooks'
-    /// files. Returns the number of jobs removed. Blocking.
+    /// Removes old checkpoints of jobs that are not `live`, but not notebooks' files. Returns the number of
+    /// jobs. Blocking.
     #[must_use]
     pub fn remove_checkpoints(&self, live: &BTreeSet<JobId>, keep: Duration) -> usize {
         let jobs = folders_at(&self.checkpoints, 2).unwrap_or_default();
@@ -237,7 +235,6 @@ impl Layout {
             };
             let has_work = entries.iter().any(|(name, _)| name == WORK);
             if !has_work && entries.iter().all(|(_, entry)| is_old(entry.modified_ns)) {
-                // `remove_dir_all` follows no link.
                 removed += usize::from(std::fs::remove_dir_all(below.path()).is_ok());
             }
         }
@@ -257,7 +254,6 @@ impl Layout {
     }
 }
 
-/// Lists the folders at a depth below a root, by relative path. Blocking.
 fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
     let mut level = vec![String::new()];
     for _ in 0..depth {
@@ -307,11 +303,11 @@ pub fn task_output(data_dir: &Path, container: &ContainerId, task: u32) -> Optio
     directory_of(data_dir, container).map(|directory| task_output_in(&directory, task))
 }
 
-/// Opens a file from [`logs_path`] or [`task_output`]. Only a regular file is opened, because jobs can write
+/// Opens a file from [`logs_path`] or [`task_output`]. Accepts only a regular file, because jobs can write
 /// there.
 ///
 /// # Errors
-/// Errors of the kernel, or a file that is not regular.
+/// Kernel errors, or another kind of file.
 pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
     let name = path.file_name().and_then(|name| name.to_str());
     let (Some(name), Some(parent)) = (name, path.parent()) else {

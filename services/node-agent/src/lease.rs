@@ -1,8 +1,5 @@
-//! Holds the node's lease: forwards [`Holder`]'s requests to the broker, and its news to the agent and the
-//! supervisor.
-//!
-//! An agent in the broker's own process has no fence: without the broker nobody else could run its
-//! containers.
+//! Holds the node's lease: forwards [`Holder`]'s requests to the broker, and its news to agent and
+//! supervisor. An agent in the broker's process has no fence.
 
 use std::time::Duration;
 
@@ -15,7 +12,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::keeper::client::Keeper;
 use crate::wire::{Lease, LeaseError};
 
-/// Interval of messages while the lease is awaited.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// News of the lease.
@@ -26,14 +22,11 @@ pub struct LeaseNews(pub News);
 /// The terms of an agent's lease.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// The lease's term, which follows the policy.
     pub term: watch::Receiver<LeaseTerm>,
-    /// True if containers end when renewal fails.
     pub fenced: bool,
 }
 
 impl Terms {
-    /// Waits for another term, or forever if none can come.
     async fn changed(&mut self) {
         if self.term.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -41,16 +34,13 @@ impl Terms {
     }
 }
 
-/// Holds the lease while the agent runs and no other agent acts for its node.
-///
-/// `keeper` receives each renewal, and ends the containers if this agent cannot.
+/// Holds the lease while the agent runs and no other agent acts for its node. `keeper` receives each renewal.
 pub async fn hold(
     mut lease: Box<dyn Lease>,
     mut terms: Terms,
     agent: Recipient<LeaseNews>,
     keeper: Option<Keeper>,
 ) {
-    // The holder counts milliseconds from here.
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut holder = Holder::new(terms.fenced, *terms.term.borrow_and_update());
@@ -126,7 +116,6 @@ mod tests {
         }
     }
 
-    /// A lease with a limited number of renewals. `told` receives their terms.
     struct Renewed {
         times: u32,
         told: mpsc::UnboundedSender<Duration>,

@@ -7,19 +7,15 @@
 //!          Reports ──► log
 //! ```
 //!
-//! This crate has only effects. The pure [`dormouse_agent_core`] decides, and the simulator drives it too.
+//! The pure [`dormouse_agent_core`] decides, this crate acts.
 //!
-//! - A restarted agent folds the log ([`kept`]), adopts running containers, reports missing events, and
-//!   starts missing containers. Nothing runs twice.
-//! - An agent without a renewed lease ends its containers before the lease ends. If the agent cannot, its
-//!   [`keeper`] does.
-//! - An agent that finds another writing for its node stops with an error. The containers belong to the other
-//!   agent.
+//! - A restarted agent folds the log ([`kept`]) and adopts running containers. Nothing runs twice.
+//! - Without a renewed lease containers end before the lease does, if need be by the [`keeper`].
+//! - An agent that finds another writing for its node stops.
 //! - Stopping the agent stops no container.
 //!
-//! Open [`agent`] and [`container`] for the actors, [`plan`] and [`executor`] for command lines, [`process`]
-//! and [`docker`] for the runtimes, [`keeper`] for supervisor and sandbox, [`folder`] for files that jobs can
-//! write.
+//! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
+//! [`docker`] for runtimes, [`keeper`] for supervisor and sandbox, [`folder`] for files that jobs can write.
 
 /// Last words of each reason about a missing program.
 pub const NO_PROGRAM: &str = "install it, or correct the command";
@@ -94,7 +90,6 @@ use python::Environments;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
 
-/// Limit on events folded and decided together.
 const BATCH: usize = 1_024;
 
 /// Together one second.
@@ -184,8 +179,8 @@ pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
     }
 }
 
-/// Ends the containers of a node that lost its agent, and returns their number. Reports nothing, because the
-/// node counts as lost.
+/// Ends the containers of a node without an agent, and returns their number. Reports nothing: the node counts
+/// as lost.
 ///
 /// # Errors
 /// If an agent runs there, or the runtime fails.
@@ -280,7 +275,6 @@ async fn live(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
-/// Forwards requests to the agent.
 fn pass_on<M>(asked: Option<mpsc::Receiver<M>>, agent: &Addr<Agent>)
 where
     M: Message<Result = ()> + Send + 'static,
@@ -296,7 +290,6 @@ where
     });
 }
 
-/// Wraps the runtime so that containers get their jobs' files.
 fn provided(
     config: &AgentConfig,
     runtime: Arc<dyn ContainerRuntime>,
@@ -337,7 +330,6 @@ fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
     })
 }
 
-/// Opens the runtime, and the supervisor with the node's deadline if there is one.
 async fn open_runtime(
     config: &AgentConfig,
     marks: Marks,

@@ -11,13 +11,10 @@ use crate::folder::aside;
 use crate::procfs;
 use crate::runtime::ContainerRuntime;
 
-/// Pause between two checks. Other members wait.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Pause after [`CLOSELY`].
 const LOOK_LATE: Duration = Duration::from_millis(250);
 
-/// How long to check often.
 const CLOSELY: Duration = Duration::from_secs(10);
 
 /// Total time, longer than the members' own timeout: MXNet is loaded first.
@@ -26,7 +23,6 @@ const WITHIN: Duration = Duration::from_secs(310);
 /// The kernel's state of a listening socket.
 const LISTENS: &str = "0A";
 
-/// Limit on inspected processes per container.
 const PROCESSES: usize = 4096;
 
 /// Waits until a container listens on its port. Returns the time, or `None` after the time limit.
@@ -48,15 +44,14 @@ pub async fn until_own(
     None
 }
 
-/// True if a socket listens on the port of the process's network, and all such sockets belong to the process
-/// or its descendants. Blocking.
+/// True if a socket listens on the port, and all such sockets belong to the process or its descendants.
+/// Blocking.
 #[must_use]
 pub fn is_own(first: u32, port: u16) -> bool {
     let listening = listening(first, port);
     !listening.is_empty() && listening.is_subset(&sockets(first))
 }
 
-/// Returns the inodes of sockets that listen on a port of a process's network.
 fn listening(pid: u32, port: u16) -> BTreeSet<u64> {
     let tables = ["tcp", "tcp6"].map(|name| {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{name}"));
@@ -80,7 +75,6 @@ fn parse(table: &str, port: u16) -> BTreeSet<u64> {
     sockets.collect()
 }
 
-/// Returns the inodes of sockets that a process or its descendants hold.
 fn sockets(first: u32) -> BTreeSet<u64> {
     let (mut sockets, mut processes) = (BTreeSet::new(), vec![first]);
     let mut next = 0;

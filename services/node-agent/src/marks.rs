@@ -1,23 +1,18 @@
-//! The agent's container records, which jobs cannot forge.
+//! The agent's container records (marks), which jobs cannot forge.
 //!
 //! ```text
 //! <data>/nodes/<node>/secret          the agent's random key
-//! <data>/nodes/<node>/marks/<name>    one container's record (a mark)
+//! <data>/nodes/<node>/marks/<name>    one container's record
 //! <data>/nodes/<node>/marks/<name>.copied   position of the copied output
 //! ```
 //!
-//! A mark decides on adoption, on the blame for an exit, and on the process to signal. It must not come from
-//! a job:
+//! A mark decides on adoption, on the blame for an exit, and on the process to signal.
 //!
-//! - It lies in the agent's folder. No job learns a path below it, and no Docker container sees it.
-//! - Its name is a keyed hash of container and start request, so the name cannot be guessed.
-//! - Its last line is a keyed hash of the rest. A mark without a valid hash, or copied from another
-//!   container, is ignored.
+//! - No job learns a path in the agent's folder, and the name is a keyed hash.
+//! - A mark without a valid keyed hash in its last line is ignored.
 //!
-//! Permissions do not suffice, because plain processes may run as the agent's user. Such a job would have to
-//! find and read the secret. Jobs with their own users cannot read it.
-//!
-//! Marks are small, replaced whole, and removed when the exit is on the log.
+//! Permissions do not suffice, because plain processes may run as the agent's user. Marks are replaced whole,
+//! and removed when the exit is on the log.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -35,10 +30,8 @@ use crate::procfs::{self, Identity};
 /// Limit on a mark's bytes. The longest line is a reason.
 const MARK_BYTES: u64 = 16 * 1024;
 
-/// Limit on a reason's characters.
 const REASON_CHARS: usize = 1_000;
 
-/// Length of a hash in hexadecimal digits.
 const HASH_DIGITS: usize = 64;
 
 /// The record of one container.
@@ -46,20 +39,16 @@ const HASH_DIGITS: usize = 64;
 pub struct Mark {
     pub container: ContainerId,
     pub request: Sequence,
-    /// The supervising process, for plain processes.
     #[serde(default)]
     pub supervised: Option<Supervised>,
     #[serde(default)]
     pub is_stopped: bool,
-    /// The last save request passed on.
     #[serde(default)]
     pub asked: Option<Sequence>,
     #[serde(default)]
     pub is_leaving: bool,
-    /// The reason for an eviction.
     #[serde(default)]
     pub evicted: Option<String>,
-    /// The environment of its packages, among its tenant's.
     #[serde(default)]
     pub environment: Option<String>,
 }
@@ -70,7 +59,6 @@ pub struct Supervised {
     /// The boot id. Pids and ticks are valid within one boot.
     pub boot: String,
     pub pid: u32,
-    /// Start time in ticks since boot.
     pub started_ticks: u64,
     /// True for a supervisor, false for an earlier build's shell per container.
     #[serde(default)]
@@ -132,7 +120,6 @@ pub struct CopiedStream {
     pub at: String,
     /// Number of pieces with this time.
     pub pieces: u64,
-    /// Total number of bytes.
     pub bytes: u64,
 }
 
@@ -186,7 +173,7 @@ impl Marks {
     /// Opens a node's records, and creates the secret if it is missing. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn open(layout: &Layout) -> io::Result<Self> {
         let node = Below::new(layout.node().to_owned(), "").make()?;
         let found = match node.read("secret", blake3::KEY_LEN as u64) {
@@ -241,7 +228,7 @@ impl Marks {
     /// Writes a record.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn put(&self, mark: &Mark) -> io::Result<()> {
         let mut mark = mark.clone();
         mark.evicted = mark
@@ -271,7 +258,7 @@ impl Marks {
     /// Returns all valid records. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn all(&self) -> io::Result<Vec<Mark>> {
         let folder = self.folder.open()?;
         let names = folder.names()?;
@@ -357,7 +344,6 @@ mod tests {
         marks.change(&own, Sequence(7), |mark| {
             mark.evicted = Some("x".repeat(5_000_000));
         });
-        // Another agent in the same folder keeps the secret.
         let again = self::marks(&at);
         let found = again.get(&own, Sequence(7)).expect("noted");
         assert_eq!(found.evicted.map(|why| why.len()), Some(REASON_CHARS));

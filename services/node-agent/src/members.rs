@@ -1,14 +1,13 @@
-//! The two files between the agent and the members of a job resized in place: the member list ([`tell`]) and
-//! the members' answers ([`Answers`]).
+//! The files between the agent and members of a job resized in place: the member list ([`tell`]) and the
+//! answers ([`Answers`]).
 //!
 //! ```text
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/members.json   DORMOUSE_MEMBERS
 //! <container's directory>/ack.json                                         DORMOUSE_ACK
 //! ```
 //!
-//! The agent owns the list: one file per node, replaced by a rename, read-only in Docker. Plain processes of
-//! the agent's user could write the list, but the agent reads it only to detect changes. The job writes the
-//! answers, so they are read with the care of [`crate::folder`].
+//! The agent replaces the list by a rename, and reads it only to detect changes. Answers are the job's, hence
+//! untrusted.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -28,7 +27,6 @@ use crate::state::{AgentState, Announced, Partition};
 /// File with a member's answer, in its container's directory.
 pub const ACK: &str = "ack.json";
 
-/// Limit on an answer's bytes.
 const ACK_BYTES: u64 = 4 * 1024;
 
 /// Limit for ten thousand members of a hundred bytes.
@@ -39,11 +37,8 @@ const MEMBERS_BYTES: u64 = 1024 * 1024;
 pub struct Document {
     /// The change, or 0 at an incarnation's start.
     pub generation: u32,
-    /// The members that stay, in order.
     pub members: Vec<Listed>,
-    /// The ids of members that leave.
     pub leaving: Vec<Rank>,
-    /// The time when leaving members are asked to stop.
     pub deadline: Option<Timestamp>,
     pub cause: Cause,
 }
@@ -55,13 +50,10 @@ pub struct Listed {
     pub id: Rank,
     /// Its dense position among the members.
     pub rank: u32,
-    /// Its node's address.
     pub address: String,
-    /// The first of its own ports.
     pub port: u16,
     /// Number of processes: its GPUs, or one.
     pub slots: usize,
-    /// Its role, in a job with roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
 }
@@ -70,9 +62,7 @@ pub struct Listed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The incarnation's start.
     Started,
-    /// A cause from the log.
     #[serde(untagged)]
     Resized(ResizeCause),
 }
@@ -134,7 +124,7 @@ pub fn address(config: &AgentConfig, state: &AgentState, node: &NodeId) -> Resul
 /// Writes the member list and reports whether it changed. Blocking.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn tell(
     layout: &Layout,
     job: &JobId,
@@ -161,7 +151,6 @@ pub fn withdraw(layout: &Layout, job: &JobId, incarnation: Incarnation) {
     {
         tracing::warn!(%error, "cannot remove {}", below.path().display());
     }
-    // Removes the job's and the tenant's folders if empty.
     for parent in below.path().ancestors().skip(1).take(2) {
         let _ = std::fs::remove_dir(parent);
     }
@@ -181,7 +170,6 @@ pub fn clear(layout: &Layout, held: &BTreeSet<(JobId, Incarnation)>) {
 pub struct Answer {
     pub generation: u32,
     pub state: Acknowledged,
-    /// The job's training step.
     #[serde(default)]
     pub step: Option<u64>,
 }
@@ -278,7 +266,6 @@ mod tests {
         assert_eq!(answers.look().and_then(|it| it.step), Some(7));
         say(folder.path(), r#"{"generation": 1, "state": "joined"}"#);
         assert_eq!(answers.look(), None, "of a change that is over");
-        // A restarted agent knows the answers on the log.
         let told = (2, BTreeSet::from([Acknowledged::Joined]));
         let mut again = Answers::new(answers.directory.clone(), Some(told));
         say(

@@ -1,5 +1,5 @@
-//! Resolves a job's mounts on this node. A link in a folder that the tenant can write must stay within the
-//! tenant's grants. The sandbox opens the result without links, so a link placed later is refused.
+//! Resolves a job's mounts. A link in a tenant's folder must stay within the grants. The sandbox opens the
+//! result without links, so a later link is refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -35,7 +35,6 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
         source: real.to_owned(),
         ..mount.clone()
     };
-    // A granted folder may be the operator's link.
     let mut granted = granted.clone();
     for grant in &mut granted.grants.mounts {
         if let Some(path) = canonical(&grant.path) {
@@ -54,8 +53,8 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     }
 }
 
-/// Resolves a granted folder if only root or the agent can exchange its links. Otherwise returns `None`, and
-/// the path counts as named.
+/// Resolves a granted folder if only root or the agent can exchange its links. Otherwise the path counts as
+/// named.
 fn canonical(path: &str) -> Option<String> {
     let own = nix::unistd::geteuid().as_raw();
     let is_operators = |it: &Path| {

@@ -1,14 +1,9 @@
 //! The reachability of Docker containers with their own network. Pure.
 //!
-//! A container's ports are published on its node under the same numbers. A program that listens on all
-//! addresses is therefore reachable at the node's address.
-//!
-//! MPICH's ranks and MXNet's servers listen on the address that they announce. Such a container gets the
-//! node's address as one of its own ([`NodeAddress`], set by `docker::network`), and its programs listen only
-//! on published ports. The scripts in `deploy/executors` wait for the address.
-//!
-//! gloo and NCCL, below PyTorch, pick arbitrary ports and announce an interface's address. Between nodes they
-//! need the node's network.
+//! - Ports are published on the node under equal numbers, for programs that listen on all addresses.
+//! - MPICH and MXNet listen on the address that they announce. Their containers get the node's address too
+//!   ([`NodeAddress`], set by `docker::network`), and the scripts in `deploy/executors` wait for it.
+//! - gloo and NCCL pick arbitrary ports. Between nodes they need the node's network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -30,7 +25,6 @@ pub const LINK: &str = "dormouse0";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAddress {
     pub address: Ipv4Addr,
-    /// The file that marks the address as ready.
     pub ready: PathBuf,
 }
 

@@ -107,7 +107,6 @@ pub fn plan(
     })
 }
 
-/// Returns the container's network, and the node's address if its programs need it.
 fn reach(
     config: &AgentConfig,
     spec: &JobSpec,
@@ -122,7 +121,6 @@ fn reach(
     Ok((network, address))
 }
 
-/// Returns the folder to resume from, and its URI if a store holds the checkpoint.
 fn resumed(
     layout: &Layout,
     container: &ContainerId,
@@ -133,14 +131,12 @@ fn resumed(
     (folder, uri.filter(|uri| is_stored(uri)).map(str::to_owned))
 }
 
-/// Returns the folder of the members' file, for jobs resized in place.
 fn shown(layout: &Layout, partition: &Partition, container: &ContainerId) -> Option<PathBuf> {
     partition.members.as_ref()?;
     let below = layout.members(&container.job, container.incarnation);
     Some(absolute(below.path()))
 }
 
-/// Returns the settings of a job resized in place. `folder` holds the members' file.
 fn in_place(folder: &Path, directory: &Path, here: Option<&Here>) -> InPlace {
     InPlace {
         members: folder.join(MEMBERS),
@@ -149,7 +145,6 @@ fn in_place(folder: &Path, directory: &Path, here: Option<&Here>) -> InPlace {
     }
 }
 
-/// Returns the plan for the container's code, and sets its variable.
 fn code(
     spec: &JobSpec,
     directory: &Path,
@@ -162,8 +157,6 @@ fn code(
     Some(CodePlan { packed, folder })
 }
 
-/// Returns the plan for the container's packages. Their programs come first in `PATH`
-/// ([`ContainerPlan::python`]).
 fn packages(
     layout: &Layout,
     container: &ContainerId,
@@ -209,7 +202,6 @@ fn real(gpus: &[String]) -> impl Iterator<Item = &String> {
     gpus.iter().filter(|uuid| !Gpu::is_stand_in(uuid))
 }
 
-/// Returns the variables that describe the container's GPUs.
 fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
     let mut env = BTreeMap::new();
     let mut tell = |name: &str, value: String| {
@@ -267,7 +259,6 @@ fn gpu_part(
     })
 }
 
-/// Preloads the library before the libraries that the job preloads itself.
 fn hold_to(part: Option<&GpuPart>, env: &mut BTreeMap<String, EnvValue>) {
     let Some(part) = part else {
         return;
@@ -287,7 +278,6 @@ fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Returns the gang. For jobs resized in place: the members that take part once this container does.
 fn gang(
     config: &AgentConfig,
     state: &AgentState,

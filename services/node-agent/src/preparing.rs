@@ -1,5 +1,5 @@
-//! Prepares starts on other threads. Files that a job names may hang, so each start has a time limit and each
-//! tenant a limit of threads. The preparation of a container that must end is abandoned.
+//! Prepares starts on other threads. Files that a job names may hang, so starts have a time limit and tenants
+//! a limit of threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,7 +124,6 @@ mod tests {
         assert_eq!(prepared, Err(NotStarted::from(ENDED)));
         assert!(begun.elapsed() < Duration::from_secs(10));
         drop(release);
-        // Other starts continue.
         assert_eq!(preparing.prepare(&container, own, || Ok(7)).await, Ok(7));
     }
 }

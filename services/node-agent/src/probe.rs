@@ -1,10 +1,9 @@
-//! Probes a replica's readiness: a GET of its readiness path on its port.
+//! Probes a replica's readiness by a GET on its port.
 //!
-//! - During the start every [`STARTING`] until an answer is 2xx, within the service's time limit.
-//! - After that every [`RUNNING`]. After [`FAILURES`] in a row the replica counts as unready.
+//! - During the start every [`STARTING`] until an answer is 2xx, within the service's limit.
+//! - Later every [`RUNNING`]. [`FAILURES`] in a row make the replica unready.
 //!
-//! Each probe is a new connection. It reads an answer's head of at most [`HEAD_BYTES`], no body, and follows
-//! no redirects.
+//! Each probe is a new connection, reads a head of at most [`HEAD_BYTES`], and follows no redirects.
 
 use std::time::Duration;
 
@@ -26,7 +25,6 @@ pub const RUNNING: Duration = Duration::from_secs(5);
 /// late.
 pub const FAILURES: u32 = 3;
 
-/// Timeout of an answer: the interval of a running replica's probes.
 const ANSWER: Duration = RUNNING;
 
 /// The client's smallest limit. Servers' heads are below a kilobyte.
@@ -38,7 +36,6 @@ pub struct Probe {
     pub address: String,
     pub port: u16,
     pub path: String,
-    /// Time limit from the start to readiness.
     pub within: Duration,
 }
 
@@ -105,7 +102,6 @@ impl Probe {
         Err(format!("GET {path} at {address}:{port}: {said}"))
     }
 
-    /// Returns the status of the answer.
     async fn status(&self) -> Result<u16, String> {
         let words = |error: &dyn std::error::Error| error.to_string();
         let stream = TcpStream::connect((self.address.as_str(), self.port)).await;
@@ -140,7 +136,6 @@ mod tests {
 
     use super::*;
 
-    /// Serves the answers in turn, and repeats the last one. `None` never answers.
     fn server(answers: Vec<Option<&'static str>>) -> Probe {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();

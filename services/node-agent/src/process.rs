@@ -1,12 +1,10 @@
 //! Plain processes: each container is a program under a guard of the node's supervisor ([`crate::keeper`]),
-//! so it survives the agent's death and restart.
+//! so it survives the agent.
 //!
-//! - The agent prepares directories, secrets and the program's path. The supervisor starts the program.
-//! - The container ends with its program. Leftover processes are killed before the exit's report, so that
-//!   none overlaps the next incarnation.
-//! - Signals go to the program's process group, like `kill -TERM -- -PID`.
-//! - A mark is written before the start request. If the mark names another supervisor, its container is gone.
-//!   If it names the present supervisor, or one that left in order, an unknown container never ran.
+//! - Leftover processes are killed before the exit's report, so that none overlaps the next incarnation.
+//! - Signals go to the program's process group.
+//! - A mark precedes the start request. If it names another supervisor, its container is gone. If it names
+//!   the present one, or one that left in order, an unknown container never ran.
 
 mod exec;
 pub(crate) mod sandboxed;
@@ -124,7 +122,6 @@ impl ProcessRuntime {
     }
 }
 
-/// FNV-1a hash of an agent's data directory, for the names of its control groups.
 fn fnv(path: &Path) -> u64 {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -134,7 +131,6 @@ fn fnv(path: &Path) -> u64 {
 }
 
 impl Inner {
-    /// Lists the supervisor's containers, and those that records attribute to another one.
     fn list(&self) -> Result<Vec<Found>, RuntimeError> {
         let mut found: Vec<_> = self
             .keeper
@@ -181,8 +177,8 @@ impl Inner {
         Ok(found)
     }
 
-    /// Starts prepared orders. After a timeout kills the container first, so that nothing runs after the
-    /// report of a failed start.
+    /// Starts prepared orders. After a timeout kills the container, so that nothing runs after the report of
+    /// a failure.
     async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let container = orders.container.clone();
         let has_mounts = orders
@@ -302,7 +298,6 @@ impl ContainerRuntime for ProcessRuntime {
         self.inner.keeper.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {
-            // `remove_dir_all` follows no link.
             let tmp = inner.layout.container(&container).join(sandboxed::TMP);
             if inner.contain.is_some() {
                 let _ = std::fs::remove_dir_all(tmp);

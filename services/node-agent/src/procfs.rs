@@ -21,7 +21,6 @@ pub struct Stat {
     pub identity: Identity,
     pub parent: u32,
     pub group: u32,
-    /// True if the process has ended but is not reaped.
     pub zombie: bool,
 }
 
@@ -88,7 +87,7 @@ impl Identity {
     /// Signals the process group if this process still leads it.
     ///
     /// # Errors
-    /// Errors of the kernel. `ESRCH` if the process is gone or its pid was reused.
+    /// Kernel errors. `ESRCH` if the process is gone or its pid was reused.
     pub fn signal_group(&self, signal: Signal) -> Result<(), Errno> {
         match (stat(self.pid), pid_of(self.pid)) {
             (Some(stat), Some(pid)) if stat.identity == *self && stat.group == self.pid => {
@@ -111,15 +110,14 @@ pub fn members_of(leader: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Reports whether a process handles or blocks a signal. `None` if the process is gone. `sigwait` unblocks
-/// its signal while it waits, so only a handler shows then.
+/// Reports whether a process handles or blocks a signal. `None` if it is gone. `sigwait` unblocks its signal
+/// meanwhile.
 #[must_use]
 pub fn handles(pid: u32, signal: Signal) -> Option<bool> {
     let status = text(pid, "status")?;
     Some(parse_handled(&status, signal))
 }
 
-/// Parses a `status` file. Masks are hexadecimal, and signal 1 is the lowest bit.
 fn parse_handled(status: &str, signal: Signal) -> bool {
     let fields = status.lines().filter_map(|line| line.split_once(':'));
     let masks = fields.filter(|(name, _)| matches!(*name, "SigBlk" | "SigCgt"));
@@ -138,8 +136,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Signals members of a control group, or of the program's process group, that handle the signal. Excludes
-/// the guard, because the signal would end others.
+/// Signals the group's processes that handle the signal, except the guard. Others would end.
 pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Signal) {
     for pid in of_group.unwrap_or_else(|| members_of(program)) {
         if pid != guard

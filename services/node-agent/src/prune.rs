@@ -1,7 +1,5 @@
-//! Removes old data of ended containers from a node's disk.
-//!
-//! Only directories without a mark go: their exits are on the log, or they never started. Checkpoints stay. A
-//! parent goes only after it was empty equally long, so that a starting container keeps its parent.
+//! Removes old directories of ended containers, those without a mark. Checkpoints stay. A parent goes only
+//! after it was empty equally long, so that a starting container keeps its parent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,14 +20,13 @@ const PARENTS: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Old {
     pub path: PathBuf,
-    /// Bytes used on the disk.
     pub bytes: u64,
 }
 
 /// Lists the directories without a mark that were last written at least `keep` ago. Blocking.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old>> {
     let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
     let old = found.into_iter().map(|path| {
@@ -43,7 +40,6 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
     Ok(old.chain(made).collect())
 }
 
-/// Returns the environments of containers with a mark.
 fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
     let marks = marks.all()?.into_iter();
     let used = marks.filter_map(|mark| {
@@ -85,7 +81,6 @@ impl Search {
         })
     }
 
-    /// Reads a link's own time.
     fn is_old(&self, path: &Path) -> bool {
         let written = fs::symlink_metadata(path).and_then(|file| file.modified());
         written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= self.keep))
@@ -114,11 +109,9 @@ impl Search {
                 let is_over = self.is_old(&child);
                 removed += self.remove(&child, depth - 1);
                 if is_over {
-                    // Fails if the folder is not empty.
                     let _ = fs::remove_dir(&child);
                 }
             } else if self.is_over(&child) {
-                // `remove_dir_all` follows no link.
                 match fs::remove_dir_all(&child) {
                     Ok(()) => removed += 1,
                     Err(error) => tracing::warn!(%error, "cannot remove {}", child.display()),
@@ -158,7 +151,6 @@ mod tests {
             let directory = layout.container(&id);
             fs::create_dir_all(&directory).expect("made");
             fs::write(directory.join("stdout.log"), "said").expect("written");
-            // A job's own files have no influence.
             fs::write(directory.join("told"), "").expect("written");
             if is_marked {
                 marks.change(&id, Sequence(7), |_| {});

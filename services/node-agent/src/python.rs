@@ -1,12 +1,10 @@
 //! Environments of jobs' Python packages, made by uv once per node, tenant and list.
 //!
-//! 1. A requirement is a name with versions ([`Python::check`]), so uv uses only the operator's index. Only
-//!    wheels are installed, without building. Each attempt starts from an empty environment, because a
-//!    package's `*.pth` file runs with the environment's Python.
-//! 2. For contained jobs uv runs as the tenant's user in the sandbox ([`install`]). It writes only to the
-//!    tenant's folder of environments and cache. In a shared cache one tenant could choose another's
-//!    packages.
-//! 3. The agent treats the folder as a job's ([`crate::folder`]). Containers only read their environment.
+//! 1. A requirement is a name with versions ([`Python::check`]), from the operator's index. Only wheels are
+//!    installed, into an empty environment, because a package's `*.pth` file runs with its Python.
+//! 2. For contained jobs uv runs as the tenant's user in the sandbox ([`install`]). In a shared cache one
+//!    tenant could choose another's packages.
+//! 3. The agent treats the folder as a job's ([`crate::folder`]). Containers only read it.
 
 pub mod install;
 
@@ -34,13 +32,11 @@ use crate::process::sandboxed;
 use crate::runtime::{NotStarted, User, of_jobs_folder};
 use install::Install;
 
-/// The program that makes environments.
 const UV: &str = "uv";
 
 /// Prefix of uv's caches in a tenant's folder, one per user. No environment's name begins with a dot.
 pub(crate) const DOWNLOADS: &str = ".cache";
 
-/// File of uv's settings in a folder above the environments.
 const SETTINGS: &str = "uv.toml";
 
 /// Prefixes of variables that uv receives: settings of uv and of the network.
@@ -72,7 +68,6 @@ const LEAST_ROOM_BYTES: u64 = 256 << 20;
 /// Marker of a complete environment, written last.
 pub(crate) const WHOLE: &str = ".whole";
 
-/// Limit on uv's error text for people.
 const SAID_BYTES: usize = 1500;
 
 /// The packages and environment of a container.
@@ -116,11 +111,8 @@ pub fn key(python: &Python) -> String {
 pub struct Environments {
     layout: Layout,
     uv: Option<PathBuf>,
-    /// Search path for Python.
     path: OsString,
-    /// The view of uv's sandbox.
     view: Option<HostView>,
-    /// The command that becomes uv in the sandbox.
     keeper: Vec<String>,
     making: OneAtATime,
 }
@@ -129,7 +121,7 @@ impl Environments {
     /// Opens a node's environments. Only Pythons visible to containers count. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn open(config: &AgentConfig) -> io::Result<Self> {
         let layout = config.layout();
         cache::open(&layout.environments())?;
@@ -161,7 +153,7 @@ impl Environments {
     /// Makes an environment as its tenant's user.
     ///
     /// # Errors
-    /// If uv, Python or a package is missing, or errors of the disk.
+    /// If uv, Python or a package is missing, or disk errors.
     pub async fn provide(
         &self,
         tenant: &str,
@@ -187,12 +179,10 @@ impl Environments {
     }
 }
 
-/// An environment under construction.
 struct Making<'a> {
     environments: &'a Environments,
     plan: &'a PythonPlan,
     user: Option<User>,
-    /// The tenant's folder, writable by its user.
     own: Below,
 }
 
@@ -234,7 +224,6 @@ impl Making<'_> {
         let place = self.plan.folder.clone();
         let (own, cache, user) = (self.own.clone(), self.cache(), self.user);
         let emptied = aside(move || -> io::Result<()> {
-            // `remove_dir_all` follows no link.
             match fs::remove_dir_all(&place) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -278,7 +267,6 @@ impl Making<'_> {
         format!("{DOWNLOADS}{}", user.unwrap_or_default())
     }
 
-    /// Runs uv with the requirements as input. The error is uv's text.
     async fn uv(&self, words: &[&str]) -> Result<(), NotStarted> {
         let uv = self.environments.uv.as_ref().ok_or_else(|| NotStarted::from(
             "its packages need uv, which is not in the PATH of this node's agent; install it there (pip install uv) and restart the agent, or keep the job to nodes that have it (constraints)",
@@ -361,7 +349,6 @@ impl Making<'_> {
         uv.wait_with_output().await
     }
 
-    /// Lists the files that uv needs and sandboxes hide: its program and its settings.
     fn shown(&self, view: &HostView, uv: &std::path::Path) -> io::Result<Vec<PathBuf>> {
         let uv = fs::canonicalize(uv)?;
         let environments = std::path::absolute(self.environments.layout.environments())?;

@@ -1,14 +1,8 @@
-//! Bounds containers' output by rotation.
+//! Bounds containers' output by rotation. Programs append, so a file is copied to `<name>.1` and truncated.
+//! Output between the two, some microseconds, may be lost.
 //!
-//! A program holds its output open in append mode. Rotation copies the file to `<name>.1`, shifts older
-//! files, deletes the oldest, and truncates the original. Output between copy and truncation, some
-//! microseconds, may be lost. Between two checks a file may exceed its bound.
-//!
-//! Two small files accompany each stream: `<name>.starts` maps files to offsets in the whole output, and
-//! `<name>.times` maps times to offsets, to a second. Readers can so continue after a rotation, and start at
-//! a time.
-//!
-//! Blocking.
+//! `<name>.starts` maps files to offsets in the whole output, and `<name>.times` maps times to offsets.
+//! Readers can so continue after a rotation, and start at a time. Blocking.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -20,7 +14,6 @@ use crate::layout::{STDERR, STDOUT};
 /// The limit on each of a container's two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogBounds {
-    /// The length of a file.
     pub bytes: u64,
     /// Number of files including the current one, at least 1.
     pub files: u32,
@@ -36,7 +29,6 @@ impl Default for LogBounds {
     }
 }
 
-/// Length at which the index of times drops every second line.
 const TIMES_BYTES: u64 = 128 << 10;
 
 /// One of a stream's files.
@@ -59,7 +51,7 @@ impl Piece {
 /// Records a container's output position at `now`, and rotates files that are too long.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn rotate(directory: &Below, bounds: LogBounds, now: Timestamp) -> io::Result<()> {
     let folder = directory.open()?;
     for name in [STDOUT, STDERR] {
@@ -83,7 +75,7 @@ pub fn rotate(directory: &Below, bounds: LogBounds, now: Timestamp) -> io::Resul
 /// Removes the output under a name, because the container prints all of it again.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn forget(folder: &Folder, name: &str) -> io::Result<()> {
     for part in parts(folder, name) {
         folder.remove(&part)?;
@@ -101,7 +93,6 @@ fn times(name: &str) -> String {
     format!("{name}.times")
 }
 
-/// Returns the start offsets, newest first. Empty before the first rotation.
 fn noted_starts(folder: &Folder, name: &str) -> Vec<u64> {
     let text = folder.read_text(&starts(name), TIMES_BYTES);
     let text = text.unwrap_or_default();
@@ -119,7 +110,6 @@ pub fn pieces(folder: &Folder, name: &str) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::with_capacity(files);
     for (index, name) in names.into_iter().enumerate() {
         let bytes = folder.entry(&name).map_or(0, |entry| entry.bytes);
-        // A file without a record follows its predecessor.
         let follows = pieces.last().map_or(0, Piece::end);
         let start = noted.get(files - 1 - index).copied().unwrap_or(follows);
         pieces.push(Piece { name, start, bytes });
@@ -183,7 +173,6 @@ fn cut(folder: &Folder, name: &str, bounds: LogBounds) -> io::Result<()> {
     folder.write(&starts(name), begins.join(" ").as_bytes())
 }
 
-/// Returns the name after `number` rotations.
 fn older(name: &str, number: u32) -> String {
     format!("{name}.{number}")
 }

@@ -35,11 +35,8 @@ pub struct User {
 pub struct GpuPart {
     /// Guaranteed thousandths of each device's time.
     pub request_milli: u32,
-    /// Limit in thousandths of each device's time.
     pub limit_milli: u32,
-    /// Limit on each device's memory.
     pub memory_bytes: Option<u64>,
-    /// The folder of library and socket, read-only for the container.
     pub folder: PathBuf,
 }
 
@@ -54,30 +51,23 @@ pub struct ContainerPlan {
     pub env: BTreeMap<String, EnvValue>,
     /// The image. Docker only.
     pub image: Option<String>,
-    /// Folders of the node to mount.
     pub mounts: Vec<Mount>,
     /// The user. `None`: the agent's, or the image's.
     pub user: Option<User>,
-    /// The first of its own ports.
     pub port: u16,
     pub network: Network,
     /// The node's address for a container's own network. Docker only.
     pub node_address: Option<NodeAddress>,
-    /// The tenant's grants: user and secrets.
     pub granted: Granted,
     pub demand: Amounts,
-    /// UUIDs of its GPUs.
     pub gpus: Vec<String>,
-    /// Its GPU share, if the node enforces shares.
     pub gpu_part: Option<GpuPart>,
     pub directory: PathBuf,
     pub checkpoint: PathBuf,
     pub resume: Option<PathBuf>,
     /// The checkpoint's URI if a store holds it.
     pub stored: Option<String>,
-    /// The folder of the members' file, readable by the container, for jobs resized in place.
     pub members: Option<PathBuf>,
-    /// The folder of a notebook's files.
     pub work: Option<PathBuf>,
     pub code: Option<CodePlan>,
     pub python: Option<PythonPlan>,
@@ -97,8 +87,8 @@ pub fn of_disk(what: &str, path: &Path, error: &std::io::Error) -> NotStarted {
     }
 }
 
-/// Explains a failed start by an error in a folder that jobs write to. A job may have closed the folder or
-/// filled its share. The node is at fault only if the agent cannot write to the root of these folders.
+/// Explains a failed start by an error in a folder that jobs write to. An exceeded quota is the job's fault.
+/// A denied access is too, unless the agent cannot write to the root of these folders.
 #[must_use]
 pub fn of_jobs_folder(what: &str, folder: &Below, error: &std::io::Error) -> NotStarted {
     let not_started = of_disk(what, &folder.path(), error);
@@ -143,9 +133,7 @@ pub enum RuntimeError {
 /// A program to run for an attached user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exec {
-    /// A number that is unique on the node.
     pub number: u64,
-    /// Its terminal. `None`: pipes.
     pub terminal: Option<Terminal>,
 }
 
@@ -199,8 +187,8 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Lists running containers, and ended ones not yet forgotten. Begins to watch the running ones.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
 
-    /// Frees the container of `request` except its logs, because the exit is on the log. The name is free at
-    /// once, and the future does the rest.
+    /// Frees the container of `request` except its logs. The name is free at once, and the future does the
+    /// rest.
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 
     /// Lists folders on the node's disk that a running container may write to, besides those of its plan.
@@ -218,8 +206,6 @@ mod tests {
 
     use super::*;
 
-    /// Errors of the kernel with the expected fault: in the agent's own folder, and in a folder that jobs
-    /// write to.
     #[test]
     fn a_jobs_own_folder_is_never_the_nodes_fault() {
         use NodeFault::{Disk, Processes};
@@ -263,7 +249,6 @@ mod tests {
         // Not the kernel's errors: a link, or a pipe instead of a file.
         let refused = std::io::Error::new(ErrorKind::InvalidData, "it is a link");
         assert_eq!(of_jobs_folder("cannot", &folder, &refused).fault, None);
-        // A job cannot close all folders to the agent.
         let shut = std::fs::Permissions::from_mode(0o500);
         std::fs::set_permissions(root.path(), shut).expect("set");
         let error = std::io::Error::from_raw_os_error(libc::EACCES);

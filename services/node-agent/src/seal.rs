@@ -1,12 +1,9 @@
-//! Seals complete checkpoints in folders of their own.
+//! Seals complete checkpoints, because an interrupted save leaves a torn one in the incarnation's folder.
 //!
-//! A job saves into one folder per incarnation, and an interrupted save leaves a torn checkpoint. Therefore:
-//!
-//! 1. A complete checkpoint is sealed: its files are linked (small ones copied) into
-//!    `<incarnation>.<number>`, with a list of sizes and times. The log names this folder. Jobs that replace
-//!    files by rename, or write small ones, cannot damage it.
-//! 2. An overwritten large file breaks the list. The agent detects this before a resume ([`resumable`]), and
-//!    the job resumes from an earlier checkpoint.
+//! 1. A complete checkpoint is linked (small files copied) into `<incarnation>.<number>`, with a list of
+//!    sizes and times. Replacing files by rename does not reach it.
+//! 2. An overwritten large file breaks the list. A resume detects this ([`resumable`]) and uses an earlier
+//!    checkpoint.
 //! 3. The newest few of a job are kept, and all that the log may name ([`retain`]).
 //!
 //! Blocking.
@@ -25,16 +22,13 @@ use crate::runtime::User;
 /// Limit on files of a sealed checkpoint. Larger checkpoints are named unsealed.
 const FILES_LIMIT: usize = 10_000;
 
-/// Limit on nested folders.
 const DEPTH_LIMIT: usize = 16;
 
 /// Smaller files are copied, because optimizer states and descriptions are often overwritten in place.
 const COPIED_BYTES: u64 = 1 << 20;
 
-/// Name of the list of sealed files.
 const LIST: &str = ".sealed";
 
-/// Limit on the list, enough for [`FILES_LIMIT`] files.
 const LIST_BYTES: u64 = 8 << 20;
 
 /// The document that marks a checkpoint as complete.
@@ -43,7 +37,6 @@ pub const DOCUMENT: &str = "checkpoint.json";
 /// Limit on the document: two numbers, and the job's additions.
 pub const DOCUMENT_BYTES: u64 = 64 * 1024;
 
-/// A file at the time of sealing.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Sealed {
     path: String,
@@ -51,7 +44,6 @@ struct Sealed {
     modified_ns: i64,
 }
 
-/// Parses a checkpoint folder's name: incarnation and number. Sealed ones count from 1.
 fn parse(name: &str) -> Option<(Incarnation, u32)> {
     let (incarnation, number) = name.split_once('.').unwrap_or((name, "0"));
     Some((Incarnation(incarnation.parse().ok()?), number.parse().ok()?))
@@ -117,7 +109,6 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     Ok(sealed)
 }
 
-/// Makes a subfolder of a sealed checkpoint, each level private to the owner.
 fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
     let steps: Vec<_> = way.ancestors().collect();
     let steps = steps
@@ -136,7 +127,7 @@ fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
 /// Copies or links a file, and returns its entry in the sealed folder.
 ///
 /// # Errors
-/// Errors of the kernel, or a change since `entry`, because the job has begun its next save.
+/// Kernel errors, or a change since `entry`, because the job has begun its next save.
 fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder, owner: User) -> io::Result<Entry> {
     if entry.bytes <= COPIED_BYTES {
         to.write_private(name, &folder.read(name, COPIED_BYTES)?)?;
@@ -163,7 +154,7 @@ pub fn is_sealed(name: &str) -> bool {
 /// Lists the paths of a checkpoint's files, without the list.
 ///
 /// # Errors
-/// Errors of the disk, or too many files.
+/// Disk errors, or too many files.
 pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
     let mut files = Vec::new();
     walk(&checkpoint.open()?, "", 0, &mut |_, name, way, _| {
@@ -181,7 +172,7 @@ pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
 /// Writes the list of a fetched checkpoint, as if sealed here.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn list(checkpoint: &Below) -> io::Result<()> {
     let folder = checkpoint.open()?;
     let mut list = Vec::new();
@@ -204,7 +195,6 @@ fn last_number(job: &Folder, life: &str) -> io::Result<u32> {
     Ok(own.map(|(_, number)| number).max().unwrap_or(0))
 }
 
-/// Calls `each` for every regular file below a folder: parent folder, name, path and entry.
 fn walk(
     folder: &Folder,
     way: &str,
@@ -242,7 +232,6 @@ fn walk(
 pub enum Unreadable {
     /// The root of checkpoints is absent: another node may succeed.
     Here(String),
-    /// The checkpoint itself is damaged.
     Anywhere(String),
 }
 
@@ -289,10 +278,10 @@ fn verify(checkpoint: &Below) -> Result<(), String> {
 }
 
 /// Removes a job's checkpoints up to the present incarnation, and returns their number. Keeps the newest
-/// `keep`, the folders in `named`, and the present incarnation's folder.
+/// `keep`, `named` ones, and the present folder.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn retain(
     job: &Below,
     present: Incarnation,
@@ -313,7 +302,6 @@ pub fn retain(
         .filter(|name| !named.contains(*name));
     let mut removed = 0;
     for name in old {
-        // `remove_dir_all` follows no link.
         std::fs::remove_dir_all(job.join(name).path())?;
         removed += 1;
     }
@@ -332,7 +320,6 @@ mod tests {
         (at, job)
     }
 
-    /// Overwrites files in place, like a careless job.
     fn save(life: &Below, step: u32, size: usize) {
         life.make().expect("made");
         let path = life.path();
@@ -357,7 +344,6 @@ mod tests {
             fs::write(life.path().join("model"), b"half").expect("written");
             let verified = verify(&sealed);
             assert_eq!(verified.is_ok(), is_safe, "{verified:?}");
-            // A torn checkpoint is not sealed.
             let error = seal(&life).expect_err("torn").to_string();
             assert!(error.contains("model is younger"), "{error}");
         }

@@ -1,7 +1,7 @@
-//! The files that carry a task set's orders and results. `deploy/executors/tasks.sh` is the container's side.
+//! The files that carry a task set's orders and results (`deploy/executors/tasks.sh`).
 //!
-//! - An order is one line in a pipe, written atomically. A restarted agent may repeat it, because the
-//!   container remembers its last order.
+//! - An order is one atomic line in a pipe. A restarted agent may repeat it, because the container remembers
+//!   its last order.
 //! - A result names its order, so that an earlier failure does not count for a later run.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -15,7 +15,6 @@ use crate::folder::{Below, Folder};
 /// Limit on results per look, and so per event.
 const RESULTS_LIMIT: usize = 4096;
 
-/// Limit on their bytes. A line has three numbers.
 const RESULTS_BYTES: u64 = 256 * 1024;
 
 /// Folder of tasks' output in a container's directory.
@@ -24,9 +23,7 @@ pub const TASKS: &str = "tasks";
 /// The tasks that have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    /// Tasks with exit code 0.
     pub completed: TaskRanges,
-    /// Tasks with other exit codes.
     pub failed: Vec<FailedTask>,
 }
 
@@ -48,12 +45,9 @@ impl Results {
 #[derive(Debug, Clone)]
 pub struct TaskFiles {
     directory: Below,
-    /// Orders without a complete result.
     open: Orders,
     newest: Sequence,
-    /// Orders that the pipe has not accepted.
     unwritten: Vec<Sequence>,
-    /// Bytes of results read so far.
     offset: u64,
 }
 
@@ -114,7 +108,7 @@ impl TaskFiles {
     /// Asks the container to leave after its current task.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn drain(directory: &Below) -> std::io::Result<()> {
         let folder = directory.open()?;
         folder.write("drain", b"")?;

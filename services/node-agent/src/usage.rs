@@ -1,7 +1,6 @@
-//! Measures disk usage below folders that jobs write to. Links are not followed, hard links count once, and
-//! sparse files count their blocks. Blocking.
-//!
-//! A walk ends at a limit with the reason ([`Uncounted`]), because a job could hide behind uncounted files.
+//! Measures disk usage below folders that jobs write to: no links, hard links once, sparse files by blocks. A
+//! walk ends at a limit with a reason ([`Uncounted`]), because a job could hide behind uncounted files.
+//! Blocking.
 
 mod unlinked;
 
@@ -20,18 +19,14 @@ pub use unlinked::{Unlinked, unlinked};
 /// Default limit on files and folders. Such a walk takes seconds.
 pub const FILES_LIMIT: u64 = 1_000_000;
 
-/// Time limit for counts that are not interrupted.
 const AT_ONCE: Duration = Duration::from_secs(3600);
 
-/// Limit on nested folders.
 const DEPTH_LIMIT: usize = 64;
 
 /// The usage of some folders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes on the disk.
     pub bytes: u64,
-    /// Number of files and folders.
     pub files: u64,
 }
 
@@ -74,13 +69,10 @@ pub fn used_bytes(below: &Below) -> u64 {
 pub struct Count {
     usage: Usage,
     files_limit: u64,
-    /// Files with several hard links.
     seen: BTreeSet<(u64, u64)>,
-    /// The folders under way, each in its predecessor.
     folders: Vec<Counted>,
 }
 
-/// A partially counted folder.
 #[derive(Debug)]
 struct Counted {
     below: Below,
@@ -89,7 +81,6 @@ struct Counted {
     left: Option<Vec<CString>>,
 }
 
-/// True for an entry that was removed or replaced during the count.
 fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP].map(|errno| errno as i32);
     error.raw_os_error().is_some_and(|code| gone.contains(&code))
@@ -268,7 +259,6 @@ mod tests {
         assert_eq!(whole.files, 30 * 32);
         let mut count = Count::new(std::slice::from_ref(&below), FILES_LIMIT);
         let mut looks = 0;
-        // A call without time still counts an entry or reads a folder.
         while !count.go_on(Instant::now()).expect("counted") {
             looks += 1;
             assert!(looks < 10_000, "it begins again and again");

@@ -1,9 +1,6 @@
-//! Reads a container's files: rank 0's checkpoints and progress, and a task set's results.
-//!
-//! Blocking, because the file system may be remote. Files are untrusted and read only through
-//! [`crate::folder`]. A checkpoint is complete once `checkpoint.json` exists, which is written last and
-//! atomically. Another inode, time or size means another checkpoint. Progress is one JSON report per line.
-//! Invalid lines are counted and skipped.
+//! Reads a container's files: rank 0's checkpoints and progress, and a task set's results. Blocking. Files
+//! are untrusted and read through [`crate::folder`]. A checkpoint is complete once `checkpoint.json` exists.
+//! Another inode, time or size is another checkpoint. Invalid progress lines are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -19,32 +16,25 @@ use crate::members::{Answer, Answers};
 use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::tasks::{Orders, Results, TaskFiles};
 
-/// Limit on bytes per look. The next look continues.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Limit on metrics per line, because each becomes a number in an event.
 const METRICS_LIMIT: usize = 32;
 
-/// Limit on files measured if the job reports no size.
 const FILES_LIMIT: usize = 10_000;
 
 /// Upper bound of steps: the largest integer that JSON readers agree on. Larger values are clamped, because
 /// others compute with them.
 const MOST_STEPS: u64 = 1 << 53;
 
-/// Upper bound of a checkpoint's bytes: an exbibyte.
 const MOST_BYTES: u64 = 1 << 60;
 
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// The job's description.
     pub complete: Complete,
-    /// The checkpoint's path for reports.
     pub folder: PathBuf,
-    /// The checkpoint's folder for safe access.
     pub below: Below,
-    /// The URI once a store holds it.
     pub stored: Option<String>,
 }
 
@@ -61,7 +51,6 @@ pub struct Line {
     pub step: u64,
     /// Total steps, or 0 if unknown.
     pub steps_total: u64,
-    /// All other numbers.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -69,24 +58,18 @@ pub struct Line {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     pub checkpoint: Option<Saved>,
-    /// The last progress since the last look.
     pub progress: Option<Line>,
-    /// The reason for an unreadable `checkpoint.json`.
     pub problem: Option<String>,
     pub tasks: Results,
-    /// True if more tasks are to end.
     pub is_busy: bool,
-    /// The member's new answer.
     pub answer: Option<Answer>,
 }
 
 /// The watched files of a container.
 #[derive(Debug, Clone)]
 pub enum Watched {
-    /// Rank 0: checkpoints and progress.
     Chief(Watch),
     Tasks(TaskFiles),
-    /// A member of a job resized in place, and rank 0's files if it is rank 0.
     Member(Option<Watch>, Answers),
 }
 
@@ -205,7 +188,6 @@ impl Watch {
         }
     }
 
-    /// Seals a complete checkpoint to protect it from later saves.
     fn kept(&self, complete: Complete) -> Saved {
         let sealed = seal(&self.checkpoint).unwrap_or_else(|error| {
             let path = self.checkpoint.path();
@@ -221,7 +203,6 @@ impl Watch {
         }
     }
 
-    /// Reads a complete checkpoint that was not seen before.
     fn read_checkpoint(&mut self) -> io::Result<Option<Complete>> {
         let folder = self.checkpoint.open()?;
         let text = folder.file(DOCUMENT)?;

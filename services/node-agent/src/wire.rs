@@ -60,7 +60,6 @@ pub enum LeaseError {
         /// Revision of the holder's last renewal.
         revision: u64,
     },
-    /// The broker did not answer.
     #[error("the lease could not be renewed: {0}")]
     Unreachable(String),
 }
@@ -75,14 +74,11 @@ pub struct TokenAsked {
 
 /// All connections together.
 pub struct Wires {
-    /// The log from the first unfolded event on.
     pub heard: mpsc::Receiver<Heard>,
     pub outlet: Box<dyn Outlet>,
     /// The lease. Without one the agent never fences itself.
     pub lease: Option<Box<dyn Lease>>,
-    /// Requests for notebooks' tokens.
     pub asked: Option<mpsc::Receiver<TokenAsked>>,
-    /// Requests to run programs in containers.
     pub execs: Option<mpsc::Receiver<ExecAsked>>,
     /// The snapshots. `None`: nothing is folded or saved.
     pub kept: Option<Kept>,
@@ -90,6 +86,5 @@ pub struct Wires {
     pub code: Option<Arc<dyn CodeSource>>,
     /// The store for checkpoints. `None`: they stay in the shared folder.
     pub checkpoints: Option<Store>,
-    /// The running containers, for readers of output.
     pub alive: Alive,
 }

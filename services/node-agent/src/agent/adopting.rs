@@ -15,7 +15,6 @@ use crate::marks::Mark;
 use crate::runtime::Found;
 use crate::watch::Look;
 
-/// Pause between two tries to list the containers of an engine that does not answer.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 impl Agent {
@@ -71,7 +70,6 @@ impl Agent {
         }));
     }
 
-    /// True if an ended container may have left a checkpoint that the store lacks.
     fn may_have_to_store(&self, id: &ContainerId) -> bool {
         self.store.is_some() && self.watch(id, true).is_some_and(|watch| watch.is_chief())
     }
@@ -86,7 +84,6 @@ impl Agent {
                 tracing::info!(container = %id, pid, "adopted");
                 self.share_gpus_again(&id);
                 let watch = self.watch(&id, true);
-                // The previous agent had begun the eviction.
                 let evicted = mark.evicted.clone();
                 let addr = self.container(mark, true, watch, ctx);
                 self.let_go(&id);

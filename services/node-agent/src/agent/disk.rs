@@ -24,7 +24,6 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
-    /// Records how far running containers have printed, and cuts excess output.
     pub(super) fn bound_logs(&mut self, ctx: &mut Context<Self>) {
         let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
         let running = self.actors.keys().map(|id| layout.container_below(id));
@@ -60,7 +59,6 @@ impl Agent {
         ctx.run_later(PRUNE_EVERY, Self::prune);
     }
 
-    /// Removes local copies of stored checkpoints of jobs that are over.
     fn prune_cached(&self, keep: Duration) {
         if self.store.is_none() {
             return;
@@ -104,7 +102,6 @@ impl Agent {
         }
     }
 
-    /// Removes older checkpoints once the log has a newer one of a job whose rank 0 is here.
     pub(super) fn retain_checkpoints(&self, saved: &CheckpointSaved) {
         if self.core.stage() != Stage::Live || saved.node != self.config.node {
             return;

@@ -19,7 +19,6 @@ use crate::report;
 use crate::runtime::{ContainerPlan, Exec};
 
 impl Agent {
-    /// Returns the container's plan with the user's program, if the program may run.
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {
         let refused = |code: &str, why: String| (code.to_owned(), why);
         let (id, node) = (&start.container, &self.config.node);
@@ -92,7 +91,6 @@ impl Agent {
         self.report(event, Vec::new());
     }
 
-    /// Ends programs left by the previous agent, because nobody is attached to them.
     pub(super) fn end_former_execs(&mut self) {
         let former = self.core.state().execs.clone();
         for (number, id) in &former {

@@ -1,6 +1,5 @@
-//! Shares of GPUs. The agent registers a container with the scheduler of GPU tokens before its start, on
-//! adoption, and after a revision of its limit. Usage goes to the log in windows. In each window the agent
-//! also asks the driver who uses the devices, and reports processes without a share.
+//! Shares of GPUs: registers containers with the scheduler of GPU tokens at start, adoption and revision.
+//! Usage goes to the log in windows. The driver's list of processes is compared with the shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +27,7 @@ use crate::report;
 use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
-/// Timeout for an answer of the driver. A driver that exceeds the timeout is not asked again.
+/// Timeout of the driver's answer. A driver that is too slow is not asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The containers that share GPUs on this node.
@@ -38,16 +37,14 @@ pub struct Gpus {
     folders: Folders,
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
-    /// The driver's latest usage by device and container.
     had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
     /// Doubts count if two answers in a row show them.
     twice: Twice,
-    /// The agent's latest report on each device.
     said: BTreeMap<String, GpuDoubt>,
 }
 
-/// The folders of library and socket, one per container. One lock orders all changes, away from the agent's
-/// thread. A folder that a container uses again is not removed.
+/// The folders of library and socket, one per container. One lock orders all changes. A folder in use is
+/// kept.
 #[derive(Clone, Default)]
 struct Folders {
     one_at_a_time: Arc<Mutex<()>>,
@@ -59,7 +56,6 @@ impl Folders {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a folder with the library. Blocking.
     fn make(&self, folder: &Path, library: &Path) -> io::Result<()> {
         let _alone = self.one_at_a_time.lock();
         fs::create_dir_all(folder)?;
@@ -72,7 +68,6 @@ impl Folders {
         fs::copy(library, &to).map(drop)
     }
 
-    /// Removes an unused folder. Blocking.
     fn remove(&self, folder: &Path) {
         let _alone = self.one_at_a_time.lock();
         if self.used().contains(folder) {
@@ -147,7 +142,6 @@ impl Told {
 }
 
 impl Gpus {
-    /// Returns the server and the offer for a container.
     fn offer(
         &mut self,
         container: &ContainerId,
@@ -184,8 +178,8 @@ impl Gpus {
         Ok((server, offer))
     }
 
-    /// Returns the container's usage since the last call. Returns `None` if the usage is unknown or a second
-    /// window in a row is empty. The first empty window reports that the container has stopped.
+    /// Returns the usage since the last call, or `None` if unknown or idle twice. The first idle window
+    /// reports a stop.
     fn window(&mut self, id: &ContainerId) -> Option<(Duration, Vec<GpuUse>)> {
         let used = self.server.as_ref()?.usage(&id.to_string())?;
         let told = self.told.get_mut(id)?;
@@ -216,7 +210,6 @@ impl Gpus {
         (!idle || !was_idle).then_some((window, devices))
     }
 
-    /// Returns the containers with a share of each device in use.
     fn held(&self) -> BTreeMap<String, Vec<Held>> {
         let mut held: BTreeMap<String, Vec<Held>> = BTreeMap::new();
         let Some(server) = &self.server else {
@@ -237,7 +230,6 @@ impl Gpus {
     }
 }
 
-/// Explains why a container gets no GPU share.
 fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
     match error {
         ServerError::Start(source) | ServerError::Share { source, .. } => NotStarted {
@@ -249,7 +241,7 @@ fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
 }
 
 impl Agent {
-    /// Registers a container that has a GPU share. Returns the disk work to do before its start.
+    /// Registers a container with a GPU share, and returns the disk work before its start.
     pub(super) fn share_gpus(
         &mut self,
         plan: &ContainerPlan,
@@ -270,7 +262,6 @@ impl Agent {
         })))
     }
 
-    /// Applies a job's revised GPU limit to its running containers.
     pub(super) fn revise_gpus(&mut self, revised: &JobRevised) {
         if revised.gpu_limit_milli.is_none() {
             return;
@@ -281,7 +272,7 @@ impl Agent {
         }
     }
 
-    /// Registers a running container again. On failure the container keeps its present limits.
+    /// Registers a running container again. A failure keeps its present limits.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
         let Some((gpus, part)) = part else { return };
@@ -294,7 +285,6 @@ impl Agent {
         }));
     }
 
-    /// Reports the last window and removes the container's share.
     pub(super) fn share_gpus_no_more(&mut self, id: &ContainerId) {
         self.tell_gpus(id);
         if self.gpus.told.remove(id).is_none() {
@@ -308,7 +298,6 @@ impl Agent {
         tokio::spawn(aside(move || folders.remove(&folder)));
     }
 
-    /// Reports usage and the driver's answers once per window.
     pub(super) fn look_at_gpus(&mut self, ctx: &mut Context<Self>) {
         let shared = self.gpus.held().into_keys().collect();
         let asked = self.gpus.driver.clone();
@@ -324,8 +313,6 @@ impl Agent {
         }));
     }
 
-    /// Compares the driver's answers with the shares, and reports changes. A device that nobody shares has no
-    /// doubts.
     fn reconcile_gpus(&mut self, answers: &Answers) {
         let held = self.gpus.held();
         let doubted = self

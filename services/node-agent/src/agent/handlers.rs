@@ -19,7 +19,6 @@ use crate::report::{AppendFailed, Appended};
 use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
 
-/// Time limit for storing and delivering the last reports when the agent leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A batch of events from the log.
@@ -66,7 +65,6 @@ impl Agent {
         }
     }
 
-    /// Saves the last snapshot.
     fn keep(&mut self) -> impl Future<Output = ()> + use<> {
         let (kept, stored_at) = (self.kept.take(), self.stored_at);
         let state = self.core.state().clone();
@@ -216,7 +214,6 @@ impl Handler<Leave> for Agent {
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
         if let Some(keeper) = self.keeper.take() {
-            // The agent will return soon.
             keeper.if_gone(None);
         }
         self.unsettled.send_replace(self.core.unsettled());

@@ -17,8 +17,8 @@ use crate::runtime::NotStarted;
 use crate::state::{Announced, Job};
 
 impl Agent {
-    /// Writes the member list of an incarnation and informs its containers here. The file is small and in the
-    /// agent's own folder, so a synchronous write puts the list in place before the next start.
+    /// Writes an incarnation's member list and informs its containers. The write is synchronous, so that the
+    /// small file exists before the next start.
     pub(super) fn announce(
         &mut self,
         job: &JobId,
@@ -29,7 +29,6 @@ impl Agent {
         let life = (job.clone(), incarnation);
         match written {
             Ok(true) => self.let_know(job, incarnation, announced.generation),
-            // A previous agent has informed the containers.
             Ok(false) => {}
             Err(why) => {
                 tracing::error!(%job, %incarnation, why = why.why, "its containers are not told who takes part");
@@ -81,7 +80,6 @@ impl Agent {
         }));
     }
 
-    /// Lets all local containers of a gang connect.
     pub(super) fn let_all_go(&self, ready: &ContainerReady) {
         let gang = |id: &&ContainerId| id.job == ready.job && id.incarnation == ready.incarnation;
         self.actors
@@ -103,7 +101,6 @@ impl Agent {
         }
     }
 
-    /// Returns an error if a container about to start would lack its members' file.
     pub(super) fn told(&self, id: &ContainerId) -> Result<(), NotStarted> {
         let life = (id.job.clone(), id.incarnation);
         self.untold
@@ -111,8 +108,7 @@ impl Agent {
             .map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// Reports a member's answer. Only answers to requested changes count, so that a job cannot fill the log
-    /// with invented ones.
+    /// Reports a member's answer to a requested change. A job could fill the log with invented ones.
     pub(super) fn answered(&mut self, id: &ContainerId, answer: &Answer) {
         let partition = self.core.state().partition(id);
         let members = partition.and_then(|(_, partition)| partition.members.as_ref());
@@ -125,7 +121,6 @@ impl Agent {
         self.report(event, causes);
     }
 
-    /// Removes the files of incarnations that ended while no agent ran.
     pub(super) fn clear_members(&self) {
         let held = self.core.machine().containers.keys();
         let held = held.map(|id| (id.job.clone(), id.incarnation));

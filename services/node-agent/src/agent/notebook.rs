@@ -20,14 +20,12 @@ impl Agent {
         self.spec(id).filter(|spec| jupyter::is_notebook(spec))
     }
 
-    /// Returns a notebook's token, or `None` for other containers.
     pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Token> {
         let spec = self.notebook_spec(id)?;
         let granted = self.core.state().grants.of(id.job.tenant());
         Some(Token::of(spec, granted, self.marks.token(id)))
     }
 
-    /// Adds the token to a notebook's plan.
     pub(super) fn with_token(&self, id: &ContainerId, mut plan: ContainerPlan) -> ContainerPlan {
         if self.notebook_spec(id).is_some() {
             jupyter::give(&mut plan.env, self.marks.token(id));
@@ -35,7 +33,6 @@ impl Agent {
         plan
     }
 
-    /// Returns the disk work before a notebook's start: its folder and its settings.
     pub(super) fn notebook_files(
         &self,
         id: &ContainerId,
@@ -46,7 +43,6 @@ impl Agent {
         }
         let layout = self.config.layout();
         let address = match plan.network {
-            // Users reach the container through its published ports.
             Network::Published if self.config.runtime == RuntimeKind::Docker => {
                 "0.0.0.0".to_owned()
             }
@@ -68,7 +64,6 @@ impl Agent {
         token.ok_or_else(|| format!("{container} is no notebook that runs on {node}"))
     }
 
-    /// Returns the follower that asks a notebook for its activity.
     pub(super) fn notebook(&self, id: &ContainerId) -> Option<Follower> {
         let spec = self.notebook_spec(id)?;
         let (_, partition) = self.core.state().partition(id)?;

@@ -1,10 +1,8 @@
-//! Shares of the disk. A tenant that exceeds its share is stopped on this node, with the reason. Other
-//! tenants are not affected.
+//! Shares of the disk. A tenant above its share is stopped on this node, without effect on others.
 //!
-//! - The operator grants a share on the log (`--max-storage`), or gives the agent one share for all tenants
+//! - The operator grants shares on the log (`--max-storage`), or gives the agent one for all
 //!   (`--tenant-storage`).
-//! - Usage counts the tenant's files in the agent's folders and among the checkpoints, the engine's data of
-//!   its containers, and unlinked files that its processes hold open.
+//! - Usage counts a tenant's files and checkpoints, the engine's data, and unlinked open files.
 //! - Usage that the tenant makes uncountable counts as exceeded.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +24,7 @@ use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
 /// Pause between two checks of usage. A disk takes at most ten gigabytes in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Time to count one tenant's files per check. The next check continues the count, so that one tenant's slow
-/// file system does not block the checks of others.
+/// Time to count one tenant's files per check. A slow file system must not block the checks of other tenants.
 const COUNT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Prefix of the reason for a share from the agent's flags.
@@ -36,7 +33,6 @@ const TOLD: &str = "(the agent's --tenant-";
 /// Suffix of the reason for a granted share.
 const GRANTED: &str = "--max-storage)";
 
-/// True if a container ended because of a full share.
 fn is_of_share(reason: &str) -> bool {
     reason.contains(TOLD) || reason.contains(GRANTED)
 }
@@ -59,7 +55,6 @@ impl Share {
         })
     }
 
-    /// Names the source of the byte limit.
     fn bound(self, tenant: &str) -> String {
         match self.granted {
             true => format!("(dormouse tenant set {tenant} {GRANTED}"),
@@ -104,12 +99,10 @@ struct Looked {
     share: Share,
     roots: Vec<Below>,
     user: Option<User>,
-    /// A count that ran out of time.
     count: Option<Count>,
 }
 
 impl Looked {
-    /// Returns the usage counted so far, and the rest of the count.
     fn used(self, held: &Unlinked) -> Used {
         let new = || Count::new(&self.roots, self.share.files);
         let mut count = self.count.unwrap_or_else(new);
@@ -142,7 +135,6 @@ struct Used {
     rest: Option<Count>,
 }
 
-/// Measures the usage of all tenants. Blocking.
 fn used(looked: Vec<Looked>) -> Vec<Used> {
     let uids = looked.iter().filter_map(|it| it.user.map(|user| user.uid));
     let roots = looked.iter().flat_map(|it| it.roots.iter().cloned());
@@ -151,7 +143,6 @@ fn used(looked: Vec<Looked>) -> Vec<Used> {
 }
 
 impl Agent {
-    /// Checks the shares of tenants that run here or were stopped here.
     pub(super) fn look_at_shares(&mut self, ctx: &mut Context<Self>) {
         let (keep, grants) = (self.config.keep, &self.core.state().grants);
         // A share without a bound cannot be full.
@@ -192,7 +183,6 @@ impl Agent {
     }
 
     fn those_to_look_at(&mut self) -> BTreeMap<String, Looked> {
-        // A tenant that is not checked now starts a new count.
         let mut counts = std::mem::take(&mut self.counts);
         let running = self.actors.keys().map(|id| id.job.tenant().to_owned());
         let tenants: BTreeSet<String> = running.chain(self.full.keys().cloned()).collect();
@@ -248,7 +238,6 @@ impl Agent {
         self.full.insert(tenant.clone(), reason);
     }
 
-    /// Returns an error with the reason if the tenant's share is full.
     pub(super) fn share_is_full(&self, id: &ContainerId) -> Result<(), NotStarted> {
         match self.full.get(id.job.tenant()) {
             Some(reason) => Err(reason.as_str().into()),

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 
-/// File with the boot id under which a cache was made.
 const BOOT: &str = "boot";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -21,7 +20,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Blocking.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn open(folder: &Path) -> io::Result<()> {
     let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
     let known = fs::read_to_string(folder.join(BOOT)).unwrap_or_default();
@@ -84,7 +83,6 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two references: the map's and this guard's.
         if all
             .get(self.place)
             .is_some_and(|it| Arc::strong_count(it) <= 2)

@@ -20,7 +20,6 @@ fn folders(directory: &Path, is_taken: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     taken.map(|entry| entry.path()).collect()
 }
 
-/// Returns the last use. An environment's last use is the time of the file written last.
 fn used_at(folder: &Path) -> io::Result<SystemTime> {
     let whole = fs::symlink_metadata(folder.join(WHOLE));
     whole.or_else(|_| fs::metadata(folder))?.modified()

@@ -1,10 +1,8 @@
-//! The code of a job, unpacked once per node and digest, and copied for each container.
+//! The code of a job, unpacked once per node and digest.
 //!
-//! 1. Before a start ([`crate::provided`]) the agent fetches the archive from the cluster's store and checks
-//!    its digest. The archive is unpacked next to its place ([`unpack`]) and renamed, so an existing folder
-//!    is complete. A reboot empties the cache ([`Cache::open`]).
-//! 2. Each container gets a writable copy ([`give`]) in its own directory and starts there. A retry therefore
-//!    starts from the submitted code.
+//! 1. Before a start ([`crate::provided`]) the archive is fetched, verified and unpacked ([`unpack`]) next to
+//!    its place. The rename makes an existing folder complete. A reboot empties the cache ([`Cache::open`]).
+//! 2. Each container starts in its own writable copy ([`give`]), so a retry starts from the submitted code.
 
 pub mod tree;
 pub mod unpack;
@@ -83,7 +81,7 @@ impl Cache {
     /// Opens the cache of a node, and empties it after a reboot. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn open(layout: Layout, source: Option<Arc<dyn CodeSource>>) -> io::Result<Self> {
         cache::open(&layout.code())?;
         Ok(Self {
@@ -200,7 +198,7 @@ fn unpack_to(archive: &Path, beside: &Below, place: &Path) -> Result<(), NotStar
 /// Gives a container a fresh copy in its directory, and replaces an existing one. Blocking.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn give(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let Some(code) = &plan.code else {
         return Ok(());

@@ -22,7 +22,7 @@ impl Tree {
     /// Creates a tree at `root`, owned by the agent if `user` is `None`.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn new(root: Below, user: Option<User>) -> io::Result<Self> {
         let tree = Self { root, user };
         tree.folder(Path::new(""))?;
@@ -32,7 +32,7 @@ impl Tree {
     /// Opens a folder in the tree, and makes missing folders.
     ///
     /// # Errors
-    /// Errors of the kernel, or a link in the path.
+    /// Kernel errors, or a link in the path.
     pub fn folder(&self, way: &Path) -> io::Result<Folder> {
         let folder = self.root.join(way).make()?;
         if let Some(user) = self.user {
@@ -50,7 +50,7 @@ impl Tree {
     /// Creates a file in the tree.
     ///
     /// # Errors
-    /// Errors of the kernel, also if the name exists.
+    /// Kernel errors, also if the name exists.
     pub fn file(&self, way: &Path, is_program: bool) -> io::Result<File> {
         let (above, name) = self.place(way)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -66,7 +66,7 @@ impl Tree {
     /// Creates a link in the tree.
     ///
     /// # Errors
-    /// Errors of the kernel, also if the name exists.
+    /// Kernel errors, also if the name exists.
     pub fn link(&self, way: &Path, target: &Path) -> io::Result<()> {
         let (above, name) = self.place(way)?;
         rustix::fs::symlinkat(target, &above, name)?;

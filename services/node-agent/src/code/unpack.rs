@@ -1,8 +1,5 @@
-//! Unpacks a job's packed folder. The archive is untrusted.
-//!
-//! Accepted are regular files, folders, and links within the folder. Refused are paths and links that lead
-//! out, hard links, devices, duplicate names, and archives above the limits. Only the executable bit of a
-//! mode is kept.
+//! Unpacks an untrusted archive: regular files, folders, and links within the folder. Refuses paths and links
+//! that lead out, hard links, devices, duplicates, and excess. Keeps only the executable bit.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
@@ -14,9 +11,7 @@ use tar::{Archive, Entry, EntryType};
 use super::tree::{Tree, stays};
 use crate::folder::Below;
 
-/// Longest path, including its folders.
 const MOST_NAME_BYTES: u64 = 4_096;
-/// Deepest nesting of folders.
 const MOST_DEPTH: usize = 64;
 /// Size of the tar file: the files, and per entry a header, a long name with its header, and padding.
 const MOST_TAR_BYTES: u64 =
@@ -41,7 +36,6 @@ fn damaged(error: &io::Error) -> Unpacked {
     Unpacked::Wrong(format!("it is damaged: {error}"))
 }
 
-/// Validates the path of an entry.
 fn checked(name: Vec<u8>) -> Result<PathBuf, Unpacked> {
     let named = PathBuf::from(std::ffi::OsString::from_vec(name));
     let mut way = PathBuf::new();
@@ -60,7 +54,6 @@ fn checked(name: Vec<u8>) -> Result<PathBuf, Unpacked> {
     }
 }
 
-/// Reads a long name, stored in an entry of its own.
 fn long(entry: &mut impl Read) -> Result<Vec<u8>, Unpacked> {
     let mut name = Vec::new();
     let read = entry.take(MOST_NAME_BYTES + 1).read_to_end(&mut name);
@@ -74,11 +67,10 @@ fn long(entry: &mut impl Read) -> Result<Vec<u8>, Unpacked> {
     Ok(name)
 }
 
-/// Unpacks an archive into a folder that does not exist yet. After an error the caller removes the rest.
-/// Blocking.
+/// Unpacks an archive into a new folder. After an error the caller removes the rest. Blocking.
 ///
 /// # Errors
-/// The defect of the archive, or errors of the kernel.
+/// The archive's defect, or kernel errors.
 pub fn unpack(archive: impl Read, into: &Below) -> Result<(), Unpacked> {
     let tree = Tree::new(into.clone(), None)?;
     let mut decoder = zstd::Decoder::new(archive).map_err(|error| damaged(&error))?;

@@ -30,15 +30,12 @@ pub enum What {
     Ended(Exit),
     /// A complete checkpoint, with the answered request and its duration.
     Saved(Saved, Option<(Sequence, Duration)>),
-    /// An unreadable checkpoint to resume from, and the reason.
     Rejected(String, String),
     /// A missing or unstored checkpoint, with its request.
     SaveFailed(Option<Sequence>, String),
     Progress(Line),
     TasksEnded(Results),
-    /// The container is ready, at this time after its start.
     Ready(Duration),
-    /// The container is not ready, with the reason.
     Unready(String),
     Does(Doing),
     Answered(Answer),
@@ -49,13 +46,11 @@ pub enum What {
 #[rtype(result = "()")]
 pub struct Start {
     pub plan: ContainerPlan,
-    /// The checkpoint that this member verifies before the gang resumes from it.
     pub resume: Option<Below>,
-    /// Disk work before the start.
     pub before: Vec<Before>,
 }
 
-/// Disk work before a start, on another thread. The thread that renews the lease touches no file.
+/// Disk work before a start. The thread that renews the lease touches no file.
 pub struct Before(Box<dyn FnOnce() -> Result<(), NotStarted> + Send>);
 
 impl Before {
@@ -112,7 +107,7 @@ pub enum How {
     NotAtAll,
 }
 
-/// Warns the container that its time is nearly over. Only processes that handle the signal receive it.
+/// Warns the container that its time is nearly over.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Warn(pub Signal);
@@ -137,7 +132,6 @@ pub struct Evict {
 #[rtype(result = "()")]
 pub struct Announced {
     pub generation: u32,
-    /// The signal to send in addition to the file.
     pub signal: Option<Signal>,
 }
 

@@ -28,9 +28,7 @@ pub enum Asked {
     Nothing,
     /// The container takes part at once, and readiness is reported.
     AtOnce,
-    /// The member's answer to the change that it starts for.
     Answer(u32),
-    /// Readiness is a listening port.
     Listens(u16),
     Probe(Probe),
     /// A probe of a replica that was ready before.
@@ -46,7 +44,6 @@ pub struct Readiness {
     began: Option<Instant>,
     asking: Option<SpawnHandle>,
     awaited: Option<Instant>,
-    /// Asks a ready notebook for its activity.
     follower: Option<Follower>,
 }
 
@@ -71,7 +68,6 @@ impl Readiness {
         self.since_start + self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
-    /// True if somebody waits for an answer.
     pub(super) fn is_awaited(&self) -> bool {
         let awaited = self.awaited.is_some_and(|until| Instant::now() < until);
         awaited || matches!(self.asked, Asked::Answer(_))
@@ -79,7 +75,6 @@ impl Readiness {
 }
 
 impl Container {
-    /// Starts to probe a running container.
     pub(super) fn ask_if_ready(&mut self, ctx: &mut Context<Self>) {
         self.readiness.began = Some(Instant::now());
         let since_start = self.readiness.since_start;
@@ -102,7 +97,6 @@ impl Container {
         };
     }
 
-    /// Asks a notebook for its activity until the notebook stops.
     fn follow_activity(&mut self, ctx: &mut Context<Self>) {
         let Some(mut follower) = self.readiness.follower.take() else {
             return;
@@ -173,7 +167,6 @@ impl Container {
         }
     }
 
-    /// Handles a member's answer to a change.
     pub(super) fn answered(&mut self, answer: Answer, ctx: &mut Context<Self>) {
         self.readiness.awaited = None;
         let (generation, state) = (answer.generation, answer.state);
@@ -196,7 +189,6 @@ impl Handler<Announced> for Container {
     type Result = ();
 
     fn handle(&mut self, announced: Announced, ctx: &mut Context<Self>) {
-        // A starting container reads the file after its start.
         if !self.is_running || self.exit.is_some() || self.mark.is_stopped {
             return;
         }

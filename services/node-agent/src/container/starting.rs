@@ -18,15 +18,12 @@ use crate::store::StoreError;
 /// Time limit to verify a checkpoint of ten thousand files on a busy network file system.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The reason why a container was not started.
 enum Unstarted {
     Runtime(RuntimeError),
     Resume(Unreadable),
-    /// The container had to end before its files were ready.
     Ended,
 }
 
-/// Runs the disk work, and provides the job's files and the checkpoint on this node.
 async fn provide(
     runtime: &dyn ContainerRuntime,
     storage: Option<Storage>,
@@ -41,7 +38,6 @@ async fn provide(
     runtime.provide(plan).await.map_err(Unstarted::Runtime)
 }
 
-/// Fetches the checkpoint to resume from, if a store holds it.
 async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
     let Some(uri) = plan.stored.clone() else {
         return Ok(());
@@ -62,7 +58,6 @@ async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Uns
     })
 }
 
-/// Verifies the checkpoint to resume from.
 async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     let Some(checkpoint) = resume else {
         return Ok(());
@@ -117,7 +112,6 @@ impl Container {
         }
     }
 
-    /// Cancels the downloads of a container that must end.
     pub(super) fn fetch_no_more(&mut self) {
         if let Some(fetching) = self.fetching.take() {
             fetching.abort();
@@ -186,7 +180,6 @@ impl Handler<Start> for Container {
                             actor.now_running(pid, ctx);
                             let has_begun = actor.exit.is_none() && actor.orders.is_empty();
                             if actor.is_looking && has_begun {
-                                // The container has left no file yet.
                                 actor.look_in(LOOK_CLOSELY, ctx);
                             } else if actor.is_looking {
                                 actor.look(ctx);

@@ -1,9 +1,8 @@
 //! Reports a complete checkpoint, after its upload if there is a store.
 //!
-//! - One upload runs at a time. A requested checkpoint replaces an unrequested one. Of further unrequested
-//!   checkpoints only the newest waits.
-//! - A checkpoint that cannot be stored has failed, with the store's reason.
-//! - The exit waits for the upload. An eviction does not wait.
+//! - One upload runs at a time. A requested checkpoint replaces an unrequested one, and only the newest
+//!   unrequested one waits.
+//! - The exit waits for the upload, but an eviction does not.
 
 use std::time::Instant;
 
@@ -23,21 +22,17 @@ pub struct Storage {
     pub layout: Layout,
 }
 
-/// An upload under way.
 pub(super) struct Storing {
     saved: Saved,
-    /// The answered request and its arrival time.
     answer: Option<(Sequence, Instant)>,
     waiting: SpawnHandle,
 }
 
 impl Container {
-    /// True if an unrequested checkpoint has to wait.
     pub(super) const fn is_storing(&self) -> bool {
         self.storing.is_some()
     }
 
-    /// Reports a complete checkpoint, after its upload if there is a store.
     pub(super) fn keep(
         &mut self,
         saved: Saved,
@@ -70,7 +65,6 @@ impl Container {
         };
         let mut answer = storing.answer;
         if answer.is_none() && self.exit.is_some() {
-            // The agent was asked after this last look, so no other checkpoint can answer.
             answer = self.saving.take().map(|it| (it.request, it.since));
         }
         match stored {

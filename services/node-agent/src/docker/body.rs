@@ -33,13 +33,10 @@ pub const REQUEST: &str = "dormouse.request";
 /// The image of a job without an image: empty, with the node's programs.
 pub const EMPTY_IMAGE: &str = "dormouse/empty";
 
-/// System folders of the node, mounted read-only into the empty image.
 const SYSTEM: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"];
 
-/// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// Returns the body of the create request.
 pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> ContainerCreateBody {
     let container = &plan.container;
     let labels = [
@@ -70,7 +67,6 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
     }
 }
 
-/// Puts the agent's folders first, unless the job sets `PATH`.
 fn with_path(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Vec<String> {
     let mut env = env.to_vec();
     let packages = plan.python.as_ref().map(PythonPlan::bin);
@@ -107,7 +103,6 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
         network_mode: Some(network::mode(plan.network).to_owned()),
         port_bindings: network::bindings(plan),
         cap_drop: contain.map(|_| vec!["ALL".to_owned()]),
-        // The engine's own seccomp profile stays.
         security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
         pids_limit: contain.map(|contain| signed(contain.processes)),
         ulimits: contain.map(|_| vec![no_core(), open_files()]),
@@ -204,7 +199,6 @@ fn shown_of_system() -> impl Iterator<Item = &'static str> {
     SYSTEM.into_iter().filter(exists)
 }
 
-/// Returns read-only mounts of the node's programs.
 pub fn system() -> Vec<Mount> {
     let shown = shown_of_system().map(|folder| Mount {
         source: Some(folder.to_owned()),

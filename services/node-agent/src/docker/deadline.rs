@@ -13,10 +13,8 @@ use crate::keeper::words::Engine;
 use crate::process;
 use crate::runtime::{Exits, RuntimeError};
 
-/// Pause between two tries to end containers past their deadline.
 const END_AGAIN: Duration = Duration::from_millis(100);
 
-/// Connects to the supervisor that holds this node's deadline.
 pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
     let mut keeper = process::keeper_config(config, false);
     keeper.settings.view = None;
@@ -46,7 +44,6 @@ pub async fn end_all(cluster: &str, node: &str) {
     }
 }
 
-/// Kills the matching containers and returns their number.
 async fn end_those(filters: &HashMap<String, Vec<String>>) -> Result<usize, RuntimeError> {
     let docker = engine_answers().await?;
     let options = ListContainersOptions {

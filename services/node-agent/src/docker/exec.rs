@@ -25,13 +25,10 @@ use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 use crate::runtime::{ContainerPlan, Exec};
 
-/// Pieces of output that may wait for the reader.
 const PIECES: usize = 4;
 
-/// Pause between two checks for the end, once the output has closed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Tries to set a terminal's size, or to find the pid.
 const ATTEMPTS: usize = 20;
 
 /// Pause before the output closes, since child processes may hold the output open.
@@ -40,7 +37,6 @@ const LOOK_RARELY: Duration = Duration::from_secs(1);
 struct OfEngine {
     docker: Docker,
     exec: String,
-    /// The container's first process, in the node's pid namespace.
     first: u32,
 }
 
@@ -49,8 +45,8 @@ fn namespace(pid: u32) -> Option<std::path::PathBuf> {
 }
 
 impl Control for OfEngine {
-    /// Signals the program by pid, because the engine cannot. The engine's pid is trusted only if that
-    /// process is in the container's pid namespace.
+    /// Signals the program by pid, because the engine cannot. The pid must be in the container's pid
+    /// namespace.
     fn signal(&self, signal: Signal) {
         let (docker, exec, first) = (self.docker.clone(), self.exec.clone(), self.first);
         tokio::spawn(async move {
@@ -93,7 +89,6 @@ impl Control for OfEngine {
     }
 }
 
-/// Returns the exit as soon as the engine knows it.
 async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> ExecExit {
     let mut closed = closed.fuse();
     let mut look_every = LOOK_RARELY;

@@ -1,6 +1,5 @@
-//! Ends containers of an agent of an earlier build. Their label holds only a cluster's prefix and the node's
-//! name, which two clusters on one engine may share. So only containers in this agent's own folder are ended,
-//! and none are adopted.
+//! Ends containers of agents of earlier builds. Two clusters on one engine may share their label, so only
+//! containers in this agent's own folder are ended, and none are adopted.
 
 use std::path::{Path, absolute};
 
@@ -10,7 +9,6 @@ use super::Inner;
 use crate::runtime::RuntimeError;
 
 impl Inner {
-    /// Ends the earlier containers of this node.
     pub(super) async fn end_former(&self) -> Result<(), RuntimeError> {
         let Some(former) = &self.config.former_cluster else {
             return Ok(());
@@ -33,7 +31,6 @@ impl Inner {
     }
 }
 
-/// True if the container mounts a path in the folder.
 fn works_in(summary: &ContainerSummary, folder: &Path) -> bool {
     let mounts = summary.mounts.iter().flatten();
     let mut sources = mounts.filter_map(|mount| mount.source.as_deref());

@@ -1,12 +1,10 @@
-//! A container's network in the engine, and the node's address within it (see [`crate::network`]).
+//! A container's network in the engine (see [`crate::network`]).
 //!
-//! 1. The container has its own network: the engine's bridge, with published ports.
-//! 2. If its programs need the node's address, a helper container with network rights joins that network and
-//!    runs [`SCRIPT`] with the node's `ip` and `iptables`. The script adds a link with the address. Traffic
-//!    to the published ports arrives at the link. Traffic to other ports of the address goes to the node,
-//!    because they belong to other containers. Traffic from containers of the same node gets the node's
-//!    address as source, because libfabric identifies peers by address.
-//! 3. A file tells the container's program that the network is ready.
+//! 1. The container has the engine's bridge, with published ports.
+//! 2. For the node's address a helper container with network rights joins and runs [`SCRIPT`]. Published
+//!    ports lead to the new link, and other ports of the address to the node. Traffic from the same node gets
+//!    the node's address as source, because libfabric identifies peers by address.
+//! 3. A file tells the program that the network is ready.
 //!
 //! The container itself has no network rights.
 
@@ -24,7 +22,6 @@ use super::{Inner, body, exit_in, refused};
 use crate::network::{LINK, NodeAddress, READY, ports};
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 
-/// Upper bound for a short helper container on a busy engine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Arguments: the link, the address, the first and the last port. Idempotent.
@@ -46,7 +43,6 @@ ip link set "${link}p" up
 ip link set "$link" up
 ip addr add "$node/32" dev "$link""#;
 
-/// Returns the engine's name of the network mode.
 pub fn mode(network: Network) -> &'static str {
     match network {
         Network::None => "none",
@@ -66,7 +62,6 @@ fn tcp(port: u16) -> String {
     format!("{port}/tcp")
 }
 
-/// Returns the ports that the container exposes.
 pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
     let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
     (!ports.is_empty()).then_some(ports)
@@ -101,7 +96,6 @@ impl Inner {
         let helper = format!("{name}-network");
         let set = tokio::time::timeout(PATIENCE, self.join_network(&helper, name, plan, wanted));
         let set = set.await;
-        // The helper goes in any case.
         let _ = Self::remove(&self.docker, &helper).await;
         set.unwrap_or_else(|_| {
             let why = "the engine did not set up its network in time".to_owned();

@@ -1,15 +1,12 @@
 //! Copies a container's output to the files of a plain process's output.
 //!
-//! The engine's own copy is bounded ([`log_config`]) and loses its oldest lines, so a new agent cannot count
-//! lines. The agent records its position ([`Copied`]): the engine's time of the last copied piece. The length
-//! of the files tells the bytes copied after the last record.
-//!
-//! After a rotation the engine may repeat the last lines (20.10 does). A piece older than the last one of its
-//! stream is therefore a repetition, unless the host's clock went back behind that last piece.
-//!
-//! A followed engine may end with the container before its last lines: 20.10 chooses by chance between a
-//! written line and a closed writer (`waitRead` in its `daemon/logger/loggerutils/follow.go`). It also stops
-//! at half a line. So the engine is followed again while the container runs, and read in full after the end.
+//! - The engine's own copy ([`log_config`]) loses its oldest lines, so a new agent cannot count lines. It
+//!   continues from the recorded time of the last piece ([`Copied`]) and the length of the files.
+//! - After a rotation the engine may repeat lines (20.10 does). A piece older than the last one is a
+//!   repetition, unless the clock went back behind the last one.
+//! - A followed engine may stop before the last lines (`waitRead` in 20.10's
+//!   `daemon/logger/loggerutils/follow.go`). It is followed again while the container runs, and read in full
+//!   after the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,10 +29,8 @@ use crate::layout::{STDERR, STDOUT};
 use crate::marks::{Copied, CopiedStream, Marks};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 
-/// Pause between two records of the position.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// Tries to read the rest of the output from an engine that fails.
 const LAST_TRIES: u32 = 10;
 
 /// Number of the engine's files. With a single file each rotation would lose unread output.
@@ -63,7 +58,6 @@ pub struct Copying {
     pub request: Sequence,
 }
 
-/// The output files and their positions.
 struct Copy {
     stdout: Stream,
     stderr: Stream,
@@ -74,25 +68,20 @@ struct Copy {
 struct Stream {
     file: File,
     copied: CopiedStream,
-    /// Output that was copied before.
     known: Known,
-    /// The last line with its time.
     last: Vec<u8>,
 }
 
-/// The part of the engine's output that was copied before.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
     /// The recorded position. `None`: all output is new.
     noted: Option<CopiedStream>,
     /// Repeated pieces with the recorded time.
     again: u64,
-    /// Bytes after the recorded position.
     bytes: u64,
 }
 
 impl Known {
-    /// Starts to skip copied output again if this piece is older than the last one.
     fn look(&mut self, at: &str, copied: &CopiedStream, now: impl FnOnce() -> String) {
         if self.noted.is_none() && at < copied.at.as_str() && now().as_str() >= copied.at.as_str() {
             self.noted = Some(copied.clone());
@@ -125,15 +114,13 @@ impl Known {
     }
 }
 
-/// Removes the bytes that are known already.
 fn unknown<'a>(text: &'a [u8], known_bytes: &mut u64) -> &'a [u8] {
     let skipped = usize::try_from(*known_bytes).map_or(text.len(), |it| it.min(text.len()));
     *known_bytes -= skipped as u64;
     &text[skipped..]
 }
 
-/// True if a line repeats the previous one. Pieces of a long line share one time and may be equal, but do not
-/// end with a newline.
+/// True if a line repeats the previous one. Equal pieces of a long line have no newline.
 fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     if message.ends_with(b"\n") && last == message {
         return true;
@@ -143,7 +130,6 @@ fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     false
 }
 
-/// Splits the engine's time from a piece.
 fn timed(message: &[u8]) -> (String, &[u8]) {
     let space = message.iter().position(|byte| *byte == b' ');
     match space {
@@ -156,7 +142,6 @@ fn timed(message: &[u8]) -> (String, &[u8]) {
 }
 
 impl Stream {
-    /// Starts from the beginning.
     fn create(folder: &Folder, name: &str) -> io::Result<Self> {
         forget(folder, name)?;
         Ok(Self {
@@ -167,7 +152,6 @@ impl Stream {
         })
     }
 
-    /// Continues from the recorded position.
     fn append(folder: &Folder, name: &str, noted: CopiedStream) -> io::Result<Self> {
         let end = pieces(folder, name).last().map_or(0, Piece::end);
         Ok(Self {
@@ -182,7 +166,6 @@ impl Stream {
         })
     }
 
-    /// Prepares for an engine that delivers from the beginning.
     fn begin_again(&mut self) {
         self.last.clear();
         // Bytes behind a predecessor's record that the engine has not delivered yet stay known.
@@ -190,7 +173,6 @@ impl Stream {
         self.known.again = 0;
     }
 
-    /// Copies a piece and reports whether it is new.
     fn take(&mut self, message: &[u8]) -> io::Result<bool> {
         if is_again(&mut self.last, message) {
             return Ok(false);
@@ -212,7 +194,6 @@ impl Stream {
 }
 
 impl Copy {
-    /// Continues from the record if one exists, or starts from the beginning.
     fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
         let folder = of.directory.open()?;
         let (stdout, stderr) = match noted {
@@ -297,14 +278,12 @@ pub async fn copy(
     }
 }
 
-/// The end of one read from the engine.
 enum Told {
     All,
     Nothing(bollard::errors::Error),
     TooMuch(io::Error),
 }
 
-/// Copies the engine's output, and waits for new output if `follow` is set.
 async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> Told {
     let options = LogsOptions {
         follow,
@@ -323,7 +302,6 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
         };
         let end = match next {
             Ok(Some(Ok(output))) => copy.take(&output).err().map(Told::TooMuch),
-            // The engine has removed the container.
             Ok(Some(Err(error))) if status_code(&error) == Some(404) => Some(Told::All),
             Ok(Some(Err(error))) => Some(Told::Nothing(error)),
             Ok(None) => Some(Told::All),
@@ -444,7 +422,6 @@ mod tests {
             }
             copy.begin_again();
         }
-        // The next agent continues after the record.
         let noted = copy.copied();
         let mut copy = Copy::open(&of, Some(noted)).expect("opened");
         for output in &told {

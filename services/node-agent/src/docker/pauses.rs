@@ -1,5 +1,5 @@
-//! Delays removals until starts pause. A removal takes half as long as a start, on the same disk and under
-//! the same locks of the engine. Jobs wait for starts, and nobody waits for a removal.
+//! Delays removals until starts pause: a removal takes half as long as a start, under the same locks of the
+//! engine. Nobody waits for a removal.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// The starts under way and the waiting removals.
 pub struct Pauses {
     under_way: watch::Sender<UnderWay>,
-    /// One removal at a time.
     turn: Semaphore,
 }
 
@@ -24,7 +23,6 @@ pub struct Pauses {
 struct UnderWay {
     starts: usize,
     removals: usize,
-    /// No more starts will come.
     is_over: bool,
 }
 
@@ -53,7 +51,6 @@ impl Pauses {
         Starting(self)
     }
 
-    /// Announces a removal that [`Self::end`] waits for.
     pub fn expect_removal(&self) {
         self.under_way.send_modify(|it| it.removals += 1);
     }
@@ -69,7 +66,6 @@ impl Pauses {
         removing
     }
 
-    /// Returns after [`PAUSE`] without a start, or when no more starts will come.
     async fn quiet(&self) {
         let mut under_way = self.under_way.subscribe();
         loop {

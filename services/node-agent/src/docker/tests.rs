@@ -21,7 +21,6 @@ use crate::watch::{Watch, Watched};
 struct Seen {
     runs: bool,
     answered: bool,
-    /// Number of removals that fail.
     fails: u32,
     removals: u32,
     killed_as_it_started: bool,
@@ -68,7 +67,6 @@ impl Engine {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves one request per connection.
     async fn serve(&self, mut stream: UnixStream) {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
@@ -89,7 +87,6 @@ impl Engine {
             body.len()
         );
         let _ = stream.write_all(reply.as_bytes()).await;
-        // Read the rest of the body.
         let _ = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut piece)).await;
     }
 
@@ -142,7 +139,6 @@ impl Engine {
     }
 }
 
-/// Returns a node with this engine and a client timeout.
 fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, DockerRuntime) {
     let name = "n0".parse().expect("a name");
     let config = AgentConfig::local(name, Default::default(), folder.to_owned());
@@ -153,7 +149,6 @@ fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, Docke
         patience_s,
         bollard::API_DEFAULT_VERSION,
     );
-    // No receiver for exits.
     let (exits, _) = mpsc::unbounded_channel();
     let inner = Inner {
         docker: docker.expect("a client"),
@@ -198,8 +193,8 @@ fn plan(config: &AgentConfig) -> ContainerPlan {
     }
 }
 
-/// The engine starts the container, but its answer is lost. "Cannot start" would allow a second start, so the
-/// report waits until the container is gone, however often the removal fails.
+/// The start's answer is lost. "Cannot start" would allow a second start, so the container must be gone
+/// first.
 #[tokio::test]
 async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -214,18 +209,15 @@ async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
     assert_eq!(refused.fault, Some(NodeFault::Engine));
 }
 
-/// Encodes lines of standard output, one second apart.
 fn lines(lines: &[&str]) -> String {
     let line = |(second, line): (usize, &&str)| {
         let text = format!("2026-01-01T00:00:{second:02}.000000000Z {line}\n");
         let length = u8::try_from(text.len()).expect("a short line");
-        // The stream's number, and the length in four bytes.
         format!("\u{1}\0\0\0\0\0\0{}{text}", char::from(length))
     };
     lines.iter().enumerate().map(line).collect()
 }
 
-/// The engine stops early, fails, and omits the last lines.
 #[tokio::test]
 async fn what_an_engine_does_not_tell_at_once_is_asked_for_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -276,8 +268,7 @@ impl Handler<Note> for Told {
     }
 }
 
-/// The lease cannot be renewed during a slow start. The container is ended as soon as it runs, because the
-/// engine's answer may come after the lease.
+/// The engine's answer may come after the lease ends, so the container is killed as soon as it runs.
 #[actix::test]
 async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_start_is_told() {
     is_ended_as_it_starts(|container| {
@@ -289,7 +280,6 @@ async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_star
     .await;
 }
 
-/// A stop also ends the container at once, because there is nothing to save.
 #[actix::test]
 async fn a_container_that_is_stopped_while_it_starts_is_ended_soon() {
     is_ended_as_it_starts(|container| {
@@ -370,7 +360,6 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
     assert!(matches!(second, Ok(Some(What::Ended(_)))), "{second:?}");
 }
 
-/// An engine repeats the job's document: the command "no space left" fills no disk.
 #[test]
 fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
     let name = "n0".parse().expect("a name");

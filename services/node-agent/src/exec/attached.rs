@@ -19,10 +19,8 @@ use crate::keeper::words::{Attachment, ExecExit};
 use crate::logs::Stream;
 use crate::runtime::User;
 
-/// Bytes of one read.
 const PIECE: usize = 16 << 10;
 
-/// Pieces of output that may wait for the reader.
 const PIECES: usize = 4;
 
 /// Ends the input of a terminal: Ctrl-D.
@@ -31,18 +29,14 @@ const END_OF_INPUT: &[u8] = &[4];
 /// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Number of lines.
     pub rows: u16,
-    /// Characters per line.
     pub columns: u16,
 }
 
 /// A terminal with its type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminal {
-    /// Size in characters.
     pub size: Size,
-    /// Terminal type, as in the variable `TERM`.
     #[serde(default)]
     pub kind: Option<String>,
 }
@@ -98,7 +92,6 @@ impl Input {
 /// A program with an attached user.
 pub struct Attached {
     pub input: Input,
-    /// The output. Ends when no process can write any more.
     pub output: mpsc::Receiver<(Stream, Bytes)>,
     pub ended: BoxFuture<'static, ExecExit>,
     pub control: Arc<dyn Control>,
@@ -116,7 +109,7 @@ pub struct Ends {
 /// Makes the ends. `user` owns the program's ends and may reopen them by name.
 ///
 /// # Errors
-/// Errors of the kernel.
+/// Kernel errors.
 pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends> {
     let ends = match terminal {
         Some(terminal) => at_terminal(terminal)?,
@@ -172,7 +165,6 @@ fn at_terminal(terminal: &Terminal) -> io::Result<Ends> {
     let theirs = ioctl_tiocgptpeer(&own, flags)?;
     resize(&own, terminal.size)?;
     rustix::io::ioctl_fionbio(&own, true)?;
-    // A terminal is read and written by readiness, like a pipe.
     let reader = pipe::Receiver::from_owned_fd_unchecked(own.try_clone()?)?;
     let writer = pipe::Sender::from_owned_fd_unchecked(own.try_clone()?)?;
     let (send, receive) = mpsc::channel(PIECES);
@@ -188,7 +180,7 @@ fn at_terminal(terminal: &Terminal) -> io::Result<Ends> {
 /// Sets the size of a terminal.
 ///
 /// # Errors
-/// Errors of the kernel.
+/// Kernel errors.
 pub fn resize(terminal: &OwnedFd, size: Size) -> io::Result<()> {
     let size = Winsize {
         ws_row: size.rows,

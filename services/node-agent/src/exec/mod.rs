@@ -1,5 +1,4 @@
-//! Programs that attached users run in containers (`job exec`). Bounded requests and replies start, read and
-//! write them, as for printed output.
+//! Programs that attached users run in containers (`job exec`), by bounded requests and replies.
 //!
 //! ```text
 //! <prefix>.api.exec.<node>         starts a program and returns its number
@@ -7,10 +6,9 @@
 //! <prefix>.api.exec_write.<node>   sends input, a terminal size, or a signal
 //! ```
 //!
-//! Tenants send the same requests under `<prefix>.tenant.<tenant>.api.…`, for their own containers and
-//! programs. Every request can be repeated, because bytes have offsets in both directions. A slow reader
-//! blocks the program. A program without a read for [`UNHEARD`] is ended. [`attached`] connects pipes and
-//! terminals, and `session` buffers one program.
+//! Tenants use `<prefix>.tenant.<tenant>.api.…`. Requests can be repeated, because bytes have offsets. A slow
+//! reader blocks the program, and a program unread for [`UNHEARD`] is ended. [`attached`] has pipes and
+//! terminals, `session` buffers.
 
 pub mod attached;
 mod session;
@@ -42,7 +40,6 @@ pub const EXEC_READ: &str = "exec_read";
 /// Query that writes a program's input.
 pub const EXEC_WRITE: &str = "exec_write";
 
-/// Limit on concurrent requests per node. Further requests are told to retry.
 const WAITING: usize = 256;
 /// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
@@ -60,7 +57,6 @@ pub const WRITE_BYTES: usize = 64 << 10;
 #[serde(deny_unknown_fields)]
 pub struct Start {
     pub container: ContainerId,
-    /// The program and its arguments.
     pub command: Vec<String>,
     /// Its terminal. Absent: pipes.
     #[serde(default)]
@@ -80,7 +76,6 @@ pub struct Read {
     pub exec: u64,
     /// First byte to read. Earlier bytes are discarded.
     pub offset: u64,
-    /// How long to wait for output.
     #[serde(default)]
     pub wait_ms: u32,
 }
@@ -90,19 +85,15 @@ pub struct Read {
 #[serde(deny_unknown_fields)]
 pub struct Write {
     pub exec: u64,
-    /// Offset of the first byte in the whole input.
     #[serde(default)]
     pub offset: u64,
     /// The bytes, in base 64.
     #[serde(default)]
     pub bytes: String,
-    /// True for the last bytes.
     #[serde(default)]
     pub is_last: bool,
-    /// The new size of its terminal.
     #[serde(default)]
     pub resize: Option<Size>,
-    /// A signal for it, by number.
     #[serde(default)]
     pub signal: Option<i32>,
 }
@@ -110,7 +101,6 @@ pub struct Write {
 /// The answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Offset of the next byte.
     pub next: u64,
 }
 
@@ -118,18 +108,14 @@ pub struct Written {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub stream: Stream,
-    /// Offset of the next read.
     pub next: u64,
     pub bytes: Bytes,
     /// The exit, once all output was read.
     pub ended: Option<ExecExit>,
 }
 
-/// Header with the stream's name.
 const STREAM: &str = "Dormouse-Stream";
-/// Header with the next offset.
 const NEXT: &str = "Dormouse-Next";
-/// Header with the program's exit, in JSON.
 const ENDED: &str = "Dormouse-Ended";
 
 impl From<Piece> for NodeAnswer {
@@ -193,7 +179,6 @@ pub struct ExecAsked {
 #[derive(Default)]
 struct Shared {
     sessions: BTreeMap<u64, Arc<Session>>,
-    /// Number of running programs by tenant.
     running: BTreeMap<String, usize>,
 }
 
@@ -291,7 +276,6 @@ impl Execs {
         }
     }
 
-    /// Returns a session only to the party that started it.
     fn session(&self, exec: u64, asked: &Asked, by: ExecBy) -> Result<Arc<Session>, Refused> {
         let session = lock(&self.shared).sessions.get(&exec).cloned();
         let own = session

@@ -21,7 +21,6 @@ use crate::logs::Stream;
 /// Limit on unread output. At the limit the program blocks.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Limit on the bytes of one answer.
 const PIECE_BYTES: usize = 128 << 10;
 
 /// How long a program without requests is kept. A reader asks every few seconds.
@@ -30,10 +29,8 @@ pub const UNHEARD: Duration = Duration::from_secs(20);
 /// How long leftover child processes may print after the program's end.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Pause between two checks for requests.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Exit message of a program that lost its reader.
 const NOBODY: &str = "nobody followed it any more";
 
 #[derive(Default)]
@@ -43,7 +40,6 @@ struct Printed {
     bytes: usize,
     pieces: VecDeque<(Stream, Bytes)>,
     ended: Option<ExecExit>,
-    /// The reader is lost, and output is discarded.
     is_lost: bool,
 }
 
@@ -53,9 +49,7 @@ pub struct Session {
     pub by: ExecBy,
     printed: Mutex<Printed>,
     asked_at: Mutex<Instant>,
-    /// Increases with every change of the output.
     turn: watch::Sender<u64>,
-    /// Number of bytes written, and the input.
     input: tokio::sync::Mutex<(u64, Input)>,
     control: Arc<dyn Control>,
 }
@@ -65,7 +59,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Printed {
-    /// Drops output before `offset`.
     fn forget(&mut self, offset: u64) {
         while self.start < offset {
             let Some((_, piece)) = self.pieces.front_mut() else {
@@ -83,7 +76,6 @@ impl Printed {
         }
     }
 
-    /// Returns the first bytes, all of one stream.
     fn first(&self) -> Option<(Stream, Bytes)> {
         let (stream, first) = self.pieces.front()?;
         let same = self.pieces.iter().take_while(|(it, _)| it == stream);
@@ -138,7 +130,6 @@ impl Session {
         self.turn.send_modify(|turn| *turn += 1);
     }
 
-    /// Returns once requests have stopped and the program has ended.
     async fn look(&self) {
         loop {
             sleep(LOOK_EVERY).await;
@@ -188,7 +179,6 @@ impl Session {
         exit
     }
 
-    /// Stores a piece of output once there is space. The program blocks meanwhile.
     async fn keep(&self, (stream, piece): (Stream, Bytes), has_ended: bool) {
         let mut turn = self.turn.subscribe();
         loop {
@@ -198,7 +188,6 @@ impl Session {
                 if printed.is_lost {
                     return;
                 }
-                // Output in flight at the end is small.
                 if printed.bytes < KEPT_BYTES || has_ended {
                     printed.bytes += piece.len();
                     printed.pieces.push_back((stream, piece));
@@ -257,7 +246,6 @@ impl Session {
         }
         let mut input = self.input.lock().await;
         let (given, input) = &mut *input;
-        // Skip bytes that arrived before.
         let Some(skip) = given.checked_sub(write.offset) else {
             return *given;
         };

@@ -64,7 +64,6 @@ async fn ask(
     execs.answer(&asked(name, tenant, query)).await
 }
 
-/// Starts a tenant's program.
 async fn play() -> Play {
     let (agent, mut asks) = mpsc::channel(1);
     let execs = Execs::new("n0".parse().expect("valid"), agent);
@@ -164,7 +163,6 @@ async fn what_it_printed_is_read_in_order_and_again_until_it_was_read() {
         (second.stream, &second.bytes[..]),
         (Stream::Stderr, &b"bad"[..])
     );
-    // A partial read: the rest arrives again.
     let rest = play.read(first.next + 1).await;
     assert_eq!(&rest.bytes[..], b"ad");
     let third = play.read(second.next).await;
@@ -197,7 +195,6 @@ async fn what_it_reads_comes_once_and_ends() {
     assert_eq!(read, "abcde");
 }
 
-/// Output above the limit blocks the program. Nothing is lost.
 #[tokio::test]
 async fn a_slow_reader_makes_it_wait() {
     let play = play().await;

@@ -1,7 +1,5 @@
-//! MPICH: rank 0 runs `mpiexec` with the manual launcher, and every container runs a proxy without ssh.
-//! Containers communicate only by TCP and start in any order (`deploy/executors/mpi.sh`).
-//!
-//! A proxy obeys its peer, and MPICH has no shared secret. The proxy therefore waits for [`super::GO`].
+//! MPICH: rank 0 runs `mpiexec` with the manual launcher, and every container a proxy
+//! (`deploy/executors/mpi.sh`). A proxy obeys its peer without a secret, so it waits for [`super::GO`].
 
 use std::collections::BTreeMap;
 
@@ -10,7 +8,6 @@ use dormouse_messages::Rank;
 use super::{Setting, go, is_loopback, wrapped};
 use crate::network::{LINK, ports};
 
-/// Script of every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
 
 /// Wraps the command line, and sets the variables for the script and MPICH.
@@ -39,7 +36,6 @@ pub fn launch(
     env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     if setting.network_ready.is_some() {
         let own = ports(setting.own()?.port);
-        // mpiexec uses the first port.
         let variables = [
             ("FI_TCP_IFACE", LINK.to_owned()),
             ("FI_TCP_PORT_LOW_RANGE", (own.start + 1).to_string()),

@@ -1,7 +1,6 @@
-//! MXNet's parameter server: a worker in every container, a server in the first two, the scheduler at rank 0
-//! (`deploy/executors/mxnet.sh`).
-//!
-//! Servers and workers run code from peers that the scheduler names. They therefore wait for [`super::GO`].
+//! MXNet: a worker in every container, a server in the first two, the scheduler at rank 0
+//! (`deploy/executors/mxnet.sh`). Members obey peers that the scheduler names, so they wait for
+//! [`super::GO`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +9,6 @@ use dormouse_messages::Rank;
 
 use super::{Setting, go, wrapped};
 
-/// Script of every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mxnet.sh");
 
 /// Two servers share the keys of a large model. A server costs 0.6 s of CPU at its start, and 150 MB.

@@ -1,8 +1,5 @@
-//! Variables for containers of jobs with roles.
-//!
-//! TensorFlow's cluster (`tf.distribute.ParameterServerStrategy`) has one `chief`, which is rank 0 and the
-//! coordinator, its `worker`s and its `ps`. The `evaluator` is outside of the cluster and reads the chief's
-//! checkpoints.
+//! Variables for jobs with roles. TensorFlow's cluster (`tf.distribute.ParameterServerStrategy`) has rank 0
+//! as `chief`, its `worker`s and its `ps`. The `evaluator` is outside of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +8,6 @@ use dormouse_messages::{Beside, Rank};
 
 use super::{Member, Setting, endpoint};
 
-/// Groups the gang's members by role. Workers come first by rank.
 fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str, Vec<&'a Member>> {
     let mut roles: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for member in setting.gang {

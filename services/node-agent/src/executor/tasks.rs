@@ -6,7 +6,6 @@ use dormouse_messages::job::Tasks;
 
 use super::{Setting, wrapped};
 
-/// Script of every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/tasks.sh");
 
 /// Wraps the command line. The script sets `DORMOUSE_TASK` for each task.

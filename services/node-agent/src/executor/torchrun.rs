@@ -1,10 +1,8 @@
-//! torchrun for jobs that resize in place: one torchrun agent per container, with the rendezvous at the
-//! coordinator. The command is `torchrun train.py`. Its options come from variables (`PET_` and the option's
-//! name, `torch/distributed/argparse_util.py`).
+//! torchrun for jobs that resize in place: one agent per container, with the rendezvous at the coordinator.
+//! Options come from variables (`PET_` and the name, `torch/distributed/argparse_util.py`).
 //!
-//! torchrun restarts the workers of **all** members at every change, and they continue from the script's own
-//! checkpoints. The members' file is not needed. `messages/trainer/python/tests/large/test_torchrun.py` tests
-//! this with a real torchrun.
+//! torchrun restarts **all** workers at every change, and they continue from the script's checkpoints.
+//! `messages/trainer/python/tests/large/test_torchrun.py` tests this.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +10,14 @@ use dormouse_messages::Rank;
 
 use super::{Setting, is_loopback};
 
-/// A departure fails the other members' workers once, and counts as a restart. The limit lasts a day with a
-/// change every ten minutes.
+/// Each departure counts as a restart. The limit lasts a day with a change every ten minutes.
 const MAX_RESTARTS: u32 = 144;
 
 /// Seconds that an incomplete rendezvous waits for more members. The members are known in advance.
 const LAST_CALL_S: u32 = 1;
 
-/// Interval in seconds and number of missed heartbeats after which a member counts as dead. The defaults (5
-/// and 3) would delay the others by 15 s after a departure.
+/// Heartbeat interval in seconds, and missed heartbeats of a dead member. The defaults (5 and 3) delay others
+/// by 15 s.
 const KEEP_ALIVE_S: u32 = 1;
 const KEEP_ALIVE_TIMES: u32 = 5;
 
@@ -52,14 +49,13 @@ pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, Stri
     ];
     let named = variables.map(|(name, value)| (format!("PET_{name}"), value));
     let mut env = BTreeMap::from(named);
-    // A torchrun agent that shares its store announces the address only in the first round. Later members
-    // would wait until all give up (seen with 2.15).
+    // A torchrun agent that shares its store announces the address only in the first round, and later members
+    // hang (2.15).
     env.insert(
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE".to_owned(),
         "1".to_owned(),
     );
     if is_loopback(&chief.address) {
-        // gloo would take the interface of the host's name, which may not reach 127.*.
         env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
     }
     Ok(env)

@@ -25,10 +25,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Size of a list of ten thousand kernels.
 const BODY_BYTES: usize = 4 * 1024 * 1024;
 
-/// Failures in a row after which the activity is unknown.
 const FAILURES: u32 = 3;
 
-/// The longest pause between two requests, and between two equal reports.
 const ASK_S: f64 = 5.0;
 const REPEAT_S: f64 = 60.0;
 
@@ -46,11 +44,8 @@ pub struct Server {
 /// The intervals of requests and reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Pause between two requests.
     pub ask: Duration,
-    /// Pause between two equal reports.
     pub repeat: Duration,
-    /// Delay of a report of rest after the last report.
     pub rest: Duration,
 }
 
@@ -71,10 +66,8 @@ impl Pace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
     pub activity: NotebookActivity,
-    /// Time since the last activity.
     pub idle: Duration,
     pub kernels: u32,
-    /// The reason for an unknown activity.
     pub reason: Option<String>,
 }
 
@@ -90,11 +83,9 @@ struct Terminal {
 }
 
 impl Server {
-    /// Asks the server. `since_start` is the container's age.
     async fn ask(&self, now: Timestamp, since_start: Duration) -> Result<Doing, String> {
         let kernels: Option<Vec<Kernel>> = self.get("/api/kernels").await?;
         let kernels = kernels.ok_or("GET /api/kernels was answered with 404")?;
-        // A server without terminals answers 404.
         let terminals: Option<Vec<Terminal>> = self.get("/api/terminals").await?;
         Ok(doing(
             &kernels,
@@ -104,7 +95,6 @@ impl Server {
         ))
     }
 
-    /// Fetches a document. Returns `None` for 404.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         let fail = |why: String| format!("GET {path} at {}:{}: {why}", self.address, self.port);
         let answered = timeout(ANSWER, self.fetch(path)).await;
@@ -148,7 +138,6 @@ impl Server {
 const KERNEL_START: Duration = Duration::from_secs(30);
 
 impl Kernel {
-    /// True if the kernel works or is about to.
     fn is_busy(&self, now: Timestamp) -> bool {
         match self.execution_state.as_str() {
             "idle" | "dead" => false,
@@ -160,7 +149,6 @@ impl Kernel {
     }
 }
 
-/// Combines the state of kernels and terminals.
 fn doing(
     kernels: &[Kernel],
     terminals: &[Terminal],

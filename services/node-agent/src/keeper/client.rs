@@ -29,10 +29,8 @@ use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
 /// Time limit for a supervisor's start, which waits for the containers of a killed predecessor.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Pause between two tries to connect.
 const START_PAUSE: Duration = Duration::from_millis(2);
 
-/// Pause before the next try to start a supervisor.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Variables that a supervisor inherits, to reach the engine whose containers it ends.
@@ -48,7 +46,6 @@ const INHERITED: [&str; 5] = [
 #[derive(Debug, Clone)]
 pub struct Config {
     pub folder: PathBuf,
-    /// The supervisor's command, without the folder.
     pub command: Vec<String>,
     pub settings: Settings,
 }
@@ -60,7 +57,6 @@ pub struct Keeper {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// A request with its descriptors.
 type Said = (Ask, Vec<OwnedFd>);
 
 #[derive(Default)]
@@ -70,7 +66,6 @@ struct Shared {
     beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
     execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
     takes_execs: bool,
-    /// Running containers known to the agent.
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
     gone: Option<Box<Gone>>,
@@ -80,8 +75,8 @@ struct Shared {
 type Reader = Lines<BufReader<OwnedReadHalf>>;
 
 impl Keeper {
-    /// Connects to the node's supervisor, or starts one. Exits of containers go to `exits`. Exits of earlier
-    /// containers follow their listing.
+    /// Connects to the node's supervisor, or starts one. Exits go to `exits`, those of earlier containers
+    /// after their listing.
     ///
     /// # Errors
     /// If no supervisor can be started.
@@ -172,11 +167,10 @@ impl Keeper {
             .unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
     }
 
-    /// Runs a program in a container with an attached user's descriptors, under a unique number. Returns a
-    /// receiver of the exit.
+    /// Runs an attached program under a unique number, and returns a receiver of its exit.
     ///
     /// # Errors
-    /// If the supervisor's build cannot run programs.
+    /// If the supervisor's build is too old.
     pub fn exec(
         &self,
         number: u64,
@@ -257,7 +251,6 @@ impl Shared {
     }
 }
 
-/// The connection, across restarts of the supervisor.
 struct Talk {
     config: Config,
     shared: Arc<Mutex<Shared>>,
@@ -285,7 +278,6 @@ impl Talk {
         }
     }
 
-    /// Returns false once the supervisor has gone.
     async fn hear(&self, lines: &mut Reader) -> bool {
         let Ok(Some(line)) = lines.next_line().await else {
             return false;
@@ -347,7 +339,6 @@ impl Talk {
                             let _ = self.exits.send((container.clone(), Exit::unseen()));
                         }
                     }
-                    // Sent before all other requests.
                     let deadline = shared.deadline.map(Ask::Deadline);
                     let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
                     for ask in deadline.iter().chain(&gone) {
@@ -365,7 +356,6 @@ impl Talk {
     }
 }
 
-/// Writes at once, since a new socket holds some kilobytes.
 fn resend(stream: &UnixStream, ask: &Ask) {
     let Ok(mut line) = serde_json::to_vec(ask) else {
         return;
@@ -394,7 +384,6 @@ async fn write(writer: &mut (impl AsyncWriteExt + Unpin), ask: &Ask) -> io::Resu
     writer.write_all(&line).await
 }
 
-/// Connects to the supervisor in a folder, and starts one if none answers.
 async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError> {
     let fail = |error: io::Error| {
         let path = config.folder.display();
@@ -428,7 +417,6 @@ fn is_hang_up(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Exchanges greetings. The supervisor lists its containers first.
 async fn greet(mut stream: UnixStream, settings: &Settings) -> io::Result<(UnixStream, Welcome)> {
     write(&mut stream, &Ask::Hello(Box::new(settings.clone()))).await?;
     let mut line = Vec::new();

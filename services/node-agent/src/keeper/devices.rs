@@ -1,17 +1,12 @@
-//! Selects the device files of a container's own GPUs, and those that the driver always needs. Other GPUs
-//! stay invisible, regardless of `CUDA_VISIBLE_DEVICES`.
-//!
-//! The driver maps GPUs to device files in `/proc/driver/nvidia/gpus/<bus>/information`: `GPU UUID: GPU-…`
-//! and `Device Minor: 0`.
+//! Selects the device files of a container's own GPUs. The driver maps GPUs to devices in
+//! `/proc/driver/nvidia/gpus/<bus>/information`: `GPU UUID: GPU-…` and `Device Minor: 0`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// The driver's list of GPUs, relative to the node's root.
 const GPUS: &str = "proc/driver/nvidia/gpus";
 
-/// Devices that every program with a GPU needs.
 const COMMON: [&str; 4] = [
     "nvidiactl",
     "nvidia-uvm",
@@ -19,8 +14,7 @@ const COMMON: [&str; 4] = [
     "nvidia-modeset",
 ];
 
-/// Returns the names in `/dev` for GPUs by UUID. Empty without GPUs or without a driver. `root` is the node's
-/// root.
+/// Returns names in `/dev` for GPUs by UUID. Empty without GPUs or driver. `root` is the node's root.
 ///
 /// # Errors
 /// If the driver's files are unreadable or lack a GPU.
@@ -39,7 +33,6 @@ pub fn of(root: &Path, uuids: &[String]) -> io::Result<Vec<String>> {
     own.chain(common).collect()
 }
 
-/// Returns the device number of each GPU by UUID.
 fn minors(folder: &Path) -> io::Result<BTreeMap<String, u32>> {
     let asked = |error: io::Error| {
         let why = format!("{} cannot be read: {error}", folder.display());
@@ -53,7 +46,6 @@ fn minors(folder: &Path) -> io::Result<BTreeMap<String, u32>> {
     Ok(minors)
 }
 
-/// Parses a GPU's UUID and device number.
 fn told(information: &str) -> Option<(String, u32)> {
     let value = |name: &str| {
         let mut lines = information.lines().filter_map(|line| line.split_once(':'));
@@ -68,7 +60,6 @@ fn told(information: &str) -> Option<(String, u32)> {
 mod tests {
     use super::*;
 
-    /// Makes a node's root with GPUs: bus, UUID, number.
     fn node(gpus: &[(&str, &str, u32)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         for (bus, uuid, minor) in gpus {

@@ -1,6 +1,5 @@
-//! The deadline of an engine's containers. They are not the supervisor's children, and an engine's client may
-//! block. At the deadline the supervisor therefore starts a process of its own build, which ends them by
-//! label and retries until the engine succeeds.
+//! The deadline of an engine's containers. An engine's client may block, so the supervisor starts a process
+//! of its own build, which ends them by label and retries.
 
 use std::process::{Command, Stdio};
 

@@ -12,17 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::procfs;
 
-/// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
 /// The kernel's smallest quota.
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// Limit on nested groups to inspect.
 const NESTED_LIMIT: usize = 10_000;
 
-/// Bytes that a container may leave in its group for the next one: more than the guard's own memory and the
-/// kernel's for it.
+/// Bytes that a container may leave in its group, above the guard's own memory.
 const LEFT_BYTES: u64 = 4 << 20;
 
 /// Bytes that the kernel may charge in advance, per used processor.
@@ -37,15 +34,12 @@ const NAMED: &str = ".once-";
 /// The control group hierarchy of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
-    /// Version 1: separate trees for memory, processor and number of processes.
     V1 {
         memory: PathBuf,
         cpu: PathBuf,
-        /// Parent in the pids tree, if there is one.
         processes: Option<PathBuf>,
     },
     V2(PathBuf),
-    /// No control groups, with the reason for a person.
     Absent(String),
 }
 
@@ -57,7 +51,6 @@ pub struct Group {
     set: Limits,
 }
 
-/// The limits set last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Limits {
     memory_bytes: Option<u64>,
@@ -124,7 +117,6 @@ impl Cgroups {
         }
     }
 
-    /// Removes the parent groups unless containers remain.
     pub fn remove_if_empty(&self) {
         for parent in self.parents() {
             let _ = fs::remove_dir(parent);
@@ -139,11 +131,11 @@ impl Cgroups {
         }
     }
 
-    /// Makes groups for a future container with its likely quota. A change of quota slows with the machine's
-    /// number of groups, up to a millisecond and a half.
+    /// Makes groups with a likely quota. Changing it later takes up to a millisecond and a half on a machine
+    /// with many groups.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn create(&self, name: &str, cpu_milli: u64) -> io::Result<Group> {
         let mut group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
@@ -179,8 +171,8 @@ impl Cgroups {
         }
     }
 
-    /// Removes empty groups of other owners whose supervisors are gone, such as a discarded cluster's. Nobody
-    /// else would remove them, and groups slow down every change of a quota.
+    /// Removes empty groups of other owners' dead supervisors. Nobody else would, and groups slow down every
+    /// quota.
     pub fn remove_abandoned(&self, is_keeper: impl Fn(u32) -> bool) {
         for own in self.parents() {
             let Some(owners) = own.parent().and_then(|it| fs::read_dir(it).ok()) else {
@@ -204,7 +196,7 @@ impl Cgroups {
     /// Sets the changed limits of a group to a container's demand.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn limit(
         &self,
         group: &mut Group,
@@ -249,7 +241,6 @@ impl Cgroups {
             }
             _ => {}
         }
-        // In both versions the last tree limits processes.
         if limits.processes != before.processes
             && let Some(folder) = group.folders.last()
         {
@@ -264,7 +255,6 @@ fn text(limit: Option<u64>, none: &str) -> String {
     limit.map_or_else(|| none.to_owned(), |limit| limit.to_string())
 }
 
-/// Removes the groups of an owner's dead supervisors, and reports whether there were any.
 fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> bool {
     let mut any = false;
     for entry in fs::read_dir(owner).into_iter().flatten().flatten() {
@@ -302,11 +292,11 @@ impl Group {
         }
     }
 
-    /// Moves this single-threaded process into the group. With version 1 only the thread moves, which needs
-    /// no lock. Moving a process blocks every fork and exit of the machine for milliseconds.
+    /// Moves this single-threaded process into the group. Version 1 moves only the thread, because moving a
+    /// process blocks all forks and exits for milliseconds.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn enter(&self) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| {
             let alone = OpenOptions::new().write(true).open(folder.join("tasks"));
@@ -330,7 +320,6 @@ impl Group {
         }
     }
 
-    /// Reports whether the kernel killed a member for lack of memory.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         let Some(folder) = self.folders.first() else {
@@ -342,8 +331,8 @@ impl Group {
             .any(|text| oom_kills(&text) > 0)
     }
 
-    /// Reports whether the group is fit for the next container: no out-of-memory kill, no nested groups, and
-    /// almost no memory charged. Files in memory stay charged.
+    /// Reports whether the next container may use the group: no out-of-memory kill, no nested groups, little
+    /// memory charged.
     #[must_use]
     pub fn is_like_new(&self) -> bool {
         let Some(first) = self.folders.first() else {
@@ -359,13 +348,11 @@ impl Group {
             && self.folders.iter().all(|folder| has_no_group_below(folder))
     }
 
-    /// Removes the groups without members.
     pub fn remove(&self) {
         for folder in self.folders.iter().rev() {
             if fs::remove_dir(folder).is_ok() {
                 continue;
             }
-            // Innermost groups first.
             for folder in nested(folder).into_iter().rev() {
                 let _ = fs::remove_dir(folder);
             }
@@ -378,7 +365,6 @@ fn has_no_group_below(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|it| it.nlink() == 2)
 }
 
-/// Lists a group's folder and its nested folders, outermost first.
 fn nested(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;

@@ -1,8 +1,6 @@
-//! A guard: the trusted process between the supervisor and a container's program. It starts the program,
-//! reports the exit, and ends all remaining processes.
-//!
-//! In a sandbox the guard is the init of the pid namespace, so its end kills the rest. Otherwise it adopts
-//! and kills orphans once the program has ended. If none remain, the guard waits for the next container.
+//! A guard: the trusted process that starts a container's program, reports its exit, and ends the rest. In a
+//! sandbox it is the init of the pid namespace. Otherwise it kills orphans, and may wait for another
+//! container.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -29,7 +27,6 @@ use crate::runtime::NotStarted;
 /// Time limit for leftover processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause between two checks for leftover processes.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 struct Guard {
@@ -37,16 +34,12 @@ struct Guard {
     signals: SignalFd,
     /// The sandbox's view of the node. `None`: no sandbox.
     view: Option<HostView>,
-    /// The sandbox's root until a container enters.
     prepared: Option<Prepared>,
-    /// The reason why the guard cannot start a container.
     unready: Option<NotStarted>,
     sandbox: Option<Sandbox>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
-    /// Attached programs with their numbers.
     execs: Vec<(Pid, u64)>,
-    /// All leftover processes are gone.
     has_swept: bool,
 }
 
@@ -117,7 +110,6 @@ impl Guard {
         })
     }
 
-    /// Serves until the program or the supervisor ends.
     fn serve(&mut self) -> nix::Result<()> {
         loop {
             let mut fds = [
@@ -274,7 +266,6 @@ impl Guard {
         false
     }
 
-    /// Kills the program's leftover processes. In a sandbox the kernel does.
     fn sweep(&mut self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         let own = u32::try_from(getpid().as_raw()).unwrap_or(0);

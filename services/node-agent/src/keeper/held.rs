@@ -30,7 +30,6 @@ pub struct Guard {
 /// A container's stage in the supervisor.
 #[derive(Debug)]
 pub enum Stage {
-    /// The guard has its orders. The turns wait for the answer.
     Starting(Vec<u64>),
     Running(u32),
     Ended(Exit),
@@ -42,27 +41,21 @@ pub struct Held {
     pub request: Sequence,
     pub guard: Option<Guard>,
     pub stage: Stage,
-    /// The program's exit code and signal, from the guard.
     pub said: Option<(Option<i32>, Option<i32>)>,
-    /// The reason if the supervisor ended the container.
     pub evicted: Option<String>,
     /// Time to kill a guard that does not obey.
     kill_at: Option<Instant>,
-    /// Turns of commands that run inside the container.
     pub beside: Vec<u64>,
     pub execs: Vec<u64>,
-    /// The guard's socket is ready to read or write.
     pub has_news: bool,
 }
 
 /// The events in a guard's messages.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// The turns that wait for the start, and the answer.
     pub started: Option<(Vec<u64>, Result<u32, NotStarted>)>,
     pub beside: Vec<(u64, Result<(), String>)>,
     pub execs: Vec<(u64, ExecExit)>,
-    /// Only the guard is left.
     pub is_over: bool,
 }
 
@@ -71,7 +64,6 @@ impl Guard {
         u32::try_from(self.pid.as_raw()).unwrap_or(0)
     }
 
-    /// Kills the guard and all of its processes.
     pub fn end(&self) {
         self.group.kill();
         let _ = kill(self.pid, Signal::SIGKILL);
@@ -93,13 +85,11 @@ impl Held {
         }
     }
 
-    /// Returns the guard's socket while it is open.
     pub fn talks(&self) -> Option<&Lines> {
         let lines = self.guard.as_ref().map(|it| &it.lines);
         lines.filter(|it| it.is_open())
     }
 
-    /// Returns the record in the form that the agent receives.
     pub fn now(&self, container: &ContainerId) -> HeldNow {
         HeldNow {
             container: container.clone(),
@@ -142,7 +132,6 @@ impl Held {
         }
     }
 
-    /// Reads the guard's messages.
     pub fn hear(&mut self) -> Heard {
         let mut heard = Heard::default();
         let Some(guard) = &mut self.guard else {
@@ -185,7 +174,6 @@ impl Held {
         heard
     }
 
-    /// Returns the exit once the guard and its processes are gone.
     pub fn exit(&self, of_guard: Option<i32>) -> Exit {
         let (code, signal) = self.said.unwrap_or((None, of_guard));
         let out_of_memory = code != Some(0)

@@ -1,5 +1,5 @@
-//! Starts programs from a guard: a fork, the tenant's user, an exec. Without another user and an attached
-//! user, the start does not copy the guard ([`dormouse_spawn`]).
+//! Starts programs from a guard: a fork, the tenant's user, an exec. The plain case does not copy the guard
+//! ([`dormouse_spawn`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,7 +24,6 @@ use crate::runtime::NotStarted;
 
 /// The standard descriptors of a program.
 pub enum Ends {
-    /// Null input and the container's output files.
     Files,
     /// An attached user's descriptors. A single one is a terminal.
     Attached(Vec<OwnedFd>),
@@ -84,7 +83,7 @@ fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
     format!("{path} cannot be run in {folder}: {error}; correct its `command`").into()
 }
 
-/// Starts a program, and returns after its exec. Outside of a sandbox the program dies with its guard.
+/// Starts a program, and returns after its exec. Without a sandbox the program dies with its guard.
 ///
 /// # Errors
 /// The reason why the program cannot run.
@@ -114,7 +113,6 @@ pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Resul
     }
 }
 
-/// Starts a program without a sandbox. The program dies with its guard.
 fn spawn(program: &Program) -> Result<Pid, NotStarted> {
     let standard = files(program, None)?;
     let start = Start::new(

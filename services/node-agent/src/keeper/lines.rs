@@ -20,7 +20,6 @@ const UNREAD_BYTES: usize = 64 << 20;
 /// Bytes of one read. Most messages are smaller, and a guard's stack has space for it.
 const CHUNK: usize = 8 * 1024;
 
-/// Limit on descriptors per message.
 const MOST: usize = 3;
 
 /// One end of a framed socket.
@@ -29,7 +28,6 @@ pub struct Lines {
     stream: UnixStream,
     read: Vec<u8>,
     unsent: Vec<u8>,
-    /// Received descriptors not yet claimed by a message.
     came: VecDeque<OwnedFd>,
     /// Descriptors to send, with the position of their first byte.
     going: VecDeque<(usize, Vec<OwnedFd>)>,
@@ -39,7 +37,7 @@ pub struct Lines {
 /// Sends bytes with descriptors, and returns the number of bytes sent.
 ///
 /// # Errors
-/// Errors of the kernel.
+/// Kernel errors.
 pub fn send_with(socket: impl AsFd, bytes: &[u8], with: &[OwnedFd]) -> io::Result<usize> {
     let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -55,7 +53,7 @@ impl Lines {
     /// Wraps a connected socket.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -68,7 +66,6 @@ impl Lines {
         })
     }
 
-    /// Returns the events to poll for.
     #[must_use]
     pub const fn interest(&self) -> PollFlags {
         match self.unsent.is_empty() {
@@ -83,7 +80,6 @@ impl Lines {
         self.is_open
     }
 
-    /// Reports whether all messages are sent.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.unsent.is_empty()
@@ -101,7 +97,6 @@ impl Lines {
         }
     }
 
-    /// Sends a message with descriptors.
     pub fn say_with(&mut self, word: &impl Serialize, with: Vec<OwnedFd>) {
         self.going.push_back((self.unsent.len(), with));
         self.say(word);
@@ -126,7 +121,6 @@ impl Lines {
         }
     }
 
-    /// Sends waiting bytes.
     pub fn flush(&mut self) {
         while self.is_open && !self.unsent.is_empty() {
             match self.write() {

@@ -8,8 +8,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// Length of an rtnetlink message that sets a link's flags: `struct nlmsghdr` and `struct ifinfomsg`, 16
-/// bytes each.
+/// An rtnetlink message for a link's flags: `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
 const LENGTH: u32 = 32;
 const RTM_NEWLINK: u16 = 16;
 /// Flags: request (1) and acknowledge (4).
@@ -24,7 +23,7 @@ const NLMSG_ERROR: u16 = 2;
 /// Leaves the node's network irrevocably, for this process and its later children.
 ///
 /// # Errors
-/// Errors of the kernel.
+/// Kernel errors.
 pub fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     // Programs connect to themselves through the loopback.
@@ -36,9 +35,7 @@ fn loopback_up() -> io::Result<()> {
     message.extend(LENGTH.to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
-    // Sequence number and port id.
     message.extend([0; 8]);
-    // Family, padding and type: any.
     message.extend([0; 4]);
     message.extend(LOOPBACK.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
@@ -48,7 +45,6 @@ fn loopback_up() -> io::Result<()> {
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // Protocol 0 is rtnetlink.
         None,
     )?;
     let to = SocketAddrNetlink::new(0, 0);

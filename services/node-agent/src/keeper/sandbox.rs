@@ -1,18 +1,15 @@
-//! The sandbox of a container that is a plain process.
+//! The sandbox of a plain process. The order protects the node: own mounts precede the tenant's, and the
+//! tenant's sources are mounted by descriptor.
 //!
-//! The order is the security argument: the sandbox's own mounts come before the tenant's, and the tenant's
-//! sources are mounted by descriptor.
+//! 1. A waiting init ([`prepare`]) takes pid, mount and IPC namespaces and a session keyring. It builds a
+//!    root in memory: programs and configuration read-only, a minimal `/dev`, `/dev/shm`, `/proc` and `/sys`
+//!    ([`root`]).
+//! 2. With orders ([`enter`]) it adds temporary files, GPUs, directory, checkpoints and network, then the
+//!    tenant's mounts ([`mounts`]), and pivots.
+//! 3. Each program ([`restrict`]) becomes the tenant's user without privileges, limited by Landlock and
+//!    [`syscalls`].
 //!
-//! 1. A waiting init ([`prepare`]) is the first process of a pid namespace. It enters mount and IPC
-//!    namespaces, joins a new session keyring, and builds a root in memory: the node's programs and
-//!    configuration read-only, a minimal `/dev`, `/dev/shm`, `/proc` and `/sys` ([`root`]).
-//! 2. With its orders ([`enter`]) the init adds temporary files, GPU devices, directory, checkpoints and
-//!    network. Then it adds the tenant's mounts ([`mounts`]), pivots, and detaches the node's root.
-//! 3. Each program ([`restrict`]) becomes the tenant's user, without groups, capabilities, core files or new
-//!    privileges. Landlock limits its ports, and [`syscalls`] its system calls.
-//!
-//! After the tenant's mounts root opens nothing by path. Files that programs need are open already
-//! ([`Sandbox`]).
+//! After the tenant's mounts root opens nothing by path. Needed files are open already ([`Sandbox`]).
 
 mod mounts;
 mod restrict;
@@ -47,7 +44,6 @@ pub const FILES_LIMIT: u64 = 65_536;
 /// Every container's view of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostView {
-    /// Folders shown read-only at their own paths.
     pub shown: Vec<PathBuf>,
     /// The agent's folders, hidden even inside shown folders.
     pub hidden: Vec<PathBuf>,
@@ -59,13 +55,10 @@ pub struct SandboxSpec {
     pub uid: u32,
     pub gid: u32,
     pub temporary: Vec<BindMount>,
-    /// The container's directory, with its output files.
     pub directory: BindMount,
     /// Further own folders, shown even inside hidden folders.
     pub own: Vec<BindMount>,
-    /// The mounts from the job's document.
     pub mounts: Vec<BindMount>,
-    /// GPUs by UUID whose devices are visible.
     pub gpu_uuids: Vec<String>,
     pub network: Network,
     /// Limit on the tenant's processes on this node, if no control group counts them.
@@ -76,13 +69,11 @@ pub struct SandboxSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// The access of an unprivileged process of the node.
     #[default]
     Host,
     /// The node's network. TCP listens only on the placement's ports (first, count) and on ports that the
     /// kernel picks.
     OwnPorts(u16, u16),
-    /// A network namespace without a route.
     None,
 }
 
@@ -109,7 +100,6 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct Sandbox {
     pub spec: SandboxSpec,
-    /// `/dev/null`, to read.
     pub null: File,
     pub directory: Folder,
     pub proc: OwnedFd,
@@ -122,8 +112,8 @@ fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
     NotStarted::of_node(NodeFault::Processes, why)
 }
 
-/// Explains a failed mount of the container's own folder. A missing or replaced folder is the tenant's fault,
-/// because the environment of Python packages lies in the tenant's folder.
+/// Explains a failed own mount. A missing or replaced folder is the tenant's fault: its packages lie in its
+/// own folder.
 fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     use io::ErrorKind::{NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
@@ -137,7 +127,7 @@ fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
 /// Builds the root common to all containers, in new namespaces.
 ///
 /// # Errors
-/// Errors of the kernel, which are the node's fault.
+/// Kernel errors, which are the node's fault.
 pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
     let no_sandbox = |error: io::Error| of_node("no sandbox for it", error);
     let prepared = root::build(view, folder).map_err(no_sandbox)?;
@@ -194,7 +184,6 @@ pub fn enter(
     })
 }
 
-/// Pivots to the new root and detaches the node's.
 fn pivot(mounts: &Mounts) -> io::Result<()> {
     fchdir(mounts.root())?;
     pivot_root(".", ".")?;
@@ -210,7 +199,7 @@ impl Sandbox {
     /// Becomes the tenant's user irrevocably. All files that need root are open already.
     ///
     /// # Errors
-    /// Errors of the kernel, which are the node's fault.
+    /// Kernel errors, which are the node's fault.
     pub fn drop_privileges(&self) -> Result<(), NotStarted> {
         restrict::become_user(&self.spec)
             .map_err(|error| of_node("it cannot become its tenant's user", error))?;
@@ -221,7 +210,7 @@ impl Sandbox {
     /// Lets the kernel kill this process before the supervisor under memory pressure.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn reset_oom_score(&self) -> io::Result<()> {
         use rustix::fs::{Mode, OFlags, openat};
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;

@@ -1,10 +1,8 @@
-//! The supervisor's loop: requests of the agent, messages of guards, exits of children, and the deadline.
+//! The supervisor's loop over agent, guards, children and deadline. Guards wait in advance in their own
+//! groups and sandboxes, so a start avoids forks, new groups and moves, for which the kernel takes locks. A
+//! guard without a sandbox is reused.
 //!
-//! Guards wait in advance, in their own control groups and sandboxes. A start therefore needs no fork, no new
-//! group and no move of a process, for which the kernel takes locks for milliseconds. A start only sets
-//! limits and sends orders. A guard without a sandbox waits again after a clean end of its container.
-//!
-//! Files: `children` guards and exits, `execs` attached programs, `gone` the reaction to a dead agent.
+//! Files: `children` guards and exits, `execs` attached programs, `gone` a dead agent.
 
 mod children;
 mod execs;
@@ -40,16 +38,12 @@ use crate::runtime::NotStarted;
 /// Delay after a start or an end before guards are made, to favour the running containers.
 const FILL_AFTER: Duration = Duration::from_millis(5);
 
-/// How long a supervisor waits for its first agent.
 const FIRST_AGENT: Duration = Duration::from_secs(30);
 
-/// Pause between two checks for the folder while no agent is connected.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The process name of a supervisor.
 const NAME: &CStr = c"dormouse-keeper";
 
-/// The reason for containers ended at the deadline.
 const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
 
 /// The state of the supervisor.
@@ -64,9 +58,7 @@ pub struct Keeper {
     held: BTreeMap<ContainerId, Held>,
     waiting: Vec<Guard>,
     leaving: Vec<Guard>,
-    /// Empty groups to remove.
     unused: Vec<Group>,
-    /// The process that ends an engine's containers.
     ending: Option<u32>,
     signals: SignalFd,
     timer: TimerFd,
@@ -75,7 +67,6 @@ pub struct Keeper {
     is_past: bool,
     absence: gone::Absence,
     fill_at: Option<Instant>,
-    /// Number of guards to make.
     to_make: usize,
     groups_made: u64,
     /// The next container's likely CPU demand, in thousandths of a processor.
@@ -88,7 +79,7 @@ impl Keeper {
     /// Creates a supervisor without containers.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn new(folder: PathBuf, listener: UnixListener, zygote: Zygote) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let mut mask = SigSet::empty();
@@ -130,7 +121,7 @@ impl Keeper {
     /// Runs until no container is held and no agent is connected.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn run(mut self) -> io::Result<()> {
         while !self.is_done() {
             self.wait()?;
@@ -159,7 +150,6 @@ impl Keeper {
     fn is_done(&self) -> bool {
         let waits_for_first = !self.had_agent && self.since.elapsed() < FIRST_AGENT;
         let is_empty = self.held.is_empty() && self.waiting.is_empty() && self.leaving.is_empty();
-        // The supervisor cannot see an engine's containers.
         let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
         let has_work = self.ending.is_some() || self.absence.is_pending();
         let has_time = waits_for_first || is_awaited || has_work;
@@ -167,7 +157,6 @@ impl Keeper {
         (self.agent.is_none() && is_empty && !has_time) || is_over
     }
 
-    /// Waits for events, and marks the few guards with news.
     fn wait(&mut self) -> io::Result<()> {
         let input = PollFlags::POLLIN;
         let mut fds = vec![
@@ -194,7 +183,6 @@ impl Keeper {
         let now = Instant::now();
         let left = due.map(|due| due.saturating_duration_since(now));
         let left = match self.fill_at.is_some_and(|at| at <= now) {
-            // One unit of this work runs per iteration.
             true => PollTimeout::ZERO,
             // Rounded up: a wait of zero would spin.
             false => left.map_or(PollTimeout::NONE, |left| {
@@ -301,7 +289,6 @@ impl Keeper {
                 Some(owner) => Cgroups::detect(owner),
                 None => Cgroups::Absent("the agent asks for none".to_owned()),
             };
-            // Empty groups of a killed supervisor.
             self.cgroups.remove_unused();
             self.cgroups.remove_abandoned(|pid| {
                 procfs::name(pid).is_some_and(|it| it.as_bytes() == NAME.to_bytes())
@@ -353,7 +340,6 @@ impl Keeper {
     }
 
     fn start(&mut self, turn: u64, orders: Box<Orders>) {
-        // The container exists: answer with its state.
         if let Some(held) = self.held.get_mut(&orders.container) {
             let answer = match &mut held.stage {
                 _ if held.request != orders.request => {
@@ -406,7 +392,6 @@ impl Keeper {
             for turn in turns {
                 self.tell(&Tell::Started(turn, result.clone()));
             }
-            // The container never ran, and its guard ends by itself.
             if let Some(held) = failed.and_then(|container| self.held.remove(&container)) {
                 self.leaving.extend(held.guard);
             }
@@ -446,8 +431,8 @@ impl Keeper {
         }
     }
 
-    /// Ends all containers and refuses further starts. Returns true if all have ended once nothing is held
-    /// and `ending` is done.
+    /// Ends all containers and refuses starts. Returns true if all have ended once nothing is held and
+    /// `ending` is done.
     fn end_everything(&mut self, why: &str) -> bool {
         eprintln!("{why}: {} containers", self.held.len());
         self.is_past = true;

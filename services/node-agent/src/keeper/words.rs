@@ -15,12 +15,9 @@ use crate::runtime::{Exit, NotStarted};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub path: PathBuf,
-    /// The arguments without the program's name.
     pub arguments: Vec<String>,
-    /// The complete environment.
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
-    /// The folder for its output files.
     pub output: PathBuf,
 }
 
@@ -46,7 +43,6 @@ pub struct Settings {
     pub groups: Option<String>,
     /// The view of every sandbox. `None`: no sandboxes.
     pub view: Option<HostView>,
-    /// The engine whose containers also end at the deadline.
     #[serde(default)]
     pub engine: Option<Engine>,
 }
@@ -61,11 +57,8 @@ pub struct Engine {
 /// Orders for the agent's death without a successor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
-    /// Waiting time for another agent, in milliseconds.
     pub after_ms: u64,
-    /// The command that reports to the log after all containers have ended.
     pub command: Vec<String>,
-    /// The complete environment.
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
 }
@@ -73,23 +66,16 @@ pub struct Gone {
 /// A message from the agent to its supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Ask {
-    /// The first message.
     Hello(Box<Settings>),
-    /// Starts a container under a turn number.
     Start(u64, Box<Orders>),
-    /// Signals the program's process group.
     Signal(ContainerId, i32),
-    /// Signals processes that handle the signal.
     Notify(ContainerId, i32),
     Kill(ContainerId),
-    /// Runs a command in a container under a turn number.
     Beside(u64, ContainerId, Box<Program>),
     /// Runs an attached program under a number. Its descriptors follow: input, output and errors, or a
     /// terminal.
     Exec(u64, ContainerId, Box<Program>, Attachment),
-    /// Signals an attached program's process group.
     ExecSignal(u64, ContainerId, i32),
-    /// The container's exit is on the log.
     Forget(ContainerId, Sequence),
     /// The deadline in milliseconds since boot, including suspended time.
     Deadline(Option<u64>),
@@ -101,14 +87,10 @@ pub enum Ask {
 /// A message from a supervisor to its agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Tell {
-    /// The answer to `Hello`.
     Welcome(Box<Welcome>),
     Started(u64, Result<u32, NotStarted>),
-    /// The end of a command in a container.
     BesideEnded(u64, Result<(), String>),
-    /// The end of an attached program.
     ExecEnded(u64, ExecExit),
-    /// The end of a container with all processes.
     Ended(ContainerId, Sequence, Exit),
 }
 
@@ -118,7 +100,6 @@ pub struct Welcome {
     pub pid: u32,
     /// Start time in ticks since boot.
     pub started_ticks: u64,
-    /// The reason if containers have no limits.
     pub limits: Result<(), String>,
     pub held: Vec<HeldNow>,
     /// True if the supervisor runs attached programs. Earlier builds do not.
@@ -129,9 +110,7 @@ pub struct Welcome {
 /// The kind of an attached user's descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attachment {
-    /// Pipes for input, output and errors.
     Pipes,
-    /// A single terminal.
     Terminal,
 }
 
@@ -151,7 +130,6 @@ impl Attachment {
 pub struct ExecExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    /// The reason if there is neither.
     pub why: Option<String>,
 }
 
@@ -178,28 +156,19 @@ pub struct HeldNow {
 /// A message from the supervisor to a guard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum GuardAsk {
-    /// The first message.
     Run(Box<Orders>),
-    /// Signals the program's process group.
     Signal(i32),
-    /// Kills all processes.
     Kill,
-    /// Runs a command in the container.
     Beside(u64, Box<Program>),
-    /// Runs an attached program. Its descriptors follow.
     Exec(u64, Box<Program>, Attachment),
-    /// Signals an attached program's process group.
     ExecSignal(u64, i32),
 }
 
 /// A message from a guard to the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum GuardTell {
-    /// The program's start or failure.
     Started(Result<(), NotStarted>),
-    /// The end of a command in the container.
     BesideEnded(u64, Result<(), String>),
-    /// The end of an attached program.
     ExecEnded(u64, ExecExit),
     /// The program's exit code or signal. True if only the guard is left, which then waits for another
     /// container.

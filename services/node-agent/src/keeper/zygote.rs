@@ -1,5 +1,5 @@
-//! The zygote: the process that forks inits. The supervisor starts it before any agent's message, so that an
-//! init next to a tenant's programs does not copy memory with other tenants' orders.
+//! The zygote forks inits. It starts before any agent's message, so an init copies no memory with other
+//! tenants' orders.
 //!
 //! ```text
 //!  supervisor ──Make, the init's socket──► zygote ──fork──► init, a child of the supervisor
@@ -27,15 +27,12 @@ use super::sandbox::{HostView, syscalls};
 /// Time limit of a fork, which takes tens of milliseconds on a starved machine.
 const TIMEOUT_MS: u16 = 10_000;
 
-/// A request for an init, with one end of a socket.
 #[derive(Debug, Serialize, Deserialize)]
 struct Make {
     group: Group,
-    /// The sandbox's view of the node. `None`: no sandbox.
     view: Option<HostView>,
 }
 
-/// The init's pid, or the kernel's error.
 type Made = Result<i32, i32>;
 
 /// The supervisor's handle of the zygote.
@@ -49,7 +46,7 @@ impl Zygote {
     /// Forks the zygote. The supervisor must have one thread and hold only its lock.
     ///
     /// # Errors
-    /// Errors of the kernel.
+    /// Kernel errors.
     pub fn start(folder: &Path) -> io::Result<Self> {
         let (own, its) = UnixStream::pair()?;
         match fork::fork()? {
@@ -71,7 +68,7 @@ impl Zygote {
     /// Forks an init in a control group. Returns its pid and the supervisor's end of its socket.
     ///
     /// # Errors
-    /// Errors of the kernel, or the end of the zygote.
+    /// Kernel errors, or the end of the zygote.
     pub fn make(&mut self, group: &Group, view: Option<&HostView>) -> io::Result<(Pid, Lines)> {
         let (own, its) = UnixStream::pair()?;
         let own = Lines::new(own)?;
@@ -90,7 +87,6 @@ impl Zygote {
     }
 }
 
-/// Waits for the next message.
 fn wait<T: serde::de::DeserializeOwned>(lines: &mut Lines, timeout: PollTimeout) -> io::Result<T> {
     loop {
         let mut fds = [PollFd::new(lines.as_fd(), lines.interest())];
@@ -109,7 +105,6 @@ fn wait<T: serde::de::DeserializeOwned>(lines: &mut Lines, timeout: PollTimeout)
     }
 }
 
-/// Runs the zygote until the supervisor ends.
 fn serve(supervisor: UnixStream, folder: &Path) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let _ = prctl::set_name(c"dormouse-zygote");

@@ -5,10 +5,9 @@
 //! <prefix>.api.logs.<node>         reads a piece of one stream of one container
 //! ```
 //!
-//! Tenants send the same requests under `<prefix>.tenant.<tenant>.api.…` for their own containers. The
-//! subject names the tenant. Readers ask for each piece by its offset in the whole output. Slow readers
-//! therefore hold no state, and reconnected ones continue in order. At the end of the output a request waits
-//! a bounded time, and [`WAITING`] requests may wait.
+//! Tenants use `<prefix>.tenant.<tenant>.api.…` for their own containers. Readers name offsets in the whole
+//! output, so slow readers hold no state and reconnected ones continue. At the end up to [`WAITING`] requests
+//! wait a bounded time.
 
 mod alive;
 mod reading;
@@ -39,7 +38,6 @@ pub const CHUNK_BYTES: u32 = 256 << 10;
 pub const WAIT: Duration = Duration::from_secs(3);
 /// Limit on concurrent requests per node. Further requests are told to retry.
 pub const WAITING: usize = 256;
-/// Pause between two checks for output: half of a follower's tolerated delay.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A query for an incarnation's containers.
@@ -64,7 +62,6 @@ pub struct PrintedBy {
     pub running: bool,
     /// Bytes of standard output, including discarded ones.
     pub stdout_bytes: u64,
-    /// Bytes of standard error, including discarded ones.
     pub stderr_bytes: u64,
 }
 
@@ -77,16 +74,13 @@ pub struct LogsQuery {
     /// First byte, counted over the whole output. Default: the first byte kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Number of lines before the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,
     /// Output since this time, to a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Limit on the answer's bytes.
     #[serde(default = "chunk_bytes")]
     pub limit_bytes: u32,
-    /// How long to wait for output.
     #[serde(default)]
     pub wait_ms: u32,
 }
@@ -209,7 +203,6 @@ impl Printed {
         Ok(ContainersAnswer { node, containers })
     }
 
-    /// Returns a piece once there is output, the container has ended, or the wait is over.
     async fn chunk(&self, query: LogsQuery) -> Result<Chunk, Refused> {
         let below = self.layout.container_below(&query.container);
         let (folder, name) = query.stream.at(&below);
@@ -253,7 +246,6 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(asked: &Asked) -> Result<T,
         .map_err(|error| refused("bad_request", format!("the request is wrong: {error}")))
 }
 
-/// Refuses a tenant's request about other tenants' jobs.
 pub(crate) fn of_tenant(asked: &Asked, job: &JobId) -> Result<(), Refused> {
     match &asked.tenant {
         Some(tenant) if tenant.as_str() != job.tenant() => {

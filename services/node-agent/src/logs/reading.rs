@@ -14,19 +14,15 @@ use crate::rotate::{Piece, pieces, reached};
 /// Limit on bytes searched for the last lines.
 const TAIL_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = 64 << 10;
-/// Tries to read during rotations, which are seconds apart.
 const ATTEMPTS: usize = 3;
 
 /// The position to start from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// The first byte kept.
     Kept,
     /// This byte of the whole output, or the first kept one after it.
     Byte(u64),
-    /// The first output at this time or later, to a second.
     Time(Timestamp),
-    /// This number of lines before the end.
     Lines(u32),
 }
 
@@ -48,10 +44,8 @@ impl Begin {
 pub struct Chunk {
     /// Offset of the first byte. Later than requested if bytes were discarded.
     pub offset: u64,
-    /// Offset of the next read.
     pub next: u64,
     pub bytes: Vec<u8>,
-    /// True if nothing will follow.
     pub is_last: bool,
 }
 
@@ -111,11 +105,10 @@ fn end(pieces: &[Piece]) -> u64 {
 /// Reads at most `limit` bytes, or none if there is no output yet.
 ///
 /// # Errors
-/// Errors of the disk, or a file that is not regular.
+/// Disk errors, or a file that is not regular.
 pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<Chunk> {
     let folder = match folder.open() {
         Ok(folder) => folder,
-        // Not created yet, or removed long ago.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing(from)),
         Err(error) => return Err(error),
     };
@@ -169,7 +162,6 @@ fn read_in(
             if !chunk.bytes.is_empty() {
                 break;
             }
-            // Earlier bytes were discarded.
             at = piece.start;
             chunk.offset = at;
         }
@@ -181,7 +173,6 @@ fn read_in(
     Ok(chunk)
 }
 
-/// Returns the offset of the line `lines` before the end.
 fn lines_before(folder: &Folder, pieces: &[Piece], lines: u32) -> io::Result<u64> {
     let end = end(pieces);
     if lines == 0 {

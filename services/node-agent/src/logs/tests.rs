@@ -95,7 +95,6 @@ async fn a_tail_begins_with_a_line_and_an_end_is_said() {
     assert!(printed.chunk(end.clone()).await.expect("read").is_last);
     printed.alive.insert(&container);
     assert!(!printed.chunk(end.clone()).await.expect("read").is_last);
-    // A waiting request gets the next line at once.
     let waiting = LogsQuery {
         wait_ms: 3_000,
         ..end

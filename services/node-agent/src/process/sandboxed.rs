@@ -47,7 +47,6 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
 }
 
 impl HostView {
-    /// Reports whether a path of the node is visible in the sandbox.
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
         let mut shown = SYSTEM.iter().map(Path::new);
@@ -96,7 +95,6 @@ fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
     }
 }
 
-/// Returns a container's sandbox.
 #[must_use]
 pub fn sandbox(
     layout: &Layout,

@@ -49,11 +49,9 @@ fn check_mounts(mounts: &[Mount], is_contained: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Search path if the agent has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Inner {
-    /// Prepares the disk and returns the supervisor's orders. Blocking.
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
         // Mount the sources that were checked.
@@ -99,7 +97,6 @@ impl Inner {
         })
     }
 
-    /// Returns the program of a plan with its environment. Blocking.
     pub(super) fn program(&self, plan: &ContainerPlan) -> Result<Program, String> {
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);

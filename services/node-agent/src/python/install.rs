@@ -1,12 +1,8 @@
-//! The program that installs a tenant's packages in a sandbox.
+//! The program that installs a tenant's packages in a sandbox. The agent's threads cannot change their user,
+//! so its build runs in this single-threaded role:
 //!
-//! The agent's threads cannot change their user. The agent therefore starts its own build in this
-//! single-threaded role:
-//!
-//! 1. It forks the init of a pid namespace, and returns the init's exit code.
-//! 2. The child enters the sandbox: the node's programs and the tenant's folder.
-//! 3. The child becomes the tenant's user and executes the program. The agent supplies environment and
-//!    standard descriptors.
+//! 1. It forks the init of a pid namespace, and returns its exit code.
+//! 2. The child enters the sandbox, becomes the tenant's user, and executes the program.
 
 use std::io::{self, Error};
 use std::os::unix::process::CommandExt;
@@ -32,7 +28,6 @@ pub const FLAG: &str = "--install";
 pub struct Install {
     pub view: HostView,
     pub sandbox: SandboxSpec,
-    /// Mount point of the sandbox's root, in its own mount namespace.
     pub folder: PathBuf,
     pub program: PathBuf,
     pub arguments: Vec<String>,

@@ -1,11 +1,9 @@
 //! Fetches a checkpoint from the store to this node.
 //!
-//! 1. A complete checkpoint in the cache is used if it was saved or fetched since boot and not written to
-//!    since.
-//! 2. Otherwise the manifest is checked against the log's name, and the files against the manifest. Small
-//!    files come eight at a time, long ones in pieces, four at a time.
-//! 3. The folder is built under a temporary name and renamed, so an existing folder is complete. Other cached
-//!    checkpoints of the job are removed.
+//! 1. A complete cached checkpoint is used if it was made since boot and not changed.
+//! 2. Otherwise the manifest is checked against the log's name, and each file against the manifest.
+//! 3. The folder is renamed into place, so an existing folder is complete. Other cached checkpoints of the
+//!    job go.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -29,17 +27,12 @@ use crate::layout::Layout;
 use crate::procfs::boot_id;
 use crate::seal;
 
-/// Length of a piece. Longer files are read in pieces.
 const PIECE_BYTES: u64 = 8 << 20;
-/// Limit on concurrent pieces of a file.
 const PIECES_UNDER_WAY: usize = 4;
-/// Limit on concurrent small files.
 const FILES_UNDER_WAY: usize = 8;
-/// Limit on the length of a boot id.
 const BOOT_BYTES: u64 = 256;
 
-/// Name of the file with a cached checkpoint's boot id. The file lies next to the folder, invisible to the
-/// job.
+/// File with a cached checkpoint's boot id, next to the folder and invisible to the job.
 pub(super) fn mark(name: &str) -> String {
     format!(".{name}.boot")
 }
@@ -50,7 +43,6 @@ fn place_of(place: &Below) -> Option<(Below, String)> {
     Some((place.parent()?, name))
 }
 
-/// Reports whether the cached checkpoint is complete. Blocking.
 fn is_whole(place: &Below) -> bool {
     let Some((job, name)) = place_of(place) else {
         return false;
@@ -61,7 +53,6 @@ fn is_whole(place: &Below) -> bool {
     boot.is_ok_and(|boot| boot == boot_id()) && seal::resumable(place).is_ok()
 }
 
-/// Moves a complete folder into the cache. Blocking.
 fn place_at(place: &Below, from: &str) -> io::Result<()> {
     let (job, name) = place_of(place).ok_or(io::ErrorKind::InvalidInput)?;
     let job = job.open()?;
@@ -72,7 +63,6 @@ fn place_at(place: &Below, from: &str) -> io::Result<()> {
     job.write(&mark(&name), boot_id().as_bytes())
 }
 
-/// Turns a folder sealed and stored here into the cache's copy. Blocking.
 pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
     let path = sealed.path();
     let name = path.file_name().and_then(|name| name.to_str());
@@ -108,7 +98,6 @@ impl Store {
     }
 }
 
-/// A checkpoint under download.
 struct Fetch<'a> {
     store: &'a Store,
     folder: Path,
@@ -236,7 +225,6 @@ fn made_in(tree: &Below, way: &FilePath) -> io::Result<File> {
     Tree::new(tree.clone(), None)?.file(way, false)
 }
 
-/// Splits a file into pieces.
 fn ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let count = bytes.div_ceil(PIECE_BYTES);
     (0..count).map(move |index| {

@@ -16,29 +16,22 @@ use crate::seal;
 /// Limit on a manifest, enough for the largest number of files.
 pub const MOST_BYTES: u64 = 16 << 20;
 
-/// Bytes per read while hashing.
 const READ_BYTES: usize = 1 << 20;
 
 /// The list of a checkpoint's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of the manifest's format.
     pub version: u32,
-    /// The job that saved the checkpoint.
     pub job: JobId,
-    /// The incarnation that saved the checkpoint.
     pub incarnation: Incarnation,
-    /// Its files, sorted by their paths.
     pub files: Vec<Described>,
 }
 
 /// A file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
-    /// Path relative to the checkpoint's folder.
     pub path: String,
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
@@ -49,7 +42,7 @@ impl Manifest {
     /// Describes a complete checkpoint, and reads all of it. Blocking.
     ///
     /// # Errors
-    /// Errors of the disk.
+    /// Disk errors.
     pub fn of(job: &JobId, incarnation: Incarnation, folder: &Below) -> io::Result<Self> {
         let mut files = Vec::new();
         for path in seal::files(folder)? {
@@ -100,7 +93,7 @@ impl Manifest {
 /// Opens a file of a checkpoint without following links.
 ///
 /// # Errors
-/// Errors of the kernel.
+/// Kernel errors.
 pub fn open(folder: &Below, way: &str) -> io::Result<File> {
     let path = Path::new(way);
     let name = path.file_name().and_then(|name| name.to_str());

@@ -6,13 +6,11 @@
 //!     manifest.json       written last: each file with its size and digest
 //! ```
 //!
-//! 1. A complete checkpoint is uploaded ([`upload`]) before `checkpoint.saved`, which therefore means stored
-//!    and verified. The folder's name is the manifest's digest, and the manifest ([`manifest`]) has the
-//!    files' digests. A torn upload is therefore ignored, a repeated one finds existing files, and no other
-//!    incarnation or cluster can overwrite it.
-//! 2. Before a start the node fetches a checkpoint ([`fetch`]) once for all its containers, into a cache
-//!    valid within one boot. Checkpoints saved here are cached already.
-//! 3. Unneeded checkpoints are removed from the store and the caches ([`retain`]).
+//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. Its name is the digest of its manifest
+//!    ([`manifest`]), so a torn upload is ignored, a repeated one finds its files, and no other can overwrite
+//!    it.
+//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache valid within one boot.
+//! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
 //! All work runs on the runtime that opened the store ([`settings`]), not on the agent's actor.
 
@@ -38,17 +36,13 @@ use dormouse_messages::{Incarnation, JobId};
 use crate::folder::Below;
 use crate::layout::Layout;
 
-/// Object that completes an upload.
 const MANIFEST: &str = "manifest.json";
-/// Folder of the checkpoint's files.
 const FILES: &str = "files";
-/// Number of digits of a digest.
 const DIGITS: usize = 64;
 
 /// The reason why a checkpoint was not stored or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store fails. Another node or a later try may succeed.
     #[error(
         "the store of checkpoints {url}: {why}; see that the node reaches it, and the agent's credentials for it"
     )]
@@ -56,13 +50,11 @@ pub enum StoreError {
         url: String,
         why: String,
     },
-    /// The stored checkpoint is absent or damaged.
     #[error("{uri}: {why}")]
     Wrong {
         uri: String,
         why: String,
     },
-    /// A file changed after the checkpoint was complete.
     #[error(
         "{0} was written to while it was stored; a job must not touch what it has saved before it is on the log"
     )]
@@ -96,21 +88,16 @@ impl StoreError {
 #[derive(Debug, Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
-    /// The operator's URL without a trailing slash.
     url: String,
     prefix: Path,
-    /// The runtime for the store's work.
     runtime: Handle,
-    /// A lock per checkpoint for fetches.
     fetching: Arc<Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
 /// A stored checkpoint's folder name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The incarnation that saved it.
     pub incarnation: Incarnation,
-    /// The digest of its manifest.
     pub sha256: String,
 }
 
@@ -218,7 +205,6 @@ impl Store {
         folder.clone().join(MANIFEST)
     }
 
-    /// Returns a file's object. Invalid characters are encoded uniquely.
     fn file(folder: &Path, way: &str) -> Path {
         let steps = way.split('/').map(PathPart::from);
         steps.fold(folder.clone().join(FILES), Path::join)
@@ -239,7 +225,6 @@ impl Store {
     }
 }
 
-/// Formats an error on one line without request addresses.
 fn in_words(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -281,7 +266,6 @@ pub fn is_stored(uri: &str) -> bool {
 impl Store {
     fn turn(&self, place: &FilePath) -> Arc<tokio::sync::Mutex<()>> {
         let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        // Drop locks without a waiter.
         fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(fetching.entry(place.to_owned()).or_default())
     }

@@ -1,8 +1,7 @@
-//! Removes stored checkpoints. The newest few of a job stay, and all that the log may name.
+//! Removes stored checkpoints. The newest few stay, and all that the log may name, and those of later
+//! incarnations.
 //!
-//! - Checkpoints of a later incarnation are left alone.
-//! - An upload without a manifest is torn or under way. It stays within the present incarnation, and a later
-//!   one removes it.
+//! - An upload without a manifest stays within the present incarnation, because it may be under way.
 //! - The manifest goes first, so that a partial removal counts as torn.
 
 use std::cmp::Reverse;
@@ -22,11 +21,8 @@ use crate::layout::Layout;
 /// The checkpoints of a job to keep.
 #[derive(Debug, Clone)]
 pub struct Keep {
-    /// The incarnation that has just saved.
     pub present: Incarnation,
-    /// Number of newest checkpoints.
     pub newest: usize,
-    /// Folder names that the log may name.
     pub named: BTreeSet<String>,
 }
 
@@ -109,7 +105,7 @@ impl Store {
 /// Removes a job's cached checkpoints except the newest and the named. Blocking.
 ///
 /// # Errors
-/// Errors of the disk.
+/// Disk errors.
 pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::Result<usize> {
     let folder = job.open()?;
     let mut found: Vec<_> = folder
@@ -125,7 +121,6 @@ pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::
     for (_, name) in found.into_iter().skip(newest) {
         if !named.contains(&name) {
             let _ = folder.remove(&fetch::mark(&name));
-            // `remove_dir_all` follows no link.
             std::fs::remove_dir_all(job.join(&name).path())?;
             removed += 1;
         }

@@ -1,6 +1,5 @@
-//! The settings of a checkpoint store. The credentials are the agent's own: from its environment
-//! (`AWS_ACCESS_KEY_ID`, …), from a private file, or from the machine's or pod's role. No job and no event
-//! contains them.
+//! The settings of a checkpoint store. Credentials come from the agent's environment (`AWS_ACCESS_KEY_ID`,
+//! …), a private file, or a role. No job sees them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,9 +20,7 @@ const RETRIED: Duration = Duration::from_secs(60);
 /// The operator's place for checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A folder on a file system that the nodes share.
     Folder(PathBuf),
-    /// A bucket and prefix of S3 or a compatible store.
     S3(String),
 }
 
@@ -48,7 +45,6 @@ impl FromStr for Place {
 /// A store's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// The store's URL: `s3://bucket/prefix`.
     pub url: String,
     /// A file of `AWS_…=value` lines, which override the environment.
     pub options: Option<PathBuf>,

@@ -1,11 +1,10 @@
 //! Uploads a complete checkpoint.
 //!
-//! 1. [`Manifest::of`] describes the files. The manifest's digest names the store's folder.
-//! 2. Files of an earlier upload stay. Other files follow, small ones eight at a time, long ones in parts.
-//!    Each is hashed again while it is read, and the store verifies each request's checksum.
+//! 1. [`Manifest::of`] describes the files, and the manifest's digest names the folder.
+//! 2. Missing files are uploaded, hashed again, and verified by the store's checksums.
 //! 3. The store's list of files and sizes is checked.
 //! 4. The manifest is written last and read back.
-//! 5. The sealed folder becomes the node's cached copy.
+//! 5. The sealed folder becomes the cached copy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,16 +23,12 @@ use super::{Name, Store, StoreError, Task, cached, digest, fetch, hexadecimal};
 use crate::folder::Below;
 use crate::layout::Layout;
 
-/// Length of a part. Longer files are uploaded in parts.
 const PART_BYTES: u64 = 8 << 20;
 /// S3's limit on parts per object, with a margin.
 const MOST_PARTS: u64 = 9_000;
-/// Limit on concurrent parts of a file.
 const PARTS_UNDER_WAY: usize = 4;
-/// Limit on concurrent small files.
 const FILES_UNDER_WAY: usize = 8;
 
-/// A file under upload.
 struct Reading {
     file: File,
     digest: Sha256,
@@ -80,7 +75,6 @@ impl Store {
             self.upload_manifest(&at, text).await?;
         }
         let place = cached(layout, job, &name);
-        // The copy only speeds up the next start here, which can fetch the checkpoint.
         let kept = blocking(move || Ok(fetch::keep(&folder, &place))).await?;
         if let Err(error) = kept {
             tracing::warn!(%job, %error, "a stored checkpoint is not kept on this node");
@@ -88,7 +82,6 @@ impl Store {
         Ok(self.uri(job, &name))
     }
 
-    /// Lists the stored objects with their sizes.
     async fn stored(&self, at: &Path) -> Result<BTreeMap<Path, u64>, StoreError> {
         let listed = self.objects.list(Some(at));
         let sizes = listed.map_ok(|it| (it.location, it.size));
@@ -98,7 +91,6 @@ impl Store {
             .map_err(|error| self.unanswered(&error))
     }
 
-    /// Reports whether the upload is complete.
     async fn has_manifest(&self, at: &Path, text: &[u8]) -> Result<bool, StoreError> {
         match self.objects.head(&Self::manifest(at)).await {
             Ok(found) => Ok(found.size == text.len() as u64),
@@ -241,7 +233,6 @@ async fn reading(folder: &Below, file: &Described) -> Result<Reading, StoreError
     .await
 }
 
-/// Runs blocking work on another thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

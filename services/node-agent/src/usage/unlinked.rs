@@ -1,8 +1,5 @@
-//! Measures unlinked files that a tenant's processes hold open or mapped. Such a file stays on the disk.
-//! Blocking.
-//!
-//! - A process belongs to a tenant by its user, which is the tenant's own in a sandbox.
-//! - A thread's private descriptor table, and descriptors in flight through a socket, are not seen.
+//! Measures unlinked files that a tenant's processes hold open or mapped. Blocking. Processes belong to
+//! tenants by user. A thread's private descriptors, and those in flight in sockets, are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -16,7 +13,6 @@ use crate::folder::Below;
 /// Limit on inspected files per user: a second's work.
 const LOOKS_LIMIT: usize = 1_000_000;
 
-/// The kernel's unit of `st_blocks`, independent of the file system.
 const BLOCK_BYTES: u64 = 512;
 
 /// Unlinked files by user.
@@ -118,7 +114,6 @@ impl Held {
         }
     }
 
-    /// The path resolves to the file itself, regardless of its name.
     fn look(&mut self, path: &Path, disks: &BTreeSet<u64>) {
         self.looks += 1;
         let Ok(file) = fs::metadata(path) else { return };

@@ -1,8 +1,5 @@
-//! Mounts by descriptor. A source is opened once, without links, and a target is resolved inside the new
-//! root. Later changes by a tenant therefore have no effect.
-//!
-//! Mount points are created only out of a tenant's earlier reach: in the sandbox's memory and in the
-//! container's temporary files.
+//! Mounts by descriptor: sources are opened once, without links, and targets resolved inside the new root, so
+//! later changes by a tenant have no effect. Mount points are created only out of a tenant's earlier reach.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,7 +23,6 @@ use crate::runtime::NotStarted;
 /// The kernel's file systems, which the sandbox and its programs need.
 const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Flags to open a path as a reference only.
 const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 const MOUNT_POINT: Mode = Mode::from_raw_mode(0o755);
@@ -38,12 +34,9 @@ pub struct Mounts {
     own: BTreeSet<u64>,
 }
 
-/// The reason why a target is unusable.
 #[derive(Debug)]
 enum Target {
-    /// A link in the target's path.
     Link(PathBuf),
-    /// A missing path in a folder where none may be created.
     Missing(PathBuf),
     Kernel(io::Error),
 }
@@ -78,7 +71,6 @@ impl std::fmt::Display for Target {
 }
 
 impl Mounts {
-    /// Wraps a root without a tenant's mounts.
     pub fn new(root: OwnedFd) -> io::Result<Self> {
         let own = [mount_number(root.as_fd())?].into();
         Ok(Self { root, own })
@@ -88,7 +80,6 @@ impl Mounts {
         self.root.as_fd()
     }
 
-    /// Mounts a path of the node at its own place, read-only.
     pub fn show(&self, path: &Path) -> io::Result<()> {
         let source = rustix::fs::open(path, NAMED, Mode::empty())?;
         Ok(self.attach(source.as_fd(), path, true, false)?)
@@ -119,7 +110,6 @@ impl Mounts {
         }
     }
 
-    /// Mounts a new file system of the kernel.
     pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
         let target = self.resolve(path, true, true)?;
         let target = format!("/proc/self/fd/{}", target.as_raw_fd());
@@ -132,7 +122,6 @@ impl Mounts {
         )?)
     }
 
-    /// Mounts a device of the node.
     pub fn show_device(&self, source: &Path, target: &Path) -> io::Result<()> {
         let source = rustix::fs::open(source, NAMED, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
@@ -140,7 +129,6 @@ impl Mounts {
         move_onto(tree.as_fd(), target.as_fd())
     }
 
-    /// Mounts one of the container's own folders.
     pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
         let source = open_source(mount)?;
         Ok(self.attach(source.as_fd(), &mount.target, mount.read_only, false)?)
@@ -154,7 +142,6 @@ impl Mounts {
         Ok(())
     }
 
-    /// Opens a folder of the new root.
     pub fn folder(&self, path: &Path) -> io::Result<Folder> {
         Ok(Folder::from(self.resolve(path, true, false)?))
     }
@@ -227,8 +214,8 @@ impl Mounts {
         move_onto(tree.as_fd(), target.as_fd()).map_err(Target::Kernel)
     }
 
-    /// Opens a path of the new root without links. Creates missing mount points in the sandbox's own mounts,
-    /// or in all mounts if `anywhere` is set.
+    /// Opens a path of the new root without links. Creates missing mount points in own mounts, or in all if
+    /// `anywhere`.
     fn resolve(&self, path: &Path, is_folder: bool, anywhere: bool) -> Result<OwnedFd, Target> {
         let names: Vec<&OsStr> = path.iter().skip(1).collect();
         let mut at = self.root.try_clone().map_err(Target::Kernel)?;
@@ -271,7 +258,6 @@ fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// Opens a mount's source without links below its root.
 fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
     let root = rustix::fs::open(&mount.root, NAMED, Mode::empty())?;
     if mount.way.as_os_str().is_empty() {
@@ -280,7 +266,6 @@ fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
     Ok(step(root.as_fd(), mount.way.as_os_str())?)
 }
 
-/// Opens a path below a folder without links.
 fn step(at: BorrowedFd<'_>, way: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(at, way, NAMED, Mode::empty(), resolve)

@@ -10,10 +10,8 @@ use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::{FILES_LIMIT, Network, SandboxSpec};
 
-/// Upper bound of capability numbers.
 const CAPABILITIES: u32 = 64;
 
-/// Port 0: the kernel picks one.
 const ANY_PORT: u16 = 0;
 
 /// Becomes the tenant's user.
@@ -38,8 +36,7 @@ pub fn become_user(spec: &SandboxSpec) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits this process to its own ports and hides the node's abstract sockets. Landlock supports abstract
-/// sockets since Linux 6.12 and ports since 6.7.
+/// Limits this process to its own ports (Linux 6.7) and hides the node's abstract sockets (6.12).
 pub fn landlock(network: Network) -> Result<(), RulesetError> {
     let mut rules = Ruleset::default().scope(Scope::AbstractUnixSocket)?;
     if let Network::OwnPorts(..) = network {

@@ -14,7 +14,6 @@ use rustix::fs::{Mode, OFlags};
 use super::mounts::Mounts;
 use super::{HostView, Prepared, SYSTEM};
 
-/// Mount point of the new root in the supervisor's folder.
 const ROOT: &str = "root";
 
 /// The resolver's configuration, a frequent target of `/etc/resolv.conf`.
@@ -25,7 +24,6 @@ const OF_THE_NETWORK: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.c
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links that programs expect in `/dev`.
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
     ("/proc/self/fd/0", "stdin"),
@@ -103,7 +101,6 @@ pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
     mounts.show(path)
 }
 
-/// Shows a device of the node if it exists.
 pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
     let device = Path::new("/dev").join(name);
     if !device.exists() {
@@ -142,7 +139,6 @@ fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
     mount_new("tmpfs", &shm, QUIET, "mode=1777")
 }
 
-/// Mounts sysfs again, for this process's own network.
 pub fn mount_sysfs(mounts: &Mounts) -> io::Result<()> {
     let flags = QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
     mounts.mount_new("sysfs", Path::new("/sys"), flags, "")

@@ -1,14 +1,11 @@
-//! The system call filter: programs may make the calls of Docker's default profile, except those tied to
-//! capabilities.
+//! The system call filter: the calls of Docker's default profile, except those tied to capabilities.
 //!
-//! 1. The init is restricted first ([`restrict_init`]). It may also make the calls that enter the sandbox.
-//!    Other calls fail with `ENOSYS`, which programs expect when they try newer calls first. `clone3` is
-//!    among them, because a filter cannot see its flags, and C libraries fall back to `clone`.
-//! 2. A program is restricted further ([`restrict_program`]): calls refused by name fail with `EPERM`. Both
-//!    filters apply.
+//! 1. The init ([`restrict_init`]) may also enter the sandbox. Other calls fail with `ENOSYS`, which programs
+//!    expect of newer calls. `clone3` is among them, because a filter cannot see its flags.
+//! 2. A program is restricted further ([`restrict_program`]): calls refused by name fail with `EPERM`.
 //!
-//! The init installs the long filter before its container comes, so that a start waits only for the short
-//! one. A 32-bit program is killed at its first call.
+//! The long filter precedes the container, so a start waits only for the short one. A 32-bit program is
+//! killed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -19,7 +16,6 @@ use seccompiler::{
     SeccompCondition as Condition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 
-/// Calls allowed on every architecture.
 const ALLOWED: &[c_long] = &[
     SYS_accept,
     SYS_accept4,
@@ -271,7 +267,6 @@ const ALLOWED: &[c_long] = &[
     SYS_writev,
 ];
 
-/// Older forms, absent on newer architectures.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLDER: &[c_long] = &[
     SYS_access,
@@ -320,11 +315,10 @@ const ALLOWED_OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLDER: &[c_long] = &[];
 
-/// Newer calls without names in the C library: `cachestat`, `fchmodat2`, `map_shadow_stack`, `futex_wake`,
-/// `futex_wait` and `futex_requeue`. Their numbers are the same everywhere.
+/// Newer calls unknown to the C library, equal everywhere: `cachestat`, `fchmodat2`, `map_shadow_stack`,
+/// `futex_wake`, `futex_wait` and `futex_requeue`.
 const ALLOWED_NEWER: &[c_long] = &[451, 452, 453, 454, 455, 456];
 
-/// Calls of an init before its container's program runs.
 const OF_INIT: &[c_long] = &[
     SYS_mount,
     SYS_mount_setattr,
@@ -335,8 +329,8 @@ const OF_INIT: &[c_long] = &[
     SYS_unshare,
 ];
 
-/// Calls refused by name: mounts, namespaces, keys, modules, clocks, other processes' descriptors, and calls
-/// with a history of vulnerabilities.
+/// Refused: mounts, namespaces, keys, modules, clocks, others' descriptors, and calls with a history of
+/// vulnerabilities.
 const REFUSED: &[c_long] = &[
     SYS_acct,
     SYS_add_key,
@@ -391,14 +385,12 @@ const REFUSED: &[c_long] = &[
     SYS_vhangup,
 ];
 
-/// Refused calls of older architectures.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_OLDER: &[c_long] = &[SYS_ioperm, SYS_iopl, SYS_sysfs, SYS_uselib, SYS_ustat];
 
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_OLDER: &[c_long] = &[];
 
-/// Flags that create namespaces.
 const NAMESPACES: [c_int; 7] = [
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -510,7 +502,6 @@ pub fn restrict_program() -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    /// Returns the names in a list of this file.
     fn names(list: &str) -> Vec<&'static str> {
         let source = include_str!("syscalls.rs");
         let start = format!("const {list}: &[c_long] = &[\n");

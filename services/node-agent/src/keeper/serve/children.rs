@@ -23,18 +23,14 @@ const WAITING: usize = 8;
 /// Limit on idle guards including used ones, so that a burst of starts can reuse those of the last burst.
 const MOST_WAITING: usize = 32;
 
-/// Threshold of idle guards below which new ones are made.
 const FEW: usize = 4;
 
-/// Smallest CPU demand to assume for the next container. Guards get the last container's demand, because
-/// containers tend to be alike, but a guard needs some CPU itself.
+/// Smallest assumed CPU demand. Guards get the last container's demand, but need some CPU themselves.
 const LEAST_LIKELY_CPU_MILLI: u64 = 500;
 
-/// Time limit for a killed guard's processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Explains a guard's end before its program ran. The guard is in the container's control group, so too small
-/// a memory demand kills it.
+/// Explains a guard's end before its program ran. Too small a memory demand kills the guard too.
 fn unstarted(exit: &Exit, has_been_killed: bool) -> NotStarted {
     if has_been_killed {
         ENDED.into()
@@ -118,8 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Makes guards a little later if few are idle. Each call makes one guard or removes one group, so that
-    /// starts and exits do not wait for the whole batch.
+    /// Makes one guard or removes one group per call, so that starts and exits need not wait for all.
     pub(super) fn fill(&mut self) {
         if self.fill_at.is_none_or(|at| at > Instant::now()) {
             return;
@@ -186,7 +181,6 @@ impl Keeper {
         if self.ending.is_some_and(ends) {
             self.ending = None;
             if !well {
-                // The engine's containers are in an unknown state.
                 self.absence.give_up();
             }
             return;
@@ -205,7 +199,6 @@ impl Keeper {
             return;
         };
         let container = container.clone();
-        // The guard's last messages may arrive with its end.
         let heard = held.hear();
         if let Some(guard) = held.guard.as_ref().filter(|_| !well) {
             // A killed guard without a namespace: use its group.
@@ -219,13 +212,11 @@ impl Keeper {
         }
     }
 
-    /// Schedules the removal of an empty group.
     fn leave(&mut self, group: Group) {
         self.unused.push(group);
         self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
     }
 
-    /// Reports the end of a container and its processes. Returns the guard, which may have been killed.
     pub(super) fn has_ended(
         &mut self,
         container: ContainerId,
@@ -264,7 +255,6 @@ impl Keeper {
         guard
     }
 
-    /// Reports the end of the container's further programs.
     fn tell_who_were_there(&mut self, execs: Vec<u64>, beside: Vec<u64>) {
         const WHY: &str = "the container has ended";
         for number in execs {
@@ -275,7 +265,6 @@ impl Keeper {
         }
     }
 
-    /// Kills a killed guard's orphans, and waits for their end.
     fn sweep(&self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         while self.end_orphans() > 0 && Instant::now() < until {
@@ -283,7 +272,6 @@ impl Keeper {
         }
     }
 
-    /// Kills orphans adopted by the supervisor, and returns their number.
     fn end_orphans(&self) -> usize {
         let guards = self.held.values().filter_map(|it| it.guard.as_ref());
         let guards = guards.chain(&self.waiting).chain(&self.leaving);

@@ -1,5 +1,5 @@
-//! Attached programs: the supervisor passes their descriptors to the container's guard and keeps none. The
-//! programs end with the agent's connection, because nobody is attached any more.
+//! Attached programs: the supervisor forwards their descriptors to the guard. They end with the agent's
+//! connection.
 
 use nix::sys::signal::Signal;
 
@@ -36,7 +36,6 @@ impl Keeper {
         self.tell(&Tell::ExecEnded(number, ExecExit::without(why)));
     }
 
-    /// Kills programs without an attached user.
     pub(super) fn end_execs(&mut self) {
         for held in self.held.values_mut() {
             for number in std::mem::take(&mut held.execs) {

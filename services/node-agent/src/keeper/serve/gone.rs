@@ -1,5 +1,4 @@
-//! The reaction to a dead agent on a live node: ends its containers and reports to the log before the lease
-//! ends.
+//! The reaction to a dead agent on a live node: ends its containers and reports before the lease ends.
 //!
 //! ```text
 //!  idle ──agent dies──▶ waiting ──nobody came──▶ ending ──nothing runs──▶ saying ──stored──▶ idle
@@ -9,9 +8,8 @@
 //! ```
 //!
 //! 1. An agent that stops in order first withdraws its orders.
-//! 2. The report names the dead agent's incarnation. An agent that joins meanwhile has the next incarnation,
-//!    and starts nothing before it sees its own join.
-//! 3. If the report fails until the lease ends, the node is declared lost as usual.
+//! 2. The report names the dead incarnation. A later agent starts nothing before it sees its own join.
+//! 3. If the report fails, the end of the lease declares the node lost.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,19 +20,14 @@ use super::Keeper;
 use crate::keeper::held::Stage;
 use crate::keeper::words::Gone;
 
-/// Pause before another try to report.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The reason for containers ended this way.
 const GONE: &str =
     "the node's agent died and none came back in time; its keeper has ended everything";
 
-/// The state of the reaction to a dead agent.
 #[derive(Debug, Default)]
 pub(super) struct Absence {
-    /// The last agent's orders for its death.
     orders: Option<Gone>,
-    /// The orders under way.
     said: Option<Gone>,
     phase: Phase,
     alone: bool,
@@ -42,25 +35,19 @@ pub(super) struct Absence {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// An agent is connected, or there are no orders.
     #[default]
     Idle,
-    /// Waiting for another agent until this time.
     Waiting(Instant),
     Ending,
-    /// A process with this pid reports to the log.
     Saying(u32),
-    /// The report failed, and another try starts at this time.
     Again(Instant),
 }
 
 impl Absence {
-    /// Sets or withdraws the agent's orders.
     pub fn ordered(&mut self, orders: Option<Gone>) {
         self.orders = orders;
     }
 
-    /// Handles the loss of the agent's connection.
     pub fn agent_left(&mut self) {
         self.alone = true;
         self.wait();
@@ -90,7 +77,6 @@ impl Absence {
         self.rest();
     }
 
-    /// Returns the time of the next step.
     pub fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Waiting(at) | Phase::Again(at) => Some(at),
@@ -98,12 +84,10 @@ impl Absence {
         }
     }
 
-    /// Reports whether work is pending.
     pub fn is_pending(&self) -> bool {
         self.phase != Phase::Idle
     }
 
-    /// Returns the pid of the reporting process.
     pub const fn saying(&self) -> Option<u32> {
         match self.phase {
             Phase::Saying(pid) => Some(pid),
@@ -126,13 +110,11 @@ impl Absence {
             }
         };
         if self.alone {
-            // Another agent came meanwhile and is gone, too.
             self.wait();
         }
         true
     }
 
-    /// Starts the reporting process.
     fn say(&mut self) {
         let Some(orders) = &self.orders else {
             self.phase = Phase::Idle;
@@ -163,16 +145,13 @@ impl Absence {
     }
 }
 
-/// The containers to end.
 trait Ends {
     /// Ends all of them. Returns true if they have ended once nothing runs.
     fn end(&mut self) -> bool;
-    /// Reports whether nothing runs any more.
     fn runs_nothing(&self) -> bool;
 }
 
 impl Absence {
-    /// Takes the next step if due.
     fn go_on(&mut self, ends: &mut impl Ends) {
         let is_due = self.due().is_some_and(|at| at <= Instant::now());
         if is_due && matches!(self.phase, Phase::Waiting(_)) {
@@ -189,7 +168,6 @@ impl Absence {
 }
 
 impl Keeper {
-    /// Takes the next step if due.
     pub(super) fn look_for_an_agent(&mut self) {
         let mut absence = std::mem::take(&mut self.absence);
         absence.go_on(self);
@@ -273,7 +251,6 @@ mod tests {
         absence.ordered(Some(orders("2")));
         assert!(absence.reaped(pid, true));
         assert_eq!(absence.phase, Phase::Idle);
-        // A report is not repeated either.
         let (mut absence, pid) = saying();
         assert!(absence.reaped(pid, true));
         assert_eq!(absence.phase, Phase::Idle);
