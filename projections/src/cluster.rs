@@ -1,4 +1,4 @@
-//! The cluster at a glance: policy, head of the log, last allocation, flagged events.
+//! The cluster at a glance.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,16 @@ use serde::{Deserialize, Serialize};
 pub struct LastAllocation {
     pub sequence: Sequence,
     pub at: Timestamp,
-    /// Reason for no change, if the allocation was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
     pub utilization: Utilization,
     /// Σ |s − ŝ| over the jobs with containers.
     pub fairness_loss: f64,
-    /// Σ |s − ŝ| including the waiting jobs.
     pub fairness_loss_all: f64,
     pub fairness_loss_bound: f64,
     pub adjusted_jobs: u32,
     pub adjustment_bound: u32,
-    /// Jobs adjusted because of a lost node or revised bounds, not in `adjusted_jobs`.
+    /// Forced by a lost node or revised bounds.
     pub forced_jobs: u32,
     pub solver: Solver,
 }
@@ -32,14 +30,14 @@ pub struct LastAllocation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     pub policy: Policy,
-    /// The event that set the policy; 0 for the default policy.
+    /// 0 for the default policy.
     pub policy_sequence: Sequence,
     pub head: Sequence,
     pub first: Sequence,
     pub begun: Timestamp,
     pub now: Timestamp,
     pub events: u64,
-    /// Events of an unknown type or version, by the wrong writer, or rejected.
+    /// Unknown, unauthorised or rejected events.
     pub flagged: u64,
     pub last_flagged: Option<(Sequence, String)>,
     pub epoch: Epoch,
@@ -47,7 +45,6 @@ pub struct Overview {
     pub kept: u64,
     pub placements_refused: u64,
     pub allocation: Option<Box<LastAllocation>>,
-    /// Counts, indexed by event type.
     by_type: Vec<u64>,
 }
 
@@ -78,7 +75,7 @@ impl Overview {
     }
 }
 
-/// Reuses the allocation: the resources rarely change.
+/// Reuses the allocation.
 fn copy_utilization(to: &mut Utilization, from: &Utilization) {
     to.total = from.total;
     if to.resources.keys().eq(from.resources.keys()) {
@@ -90,7 +87,6 @@ fn copy_utilization(to: &mut Utilization, from: &Utilization) {
     }
 }
 
-/// Reuses the allocated strings.
 fn copy_solver(to: &mut Solver, from: &Solver) {
     let Solver {
         name,
@@ -112,8 +108,7 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
 }
 
 impl Overview {
-    /// Folds one event and returns it if it is valid: a known type, a permitted writer, a report confirmed by
-    /// placement.
+    /// Folds one event and returns it, if its type is known, its writer permitted and its report valid.
     pub fn evolve<'a>(&mut self, fact: &Fact<'a>, witness: &Witness) -> Option<&'a Event> {
         if self.events == 0 {
             self.first = fact.sequence;

@@ -1,10 +1,10 @@
 //! Fairness over time, by tenant.
 //!
-//! - Dominant shares of running and queued work, by the shared queues.
-//! - Mean waiting time of all jobs so far, queued ones with their present age.
+//! - Dominant shares of running and queued work.
+//! - Mean waiting time of all jobs, queued ones with their present age.
 //! - Unfairness: Σ max(0, w/W − share) over tenants with queued jobs within their quota, W the weights of all
-//!   active tenants. Runs are compared by the area under the curve, in share-seconds.
-//! - Fairness loss of a tenant: Σ |s − ŝ| of its jobs (Dorm, eq. 11, 12).
+//!   active tenants. The area under the curve, in share-seconds, compares runs.
+//! - Fairness loss: Σ |s − ŝ| of a tenant's jobs (Dorm, eq. 11, 12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,7 @@ use crate::steps::Steps;
 use crate::timelines::Metric;
 use dormouse_state::{QueueJob, Queues, TenantQueue};
 
-/// Limit on points of a tenant's series.
 const TENANT_POINTS: usize = 2_000;
-/// Limit on points of the cluster's series.
 const CLUSTER_POINTS: usize = 20_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -34,12 +32,12 @@ struct TenantSteps {
 pub struct Fairness {
     tenants: BTreeMap<TenantId, TenantSteps>,
     unfairness: Steps,
-    /// |s − ŝ| of each live job, by the last allocation that named it.
+    /// |s − ŝ| of each live job.
     losses: BTreeMap<TenantId, BTreeMap<JobId, f64>>,
 }
 
 impl Fairness {
-    /// Folds one event, which `queues` have folded before.
+    /// Folds one event, after `queues`.
     pub fn evolve(&mut self, fact: &Fact<'_>, queues: &Queues) {
         let at = fact.at;
         match fact.event() {
@@ -138,7 +136,6 @@ impl Fairness {
         self.tenant(tenant, queues, at);
     }
 
-    /// Recomputes the losses of the tenants `named`.
     fn lose(&mut self, named: &BTreeSet<&str>, at: Timestamp) {
         for (name, steps) in &mut self.tenants {
             let loss = match named.contains(name.as_str()) {
@@ -185,7 +182,7 @@ impl Fairness {
         self.unfairness.integral(now)
     }
 
-    /// Returns the named series of a metric; empty for a metric without tenants.
+    /// Returns a metric's named series.
     #[must_use]
     pub fn series(&self, metric: Metric) -> Vec<(String, &Steps)> {
         let of: fn(&TenantSteps) -> &Steps = match metric {
@@ -203,7 +200,6 @@ impl Fairness {
     }
 }
 
-/// Σ max(0, w/W − share) over tenants with queued jobs within their own quota.
 fn lacking(queues: &Queues) -> f64 {
     let active = queues.tenants.iter();
     let active: Vec<_> = active

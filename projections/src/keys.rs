@@ -1,12 +1,11 @@
-//! The keys created, rotated and revoked through the command line, by name. Keys of an accounts file are not
-//! on the log.
+//! Keys created, rotated and revoked through the command line.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{By, Event, Fact, Role, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Limit on acts per name: the first and the latest.
+/// The first act and the latest.
 const ACTS: usize = 16;
 
 /// Every name with a present or past key.
@@ -16,15 +15,15 @@ pub struct Keys(BTreeMap<String, KeyHolder>);
 /// A principal with a present or past key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyHolder {
-    /// The tenant, for a tenant's plain key and its users' keys.
+    /// Set for a tenant's keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// The present public key; absent once revoked.
+    /// Absent once revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Acts, oldest first.
+    /// Oldest first.
     pub acts: VecDeque<KeyAct>,
 }
 
@@ -34,7 +33,7 @@ pub struct KeyAct {
     pub what: KeyDone,
     pub sequence: Sequence,
     pub at: Timestamp,
-    /// Absent for the owner's shared key.
+    /// Absent for the shared key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
@@ -45,13 +44,13 @@ pub struct KeyAct {
 pub enum KeyDone {
     Created,
     Rotated,
-    /// Rotated, with the previous key still valid.
+    /// The previous key stays valid.
     Added,
     Revoked,
 }
 
 impl KeyDone {
-    /// Returns the words for a sentence.
+    /// Returns words for a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -89,7 +88,7 @@ impl Keys {
         }
         holder.key = key.cloned();
         if holder.acts.len() >= ACTS {
-            // The first act tells who admitted the principal.
+            // Tells who admitted the principal.
             holder.acts.remove(1);
         }
         holder.acts.push_back(KeyAct {
@@ -100,7 +99,7 @@ impl Keys {
         });
     }
 
-    /// Returns the names of a tenant's plain key and users.
+    /// Returns a tenant's names.
     pub fn of(&self, tenant: &str) -> impl Iterator<Item = (&str, &KeyHolder)> {
         let is_of = move |holder: &KeyHolder| {
             holder

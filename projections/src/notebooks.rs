@@ -13,11 +13,11 @@ use crate::jobs::reason::how;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotebookState {
-    /// Without a container; opening its page starts one.
+    /// Started by opening its page.
     Stopped,
     #[default]
     Starting,
-    /// Ready, without a reported activity.
+    /// No activity reported.
     Ready,
     Busy,
     Idle,
@@ -29,7 +29,6 @@ pub enum NotebookState {
 pub struct Running {
     pub container: ContainerId,
     pub node: NodeId,
-    /// Last reported.
     pub activity: Option<NotebookActivity>,
     pub active_at: Timestamp,
 }
@@ -37,15 +36,13 @@ pub struct Running {
 /// A notebook that has not ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notebook {
-    /// Containers wanted.
     pub target: u32,
     pub running: Option<Running>,
-    /// End if nobody uses the notebook.
+    /// End without use.
     pub ends_at: Option<Timestamp>,
-    /// Failed containers since one was last ready.
+    /// Since one was last ready.
     #[serde(default)]
     pub failures: u32,
-    /// The last failure.
     #[serde(default)]
     pub failure: Option<String>,
 }
@@ -113,7 +110,7 @@ impl Notebooks {
         self.notebooks.get(job)
     }
 
-    /// Returns a notebook's addresses: a name below each gateway's host.
+    /// Returns a notebook's addresses below the gateways' hosts.
     #[must_use]
     pub fn addresses(&self, job: &JobId) -> Vec<String> {
         let gateways = self.gateways.values();
@@ -123,7 +120,7 @@ impl Notebooks {
         own
     }
 
-    /// Returns a service's addresses: a path below each gateway's address.
+    /// Returns a service's addresses below the gateways' paths.
     #[must_use]
     pub fn paths(&self, job: &JobId) -> Vec<String> {
         let path = |url: &String| {
@@ -139,7 +136,7 @@ impl Notebooks {
         paths
     }
 
-    /// A later agent that joined may have adopted the container.
+    /// A later agent may have adopted the container.
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
         if !self.lives.ends(node, incarnation) {
             return;
@@ -156,7 +153,7 @@ impl Notebooks {
     }
 }
 
-/// Turns `http://host:port` into a notebook's own origin; an IP address has no names below it.
+/// An IP address has no names below it.
 fn own_address(url: &str, job: &JobId) -> Option<String> {
     let (scheme, authority) = url.split_once("://")?;
     let authority = authority.trim_end_matches('/');
@@ -282,7 +279,6 @@ mod tests {
         });
     }
 
-    /// Returns a history with a ready notebook.
     fn notebook() -> History {
         let mut history = placed();
         history.push(ContainerReady {
@@ -297,7 +293,6 @@ mod tests {
         history
     }
 
-    /// Returns a history with a starting notebook.
     fn placed() -> History {
         let mut history = History::default();
         let mut spec = spec(&job("ads/nb"));

@@ -1,5 +1,4 @@
-//! Properties over random plausible histories: no event breaks an invariant, and a snapshot continues like
-//! the whole log.
+//! Properties over random histories: invariants hold, and a snapshot continues like the whole log.
 
 use dormouse_messages::events::{
     JobCancelled, JobFailed, NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason,
@@ -17,7 +16,6 @@ const NODES: [&str; 3] = ["n0", "n1", "n2"];
 /// (event, job, node, parameter).
 type Step = (u8, usize, usize, u32);
 
-/// A job's course so far, which makes most steps plausible.
 #[derive(Default, Clone, Copy)]
 struct At {
     admitted: bool,
@@ -152,7 +150,6 @@ proptest! {
         prop_assert_eq!(back, whole);
     }
 
-    /// Both folds skip rejected events.
     #[test]
     fn the_queues_are_those_that_decide(history in histories()) {
         let mut history = history;
@@ -171,8 +168,8 @@ proptest! {
     }
 }
 
-/// Measures the folding rate; checks nothing. Run with `cargo test --release -p dormouse-projections --
-/// --ignored --nocapture fold_speed`.
+/// Measures the folding rate: `cargo test --release -p dormouse-projections -- --ignored --nocapture
+/// fold_speed`.
 #[test]
 #[ignore = "a measurement, run by hand as said above; it checks nothing"]
 fn fold_speed() {

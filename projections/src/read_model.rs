@@ -28,9 +28,8 @@ pub struct ReadModel {
     #[serde(default)]
     pub keys: Keys,
     counted: PhaseCounts,
-    /// Amounts of all running partitions.
     running: Total,
-    /// Capacity of the nodes that are not lost.
+    /// On nodes not lost.
     capacity: Amounts,
 }
 
@@ -38,8 +37,8 @@ impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
     const VERSION: u32 = 24;
 
-    /// Folds one event everywhere, or flags an invalid one. The queues are a decider's own fold, and their
-    /// clock sets the time of every other projection.
+    /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
+    /// projections.
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = &self.queues.clock.peek(recorded);
         let event = self.cluster.evolve(fact, &self.queues.witness);
@@ -98,8 +97,8 @@ impl Fold for ReadModel {
     }
 }
 
-/// Returns the running amounts. A partition that gives up containers counts whole until their end, so if the
-/// sum exceeds the capacity, the containers' own amounts count.
+/// A shrinking partition counts whole until its end: if the sum exceeds the capacity, the containers' own
+/// amounts count.
 fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
     let mut capacity = capacity.iter();
     match capacity.any(|(resource, most)| running.get(resource) > most) {
@@ -108,7 +107,6 @@ fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts
     }
 }
 
-/// Returns the job whose containers the event starts or stops.
 const fn starts_or_stops(event: &Event) -> Option<&JobId> {
     match event {
         Event::PartitionStarted(e) => Some(&e.job),
@@ -134,8 +132,7 @@ const fn changes_nodes(event: &Event) -> bool {
 }
 
 impl ReadModel {
-    /// Returns this state with empty timelines. Jobs are shared, which makes moments cheap enough for many
-    /// places of a log.
+    /// Returns this state with empty timelines. Jobs are shared, which makes copies cheap.
     #[must_use]
     pub fn moment(&self) -> Self {
         Self {
@@ -160,13 +157,13 @@ impl ReadModel {
         self.queues.clock.time_at(wall)
     }
 
-    /// Returns the capacity of the nodes that are not lost.
+    /// Returns the capacity of nodes not lost.
     #[must_use]
     pub const fn capacity(&self) -> &Amounts {
         &self.capacity
     }
 
-    /// Counts a message on the log that is not an event.
+    /// Counts a message that is not an event.
     pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
         self.cluster.flag(sequence, why);
     }

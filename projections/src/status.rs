@@ -1,13 +1,10 @@
-//! Each tenant's view of the log: all events of its jobs, and the fate of its messages.
+//! Each tenant's view of the log: events of its jobs, and the fate of its messages. The runtime publishes it.
 //!
 //! 1. An event of one job is shown unchanged, under the job's name.
-//! 2. The fate of a message is also shown under `_in.<ingress sequence>`, for refused documents without a
+//! 2. The fate of a message is also shown under `_in.<ingress sequence>`, as refused documents may have no
 //!    valid name.
-//! 3. An event of many jobs (allocation, placement) is split by job. Reasons to wait are shown only when they
-//!    change.
+//! 3. An event of many jobs is split by job. A reason to wait is shown once.
 //! 4. No event shown names another tenant's job.
-//!
-//! The runtime publishes the results.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,22 +16,21 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::{CodecError, Envelope, Event, JobId, Recorded, TenantId};
 
-/// Limit on undecided submissions of tenants without a valid name.
 const PENDING_LIMIT: usize = 10_000;
 
-/// Limit on answers to submissions that came too fast: the capacity of the ingress.
+/// The capacity of the ingress.
 const SHED_SHOWN: usize = 4_096;
 
 /// An event as a tenant sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown<'a> {
-    /// Subjects after the prefix and `status`: `<tenant>.<job>.<event>`.
+    /// Without prefix and `status`: `<tenant>.<job>.<event>`.
     pub subjects: Vec<String>,
     pub envelope: Cow<'a, Envelope>,
 }
 
 impl Shown<'_> {
-    /// Encodes as JSON, with the position on the log `log`.
+    /// Encodes as JSON, with the position on `log`.
     ///
     /// # Errors
     /// When it cannot be encoded.
@@ -50,14 +46,13 @@ impl Shown<'_> {
 /// The state between events.
 #[derive(Debug, Clone, Default)]
 pub struct StatusView {
-    /// Undecided submissions of tenants without a valid name, which the decision does not repeat.
+    /// Undecided, from tenants without a valid name, which decisions do not repeat.
     unnamed: BTreeMap<u64, String>,
-    /// The reason last shown for each waiting job.
     waiting: BTreeMap<JobId, String>,
 }
 
 impl StatusView {
-    /// Returns the views of an event. Events come in the order of the log.
+    /// Returns an event's views. Events come in order.
     pub fn show<'a>(&mut self, recorded: &'a Recorded) -> Vec<Shown<'a>> {
         let Some(event) = recorded.event() else {
             return Vec::new();
@@ -130,7 +125,7 @@ impl StatusView {
         }
     }
 
-    /// Omits the payload, which its tenant has: the hash identifies it.
+    /// The hash identifies the payload.
     fn received<'a>(&mut self, event: &SubmissionReceived, envelope: &Envelope) -> Shown<'a> {
         if TenantId::new(event.tenant.as_str()).is_err() {
             self.unnamed
@@ -177,7 +172,7 @@ impl StatusView {
         }
     }
 
-    /// Splits an allocation by job: changed jobs, and those with a new reason to wait.
+    /// Splits an allocation by changed or newly waiting job.
     fn allocated<'a>(&mut self, event: &'a AllocationDecided) -> BTreeMap<&'a JobId, Event> {
         let waiting = self.waiting(&event.outcome.waiting);
         let empty = AllocationDecided {
@@ -197,7 +192,7 @@ impl StatusView {
             if allocated.containers > 0 {
                 self.waiting.remove(&allocated.job);
             }
-            // A job that keeps waiting is listed without containers: no news.
+            // A job that keeps waiting is no news.
             let changes = allocated.containers > 0 || allocated.previous > 0;
             if changes || parts.contains_key(&allocated.job) {
                 let part = parts.entry(&allocated.job).or_insert_with(|| empty.clone());
@@ -213,11 +208,10 @@ impl StatusView {
         parts.map(|(job, part)| (job, Event::from(part))).collect()
     }
 
-    /// Returns the waits with a new reason.
     fn waiting<'a>(&mut self, waiting: &'a [Waiting]) -> Vec<&'a Waiting> {
         let mut new = Vec::new();
         for wait in waiting {
-            // Amounts in the reason change often; only a new code is news.
+            // Amounts change often; only a new code is news.
             let shown = self.waiting.get(&wait.job);
             if shown.is_none_or(|shown| *shown != wait.code) {
                 self.waiting.insert(wait.job.clone(), wait.code.clone());
@@ -239,7 +233,7 @@ fn kept(event: &AllocationKept, wait: &Waiting) -> AllocationKept {
     }
 }
 
-/// Keeps the figures of the whole cluster, which name nobody.
+/// The cluster's figures name nobody.
 fn without_waiting(outcome: &Outcome) -> Outcome {
     Outcome {
         waiting: Vec::new(),
@@ -283,7 +277,6 @@ fn placed(event: &PlacementDecided) -> Vec<(&JobId, Event)> {
     parts.map(|(job, part)| (job, Event::from(part))).collect()
 }
 
-/// True if the capacity is for another tenant's service.
 fn for_another(event: &PartitionResizeRequested) -> bool {
     let service = event.made_for.as_ref();
     service.is_some_and(|service| service.tenant() != event.job.tenant())
@@ -298,7 +291,7 @@ fn not_placed(event: &PlacementRefused, job: &JobId) -> Event {
     })
 }
 
-/// One job's part of an event. Its own id keeps readers from taking two parts for a repetition.
+/// Its own id keeps it from looking like a repetition.
 fn part(envelope: &Envelope, job: &JobId, event: Event) -> Envelope {
     Envelope {
         id: format!("{}/{job}", envelope.id).into(),
@@ -316,7 +309,6 @@ fn of_message(tenant: &str, ingress_sequence: u64, event: &Event) -> String {
     format!("{tenant}._in.{ingress_sequence}.{}", event.subject_name())
 }
 
-/// Returns the message that an event of one job carries out.
 fn ingress_of(event: &Event) -> Option<u64> {
     match event {
         Event::JobAdmitted(e) => Some(e.ingress_sequence),
@@ -329,7 +321,7 @@ fn ingress_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// Returns the job that the event is about. The match has no wildcard, so that no new type is forgotten.
+/// Returns the job that the event is about. The match has no wildcard, so that no type is forgotten.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn job_of(event: &Event) -> Option<&JobId> {
@@ -407,8 +399,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
     }
 }
 
-/// Hides others' jobs, paths, images and addresses in `text`: all words with a `/` that are not the tenant's
-/// own.
+/// Hides words with a `/` that are not the tenant's own: others' jobs, paths, images, addresses.
 #[must_use]
 pub fn own_words(text: &str, tenant: &str) -> String {
     let mut own = String::with_capacity(text.len());
@@ -422,11 +413,10 @@ pub fn own_words(text: &str, tenant: &str) -> String {
     own
 }
 
-/// Returns the replacement of a hidden word.
 fn hidden(word: &str, tenant: &str) -> Option<&'static str> {
     let parts: Vec<&str> = word.split('/').filter(|part| !part.is_empty()).collect();
     let is_own = parts.contains(&tenant);
-    // Two numbers are a ratio; a path of one or two parts is an HTTP path (`/healthz`).
+    // Two numbers are a ratio; one or two parts are an HTTP path (`/healthz`).
     let is_ratio = !word.contains(|c: char| c.is_alphabetic());
     let is_short = word.starts_with('/') && parts.len() <= 2;
     if parts.len() < 2 || is_own || is_ratio || is_short {

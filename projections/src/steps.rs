@@ -1,4 +1,4 @@
-//! Step functions over time, and their thinning without visible loss.
+//! Step functions, thinned without visible loss.
 
 use dormouse_messages::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 /// The value from a time on.
 pub type Point = (Timestamp, f64);
 
-/// A step function with a bounded number of points and exact mean and extremes.
+/// A step function of bounded points, with exact mean and extremes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steps {
     points: Vec<Point>,
-    /// ∫ value dt in value-seconds, from the first point to the last.
+    /// In value-seconds, up to the last point.
     integral: f64,
-    /// Time of the last value.
     since: Timestamp,
     first: Option<Timestamp>,
     last: f64,
@@ -20,7 +19,7 @@ pub struct Steps {
     max: f64,
 }
 
-/// The exact figures of a step function, despite thinning.
+/// Exact figures of a step function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub mean: f64,
@@ -30,7 +29,7 @@ pub struct Summary {
 }
 
 impl Steps {
-    /// Sets the value from `at` on. Keeps at most `limit` points.
+    /// Sets the value from `at` on, in at most `limit` points.
     pub fn push(&mut self, at: Timestamp, value: f64, limit: usize) {
         if self.first.is_none() {
             self.first = Some(at);
@@ -54,7 +53,7 @@ impl Steps {
         }
     }
 
-    /// Returns only the last point, with the exact figures.
+    /// Returns the last point, with exact figures.
     #[must_use]
     pub fn tail(&self) -> Self {
         let last = self.points.last().copied();
@@ -111,7 +110,7 @@ impl Steps {
         }
     }
 
-    /// Returns the points within a window, which starts with the value held before.
+    /// Returns the points in a window, from the value held at its start.
     #[must_use]
     pub fn within(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Vec<Point> {
         let from_index = from.map_or(0, |from| self.points.partition_point(|p| p.0 < from));
@@ -142,7 +141,7 @@ pub fn summarise(points: &[Point], to: Timestamp) -> Summary {
 }
 
 /// Thins to at most `limit` points (at least 4) without changing a drawing of that width: keeps the first,
-/// least, greatest and last point of equal slices of time (M4; Jugel, Jerzak, Hackenbroich, Markl: "M4: A
+/// least, greatest and last of equal slices of time (M4; Jugel, Jerzak, Hackenbroich, Markl: "M4: A
 /// Visualization-Oriented Time Series Data Aggregation", VLDB 2014).
 #[must_use]
 pub fn thin(points: &[Point], limit: usize) -> Vec<Point> {

@@ -1,8 +1,7 @@
-//! Step functions over the log's time: allocations (`allocation.decided`, `.kept`) and running containers
-//! (`partition.started`, `.stopped`).
+//! Step functions over the log's time: allocations and running containers. Each series is bounded with an
+//! exact mean; old ended jobs are dropped.
 //!
-//! Each series is bounded but has an exact mean; old ended jobs are dropped. `metric.rs` names the metrics,
-//! `gpus.rs` holds the use of shared GPUs.
+//! `metric.rs` names the metrics; `gpus.rs` holds the use of shared GPUs.
 
 mod gpus;
 mod metric;
@@ -22,11 +21,10 @@ use crate::jobs::{Phase, PhaseCounts};
 use crate::steps::{Point, Steps, Summary, summarise, thin};
 use dormouse_state::IdMap;
 
-/// Points of a cluster's series: every decision of some days, 16 bytes each.
+/// Every decision of some days, 16 bytes each.
 const CLUSTER_POINTS: usize = 20_000;
-/// Points of a job's series: hundreds of resizes.
+/// Hundreds of resizes.
 const JOB_POINTS: usize = 512;
-/// Limit on ended jobs.
 const ENDED_JOBS: usize = 10_000;
 
 /// A metric over time, ready to draw.
@@ -34,14 +32,12 @@ const ENDED_JOBS: usize = 10_000;
 pub struct Timeline {
     pub metric: String,
     pub unit: String,
-    /// Caption.
     #[serde(default)]
     pub title: String,
     pub from: Timestamp,
     /// The last values hold until here.
     pub to: Timestamp,
     pub series: Vec<Series>,
-    /// Jobs not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: usize,
 }
@@ -54,16 +50,15 @@ const fn is_zero(omitted: &usize) -> bool {
 /// One step function of a timeline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Legend.
     pub name: String,
     pub points: Vec<Point>,
-    /// Exact, over the drawn time.
+    /// Exact.
     #[serde(default)]
     pub summary: Summary,
 }
 
 impl Timeline {
-    /// Thins each series to at most `limit` points.
+    /// Thins each series to `limit` points.
     #[must_use]
     pub fn bounded(mut self, limit: usize) -> Self {
         for series in &mut self.series {
@@ -121,7 +116,6 @@ pub fn draw(
 struct JobSteps {
     containers: Steps,
     loss: Steps,
-    /// Only for jobs with shares of GPUs.
     gpus: Option<Box<GpuSteps>>,
     ended: bool,
 }
@@ -131,7 +125,6 @@ struct JobSteps {
 pub struct Timelines {
     utilization: BTreeMap<String, Steps>,
     utilization_total: Steps,
-    /// Of running partitions.
     running_utilization: BTreeMap<String, Steps>,
     running_total: Steps,
     fairness_loss: Steps,
@@ -152,7 +145,7 @@ pub struct Timelines {
 }
 
 impl Timelines {
-    /// Records the jobs by phase from `at` on.
+    /// Records jobs by phase.
     pub fn count(&mut self, at: Timestamp, counts: &PhaseCounts) {
         let sum = |phases: &[Phase]| {
             let jobs: u64 = phases.iter().map(|phase| counts.get(*phase)).sum();
@@ -172,7 +165,7 @@ impl Timelines {
         self.in_transit.push(at, sum(&transit), CLUSTER_POINTS);
     }
 
-    /// Records the use by running partitions from `at` on.
+    /// Records the use by running partitions.
     pub fn run(&mut self, at: Timestamp, running: &Amounts, capacity: &Amounts) {
         let mut total = 0.0;
         for (resource, capacity) in capacity.iter().filter(|(_, capacity)| *capacity > 0) {
@@ -189,7 +182,7 @@ impl Timelines {
         self.running_total.push(at, total, CLUSTER_POINTS);
     }
 
-    /// Returns for each resource and `total`: name, allocated fraction, running fraction.
+    /// Returns resource (or `total`), allocated and running fraction.
     pub fn utilization(&self) -> impl Iterator<Item = (&str, f64, f64)> {
         let resources = self.utilization.iter().map(|(name, allocated)| {
             let running = self.running_utilization.get(name).map_or(0.0, Steps::last);
@@ -199,13 +192,13 @@ impl Timelines {
         resources.chain(std::iter::once(("total", total.0, total.1)))
     }
 
-    /// Returns the number of jobs adjusted by choice, and of those forced.
+    /// Returns the jobs adjusted by choice and by force.
     #[must_use]
     pub const fn adjustments(&self) -> (f64, f64) {
         (self.adjusted_total.last(), self.forced_total.last())
     }
 
-    /// Returns only the last points, without ended jobs.
+    /// Returns last points, without ended jobs.
     #[must_use]
     pub fn tails(&self) -> Self {
         let by_name = |series: &BTreeMap<String, Steps>| {
@@ -252,7 +245,7 @@ impl Timelines {
         Some(&self.jobs.get(job)?.containers)
     }
 
-    /// Draws `metric` within `window`: for `job`, or the sum and the `busiest` jobs.
+    /// Draws `metric`: for `job`, or for the `busiest` jobs and the sum.
     #[must_use]
     pub fn timeline(
         &self,
@@ -264,7 +257,6 @@ impl Timelines {
         let of: fn(&JobSteps) -> Option<&Steps> = match metric {
             Metric::FairnessLossByJob => |steps| Some(&steps.loss),
             Metric::GpuUse => |steps| steps.gpus.as_ref().map(|it| &it.used),
-            // Services have their own series.
             it if it.is_of_services() => |_| None,
             _ => |steps| Some(&steps.containers),
         };
@@ -304,7 +296,6 @@ impl Timelines {
                 ("waiting", &self.waiting),
                 ("queued", &self.queued),
             ],
-            // Metrics of jobs or tenants.
             _ => Vec::new(),
         };
         list.into_iter()
@@ -312,7 +303,6 @@ impl Timelines {
             .collect()
     }
 
-    /// Returns allocated and running series in pairs.
     fn utilization_by_name(&self) -> Vec<(String, &Steps)> {
         let mut list = vec![
             ("total".to_owned(), &self.utilization_total),
@@ -327,7 +317,7 @@ impl Timelines {
         list
     }
 
-    /// Returns the busiest jobs' series, for containers with the sum, and the number of other jobs.
+    /// With the sum for containers, and the number of other jobs.
     fn busiest(
         &self,
         metric: Metric,
@@ -347,7 +337,6 @@ impl Timelines {
         (all.into_iter().chain(jobs).collect(), omitted)
     }
 
-    /// Records the fairness loss of jobs with past or present containers.
     fn lost(&mut self, event: &AllocationDecided, at: Timestamp) {
         for job in &event.jobs {
             let steps = match self.jobs.get_mut(&job.job) {
@@ -374,7 +363,7 @@ impl Timelines {
         push(&mut self.fairness_loss, outcome.fairness_loss);
         push(&mut self.fairness_loss_all, outcome.fairness_loss_all);
         push(&mut self.fairness_loss_bound, outcome.fairness_loss_bound);
-        // An unchanged allocation adjusts nothing, whatever its figures repeat.
+        // It adjusts nothing, whatever its figures repeat.
         let (adjusted, forced) = if kept {
             (0.0, 0.0)
         } else {

@@ -29,7 +29,6 @@ impl JobTable {
     pub(super) fn wait(&mut self, waiting: &[Waiting], at: Timestamp) {
         for waiting in waiting {
             self.update(&waiting.job, |job, _| {
-                // Decisions repeat the reason: copy only changes.
                 if job.note != waiting.reason || job.code != waiting.code {
                     job.note.clone_from(&waiting.reason);
                     job.code.clone_from(&waiting.code);
@@ -62,7 +61,7 @@ impl JobTable {
                     live.take_back_in_place(removed, running);
                     return;
                 }
-                // A running gang keeps its places until it stops.
+                // A running gang keeps its places.
                 for container in removed.iter().filter(|c| c.incarnation > running) {
                     live.take_back(container.incarnation, &container.node);
                 }
@@ -88,7 +87,7 @@ impl Live {
             gangs.len() - 1
         });
         let gang = &mut gangs[index];
-        // Partitions resized in place are placed in several steps.
+        // Partitions resized in place are placed in steps.
         if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             gang.nodes.clear();
@@ -96,7 +95,7 @@ impl Live {
         gang
     }
 
-    /// In the running incarnation leaving containers keep their places until they exit.
+    /// Leaving containers of the running incarnation keep their places until they exit.
     fn take_back_in_place(&mut self, removed: &[RemovedContainer], running: Incarnation) {
         for gang in &mut self.gangs {
             let life = gang.incarnation;
@@ -110,7 +109,7 @@ impl Live {
         self.gangs.retain(|gang| !gang.nodes.is_empty());
     }
 
-    /// A container of a partition resized in place exited; its rank is never reused.
+    /// A rank is never reused.
     pub(super) fn gone(&mut self, incarnation: Incarnation, rank: Rank) {
         if !self.in_place {
             return;
@@ -163,7 +162,7 @@ impl Gang {
         });
     }
 
-    /// Ranks are never reused: those above the members are still to join, unless taken back.
+    /// Ranks above the members are still to join, unless taken back.
     fn resized(&mut self, members: &[Rank]) {
         let last = members.iter().max();
         let is_over = |rank: &Rank| {
@@ -183,7 +182,6 @@ impl Gang {
     }
 
     fn add(&mut self, node: &NodeId) {
-        // A gang is placed node by node, so the last entry usually matches.
         match self.nodes.iter_mut().rfind(|(name, _)| name == node) {
             Some((_, count)) => *count += 1,
             None => self.nodes.push((node.clone(), 1)),

@@ -24,7 +24,6 @@ fn cut(mut command: String) -> String {
 }
 
 impl Life {
-    /// Returns the container-milliseconds since the last change of containers.
     fn container_ms(&self, at: Timestamp) -> u64 {
         let ran_ms = self.since.map_or(0, |since| at.ms_since(since));
         ran_ms.saturating_mul(u64::from(self.containers))
@@ -129,7 +128,7 @@ impl Job {
             duration_ms: event.duration_ms,
         };
         match &mut self.checkpoint {
-            // A returning node may report an earlier incarnation's checkpoint late.
+            // Late report of a returning node.
             Some(known) if known.incarnation > saved.incarnation => {}
             Some(known) => **known = saved,
             None => self.checkpoint = Some(Box::new(saved)),
@@ -165,7 +164,7 @@ impl Job {
             && self.target == 0
             && let Some(transit) = live.transit.take()
         {
-            // The job returns to the queue; only the stop itself counts as resize cost.
+            // Only the stop itself counts as resize cost.
             self.resize_ms += at.ms_since(transit.since);
         }
         self.close_life(Some(event.reason), at);
@@ -301,7 +300,6 @@ impl Job {
             live.leaving.clear();
         }
         if event.containers > 0 && event.containers == self.target {
-            // The dead container has a successor.
             live.exit = None;
         }
         self.container_ms += life.container_ms(at);
@@ -311,7 +309,6 @@ impl Job {
         self.resizes += u32::from(goes_on && event.containers != self.now);
         self.now = event.containers;
         match event.containers {
-            // A service lost all replicas; others start.
             0 => {
                 live.seen = 0;
                 self.enter(Phase::Starting, at);

@@ -4,30 +4,26 @@ use dormouse_messages::Timestamp;
 use dormouse_messages::events::ContainerGpuUsed;
 use serde::{Deserialize, Serialize};
 
-/// Sums over all containers of a job, and the last window.
+/// Sums and last window of a job's containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUsed {
-    /// Busy time on devices.
     pub busy_us: u64,
-    /// Busy time plus pauses too short for another container.
+    /// Busy time plus pauses too short for others.
     pub charged_us: u64,
-    /// Waiting time of threads for device tokens.
+    /// Waiting time for device tokens.
     pub waited_us: u64,
-    /// Allocations refused by the memory cap.
     pub refused: u64,
     /// Largest memory of one container.
     pub peak_bytes: u64,
-    /// Share of a device in the last window, in thousandths.
+    /// In thousandths of a device.
     pub last_milli: u64,
-    /// Memory of the same container.
     pub last_bytes: u64,
-    /// Memory by the driver's count, if it reported any.
+    /// By the driver's count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_driver_bytes: Option<u64>,
-    /// Part of it beyond the cap and the driver's own allowance.
+    /// Beyond the cap and the driver's allowance.
     #[serde(default)]
     pub last_beyond_bytes: u64,
-    /// Time of the last window.
     pub at: Timestamp,
 }
 

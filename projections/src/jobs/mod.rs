@@ -1,11 +1,8 @@
-//! The job table: one row per job, from submission to end.
+//! The job table: one row per job, bounded by [`ENDED_LIMIT`], [`REFUSED_LIMIT`] and [`LIVES_LIMIT`]. Ended
+//! jobs keep only figures.
 //!
-//! Rows hold figures and phases; `reason.rs` writes the REASON text on demand. A live job holds its spec and
-//! placement, an ended one only figures. Bounds: [`ENDED_LIMIT`], [`REFUSED_LIMIT`], [`LIVES_LIMIT`]; counts
-//! continue.
-//!
-//! - `table.rs`: maps, bounds and dispatch of events
-//! - `evolve.rs`, `allocate.rs`, `gpus.rs`: the effect of events on a job
+//! - `table.rs`: maps and dispatch of events
+//! - `evolve.rs`, `allocate.rs`, `gpus.rs`: effects of events
 //! - `phase.rs`: phases; [`reason`], [`turn`], [`room`]: reasons for people
 
 mod allocate;
@@ -36,29 +33,26 @@ pub use gpus::GpuUsed;
 pub use phase::{Phase, PhaseCounts};
 pub use table::JobTable;
 
-/// Ended jobs in the table: about 50 MB, months of a busy cluster.
+/// About 50 MB, months of a busy cluster.
 pub const ENDED_LIMIT: usize = 50_000;
-/// Refused submissions in the table: enough to find one in a flood.
+/// Enough to find a submission in a flood.
 pub const REFUSED_LIMIT: usize = 10_000;
-/// Incarnations per job in the table: a day with a resize every 20 minutes.
+/// A day with a resize every 20 minutes.
 pub const LIVES_LIMIT: usize = 72;
-/// Bytes of an ended job's command: a line or two of a screen.
+/// A line or two of a screen.
 const COMMAND_LIMIT: usize = 240;
-/// Limit on submissions received and not decided.
 const PENDING_LIMIT: usize = 100_000;
 
 /// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The admission's sequence, which orders the queue.
+    /// Orders the queue.
     pub admitted_sequence: Sequence,
     pub ingress_sequence: u64,
-    /// Hash of the submitted bytes: an equal document is the same job.
+    /// Equal documents are the same job.
     pub sha256: String,
-    /// The submitting user, if the broker vouches for one.
     #[serde(default)]
     pub submitted_by: Option<By>,
-    /// The user who cancelled the job.
     #[serde(default)]
     pub cancelled_by: Option<By>,
     pub kind: Kind,
@@ -66,52 +60,43 @@ pub struct Job {
     pub phase: Phase,
     pub weight: u32,
     pub class: Option<JobClass>,
-    /// Preemptions: restarts with fewer containers or returns to the queue, for other jobs.
+    /// Restarts with fewer containers or returns to the queue, for others.
     pub preempted: u32,
     pub bounds: Containers,
     /// Demand of one worker.
     pub demand: Amounts,
-    /// Roles next to the workers.
     #[serde(default)]
     pub beside: Beside,
-    /// Running containers.
     pub now: u32,
-    /// Containers in the last allocation.
     pub target: u32,
     /// Dominant share s of the target (Dorm: max over k of d_k n / C_k).
     pub share: f64,
     /// Weighted DRF share ŝ.
     pub fair_share: f64,
-    /// The last allocation that named the job.
+    /// Last named the job.
     pub epoch: Epoch,
-    /// The partition's incarnation; 0 before the first.
     pub incarnation: Incarnation,
     pub times: Times,
-    /// Incarnations started by an adjustment.
+    /// Incarnations started by adjustments.
     pub resizes: u32,
-    /// Incarnations started after a lost node or a failure.
+    /// Incarnations started after losses and failures.
     pub restarts: u32,
-    /// Incarnations that ended in the job's own failure.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
-    /// From save requests to the next starts, for adjustments.
     pub resize_ms: u64,
-    /// From stops to the next starts, after losses and failures.
     pub recovery_ms: u64,
-    /// Container-milliseconds of completed incarnations.
+    /// Of completed incarnations.
     pub container_ms: u64,
-    /// Machine-readable cause of waiting.
     pub code: String,
-    /// Reason for waiting (from the allocation) or for the end.
+    /// Reason for waiting or for the end.
     pub note: String,
     pub progress: Option<Box<ProgressPoint>>,
     pub checkpoint: Option<Box<SavedCheckpoint>>,
-    /// Incarnations, oldest first.
     pub lives: Vec<Life>,
-    /// Older incarnations, dropped.
     pub lives_dropped: u32,
     pub tasks: Option<TaskCounts>,
     pub gpu: Option<Box<GpuUsed>>,
-    /// Command of an ended job, cut at [`COMMAND_LIMIT`] bytes; a live job has its spec.
+    /// Of an ended job; a live one has its spec.
     #[serde(default)]
     pub command: String,
     #[serde(default)]
@@ -127,14 +112,13 @@ pub struct TaskCounts {
     pub completed: u32,
     /// Tasks that failed for good.
     pub failed: u32,
-    /// Tasks in containers, running or next.
+    /// Running or next.
     pub assigned: u32,
-    /// Failures with a retry.
     pub retried: u32,
 }
 
 impl TaskCounts {
-    /// Returns the counts of a task set.
+    /// Returns a task set's counts.
     #[must_use]
     pub fn of(set: &TaskSet) -> Self {
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -148,7 +132,7 @@ impl TaskCounts {
     }
 }
 
-/// Times of a job's course, by the log's time.
+/// Times of a job's course.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     pub submitted: Timestamp,
@@ -159,34 +143,29 @@ pub struct Times {
     pub ended: Option<Timestamp>,
 }
 
-/// The state that only a live job needs.
+/// State of a live job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Live {
-    /// The spec with revisions, packed since it is rarely read.
+    /// Packed, as rarely read.
     pub spec: KeptSpec,
     /// True if containers come and go within one incarnation.
     pub in_place: bool,
-    /// Retries of a task.
     pub retries: u32,
-    /// Placements by incarnation, oldest first.
     pub gangs: Vec<Gang>,
     /// Set between two incarnations.
     pub transit: Option<Transit>,
-    /// The first abnormal exit of the present incarnation.
     pub exit: Option<Exit>,
-    /// Ranks asked to leave while the job runs.
     pub leaving: BTreeSet<Rank>,
-    /// Started containers of the present incarnation.
     pub seen: u32,
     pub cancel_requested: bool,
     pub on_hold: bool,
-    /// True if `on_hold` lasts only until the containers ended.
+    /// True for a hold until the containers ended.
     pub requeued: bool,
-    /// True if the allocation that stopped the job made room for others.
+    /// True if stopped for others.
     #[serde(default)]
     pub preempted: bool,
     pub tasks: Option<TaskSet>,
-    /// Reason why the last replica was unready; none once one is ready.
+    /// Reason of the last unready replica, until one is ready.
     #[serde(default)]
     pub unready: Option<String>,
 }
@@ -195,14 +174,12 @@ pub struct Live {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
     pub incarnation: Incarnation,
-    /// The placement; a later one replaces it.
     pub placed: Sequence,
-    /// Containers by node, in order of placement.
     pub nodes: Vec<(NodeId, u32)>,
-    /// Node of each rank, for a job resized in place.
+    /// For a job resized in place.
     #[serde(default)]
     pub places: BTreeMap<Rank, NodeId>,
-    /// Ranks taken back by a later placement, until they exit.
+    /// Taken back, until they exit.
     #[serde(default)]
     pub taken_back: BTreeSet<Rank>,
 }
@@ -210,19 +187,15 @@ pub struct Gang {
 /// The time between two incarnations of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transit {
-    /// Reason for the end of the last incarnation.
     pub cause: StopReason,
-    /// Containers of the last incarnation.
     pub from: u32,
     /// Start of the time without progress.
     pub since: Timestamp,
-    /// Step of the checkpoint saved for the change.
     pub saved_step: Option<u64>,
-    /// Reason of a failed save.
     pub save_failed: Option<String>,
 }
 
-/// An abnormal exit of a container.
+/// A container's abnormal exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     pub rank: Rank,
@@ -230,7 +203,6 @@ pub struct Exit {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub out_of_memory: bool,
-    /// Details from the agent.
     pub reason: Option<String>,
 }
 
@@ -241,7 +213,7 @@ pub struct ProgressPoint {
     pub step: u64,
     /// 0 if unknown.
     pub steps_total: u64,
-    /// Other reported values, such as loss or accuracy, by name.
+    /// Such as loss or accuracy.
     pub metrics: Vec<(String, f64)>,
 }
 
@@ -253,17 +225,17 @@ pub struct SavedCheckpoint {
     pub uri: String,
     pub step: u64,
     pub bytes: u64,
-    /// Since the request; 0 without one.
+    /// 0 without a request.
     pub duration_ms: u64,
 }
 
-/// The reason why an adjustment stopped an incarnation, other than a resize or move.
+/// The reason for a stop other than a resize or move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoppedFor {
-    /// Held or requeued by its tenant or an operator.
+    /// By its tenant or an operator.
     Hold,
-    /// Preempted by a service or a job of a higher class.
+    /// By a service or a higher class.
     Preemption,
 }
 
@@ -272,25 +244,21 @@ pub enum StoppedFor {
 pub struct Life {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
-    /// Containers, the latest number if resized in place.
     pub containers: u32,
-    /// Start of the present number of containers.
+    /// Start of this number of containers.
     pub since: Option<Timestamp>,
-    /// Number of nodes.
     pub nodes: u32,
-    /// Every node used, by name.
+    /// Every node used.
     pub on: Vec<NodeId>,
     pub requested: Timestamp,
-    /// Time at which every container ran.
     pub started: Option<Timestamp>,
-    /// Time at which the last container ended.
     pub stopped: Option<Timestamp>,
     /// Absent if the job ended too.
     pub stop_reason: Option<StopReason>,
     /// Absent for a resize or move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_for: Option<StoppedFor>,
-    /// Step of the checkpoint resumed from; absent on a first start.
+    /// Absent on a first start.
     pub resumed_step: Option<u64>,
 }
 
@@ -298,11 +266,9 @@ pub struct Life {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub at: Timestamp,
-    /// The job in question, if known.
     pub job: Option<JobId>,
-    /// The tenant, if its name is valid.
+    /// Absent for an invalid name.
     pub tenant: Option<TenantId>,
-    /// `submit`; empty if the submission is unknown.
     pub verb: String,
     pub ingress_sequence: u64,
     pub code: String,
@@ -310,7 +276,7 @@ pub struct Refused {
 }
 
 impl Job {
-    /// Returns the gang of the present incarnation, or of the next before its start.
+    /// Returns the present gang, or the next before its start.
     #[must_use]
     pub fn gang(&self) -> Option<&Gang> {
         let gangs = &self.live.as_ref()?.gangs;
@@ -326,14 +292,14 @@ impl Job {
         self.now > 0
     }
 
-    /// Returns the seconds from submission to end; `None` for a live job.
+    /// Returns the seconds from submission to end.
     #[must_use]
     pub fn jct_s(&self) -> Option<f64> {
         let ended = self.times.ended?;
         Some(ended.seconds_since(self.times.submitted))
     }
 
-    /// Returns the seconds from submission to first start, to end or to `now`.
+    /// Returns the seconds from submission to first start, end or `now`.
     #[must_use]
     pub fn waiting_s(&self, now: Timestamp) -> f64 {
         let until = self.times.first_started.or(self.times.ended);

@@ -1,4 +1,4 @@
-//! The phases of a job, and the number of jobs in each.
+//! The phases of a job, and counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,17 +9,14 @@ pub enum Phase {
     /// Admitted, not released.
     #[default]
     Queued,
-    /// Released, without containers in the allocation.
+    /// Released, not allocated.
     Waiting,
-    /// Allocated containers, start not requested.
+    /// Allocated, not started.
     Placed,
-    /// Start requested.
     Starting,
-    /// Every container runs.
     Running,
     /// Saving before a resize.
     Checkpointing,
-    /// Stop requested.
     Stopping,
     Completed,
     Failed,
@@ -58,7 +55,7 @@ impl Phase {
         }
     }
 
-    /// True for the phases of ended jobs.
+    /// True for an ended job.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -85,18 +82,18 @@ impl std::str::FromStr for Phase {
     }
 }
 
-/// The number of jobs by phase, including dropped ones.
+/// Jobs by phase, including dropped ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounts([u64; Phase::ALL.len()]);
 
 impl PhaseCounts {
-    /// Returns the number of jobs in `phase`.
+    /// Returns the jobs in `phase`.
     #[must_use]
     pub const fn get(&self, phase: Phase) -> u64 {
         self.0[phase as usize]
     }
 
-    /// Returns each phase with its number of jobs.
+    /// Returns each phase with its jobs.
     pub fn iter(&self) -> impl Iterator<Item = (Phase, u64)> + '_ {
         Phase::ALL.into_iter().map(|phase| (phase, self.get(phase)))
     }

@@ -1,4 +1,4 @@
-//! The REASON column: one line for a person, made on demand to keep folding cheap.
+//! The REASON column, written on demand to keep folding cheap.
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::plain::{containers, listed};
@@ -8,14 +8,13 @@ use super::room::Room;
 use super::turn;
 use super::{Exit, Gang, Job, Live, Phase, Transit};
 
-/// Nodes named before the rest is counted.
 const NAMED_NODES: usize = 4;
 
-/// The optimizer's code for a lack of resources.
+/// The optimizer's code for lacking resources.
 const SHORT: &str = "resources";
 
-/// Returns the reason for a job's phase. `waits` describes the queue ([`super::turn`]) or the holders of the
-/// capacity ([`super::room`]); [`of_row`] asks both.
+/// Returns the reason for a job's phase. `waits` comes from [`super::turn`] or [`super::room`], as in
+/// [`of_row`].
 #[must_use]
 pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     let text = match (&job.live, job.phase) {
@@ -36,7 +35,7 @@ pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     }
 }
 
-/// Returns the reason for a job among others; `position` is its place in its tenant's queue, from 1.
+/// Returns the reason for a job; `position` is its place in its tenant's queue, from 1.
 #[must_use]
 pub fn of_row(
     room: &Room<'_>,
@@ -47,7 +46,7 @@ pub fn of_row(
 ) -> String {
     let waits = match job.phase {
         Phase::Queued => Some(turn::queued(room, id, position, now)),
-        // The explanation has the optimizer's text in full.
+        // The explanation repeats the optimizer in full.
         Phase::Waiting if job.code == SHORT => room.words(id, now),
         _ => None,
     };
@@ -136,7 +135,6 @@ fn running(job: &Job, live: &Live, now: Timestamp) -> String {
     format!("running since {since}{more}")
 }
 
-/// Starts a line with the events between two incarnations.
 fn doing(job: &Job, live: &Live) -> String {
     let Some(transit) = &live.transit else {
         return String::new();
@@ -160,7 +158,7 @@ fn after_stop(job: &Job, live: &Live) -> Option<String> {
     Some(format!("{}stopped", doing(job, live)))
 }
 
-/// Describes the abnormal exit or unready replica of the present incarnation.
+/// Describes the present incarnation's abnormal exit or unready replica.
 #[must_use]
 pub fn failed_container(job: &Job) -> Option<String> {
     let live = job.live.as_ref()?;
@@ -178,7 +176,6 @@ fn exit_text(exit: &Exit) -> String {
     format!("container {} on {}: {how}", exit.rank, exit.node)
 }
 
-/// Describes an abnormal exit.
 pub(crate) fn how(
     out_of_memory: bool,
     signal: Option<i32>,
@@ -200,7 +197,7 @@ fn nodes(gang: &Gang) -> String {
     listed(nodes, NAMED_NODES)
 }
 
-/// Returns the time of day in UTC, with the date unless it is today.
+/// Omits today's date.
 fn clock(time: Timestamp, now: Timestamp) -> String {
     let (text, today) = (time.to_words(), now.to_words());
     match (text.split_once(' '), today.split_once(' ')) {

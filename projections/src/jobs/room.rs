@@ -1,10 +1,10 @@
-//! Finds the jobs that hold the capacity that another job waits for, and describes them.
+//! Finds and describes the holders of capacity that a job waits for.
 //!
-//! 1. A job lacks capacity if its smallest partition plus the commitments of released jobs exceed the usable
-//!    nodes in one resource. A commitment is the part that a job cannot be made to give up.
+//! 1. A job lacks capacity if its smallest partition plus all commitments exceed the usable nodes in one
+//!    resource. A job is committed to what it cannot be made to give up.
 //! 2. The holders of that resource are named, largest first, with the earliest end by a time limit.
 //!
-//! Only sums count: fitting containers on nodes is the optimizer's task.
+//! Only sums count: the optimizer fits containers on nodes.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -16,10 +16,9 @@ use dormouse_state::Queues;
 
 use super::JobTable;
 
-/// Holders named before the rest is counted.
 const NAMED: usize = 2;
 
-/// The holders of capacity, computed once for all waiting jobs.
+/// The holders of capacity.
 pub struct Room<'a> {
     queues: &'a Queues,
     table: &'a JobTable,
@@ -32,11 +31,8 @@ pub struct Room<'a> {
 pub struct Short {
     /// The first scarce resource.
     pub resource: Resource,
-    /// Need of the smallest partition.
     pub needs: u64,
-    /// Available to the job now.
     pub free: u64,
-    /// Capacity of the usable nodes.
     pub total: u64,
 }
 
@@ -44,18 +40,18 @@ pub struct Short {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder<'a> {
     pub job: &'a JobId,
-    /// Amount that the job cannot be made to give up; for a waiting job, its minimum.
+    /// Its commitment; for a waiting job, its minimum.
     pub keeps: u64,
-    /// Released, but without containers.
+    /// Released, without containers.
     pub waits: bool,
-    /// End by the time limit, if it runs with one.
+    /// By the time limit.
     pub ends_at: Option<Timestamp>,
-    /// Class above which another job may take everything.
+    /// A higher class may take everything.
     gives_above: Option<i32>,
 }
 
 impl<'a> Room<'a> {
-    /// Creates a lazy view of the jobs.
+    /// Creates a lazy view.
     #[must_use]
     pub const fn new(queues: &'a Queues, table: &'a JobTable) -> Self {
         Self {
@@ -78,7 +74,7 @@ impl<'a> Room<'a> {
         self.table
     }
 
-    /// Returns the first resource in which the smallest partition does not fit.
+    /// Returns the first resource that is short.
     #[must_use]
     pub fn short(&self, id: &JobId) -> Option<Short> {
         let job = self.queues.jobs.get(id)?;
@@ -103,7 +99,7 @@ impl<'a> Room<'a> {
         lacks.into_iter().next()
     }
 
-    /// Returns the holders of the scarce resource, largest first.
+    /// Returns the holders, largest first.
     #[must_use]
     pub fn holders(&self, id: &JobId, short: &Short) -> Vec<Holder<'a>> {
         let held = self.held.get_or_init(|| self.look());
@@ -163,14 +159,12 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Describes holders: `; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by its time limit in 12 min`.
 fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp) -> String {
     let Some((first, others)) = holders.split_first() else {
         return String::new();
     };
     let (others, rest) = others.split_at(others.len().min(NAMED - 1));
     let has = |holder: &Holder<'_>| match holder.waits {
-        // Also released.
         true => "is to have",
         false => "keeps",
     };
@@ -204,7 +198,6 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
     text
 }
 
-/// Formats a duration as `45 s`, `12 min`, `3 h`.
 fn left(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -1,4 +1,4 @@
-//! The maps of the job table, their bounds, and the dispatch of events.
+//! The maps of the job table, and the dispatch of events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,6 @@ use super::{
 };
 use dormouse_state::{IdMap, Shared, TaskSet};
 
-/// A submission that is not decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pending {
     at: Timestamp,
@@ -20,16 +19,15 @@ struct Pending {
     sha256: String,
 }
 
-/// Every job by id, within the module's bounds.
+/// Every job by id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTable {
     live: IdMap<JobId, Shared<Job>>,
     ended: BTreeMap<JobId, Shared<Job>>,
-    /// Ended jobs in order of their end, with their admissions; the oldest is dropped first.
+    /// With admissions; the oldest goes first.
     ended_order: VecDeque<(Sequence, JobId)>,
     refused: VecDeque<Refused>,
     refused_total: u64,
-    /// By ingress sequence.
     pending: BTreeMap<u64, Pending>,
     counts: PhaseCounts,
 }
@@ -59,7 +57,7 @@ impl JobTable {
         self.refused.iter()
     }
 
-    /// Returns the number of all refusals, including those of cancellations and revisions.
+    /// Returns the refusals, including cancellations and revisions.
     #[must_use]
     pub const fn refused_total(&self) -> u64 {
         self.refused_total
@@ -71,7 +69,6 @@ impl JobTable {
         &self.counts
     }
 
-    /// Changes a live job and updates the counts.
     pub(super) fn update(&mut self, id: &JobId, change: impl FnOnce(&mut Job, &mut Live)) {
         let Some(job) = self.live.get_mut(id) else {
             return;
@@ -179,7 +176,7 @@ impl JobTable {
     fn refuse(&mut self, event: &JobRefused, at: Timestamp) {
         let submitted = self.submitted(event.ingress_sequence);
         self.refused_total += 1;
-        // Only submissions are listed as refused jobs.
+        // Only submissions are refused jobs.
         if let Some(pending) = &submitted
             && pending.verb != "submit"
         {

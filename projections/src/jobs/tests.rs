@@ -121,7 +121,6 @@ fn nodes_of_a_partition_that_is_resized_in_place() {
     assert_eq!(on(&history), "n0: 2, n1: 1", "one of n0 is still to come");
     history.resized(3, "ads/lr", 1, &[0, 3, 4]);
     assert_eq!(on(&history), "n0: 2, n1: 1");
-    // A container that was never a member.
     history.place_more(4, "ads/lr", 1, &[(5, "n1")], &[]);
     assert_eq!(on(&history), "n0: 2, n1: 2");
     history.container_exited("ads/lr", 1, 5, "n1", Some(1));
@@ -189,7 +188,6 @@ fn what_a_job_waits_in_the_queue_is_no_cost_of_a_resize() {
         .request_checkpoint(2, "ads/lr", 1)
         .saved("ads/lr", 1, 7)
         .stopped(2, "ads/lr", 1, StopReason::Adjusted);
-    // Each event is a second later.
     for number in 1..60 {
         history.join(&format!("m{number}"), 1);
     }
@@ -397,7 +395,6 @@ fn a_lost_node_without_room_elsewhere_waits_with_both_reasons() {
     then(&history, "ads/lr", Phase::Waiting, text);
 }
 
-/// A job above its minimum gives up the rest.
 #[test]
 fn a_queued_job_says_what_can_be_had() {
     let mut history = History::default();
@@ -432,10 +429,8 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
         time_limit_s: Some(660),
         ..JobRevised::nothing(job("ads/c"), 6)
     });
-    // Running jobs come first.
     let limited = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; ads/c keeps 2, t/big is to have 4 and 1 more job 2, ads/c ends by its time limit in 10 min";
     then(&history, "ads/next", Phase::Queued, limited);
-    // A released job; the explanation has the optimizer's text.
     history.release("ads/next");
     history.push(AllocationKept {
         outcome: Outcome {

@@ -39,7 +39,6 @@ impl NodeTable {
         }
     }
 
-    /// Forgets a node that is lost, or drained and empty.
     fn removed(&mut self, name: &NodeId) {
         let gone = |node: &Node| {
             let empty = node.containers == 0 && node.reserved == 0;
@@ -78,7 +77,7 @@ impl NodeTable {
         }
     }
 
-    /// A loss concerns one incarnation of the agent.
+    /// A later incarnation is not affected.
     fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
@@ -150,7 +149,7 @@ impl NodeTable {
                 continue;
             };
             for container in removed {
-                // A container that was asked to start takes capacity until its exit.
+                // Started containers take capacity until they exit.
                 entry.drop_member(nodes, container.incarnation, container.rank, |member| {
                     member.state == MemberState::Reserved
                 });
@@ -202,7 +201,7 @@ impl NodeTable {
         }
     }
 
-    /// The abandoned adjustment frees the next incarnation's reservations.
+    /// The next incarnation's reservations are free.
     fn kept(&mut self, job: &JobId, incarnation: Incarnation) {
         let Self { nodes, jobs, .. } = self;
         if let Some(entry) = jobs.get_mut(job) {
@@ -217,7 +216,6 @@ impl NodeTable {
     }
 }
 
-/// Returns a member's capacity to its node.
 fn leave(nodes: &mut IdMap<NodeId, Node>, demands: &Demands, member: &Member) {
     let Some(node) = nodes.get_mut(&member.node) else {
         return;
@@ -250,7 +248,7 @@ impl JobGangs {
             self.gangs.len() - 1
         });
         let gang = &mut self.gangs[index];
-        // Partitions resized in place are placed in several steps.
+        // Partitions resized in place are placed in steps.
         if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             for member in gang.members.drain(..) {
@@ -260,7 +258,6 @@ impl JobGangs {
         gang
     }
 
-    /// Turns reservations into used capacity.
     fn start(
         &mut self,
         nodes: &mut IdMap<NodeId, Node>,

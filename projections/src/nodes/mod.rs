@@ -1,7 +1,7 @@
-//! The node table: capacity, containers, and reasons for being out of use. `evolve.rs` applies the events.
+//! The node table; `evolve.rs` applies the events.
 //!
-//! A container takes capacity from its start request to its exit, or to the end of its partition, job or
-//! node. The checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as
+//! A container takes capacity from its start request to its exit, or the end of its partition, job or node.
+//! The checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as
 //! reserved.
 
 mod evolve;
@@ -21,13 +21,11 @@ use dormouse_state::{IdMap, NodeLabels};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// Accepts containers.
     #[default]
     Up,
     Drained,
-    /// Starts failed on the node: out of use for a while.
+    /// Out of use after failed starts.
     Quarantined,
-    /// The lease ended.
     Lost,
 }
 
@@ -35,9 +33,8 @@ pub enum NodeState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     pub reason: Option<String>,
-    /// Time at which remaining jobs are stopped.
+    /// Remaining jobs are stopped then.
     pub leave_by: Option<Timestamp>,
-    /// The operator, if the broker vouches for one.
     #[serde(default)]
     pub by: Option<By>,
 }
@@ -47,54 +44,47 @@ pub struct Drain {
 pub struct Node {
     pub capacity: Amounts,
     pub used: Amounts,
-    /// Containers that take capacity.
+    /// Taking capacity.
     pub containers: u32,
-    /// Containers seen to run, among `containers`.
+    /// Seen to run.
     pub running: u32,
-    /// Placed containers without a start request.
+    /// Placed, without a start request.
     pub reserved: u32,
     pub drained: Option<Timestamp>,
     #[serde(default)]
     pub drain: Drain,
-    /// Reason, and time of the next attempt.
+    /// Reason, and next attempt.
     #[serde(default)]
     pub quarantined: Option<(String, Timestamp)>,
     pub lost: Option<Timestamp>,
-    /// Evidence that the containers ended, if the node was fenced.
+    /// Evidence, if fenced.
     #[serde(default)]
     pub fenced: Option<String>,
-    /// Time of the last lease renewal before the loss.
+    /// Last renewal before a loss.
     pub last_seen: Option<Timestamp>,
-    /// Last start of the agent.
     pub joined: Option<Timestamp>,
-    /// The agent's incarnation.
     pub incarnation: u64,
-    /// `process` or `docker`.
     pub runtime: String,
-    /// Address for other nodes.
     pub address: String,
-    /// The node's and the operator's labels.
+    /// The node's and the operator's.
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub taints: BTreeSet<String>,
     pub gpus: Vec<Gpu>,
-    /// Deviations on shared GPUs, by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
 }
 
-/// Deviations between the driver's view of a shared GPU and the agent's.
+/// Deviations of the driver's view of a shared GPU from the agent's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDoubt {
-    /// Processes without a share.
     pub strangers: Vec<GpuStranger>,
-    /// Containers with more memory than their cap.
     pub beyond: Vec<GpuBeyond>,
     pub since: Timestamp,
 }
 
 impl Node {
-    /// Returns the state. A loss takes precedence over a drain.
+    /// Returns the state; a loss precedes a drain.
     #[must_use]
     pub const fn state(&self) -> NodeState {
         match (self.lost, self.drained, &self.quarantined) {
@@ -110,9 +100,9 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
-    /// Placed, start not requested.
+    /// Placed, not started.
     Reserved,
-    /// Start requested: takes capacity.
+    /// Takes capacity.
     Starting,
     Running,
 }
@@ -125,7 +115,6 @@ pub struct Member {
     pub state: MemberState,
 }
 
-/// One incarnation of a job's partition; members leave on exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Gang {
     incarnation: Incarnation,
@@ -140,14 +129,12 @@ struct JobGangs {
     gangs: Vec<Gang>,
 }
 
-/// Every node, and the containers of live jobs.
+/// All nodes, and the containers of live jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeTable {
     nodes: IdMap<NodeId, Node>,
     jobs: IdMap<JobId, JobGangs>,
-    /// Labels and taints by their authors.
     labels: BTreeMap<NodeId, NodeLabels>,
-    /// Nodes drained before they joined.
     drained_early: BTreeMap<NodeId, (Timestamp, Drain)>,
 }
 
@@ -160,7 +147,7 @@ pub struct Standing<'a> {
 }
 
 impl NodeTable {
-    /// Returns every node by name.
+    /// Returns the nodes by name.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter()
     }
@@ -171,7 +158,7 @@ impl NodeTable {
         self.nodes.get(node)
     }
 
-    /// Returns the containers on a node, by job. Walks all live containers.
+    /// Returns the containers on a node, by a walk over all.
     pub fn standing<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = Standing<'a>> {
         self.jobs.iter().flat_map(move |(job, entry)| {
             entry.gangs.iter().flat_map(move |gang| {
@@ -188,7 +175,7 @@ impl NodeTable {
         })
     }
 
-    /// Returns every container, ordered by job id.
+    /// Returns all containers, by job id.
     pub fn members(&self) -> impl Iterator<Item = Standing<'_>> {
         self.jobs.iter().flat_map(|(job, entry)| {
             entry.gangs.iter().flat_map(move |gang| {
@@ -201,7 +188,7 @@ impl NodeTable {
         })
     }
 
-    /// Returns the amounts of containers with a start request.
+    /// Returns the used amounts.
     #[must_use]
     pub fn used(&self) -> Amounts {
         let mut used = Amounts::new();
@@ -211,7 +198,7 @@ impl NodeTable {
         used
     }
 
-    /// Returns the capacities of the nodes that are not lost, and of those that are up.
+    /// Returns the capacities of nodes not lost, and of nodes up.
     #[must_use]
     pub fn capacity(&self) -> (Amounts, Amounts) {
         let (mut present, mut up) = (Amounts::new(), Amounts::new());

@@ -143,7 +143,7 @@ fn a_quarantine_is_seen_until_it_is_over() {
         basis: None,
     });
     then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
-    // A restore by the operator ends the quarantine, too.
+    // The operator ends the quarantine, too.
     history
         .push(quarantine())
         .push(NodeRestored { node: node("n0") });

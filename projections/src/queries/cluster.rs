@@ -14,25 +14,23 @@ use crate::nodes::NodeState;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterAnswer {
     pub policy: Policy,
-    /// The event that set the policy; 0 for the default policy.
+    /// 0 for the default policy.
     pub policy_sequence: Sequence,
     pub log: LogHead,
     pub nodes: NodeCounts,
-    /// By resource, on the nodes that are not lost.
+    /// On nodes not lost.
     pub resources: BTreeMap<String, ResourceUse>,
-    /// By phase, including all ended jobs.
     pub jobs: BTreeMap<String, u64>,
-    /// Refused submissions, cancellations and revisions.
+    /// Including cancellations and revisions.
     pub refused: u64,
-    /// Containers that take capacity.
     pub containers: u64,
     pub epoch: Epoch,
     pub allocations_decided: u64,
     pub allocations_kept: u64,
     pub placements_refused: u64,
-    /// Running jobs adjusted by choice.
+    /// By choice.
     pub adjusted: f64,
-    /// Jobs adjusted because of a lost node or revised bounds.
+    /// By lost nodes or revised bounds.
     pub forced: f64,
     pub allocation: Option<LastAllocation>,
     #[serde(default)]
@@ -43,12 +41,9 @@ pub struct ClusterAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogHead {
     pub head: Sequence,
-    /// The log's time of `head`.
     pub at: Timestamp,
-    /// Seconds since `at`.
     pub quiet_s: f64,
     pub events: u64,
-    /// Unused events.
     pub flagged: u64,
     pub last_flagged: Option<FlaggedEvent>,
 }
@@ -60,7 +55,7 @@ pub struct FlaggedEvent {
     pub reason: String,
 }
 
-/// The number of nodes by state.
+/// Nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
     pub up: u32,
@@ -70,17 +65,15 @@ pub struct NodeCounts {
     pub lost: u32,
 }
 
-/// One resource of the cluster, in log units (thousandths; bytes).
+/// One resource, in log units (thousandths; bytes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// Taken by containers with a start request.
     pub used: u64,
-    /// Of the nodes that are not lost.
     pub capacity: u64,
-    /// In the last allocation, running or not.
+    /// Running or not.
     #[serde(default)]
     pub allocated: u64,
-    /// Of running partitions, until their last container ended; at most `used`.
+    /// Running partitions, until their end; at most `used`.
     #[serde(default)]
     pub running: u64,
 }

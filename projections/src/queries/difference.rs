@@ -15,30 +15,23 @@ use crate::nodes::NodeState;
 pub struct Difference {
     pub from: Moment,
     pub to: Moment,
-    /// Changed jobs, the largest change of containers first.
+    /// Largest change of containers first.
     pub jobs: Vec<Change<JobId, JobSide>>,
-    /// Further changed jobs.
     pub more_jobs: usize,
-    /// Changed nodes, by name.
     pub nodes: Vec<Change<NodeId, NodeSide>>,
-    /// Further changed nodes.
     pub more_nodes: usize,
 }
 
 /// A sequence with the cluster's figures.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// The last event included.
     pub sequence: Sequence,
-    /// The log's time of `sequence`.
     pub at: Timestamp,
     pub policy: Policy,
-    /// Total, by the last allocation.
     pub utilization: f64,
-    /// Of running jobs.
     pub fairness_loss: f64,
     pub running: u64,
-    /// Queued, or without an allocation.
+    /// Queued, or unallocated.
     pub waiting: u64,
     pub completed: u64,
 }
@@ -47,9 +40,9 @@ pub struct Moment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change<I, S> {
     pub id: I,
-    /// Absent if it did not exist.
+    /// Absent if new.
     pub from: Option<S>,
-    /// Absent if it does not exist any more.
+    /// Absent if gone.
     pub to: Option<S>,
 }
 
@@ -60,10 +53,8 @@ pub type Side<S> = Option<S>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSide {
     pub phase: Phase,
-    /// By the last allocation.
     pub containers: u32,
     pub share: f64,
-    /// Weighted.
     pub fair_share: f64,
 }
 
@@ -71,11 +62,10 @@ pub struct JobSide {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeSide {
     pub state: NodeState,
-    /// Containers that take capacity.
     pub containers: u32,
 }
 
-/// Returns the difference with at most `limit` jobs and nodes.
+/// Returns at most `limit` jobs and nodes.
 #[must_use]
 pub fn difference(from: &ReadModel, to: &ReadModel, limit: usize) -> Difference {
     let mut jobs = jobs(from, to);
@@ -115,7 +105,7 @@ fn moment(model: &ReadModel) -> Moment {
 }
 
 fn jobs(from: &ReadModel, to: &ReadModel) -> Vec<Change<JobId, JobSide>> {
-    // Jobs ended in both cannot differ.
+    // Jobs ended in both are equal.
     let mut ids: BTreeSet<&JobId> = from.jobs.live().map(|(id, _)| id).collect();
     ids.extend(to.jobs.live().map(|(id, _)| id));
     let came_and_went = to.jobs.ended().map(|(id, _)| id);
@@ -134,7 +124,7 @@ fn jobs(from: &ReadModel, to: &ReadModel) -> Vec<Change<JobId, JobSide>> {
     changes.filter(|it| differs(&it.from, &it.to)).collect()
 }
 
-/// Shares change with every new job, so only phases and containers count.
+/// Shares change with every new job, and do not count.
 fn differs(from: &Side<JobSide>, to: &Side<JobSide>) -> bool {
     let seen = |side: &Side<JobSide>| side.as_ref().map(|side| (side.phase, side.containers));
     seen(from) != seen(to)

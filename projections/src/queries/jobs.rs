@@ -43,37 +43,29 @@ pub struct JobRow {
     pub kind: Kind,
     pub executor: Executor,
     pub phase: Phase,
-    /// For a person.
     pub reason: String,
-    /// Place in the tenant's queue, from 1.
+    /// From 1, in the tenant's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// Dominant share in use by the tenant, while the job is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_share: Option<f64>,
-    /// Dominant share queued by the tenant, while the job is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand_share: Option<f64>,
-    /// Machine-readable cause of waiting.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
     pub weight: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<JobClass>,
-    /// Restarts with fewer containers or returns to the queue, for other jobs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted: u32,
     pub containers: ContainerCounts,
-    /// Dominant share s of the cluster at the last allocation that named the job.
+    /// Dominant share s at the last allocation.
     pub share: f64,
-    /// Dominant share of the present nodes, drained ones included. Absent without containers.
+    /// Dominant share of the present nodes, drained ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_now: Option<f64>,
-    /// Weighted DRF share ŝ.
     pub fair_share: f64,
-    /// The last allocation that named the job.
     pub epoch: Epoch,
-    /// 0 before the first.
     pub incarnation: Incarnation,
     pub submitted_at: Timestamp,
     pub admitted_at: Timestamp,
@@ -81,26 +73,20 @@ pub struct JobRow {
     pub first_started_at: Option<Timestamp>,
     pub phase_since: Timestamp,
     pub ended_at: Option<Timestamp>,
-    /// Seconds from submission to end or now.
+    /// To the end, or now.
     pub age_s: f64,
-    /// Seconds from submission to now, even after the end.
+    /// To now, even after the end.
     #[serde(default)]
     pub submitted_ago_s: f64,
-    /// Seconds from submission to end, once ended.
+    /// Absent before the end.
     pub jct_s: Option<f64>,
-    /// Seconds from submission to first start, end or now.
+    /// To the first start, end or now.
     pub waiting_s: f64,
-    /// Incarnations started by an adjustment.
     pub resizes: u32,
-    /// Incarnations started after a lost node or a failure.
     pub restarts: u32,
-    /// Incarnations that ended in the job's own failure.
     pub attempts: u32,
-    /// Without progress because of adjustments.
     pub resize_lost_s: f64,
-    /// Without progress because of lost nodes and failures.
     pub recovery_lost_s: f64,
-    /// Container-seconds.
     pub container_s: f64,
     pub step: Option<u64>,
     pub steps_total: Option<u64>,
@@ -109,15 +95,13 @@ pub struct JobRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUsed>,
     pub progress_at: Option<Timestamp>,
-    /// Other reported values, such as loss or accuracy.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
-    /// Containers by node.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_hold: bool,
-    /// At a gateway, for a live service or notebook.
+    /// At a gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -127,11 +111,9 @@ pub struct JobRow {
 pub struct ContainerCounts {
     pub min: u32,
     pub max: u32,
-    /// Running.
     pub now: u32,
-    /// In the last allocation.
     pub target: u32,
-    /// Role containers in `now` and `target`; `min` and `max` count workers.
+    /// Role containers, part of `now` and `target` only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub beside: u32,
 }
@@ -148,36 +130,30 @@ pub struct JobQuery {
 pub struct JobDetail {
     #[serde(flatten)]
     pub row: JobRow,
-    /// From the broker's acknowledgement of the submission.
+    /// From the broker's acknowledgement.
     #[serde(default)]
     pub ingress_sequence: u64,
-    /// Of the submitted bytes, in hex.
     #[serde(default)]
     pub sha256: String,
-    /// The submitting user, if the broker vouches for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<By>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<By>,
-    /// Of one worker.
     pub demand: Amounts,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleRow>,
-    /// Dropped when the job ends.
+    /// Dropped at the job's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobSpec>,
-    /// Command of an ended job, possibly cut.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<Workdir>,
     pub checkpoint: Option<SavedCheckpoint>,
-    /// Incarnations, oldest first.
     pub lives: Vec<LifeRow>,
-    /// Older incarnations, not listed.
     pub lives_dropped: u32,
     pub containers_timeline: Timeline,
-    /// Cost of running on several nodes, if the policy sets a price.
+    /// Set if the policy prices several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,18 +165,16 @@ pub struct JobDetail {
 pub struct RoleRow {
     pub role: String,
     pub count: u32,
-    /// Of one container.
     pub demand: Amounts,
-    /// The first of consecutive ranks.
     pub first_rank: u32,
 }
 
-/// The cost of training on several nodes, if the policy sets a price.
+/// The cost of training on several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Fraction of speed lost (`objective.crossing`).
     pub crossing: f64,
-    /// Equally fast number of containers on one node.
+    /// Equally fast containers on one node.
     pub works_as: f64,
 }
 
@@ -210,19 +184,16 @@ pub struct LifeRow {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub containers: u32,
-    /// Number of nodes.
     pub nodes: u32,
-    /// Names of the nodes, which hold the containers' output.
+    /// These nodes hold the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<NodeId>,
     pub requested_at: Timestamp,
-    /// Time at which every container ran.
     pub started_at: Option<Timestamp>,
-    /// Time at which the last container ended.
     pub stopped_at: Option<Timestamp>,
-    /// Seconds of running, until now if it runs.
+    /// To now, while running.
     pub ran_s: f64,
-    /// Absent while running, or if the job ended too.
+    /// Absent while running, or for the job's end.
     pub stop_reason: Option<StopReason>,
     /// Absent for a resize or move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,7 +252,7 @@ pub(super) fn job(
     })
 }
 
-/// Suggests a job of the same tenant only: tenants ask here, too.
+/// Tenants ask here, too, so only their own jobs are suggested.
 fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
     let known = model.jobs.live().chain(model.jobs.ended());
     let own = known.map(|(id, _)| id);
@@ -301,7 +272,6 @@ fn roles(job: &Job) -> Vec<RoleRow> {
     parts.map(row).collect()
 }
 
-/// Returns the cost if the job trains on several nodes.
 fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
     let crossing = model.cluster.policy.objective.crossing;
     let crosses = row.nodes.len() > 1 && row.kind == Kind::Training && crossing > 0.0;
@@ -312,7 +282,6 @@ fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
     })
 }
 
-/// Returns each queued job's place in its tenant's queue, from 1.
 pub(super) fn places(queues: &Queues) -> BTreeMap<&JobId, u64> {
     let queues = queues.tenants.values();
     let places = queues.flat_map(|tenant| tenant.order.iter().map(|(_, id)| id).zip(1..));
@@ -402,7 +371,7 @@ pub(super) fn row(
 /// The code of a job that starts on demand.
 pub const IDLE: &str = "idle";
 
-/// True for a service or notebook without replicas until a request arrives.
+/// True without replicas until a request.
 fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
     let is_stopped = job.phase == Phase::Waiting && job.live.as_ref().is_some_and(|it| !it.on_hold);
     let service = model.services.get(id).map(|it| it.target);
@@ -410,7 +379,6 @@ fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
     is_stopped && wanted == Some(0)
 }
 
-/// Returns the reason, with a running service's trouble.
 fn why(
     (model, room): (&ReadModel, &Room<'_>),
     id: &JobId,
@@ -431,7 +399,6 @@ fn why(
     }
 }
 
-/// Returns the address of a live service or notebook.
 fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
     let addresses = match job.kind {
         _ if job.phase.is_over() => return None,
@@ -442,7 +409,7 @@ fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
     addresses.into_iter().next()
 }
 
-/// Returns the dominant share of the allocation in the present nodes, at most 1 after the loss of a node.
+/// At most 1, also after the loss of a node.
 fn share_now(model: &ReadModel, job: &Job) -> Option<f64> {
     let gets = job.live.as_ref().map(|_| job.target).filter(|n| *n > 0)?;
     let mut amounts = Amounts::new();

@@ -12,14 +12,13 @@ use crate::jobs::{Job, Phase};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LedgerQuery {
-    /// Absent for all.
     pub tenant: Option<TenantId>,
 }
 
 /// The figures of jobs and tenants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LedgerAnswer {
-    /// By admission.
+    /// Ordered by admission.
     pub jobs: Vec<LedgerRow>,
     pub tenants: BTreeMap<String, TenantLedger>,
 }
@@ -29,33 +28,24 @@ pub struct LedgerAnswer {
 pub struct LedgerRow {
     pub job: JobId,
     pub phase: Phase,
-    /// Seconds from submission to end, once ended.
     pub jct_s: Option<f64>,
-    /// Seconds from submission to first start.
     pub waiting_s: f64,
-    /// Container-seconds.
     pub container_s: f64,
-    /// Incarnations started by an adjustment.
     pub resizes: u32,
-    /// Without progress because of adjustments.
     pub resize_lost_s: f64,
-    /// Incarnations started after a lost node or a failure.
     pub restarts: u32,
-    /// Last value of a metric whose name is or ends in `accuracy`.
+    /// From a metric whose name is or ends in `accuracy`.
     pub accuracy: Option<f64>,
-    /// Last value of a metric whose name is or ends in `loss`.
+    /// From a metric whose name is or ends in `loss`.
     pub loss: Option<f64>,
 }
 
 /// One tenant's sums.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantLedger {
-    /// Jobs in the table.
     pub jobs: u64,
     pub completed: u64,
-    /// Container-seconds.
     pub container_s: f64,
-    /// Seconds, over completed jobs.
     pub mean_jct_s: Option<f64>,
     pub resizes: u32,
     pub resize_lost_s: f64,
@@ -108,7 +98,7 @@ fn row(id: &JobId, job: &Job, now: Timestamp) -> LedgerRow {
     }
 }
 
-/// Returns the metric of that name, else the first with that ending (`test_accuracy`).
+/// Prefers the exact name to an ending (`test_accuracy`).
 fn metric(job: &Job, name: &str) -> Option<f64> {
     let metrics = &job.progress.as_ref()?.metrics;
     let exact = metrics.iter().find(|(metric, _)| metric == name);

@@ -1,4 +1,4 @@
-//! The query `jobs`: filters, sorts and cuts on the server.
+//! The query `jobs`, filtered and cut on the server.
 
 use std::cmp::Ordering;
 
@@ -11,32 +11,32 @@ use super::page::{SortBy, compare};
 use crate::ReadModel;
 use crate::jobs::{Job, Phase, Refused, room::Room};
 
-/// Filters that must all hold, with order and page.
+/// Filters that must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsQuery {
     pub tenant: Option<TenantId>,
-    /// Comma-separated phases; `refused` for refused submissions, `live` for all jobs that have not ended.
+    /// Comma-separated; `refused` for submissions, `live` for all not ended.
     pub phase: Option<String>,
-    /// Pattern for the name without the tenant: `*` matches any text, `?` one character.
+    /// `*` matches any text, `?` one character.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For ended jobs and refused submissions: the earliest end.
+    /// The earliest end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_since: Option<Timestamp>,
-    /// `ended_since` in seconds before now, by the query service's clock.
+    /// Before now, by the query service's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_within_s: Option<u64>,
-    /// Absent for the order of admission, in which a limit drops the first.
+    /// Absent for admission, of which a limit keeps the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<SortBy>,
     /// Reverses `sort`.
     #[serde(skip_serializing_if = "is_false")]
     pub descending: bool,
-    /// Number to skip: the first by `sort`, or the last admitted.
+    /// Counted from the first by `sort`, or the last admitted.
     #[serde(skip_serializing_if = "is_none")]
     pub offset: usize,
-    /// At most this many: the first by `sort`, or the newest; 0 for all.
+    /// 0 for all.
     pub limit: usize,
 }
 
@@ -59,26 +59,22 @@ const fn is_none(number: &usize) -> bool {
 /// The matching jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobsAnswer {
-    /// In the requested order, or by admission.
     pub jobs: Vec<JobRow>,
-    /// Newest last; only on request.
+    /// Only on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// Further matches beyond the limit.
     pub more: usize,
-    /// Further matches that ended too early.
+    /// Further matches with an earlier end.
     #[serde(default, skip_serializing_if = "is_none")]
     pub ended_before: usize,
 }
 
-/// The `phase` filter.
 pub(super) struct Phases {
     phases: Vec<Phase>,
     refused: bool,
 }
 
 impl Phases {
-    /// True if the filter admits the phase.
     pub(super) fn has(&self, phase: Phase) -> bool {
         self.phases.contains(&phase)
     }
@@ -152,7 +148,7 @@ pub(super) fn jobs(
     let rows = found.into_iter();
     let rows = rows.map(|(id, job)| row((model, &room), id, job, places.get(id).copied(), now));
     let jobs = rows.collect();
-    // Refused submissions are paged separately.
+    // Refused submissions have pages of their own.
     let shown = refused.len().saturating_sub(query.offset);
     refused.truncate(shown);
     let more_refused = shown.saturating_sub(limit);
@@ -165,7 +161,6 @@ pub(super) fn jobs(
     })
 }
 
-/// Returns the earliest end.
 fn since(query: &JobsQuery, now: Timestamp) -> Option<Timestamp> {
     let within = query.ended_within_s.map(|seconds| {
         let micros = i64::try_from(seconds.saturating_mul(1_000_000));
@@ -174,7 +169,6 @@ fn since(query: &JobsQuery, now: Timestamp) -> Option<Timestamp> {
     within.max(query.ended_since)
 }
 
-/// Sorts the matches and cuts a page.
 fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Timestamp) {
     let total = found.len();
     let Some(sort) = query.sort else {
@@ -202,7 +196,7 @@ fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Ti
     found.drain(..query.offset.min(end));
 }
 
-/// Compares: jobs with containers, newest first; waiting jobs by admission; ended jobs, last first.
+/// Jobs with containers, newest first; waiting jobs by admission; ended jobs, last first.
 pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
     let group = |job: &Job| match job.phase {
         Phase::Placed
@@ -221,11 +215,10 @@ pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
     group(a).cmp(&group(b)).then_with(|| within(a, b))
 }
 
-/// Matches a name against a pattern with `*` and `?`.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Position of the last `*`, and the end of its match.
+    // The last `*`, and the end of its match.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -378,8 +371,7 @@ mod tests {
         }
     }
 
-    /// A measurement that checks nothing: `cargo test --workspace --lib a_long_list -- --ignored
-    /// --nocapture`.
+    /// Measures only: `cargo test --workspace --lib a_long_list -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement, run by hand as said above; it checks nothing"]
     fn a_long_list_is_filtered_and_sorted() {

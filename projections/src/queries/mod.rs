@@ -1,5 +1,5 @@
-//! The queries, served over the NATS service API and printed by the command line. [`answer`] takes a query's
-//! name, its request in JSON, and the time. Readers tolerate unknown fields in answers.
+//! The queries of the NATS service API and the command line; [`answer`] is the entry. Readers tolerate
+//! unknown fields.
 //!
 //! - `list.rs`, `page.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
 //! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each
@@ -60,9 +60,8 @@ pub const NAMES: [&str; 11] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// For programs: `unknown_query`, `bad_request`, `not_found` or `internal`.
+    /// `unknown_query`, `bad_request`, `not_found` or `internal`.
     pub code: String,
-    /// For people: error and remedy.
     pub message: String,
 }
 
@@ -82,10 +81,10 @@ impl QueryError {
     }
 }
 
-/// Answers the query `name`. `request` is the query's request in JSON; null if all fields are optional.
+/// Answers the query `name`. `request` is JSON; null if all fields are optional.
 ///
 /// # Errors
-/// When the query is unknown, the request is invalid, or the named item does not exist.
+/// When the query is unknown, the request invalid, or the item missing.
 pub fn answer(
     model: &ReadModel,
     name: &str,

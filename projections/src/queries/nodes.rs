@@ -10,14 +10,13 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::nodes::{GpuDoubt, MemberState, Node, NodeState};
 
-/// Seconds for which a lost node is listed.
+/// Seconds of listing a lost node.
 pub const LOST_LISTED_S: u32 = 3_600;
 
 /// The query's parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodesQuery {
-    /// Include nodes lost more than [`LOST_LISTED_S`] ago.
     pub all: bool,
 }
 
@@ -25,7 +24,6 @@ pub struct NodesQuery {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodesAnswer {
     pub nodes: Vec<NodeRow>,
-    /// Nodes lost long ago and omitted.
     #[serde(default)]
     pub left_out: u32,
 }
@@ -38,17 +36,11 @@ pub struct NodeRow {
     pub reason: String,
     pub capacity: Amounts,
     pub used: Amounts,
-    /// Containers that take capacity.
     pub containers: u32,
-    /// Containers seen to run, among `containers`.
     pub running: u32,
-    /// Placed containers without a start request.
     pub reserved: u32,
-    /// `process` or `docker`.
     pub runtime: String,
-    /// Address for other nodes.
     pub address: String,
-    /// The node's and the operator's labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -58,7 +50,6 @@ pub struct NodeRow {
     pub drained_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_at: Option<Timestamp>,
-    /// Last lease renewal before the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
 }
@@ -78,7 +69,6 @@ pub struct NodeDetail {
     pub agent_incarnation: u64,
     #[serde(default)]
     pub gpus: Vec<Gpu>,
-    /// Deviations on shared GPUs, by UUID.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
     pub standing: Vec<NodeContainer>,
@@ -151,7 +141,7 @@ fn row(model: &ReadModel, name: &NodeId, node: &Node) -> NodeRow {
     }
 }
 
-/// Returns the containers of a drained node whose jobs are never adjusted.
+/// Jobs without adjustment do not leave.
 fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
     if node.drained.is_none() || node.containers == 0 {
         return 0;
@@ -161,7 +151,6 @@ fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
     u32::try_from(standing.count()).map_or(node.containers, |it| it.min(node.containers))
 }
 
-/// Describes the containers of a drained node.
 fn leaving(containers: u32, stay: u32) -> String {
     let counted = |count: u32, one: &str, more: &str| match count {
         1 => format!("1 container {one}"),
@@ -196,7 +185,7 @@ fn reason(node: &Node, stay: u32) -> String {
                     "its containers have ended, {at}: {how}; its jobs restart elsewhere"
                 );
             }
-            // The node may never have renewed its lease.
+            // It may never have renewed.
             let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
             let seen = seen.map(|at| format!("last seen {}; ", short(at)));
             let seen = seen.unwrap_or_default();

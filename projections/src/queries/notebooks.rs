@@ -32,17 +32,15 @@ pub struct NotebookQuery {
 pub struct NotebookRow {
     pub job: JobId,
     pub state: NotebookState,
-    /// Absent while busy or without a container.
+    /// Absent while busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
-    /// End if nobody uses the notebook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
-    /// Failed containers since one was last ready.
     #[serde(default, skip_serializing_if = "is_none")]
     pub failures: u32,
     pub addresses: Vec<String>,

@@ -1,7 +1,5 @@
-//! The queries of a tenant about itself.
-//!
-//! The tenant comes from the subject that the broker authorised, never from the request. Answers hold the
-//! tenant's own jobs and name no others.
+//! The queries of a tenant about itself. The broker's subject sets the tenant, not the request. Answers name
+//! no other tenant's jobs.
 
 use dormouse_messages::{TenantId, Timestamp};
 use serde_json::{Map, Value, json};
@@ -23,7 +21,7 @@ pub const TENANT_NAMES: [&str; 8] = [
     "timeline",
 ];
 
-/// Answers the query `name` of `tenant`. `request` is as for [`answer`], where the tenant may be omitted.
+/// Answers the query `name` of `tenant`, as [`answer`] does; the tenant may be omitted.
 ///
 /// # Errors
 /// As [`answer`]; other tenants' jobs do not exist.
@@ -72,7 +70,6 @@ pub fn answer_tenant(
     Ok(answered)
 }
 
-/// Completes the job's name and checks that the job is the tenant's.
 fn own_job(
     tenant: &TenantId,
     name: &str,
@@ -96,8 +93,7 @@ fn own_job(
     Ok(())
 }
 
-/// Keeps capacity and labels of nodes. Addresses are not for tenants, and reasons may name others' jobs,
-/// paths and images, so the state replaces them.
+/// Addresses are not for tenants, and reasons may name others' jobs, paths and images.
 fn only_offers(nodes: &mut Value) {
     let rows = nodes.get_mut("nodes").and_then(Value::as_array_mut);
     for row in rows.into_iter().flatten() {
@@ -118,7 +114,6 @@ fn only_offers(nodes: &mut Value) {
     }
 }
 
-/// Removes other tenants' jobs from reasons.
 fn hide_others(value: &mut Value, tenant: &TenantId) {
     match value {
         Value::Object(fields) => {

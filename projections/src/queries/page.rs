@@ -1,4 +1,4 @@
-//! Jobs by page: searches, sorts and cuts on the server.
+//! Jobs by page, cut on the server.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,6 @@ use super::list::{Phases, by_state};
 use crate::ReadModel;
 use crate::jobs::{Job, room::Room};
 
-/// Default rows of a page.
 const ROWS: usize = 60;
 const MOST_ROWS: usize = 500;
 
@@ -24,17 +23,12 @@ pub enum SortBy {
     Job,
     /// The order of phases.
     Phase,
-    /// Containers in the last allocation.
     Containers,
-    /// Dominant share.
     Share,
     /// Fair share minus share.
     Lacks,
-    /// Time from submission to first start.
     Waiting,
-    /// Time since submission.
     Age,
-    /// Incarnations started by an adjustment.
     Resizes,
     /// Jobs with containers, then waiting, then ended.
     State,
@@ -45,13 +39,11 @@ pub enum SortBy {
 #[serde(default, deny_unknown_fields)]
 pub struct JobsPageQuery {
     pub tenant: Option<TenantId>,
-    /// Comma-separated phases; `live` for all jobs that have not ended.
+    /// Comma-separated; `live` for all not ended.
     pub phase: Option<String>,
-    /// Text contained in the id.
     pub search: String,
     pub sort: SortBy,
     pub descending: bool,
-    /// Number to skip.
     pub offset: usize,
     /// 0 for 60.
     pub limit: usize,
@@ -61,15 +53,13 @@ pub struct JobsPageQuery {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobsPage {
     pub jobs: Vec<JobRow>,
-    /// Number of skipped jobs.
     pub offset: usize,
-    /// Number of matches.
     pub total: usize,
-    /// Ended jobs that the table dropped.
+    /// Dropped from the table.
     pub forgotten: u64,
 }
 
-/// Returns a page of the matching jobs.
+/// Returns a page.
 ///
 /// # Errors
 /// When a phase is unknown.

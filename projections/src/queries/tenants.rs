@@ -12,19 +12,16 @@ use crate::ReadModel;
 use crate::jobs::{room::Room, turn};
 use dormouse_state::{Queues, Stand, TenantQueue};
 
-/// Limit on listed queued jobs.
 const LISTED: usize = 50;
 
-/// Every tenant configured or with an admitted job.
+/// Tenants configured or with admitted jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantsAnswer {
-    /// The queue policy.
     pub queue: Queue,
-    /// The rule for aspects without a grant.
     #[serde(default)]
     pub grants: GrantsRule,
     pub tenants: Vec<TenantRow>,
-    /// Area under the unfairness curve, in share-seconds.
+    /// In share-seconds.
     pub unfairness_area: f64,
 }
 
@@ -33,42 +30,31 @@ pub struct TenantsAnswer {
 pub struct TenantRow {
     pub tenant: TenantId,
     pub configured: bool,
-    /// Among tenants.
     pub weight: u32,
     /// An absent resource has no limit.
     pub quota: Quota,
     pub max_job_weight: Option<u32>,
-    /// Default priority of its jobs.
     pub priority: i32,
     #[serde(default)]
     pub grants: Grants,
-    /// Weight as a fraction of all active tenants' weights, or of all tenants' if none is active.
+    /// Fraction of the active tenants' weights, or of all tenants'.
     pub entitled: f64,
-    /// Dominant share in use.
     pub share: f64,
-    /// Dominant share queued.
     pub demand_share: f64,
-    /// In use.
     pub runs: Amounts,
-    /// Minimum need of its queued jobs.
     pub queued: Amounts,
     pub released_jobs: u64,
     pub queued_jobs: u64,
-    /// Jobs waiting for dependencies.
+    /// For dependencies.
     pub held_jobs: u64,
-    /// Mean time in the queue.
     pub mean_wait_s: f64,
-    /// Longest time in the queue, of released and queued jobs.
     pub longest_wait_s: f64,
-    /// Mean time from submission to first start. Jobs that never started count with their age, now or at
-    /// their end. Services and notebooks that start on demand do not count.
+    /// From submission to first start, now or end. Services and notebooks started on demand do not count.
     #[serde(default)]
     pub mean_start_wait_s: f64,
     #[serde(default)]
     pub longest_start_wait_s: f64,
-    /// Σ |s − ŝ| over its jobs.
     pub fairness_loss: f64,
-    /// State of its queue, for a person.
     pub reason: String,
 }
 
@@ -90,20 +76,16 @@ pub struct TenantDetail {
 /// A queued job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedJob {
-    /// From 1.
     pub position: u64,
     pub job: JobId,
     /// Precedes the priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
     pub priority: i32,
-    /// Need of its smallest partition.
     pub needs: Amounts,
-    /// Seconds in the queue.
     pub waited_s: f64,
 }
 
-/// Returns the tenants that are configured, have grants or had a job admitted.
 fn known(queues: &Queues) -> BTreeSet<&TenantId> {
     let configured = queues.config.iter().map(|(name, _)| name);
     let granted = queues.config.grants.iter().map(|(name, _)| name);
@@ -177,7 +159,6 @@ pub(super) fn tenant(
     })
 }
 
-/// Waits until the first start.
 #[derive(Debug, Clone, Copy, Default)]
 struct StartWaits {
     jobs: f64,
@@ -185,7 +166,6 @@ struct StartWaits {
     longest_s: f64,
 }
 
-/// Returns the waits by tenant, or of one tenant.
 fn start_waits<'a>(
     model: &'a ReadModel,
     only: Option<&str>,
@@ -197,7 +177,7 @@ fn start_waits<'a>(
         if only.is_some_and(|only| only != tenant) {
             continue;
         }
-        // A service that starts on demand does not wait.
+        // Started on demand.
         if job.kind.is_served() && job.bounds.min == 0 {
             continue;
         }
@@ -210,7 +190,6 @@ fn start_waits<'a>(
     waits
 }
 
-/// Returns the longest time in the queue, of released and queued jobs.
 fn longest_wait_s(queues: &Queues, tenant: &TenantQueue, now: Timestamp) -> f64 {
     let queued = tenant.order.iter().filter_map(|(_, id)| {
         let job = queues.jobs.get(id)?;
@@ -268,7 +247,7 @@ fn row(
 fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Timestamp) -> String {
     let queues = room.queues();
     let within = queues.first_within(tenant).map(|(_, first)| first);
-    // A released job above limits that were lowered since.
+    // Released, and above lowered limits.
     let above = || {
         let mut hopeless = queues.hopeless.iter();
         hopeless.find_map(|id| {
@@ -285,7 +264,7 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
     }
 }
 
-/// w / W, with W over the active tenants and this one; over all tenants if none is active.
+/// w / W, with W over the active tenants and this one, or over all.
 fn entitled(queues: &Queues, name: &TenantId) -> f64 {
     let is_active = |tenant: &TenantQueue| tenant.released > 0 || !tenant.order.is_empty();
     let active = queues

@@ -144,7 +144,6 @@ fn a_node_says_how_it_is_known_to_be_gone() {
     );
 }
 
-/// Reasons may name others' jobs, paths and images.
 #[test]
 fn a_tenant_is_told_of_a_node_by_its_state() {
     let mut history = busy();
@@ -243,7 +242,6 @@ fn errors_say_what_to_do() {
     assert!(message.contains("did you mean"), "{message}");
     let (_, message) = refused(&history, "job", json!({"job": "ads/lrr"}));
     assert!(message.contains("; did you mean ads/lr?"), "{message}");
-    // A tenant learns nothing about others' jobs.
     let own = answer_tenant(
         &history.fold::<ReadModel>(),
         &"vision".parse().expect("a tenant"),
@@ -302,7 +300,7 @@ fn tenant(history: &mut History, name: &str, weight: u32, quota: &str) {
     );
 }
 
-/// Both queued jobs of `vision` exceed its quota and block nobody; the third fits.
+/// Two queued jobs of `vision` exceed its quota, the third does not.
 #[test]
 fn who_is_above_the_quota_says_so_and_the_others_are_not_behind() {
     let mut history = busy();
@@ -345,7 +343,7 @@ fn on_an_empty_cluster_tenants_are_entitled_to_parts_of_it() {
     assert_eq!(entitled, [0.25, 0.75]);
 }
 
-/// A partition that gives up containers counts whole until the last of them ended.
+/// A shrinking partition counts whole until the last container ended.
 #[test]
 fn no_more_runs_than_the_nodes_offer() {
     let mut history = History::default();
@@ -518,7 +516,7 @@ fn what_is_allocated_and_what_runs_are_told_apart() {
     assert!(figures.all(|(_, _, running)| running == 0.0));
 }
 
-/// Nodes that come and go change the share without a decision about the job.
+/// Without a decision about the job.
 #[test]
 fn a_job_s_share_is_of_the_nodes_that_are_there_now() {
     let mut history = History::default();
@@ -555,7 +553,6 @@ fn a_tenants_mean_wait_is_never_above_its_longest() {
     let queued = row(&history);
     assert!(queued.mean_wait_s > 0.0);
     assert!(queued.longest_wait_s >= queued.mean_wait_s, "{queued:?}");
-    // A released job still waits for an allocation and for capacity.
     history.release("ads/a");
     for _ in 0..50 {
         history.progress("ads/none", 1, 1, 0.5);
@@ -615,7 +612,7 @@ fn a_tenant_asks_about_itself_only() {
         assert_eq!(job["job"], "ads/lr");
         assert_eq!(job["sha256"].as_str().map(str::len), Some(0));
     }
-    // Another tenant's job is not found, whether it exists or not.
+    // Nor can another tenant be named.
     for job in ["ads/lr", "ads/none"] {
         assert_eq!(code(ask("vision", "job", json!({"job": job}))), "not_found");
         let timeline = json!({"metric": "containers", "job": job});

@@ -7,9 +7,9 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::timelines::{Metric, Timeline, Window, draw};
 
-/// Limit on jobs drawn by default: more lines are hard to tell apart.
+/// More lines are hard to tell apart.
 const BUSIEST: usize = 7;
-/// Default points of a series: finer than any terminal or page.
+/// Finer than any terminal or page.
 const POINTS: usize = 2_000;
 
 /// The query's parameters.
@@ -18,18 +18,16 @@ const POINTS: usize = 2_000;
 pub struct TimelineQuery {
     /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For metrics of jobs and services: the only one drawn.
+    /// The only one drawn.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// Without a job: the number of busiest jobs drawn.
+    /// Jobs drawn without `job`.
     #[serde(default)]
     pub busiest: Option<usize>,
     #[serde(default)]
     pub from: Option<Timestamp>,
-    /// The present if absent.
     #[serde(default)]
     pub to: Option<Timestamp>,
-    /// Limit on points per series.
     #[serde(default)]
     pub points: Option<usize>,
 }
@@ -58,7 +56,7 @@ pub(super) fn timeline(
     }
     let window = Window {
         from: query.from,
-        // A log that ended is drawn to its end.
+        // An old log is drawn to its end.
         to: query.to.map(|to| to.min(now)),
     };
     let of_tenants = model.fairness.series(metric);

@@ -1,7 +1,7 @@
 //! The state of a service in figures and words.
 //!
-//! A latency is the upper bound of its histogram bucket: the true latency is between four fifths of that and
-//! that. The fraction within the objective is exact, if a gateway reports it.
+//! A latency is its bucket's upper bound, at most a quarter above the true one. The fraction within the
+//! objective is exact for gateways' reports.
 
 use dormouse_messages::service::LatencyObjective;
 use dormouse_messages::{GatewayId, Timestamp};
@@ -16,33 +16,28 @@ const MINUTES_S: u32 = 300;
 /// The state of a service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// One line for a person.
     pub words: String,
-    /// Absent without trouble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatencyObjective>,
-    /// The objective's percentile, else 99.
+    /// The objective's, else 99.
     pub percentile: f64,
     pub ready: u32,
     pub target: u32,
     pub max: u32,
-    /// True if the objective needs more than `max` replicas, by the autoscaler.
+    /// By the autoscaler.
     pub saturated: bool,
-    /// Gateways that report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayId>,
-    /// Time of the last report.
     pub measured_at: Option<Timestamp>,
     /// Absent half a minute after the last report.
     pub last_minute: Option<Measured>,
     pub last_five_minutes: Option<Measured>,
-    /// Since admission.
     pub total: Measured,
 }
 
-/// Measurements of a service over a time.
+/// Measurements of a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Absent for the whole life.
@@ -52,15 +47,13 @@ pub struct Measured {
     pub requests_per_s: Option<f64>,
     pub requests: u64,
     pub answered: u64,
-    /// Answers with 5xx, and broken connections.
     pub errors: u64,
-    /// Requests turned away with 503.
     pub shed: u64,
-    /// Fraction within the objective; absent without requests.
+    /// Absent without requests.
     pub attainment: Option<f64>,
-    /// Upper bound at the percentile; absent without answers.
+    /// Absent without answers.
     pub latency_ms: Option<f64>,
-    /// True if the latency exceeds the last bound.
+    /// Beyond the last bound.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub latency_is_more: bool,
 }
@@ -91,7 +84,7 @@ impl Service {
         }
     }
 
-    /// Returns the measurements of the last minute.
+    /// Returns the last minute's measurements.
     #[must_use]
     pub fn last_minute(&self, now: Timestamp) -> Option<Recent> {
         self.recent(MINUTE_S, now)
@@ -137,7 +130,6 @@ impl Service {
             .then(|| format!("{most} {replicas}, its most, cannot keep its objective"))
     }
 
-    /// Describes a missed objective.
     fn missed(&self, sums: &Sums) -> Option<String> {
         let objective = self.objective?;
         let attained = sums.attainment()?;
@@ -190,7 +182,6 @@ impl Service {
         text
     }
 
-    /// Describes the whole life.
     fn life(&self) -> String {
         let requests = self.total.requests;
         let what = if requests == 1 { "request" } else { "requests" };
@@ -228,7 +219,7 @@ impl Service {
     }
 }
 
-/// Formats `152.588` as `153`; small values with a decimal.
+/// `152.588` becomes `153`; small values keep a decimal.
 fn milliseconds(latency: Latency) -> String {
     let more = if latency.is_more { "more than " } else { "" };
     match latency.ms {
@@ -237,7 +228,7 @@ fn milliseconds(latency: Latency) -> String {
     }
 }
 
-/// Formats `98.71 %`, rounded down: 99.999 % is not all.
+/// Rounds down: 99.999 % is not all.
 fn percent(part: f64) -> String {
     format!("{:.2} %", (part * 1e4 + 1e-6).floor() / 100.0)
 }

@@ -7,33 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::sums::{Sums, ladder, number};
 use crate::steps::Steps;
 
-/// Limit on points of a series: more than an hour of ten seconds each.
+/// More than an hour of ten seconds each.
 const POINTS: usize = 512;
 
 /// A service's step functions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lines {
-    /// Milliseconds at the objective's percentile; 0 without answers.
+    /// Milliseconds; 0 without answers.
     pub latency: Steps,
     pub objective: Steps,
-    /// Per second.
     pub requests: Steps,
-    /// Per second.
     pub errors: Steps,
-    /// Turned away, per second.
     pub shed: Steps,
-    /// Fraction within the objective; 1 without requests.
+    /// 1 without requests.
     pub attainment: Steps,
-    /// The objective's fraction.
     pub promised: Steps,
     pub ready: Steps,
     pub target: Steps,
-    /// Time of the last point, which keeps points in order.
+    /// Keeps points in order.
     at: Timestamp,
 }
 
 impl Lines {
-    /// Adds the measurements of some seconds from `at` on.
+    /// Adds measurements from `at` on.
     pub fn told(
         &mut self,
         at: Timestamp,
@@ -60,7 +56,7 @@ impl Lines {
         push(&mut self.attainment, sums.attainment().unwrap_or(1.0));
     }
 
-    /// Adds the number of replicas from `at` on.
+    /// Adds replicas from `at` on.
     pub fn replicas(&mut self, at: Timestamp, ready: u32, target: u32) {
         self.ready.push(at, f64::from(ready), POINTS);
         self.target.push(at, f64::from(target), POINTS);

@@ -1,10 +1,10 @@
-//! The state of services, as seen by their clients. Notebooks have no latency objective and are not included.
+//! The state of services, as clients see it; notebooks have no objective and are not included.
 //!
 //! 1. A plausible, new `service.measured` adds to the sums of its ten seconds and of the whole life
 //!    (`service.rs`, [`sums`]).
-//! 2. Agents report ready replicas; the autoscaler reports target and saturation (`replicas.rs`).
+//! 2. Agents report ready replicas, the autoscaler target and saturation (`replicas.rs`).
 //! 3. Completed ten seconds become points of [`Lines`] (`lines.rs`).
-//! 4. [`health`] describes all in figures and words.
+//! 4. [`health`] describes all.
 
 pub mod health;
 mod lines;
@@ -27,7 +27,6 @@ use crate::steps::Steps;
 use crate::timelines::Metric;
 use dormouse_state::Shared;
 
-/// Limit on ended services, with their sums and lines.
 const ENDED_SERVICES: usize = 500;
 
 /// The services.
@@ -35,7 +34,6 @@ const ENDED_SERVICES: usize = 500;
 pub struct Services {
     services: BTreeMap<JobId, Shared<Service>>,
     lines: BTreeMap<JobId, Lines>,
-    /// Ended services, oldest first.
     ended: VecDeque<JobId>,
     lives: Lives,
 }
@@ -53,7 +51,7 @@ impl Services {
         all.filter(|(_, service)| !service.ended)
     }
 
-    /// Returns the services with only the last points of their lines.
+    /// Returns the services with lines' last points.
     #[must_use]
     pub fn tails(&self) -> Self {
         let live = self.live().map(|(job, _)| job);
@@ -66,8 +64,7 @@ impl Services {
         }
     }
 
-    /// Returns the named series of a metric: one service and its references, or the services with the most
-    /// requests.
+    /// Returns a metric's named series: of one service with references, or of the busiest.
     #[must_use]
     pub fn series(
         &self,
@@ -128,7 +125,6 @@ impl Services {
         change(service.to_change(), lines);
     }
 
-    /// Changes a service and draws its replicas.
     fn replicas(&mut self, job: &JobId, at: Timestamp, change: impl FnOnce(&mut Service)) {
         self.at(job, |service, lines| {
             change(service);

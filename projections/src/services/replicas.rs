@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     ready: BTreeMap<ContainerId, NodeId>,
-    /// Leaving replicas, whose reports no longer count.
+    /// Their reports no longer count.
     leaving: BTreeSet<ContainerId>,
 }
 
 impl Replicas {
-    /// Returns the number of ready replicas.
+    /// Returns the ready replicas.
     pub fn count(&self) -> u32 {
         u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
     }
@@ -52,7 +52,7 @@ impl Replicas {
         }
     }
 
-    /// Clears the leaving replicas after a resize.
+    /// Clears the leaving replicas.
     pub fn resized(&mut self) {
         self.leaving.clear();
     }

@@ -12,7 +12,7 @@ use super::lines::Lines;
 use super::replicas::Replicas;
 use super::sums::{Sums, number};
 
-/// Seconds per slot of sums.
+/// Seconds per slot.
 pub const SLOT_S: u32 = 10;
 
 /// Five minutes.
@@ -21,39 +21,30 @@ const SLOTS_KEPT: usize = 30;
 /// A service has a few gateways; more names are a flood.
 const MOST_GATEWAYS: usize = 64;
 
-/// Seconds of silence after which a gateway is forgotten.
 const SILENT_S: i64 = 600;
 
-/// Windows older than a minute are not reported: one this much older than its gateway's last follows a reset
-/// clock.
+/// Reports are at most a minute old: an older one follows a reset clock.
 const SET_BACK_US: i64 = 300_000_000;
 
-/// Gateways report at least every ten seconds while there are replicas: after this silence the state is
-/// unknown.
+/// Gateways report every ten seconds while there are replicas.
 const FRESH_S: f64 = 30.0;
 
-/// A gateway's last window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
-    /// By the gateway's clock.
     said: Timestamp,
-    /// By the log's time.
     at: Timestamp,
-    /// True if the gateway left or is lost.
     gone: bool,
 }
 
-/// Measurements of [`SLOT_S`] seconds, by all gateways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Slot {
-    /// Counted from 1970.
     number: i64,
     /// Start of the first window with requests.
     from: i64,
     sums: Sums,
 }
 
-/// The sum of recent windows.
+/// Recent windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recent {
     pub sums: Sums,
@@ -75,7 +66,6 @@ pub struct Service {
     pub max: u32,
     pub target: u32,
     scaled: bool,
-    /// True if the objective needs more than `max` replicas.
     pub saturated: bool,
     pub replicas: Replicas,
     /// Since admission.
@@ -83,19 +73,17 @@ pub struct Service {
     /// Newest last.
     slots: VecDeque<Slot>,
     gateways: BTreeMap<GatewayId, Told>,
-    /// Time of the last window.
     pub told: Option<Timestamp>,
-    /// True if everything is drawn and no gateway reports.
+    /// True if drawn to the end without reports.
     silent: bool,
     pub ended: bool,
 }
 
-/// Rounds to the nearest second.
 const fn second(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(500_000).saturating_add(1) / 2
 }
 
-/// Returns the slot of a window that ends in this second.
+/// A window ends in its second.
 fn slot(second: i64) -> i64 {
     second.saturating_sub(1).div_euclid(i64::from(SLOT_S))
 }
@@ -105,7 +93,6 @@ fn begin(slot: i64) -> i64 {
 }
 
 impl Service {
-    /// Creates the service of an admitted job.
     pub(super) fn admitted(event: &JobAdmitted) -> Option<Self> {
         let spec = &event.spec;
         (spec.kind == Kind::Inference).then(|| Self {
@@ -127,7 +114,7 @@ impl Service {
         (self.target, self.scaled, self.saturated) = (replicas, true, saturated);
     }
 
-    /// Adds a plausible window and draws completed slots.
+    /// Draws completed slots.
     pub(super) fn measured(&mut self, event: &ServiceMeasured, fact: &Fact<'_>, lines: &mut Lines) {
         let said = event.until.unwrap_or(fact.envelope().time);
         let at = fact.at;
@@ -154,7 +141,7 @@ impl Service {
         }
     }
 
-    /// True if the window is neither outdated nor a repetition.
+    /// Rejects outdated and repeated windows.
     fn is_new(&mut self, gateway: &GatewayId, said: Timestamp, at: Timestamp) -> bool {
         self.gateways
             .retain(|_, it| second(at) - second(it.at) < SILENT_S);
@@ -167,11 +154,10 @@ impl Service {
         }
     }
 
-    /// Appends slots up to this one.
     fn pass(&mut self, to: i64, lines: &mut Lines) {
         let kept = i64::try_from(SLOTS_KEPT).unwrap_or(i64::MAX);
         let last = self.slots.back().map(|it| it.number);
-        // The time went back far: start over.
+        // The time went back far.
         if last.is_some_and(|last| to < last - kept) {
             self.slots.clear();
         }
@@ -185,7 +171,6 @@ impl Service {
             None => to,
         };
         if next < to {
-            // No windows in between.
             lines.told(
                 at_second(begin(next)),
                 SLOT_S,
@@ -210,7 +195,7 @@ impl Service {
         lines.told(at, SLOT_S, &slot.sums, self.objective);
     }
 
-    /// Without any gateway left, the service is not measured.
+    /// Without gateways the service is not measured.
     pub(super) fn left(&mut self, gateway: &GatewayId, at: Timestamp, lines: &mut Lines) {
         let Some(told) = self.gateways.get_mut(gateway) else {
             return;
@@ -221,7 +206,6 @@ impl Service {
         }
     }
 
-    /// Draws the last slot, and silence from `at` on.
     fn silence(&mut self, at: Timestamp, lines: &mut Lines) {
         if let Some(last) = self.slots.back().filter(|_| !self.silent) {
             self.draw(last, lines);
@@ -230,7 +214,7 @@ impl Service {
         self.silent = true;
     }
 
-    /// Ends the service, keeping its totals.
+    /// Keeps the totals.
     pub(super) fn end(&mut self, at: Timestamp, lines: &mut Lines) {
         self.silence(at, lines);
         self.slots.clear();
@@ -252,7 +236,7 @@ impl Service {
             .is_some_and(|told| !self.ended && now.seconds_since(told) <= FRESH_S)
     }
 
-    /// Returns the sum of the last seconds; `None` without recent reports.
+    /// Returns the last seconds' sum; `None` without recent reports.
     #[must_use]
     pub fn recent(&self, seconds: u32, now: Timestamp) -> Option<Recent> {
         let until = second(self.told.filter(|_| self.is_fresh(now))?);

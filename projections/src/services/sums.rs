@@ -1,19 +1,19 @@
-//! Sums of a service's measurements, with one histogram of latencies.
+//! Sums of measurements, with one histogram of latencies.
 //!
-//! Sources count by different bounds; all are converted to one ladder. A source's bucket counts at its upper
-//! bound, so a latency from the ladder is never too low. Gateways use this ladder and lose nothing.
+//! Sources' buckets count at their upper bounds on one ladder, so latencies are never too low. Gateways use
+//! this ladder and lose nothing.
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::service::{LatencyObjective, Percentile};
 use serde::{Deserialize, Serialize};
 
 const FIRST_MS: f64 = 1.0;
-/// Ratio of bounds: latencies are exact to a quarter.
+/// Latencies are exact to a quarter.
 const STEP: f64 = 1.25;
 /// Up to 56 s.
 const BOUNDS: usize = 50;
 
-/// Returns the upper bounds of the buckets in milliseconds, including the objective's latency.
+/// Returns the buckets' upper bounds in milliseconds, with the objective's latency.
 #[must_use]
 pub fn ladder(objective: Option<LatencyObjective>) -> Vec<f64> {
     let mut bounds = Vec::with_capacity(BOUNDS + 1);
@@ -34,9 +34,8 @@ pub fn ladder(objective: Option<LatencyObjective>) -> Vec<f64> {
 /// A latency at a percentile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Latency {
-    /// Upper bound of its bucket.
     pub ms: f64,
-    /// True if the latency exceeds the last bound, which is in `ms`.
+    /// Beyond the last bound, in `ms`.
     pub is_more: bool,
 }
 
@@ -44,13 +43,10 @@ pub struct Latency {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     pub requests: u64,
-    /// Answers with 5xx, and broken connections.
     pub errors: u64,
-    /// Requests turned away.
     pub shed: u64,
-    /// Answers within the objective.
     in_time: f64,
-    /// Answers by bucket of the ladder, without trailing zeros.
+    /// Without trailing zeros.
     buckets: Vec<u64>,
 }
 
@@ -101,7 +97,7 @@ impl Sums {
         all.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the answers within the objective, and those too late or turned away.
+    /// Returns the answers within the objective, and the late or refused ones.
     #[must_use]
     pub fn met_and_missed(&self) -> (f64, f64) {
         let judged = number(self.answered()) + number(self.shed);
@@ -109,19 +105,19 @@ impl Sums {
         (met, judged - met)
     }
 
-    /// Returns the fraction within the objective; `None` without requests.
+    /// Returns the fraction within the objective.
     #[must_use]
     pub fn attainment(&self) -> Option<f64> {
         let (met, missed) = self.met_and_missed();
         (met + missed > 0.0).then(|| met / (met + missed))
     }
 
-    /// Returns the latency at a percentile, as the bound of a bucket.
+    /// Returns the latency at a percentile, as a bucket's bound.
     #[must_use]
     pub fn latency(&self, percentile: Percentile, ladder: &[f64]) -> Option<Latency> {
         let answered = self.answered();
         let last = ladder.last().copied().unwrap_or_default();
-        // Integer arithmetic makes the 99th of a hundred exact.
+        // Integers make the 99th of a hundred exact.
         let rank = (u128::from(answered) * u128::from(thousandths(percentile))).div_ceil(100_000);
         let mut below = 0_u128;
         for (bucket, count) in self.buckets.iter().enumerate() {

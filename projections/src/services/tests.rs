@@ -45,7 +45,7 @@ fn admitted(id: &str) -> JobAdmitted {
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::{LatencyObjective, Percentile};
 
-/// Returns two seconds of a gateway with `fast` answers within 100 ms and `slow` within 200.
+/// Two seconds of a gateway: `fast` answers within 100 ms, `slow` within 200.
 fn window(gateway: &str, fast: u64, slow: u64) -> ServiceMeasured {
     ServiceMeasured {
         job: job("ads/line"),
@@ -71,7 +71,6 @@ fn window(gateway: &str, fast: u64, slow: u64) -> ServiceMeasured {
     }
 }
 
-/// Appends a window at a second of the history.
 fn tell(history: &mut History, second: i64, window: ServiceMeasured) {
     history.seconds = second - 1;
     history.push(window);
@@ -367,7 +366,6 @@ fn replicas_are_ready_until_they_are_to_go() {
     history.place_more(2, "ads/line", 1, &[(1, "n0")], &[]);
     history.push(ready(1, "n0"));
     assert_eq!(counts(&history).0, 3, "its number is another replica's");
-    // The loss of an earlier incarnation has no effect.
     history.join("n1", 7);
     let lost = |incarnation: u64| NodeLost {
         node: node("n1"),
@@ -390,7 +388,6 @@ fn points(services: &Services, metric: Metric) -> Vec<(String, Vec<(Timestamp, f
         .collect()
 }
 
-/// The history begins at a whole ten seconds.
 #[test]
 fn ten_seconds_that_are_over_are_drawn() {
     let mut history = line();
@@ -403,7 +400,6 @@ fn ten_seconds_that_are_over_are_drawn() {
     tell(&mut history, 112, window("g0", 10, 0));
     let drawn = points(&folded(&history), Metric::RequestRate);
     assert_eq!(drawn[0], ("requests".to_owned(), vec![(at(100), 4.0)]));
-    // Twenty seconds without reports.
     tell(&mut history, 145, window("g0", 10, 0));
     history.complete("ads/line");
     let services = folded(&history);

@@ -149,7 +149,6 @@ fn a_job_sees_its_own_part_of_an_allocation_and_a_new_reason_to_wait_once() {
     );
     assert!(!b.to_string().contains("ads/a"));
 
-    // Only the amounts in the reason changed: no news.
     assert_eq!(
         show(
             &mut view,

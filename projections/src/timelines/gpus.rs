@@ -1,4 +1,4 @@
-//! A job's use of shared GPUs over time, summed over its containers.
+//! A job's use of shared GPUs over time.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,17 @@ use serde::{Deserialize, Serialize};
 use super::JOB_POINTS;
 use crate::steps::Steps;
 
-/// A job's step function, and the present use of each container.
+/// A job's step function, with each container's present use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuSteps {
     /// 1 is a whole device.
     pub used: Steps,
     now: BTreeMap<ContainerId, f64>,
-    /// Time of the last point.
     at: Timestamp,
 }
 
 impl GpuSteps {
-    /// Adds a window, which is reported at its end, back to its start or the last point.
+    /// Adds a window, back to its start or the last point.
     pub fn add(&mut self, event: &ContainerGpuUsed, told_at: Timestamp) {
         let busy_us: u64 = event.devices.iter().map(|it| it.busy_us).sum();
         let used = super::fraction(busy_us, event.window_ms.saturating_mul(1000).max(1));
@@ -55,7 +54,7 @@ impl GpuSteps {
     fn push(&mut self, at: Timestamp) {
         self.at = self.at.max(at);
         let sum: f64 = self.now.values().sum();
-        // Rounds away inexact sums.
+        // Sums are inexact.
         let rounded = (sum * 1e6).round() / 1e6;
         self.used.push(self.at, rounded, JOB_POINTS);
     }

@@ -10,32 +10,24 @@ pub enum Metric {
     Utilization,
     /// With its bound (Dorm, eq. 11, 12, 15).
     FairnessLoss,
-    /// By decision and cumulative.
     Adjustments,
     Containers,
-    /// By phase.
     Jobs,
     /// |s − ŝ| of jobs.
     FairnessLossByJob,
     /// Use of shared GPUs by jobs: 1 is a whole device.
     GpuUse,
-    /// Of a service, at its objective's percentile.
     Latency,
-    /// Requests, errors and refusals of a service.
+    /// With errors and refusals.
     RequestRate,
-    /// Fraction of a service's requests within its objective.
     Attainment,
-    /// Ready and wanted replicas of a service.
     Replicas,
     /// Σ |s − ŝ| of a tenant's jobs.
     FairnessLossByTenant,
-    /// In use by a tenant.
     DominantShare,
-    /// Queued by a tenant.
     DemandShare,
-    /// Mean time in the queue, by tenant.
     Waiting,
-    /// Shares that backlogged tenants lack.
+    /// The shares that backlogged tenants lack.
     Unfairness,
 }
 
@@ -83,7 +75,6 @@ impl Metric {
         }
     }
 
-    /// Returns unit and title.
     pub(super) const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Utilization => (
