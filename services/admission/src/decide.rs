@@ -1,18 +1,17 @@
-//! Decides about submissions and releases queued jobs.
+//! Decides submissions and releases.
 //!
 //! Folds [`AdmissionState`]. Appends `job.admitted`, `job.refused`, `job.released`, `job.revised`,
 //! `job.cancel_requested`, and `job.cancelled` for queued jobs. (The shell appends `submission.received` and
 //! mostly `service.measured`: [`crate::measured`].)
 //!
-//! 1. Each undecided submission, in log order: parse its record alone, then admit, refuse or carry out.
-//! 2. Cancel queued jobs with a failed dependency or an exceeded `queue_limit_s`.
+//! 1. Parse each undecided submission from its record alone; admit, refuse or carry out.
+//! 2. Cancel queued jobs with a failed dependency or past `queue_limit_s`.
 //! 3. Release queued jobs until nothing fits ([`crate::release`]).
-//! 4. Report jobs whose allocation differs from their plan ([`crate::plan`]).
+//! 4. Report allocations that differ from plans ([`crate::plan`]).
 //!
 //! At one instant, completions precede arrivals, and arrivals precede releases.
 //!
-//! Invariant: every submission gets exactly one decision, and a job's id is never reused. Containers are left
-//! to others.
+//! Invariant: every submission gets exactly one decision, and job ids are never reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +46,7 @@ use crate::state::AdmissionState;
 /// A broker batch holds a thousand messages.
 const MOST_DECISIONS: usize = 900;
 
-/// The admission decider.
+/// The decider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Admission;
 
@@ -92,7 +91,6 @@ impl Decider for Admission {
     }
 }
 
-/// The payload of `cancel`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CancelDocument {
@@ -102,9 +100,9 @@ struct CancelDocument {
 struct Intake<'a> {
     state: &'a AdmissionState,
     proposals: Vec<Proposal>,
-    /// Names taken by this decision.
+    /// By this decision.
     taken: BTreeSet<JobId>,
-    /// Admissions of this decision, by tenant.
+    /// By this decision.
     admitted: BTreeMap<TenantId, Beyond>,
     changes: Changes,
 }
@@ -120,8 +118,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Reports whether the message concerns a job that this decision admits; the next decision handles the
-    /// message.
+    /// Messages about jobs of this decision wait for the next one.
     fn is_of_a_new_job(&self, submission: &SubmissionReceived) -> bool {
         #[derive(Deserialize)]
         struct Named {
@@ -248,7 +245,7 @@ impl<'a> Intake<'a> {
         Ok(Event::from(admitted))
     }
 
-    /// Returns the plan, provided that the state has not changed since.
+    /// Returns the plan if the state has not changed.
     fn planned(&self, token: Option<&str>) -> Result<Option<Planned>, Refusal> {
         let Some(token) = token else {
             return Ok(None);
@@ -265,7 +262,7 @@ impl<'a> Intake<'a> {
         Ok(Some(planned))
     }
 
-    /// Checks that some present node could hold one container, if empty.
+    /// Checks that some node could hold one container when empty.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let nodes = &self.state.queues.nodes;
         let beside = Beside::of(spec);
@@ -312,7 +309,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Cancels jobs past their queue limit; returns the next deadline.
+    /// Returns the next deadline.
     fn cancel_expired(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
         let queues = &self.state.queues;
         let mut expired = queues.expiring.iter();
@@ -460,7 +457,6 @@ impl<'a> Intake<'a> {
         }))
     }
 
-    /// Returns the named job, living or ended.
     fn named(&self, tenant: &TenantId, text: &str) -> Result<JobId, (Option<JobId>, Refusal)> {
         let job = full_name(tenant, text)
             .map_err(|error| (None, Refusal::new("bad_name", error.to_string())))?;
@@ -475,7 +471,6 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Checks that a job can be requeued.
 fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
     let alone = ReviseDocument {
         requeue: true,
@@ -495,7 +490,7 @@ fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Res
     Ok(())
 }
 
-/// Checks that a job can be held or requeued, if asked.
+/// Checks a requested hold or requeue.
 fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
     if document.held != Some(true) && !document.requeue {
         return Ok(());
@@ -514,7 +509,7 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
     Ok(())
 }
 
-/// Returns the tenant's job `text`, with or without the tenant prefix.
+/// Strips the tenant's prefix.
 pub(crate) fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
     let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
     JobId::new(tenant, name)

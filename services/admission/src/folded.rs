@@ -2,7 +2,7 @@
 
 use dormouse_messages::Event;
 
-/// Reports whether the state handles the event, apart from the queues.
+/// Reports whether the state handles the event, queues aside.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn is_taken_in(event: &Event) -> bool {
     match event {

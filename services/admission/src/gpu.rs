@@ -35,7 +35,7 @@ pub fn check(
     Ok((limit, memory.filter(|memory| *memory > 0)))
 }
 
-/// Returns a revision's GPU limit in thousandths.
+/// Returns the revised limit in thousandths.
 ///
 /// # Errors
 /// Limits for jobs without a part of a GPU.

@@ -1,4 +1,4 @@
-//! Turns ingress messages into events that suffice for deciding from the log.
+//! Turns ingress messages into events that suffice for deciding.
 
 use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
 use dormouse_messages::intake::{Arrival, Shed};
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use crate::measured;
 use crate::state::AdmissionState;
 
-/// Identifies a payload that is too large to decide.
+/// Identifies an oversized payload.
 const CUT_BYTES: usize = 1024;
 
-/// Records a submission. `content_type`: the header's, if present.
+/// Records a submission.
 #[must_use]
 pub fn received(
     ingress_sequence: u64,
@@ -47,7 +47,7 @@ pub fn received(
     })
 }
 
-/// Records a message: a plausible measurement as such, any other message unchanged.
+/// Records a plausible measurement as such, other messages unchanged.
 #[must_use]
 pub fn recorded(state: &AdmissionState, arrival: &Arrival) -> Event {
     let event = arrived(arrival);
@@ -110,7 +110,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the payload's bytes; `None` if cut off or malformed.
+/// Returns the payload; `None` if cut off or malformed.
 pub fn payload(received: &SubmissionReceived) -> Option<Vec<u8>> {
     let bytes = match received.raw_encoding {
         RawEncoding::Utf8 => received.raw.clone().into_bytes(),

@@ -1,10 +1,9 @@
-//! Admission: decides about submissions and releases queued jobs. The crate is a pure decider and does no
-//! I/O.
+//! Admission: decides submissions and releases queued jobs. The crate is a pure decider and does no I/O.
 //!
-//! - `decide`: the decider; `state`, `folded`: the state, and the events that the state handles.
+//! - `decide`, `state`, `folded`: the decider, its state, and the handled events.
 //! - `intake`, `parse`: messages to events, documents to specifications.
-//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of one part of a document each.
-//! - `limits`: the operator's bounds; `measured`: measurements by tenants' proxies; [`plan`]: plan tokens.
+//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
+//! - `limits`: the operator's bounds; `measured`: tenants' measurements; [`plan`]: plan tokens.
 //! - `release`: the order of releases.
 
 mod decide;

@@ -1,4 +1,4 @@
-//! Checks against the operator's bounds for a tenant, and of dependencies.
+//! Checks against the operator's bounds, and of dependencies.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use dormouse_state::{Above, Queues};
 use crate::parse::Refusal;
 use crate::state::AdmissionState;
 
-/// Checks that the tenant may submit. If grants are required, an unnamed or removed tenant may not, although
-/// its key may still be valid.
+/// Checks that the tenant may submit. With required grants, the key of an unnamed or removed tenant may still
+/// be valid.
 pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     let (name, config) = (tenant.as_str(), &queues.config);
     let known = config.get(name).is_some() || config.grants.get(name).is_some();
@@ -29,7 +29,7 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     Err(Refusal::new("unknown_tenant", reason))
 }
 
-/// Resolves the job's class and its present value.
+/// Resolves the job's class.
 pub fn class_of(
     queues: &Queues,
     tenant: &TenantId,
@@ -62,14 +62,14 @@ pub fn class_of(
     })
 }
 
-/// Admissions of this decision for one tenant.
+/// One tenant's admissions in this decision.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beyond {
     pub jobs: u64,
     pub bytes: u64,
 }
 
-/// Checks the grants, and that the tenant may queue another job after `more`.
+/// Checks the grants, and the bounds on queued jobs with `more` from this decision.
 pub fn check_grants(
     queues: &Queues,
     tenant: &TenantId,
@@ -107,7 +107,7 @@ pub fn check_grants(
     }
 }
 
-/// Checks a job's weight against the tenant's bound.
+/// Checks a job's weight.
 pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<(), Refusal> {
     let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
     match most.filter(|most| weight > *most) {
@@ -121,7 +121,7 @@ pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<()
     }
 }
 
-/// Checks the smallest partition against the tenant's bounds.
+/// Checks the smallest partition.
 pub fn check_partition(
     queues: &Queues,
     tenant: &str,
@@ -141,7 +141,7 @@ pub fn check_partition(
     Err(Refusal::new(above.code(), reason))
 }
 
-/// Checks that each dependency exists and can still complete. `taken`: jobs that this decision admits.
+/// Checks that dependencies can complete. `taken`: this decision's jobs.
 pub fn check_dependencies(
     state: &AdmissionState,
     job: &JobId,
@@ -174,7 +174,7 @@ pub fn check_dependencies(
     Ok(())
 }
 
-/// Reports a resource that no node has, with a suggestion.
+/// Names a resource of the demand that no node has, with a suggestion.
 pub fn of_no_node(queues: &Queues, demand: &Amounts) -> Option<String> {
     let nodes = queues.nodes.iter();
     let there = nodes.flat_map(|(_, node)| node.capacity.iter());

@@ -1,11 +1,10 @@
-//! Measurements of services by tenants' own proxies.
+//! Tenants' own measurements of services.
 //!
 //! 1. A plausible measurement of the tenant's live service becomes `service.measured`, which holds the whole
 //!    message ([`crate::recorded`]).
-//! 2. Any other becomes `submission.received` and is decided: refused, or accepted if the service was
-//!    admitted meanwhile.
+//! 2. Any other becomes `submission.received`: refused, or accepted if the service was admitted meanwhile.
 //!
-//! A proxy is named `tenant/name`, which no gateway can be, so a tenant never replaces a gateway's
+//! Proxies are named `tenant/name`, which no gateway can be, so a tenant never replaces a gateway's
 //! measurements.
 
 use dormouse_messages::events::{ServiceMeasured, SubmissionReceived};
@@ -16,10 +15,10 @@ use crate::decide::full_name;
 use crate::parse::{Refusal, decode};
 use crate::state::AdmissionState;
 
-/// Per service and second: eight proxies that report every two seconds, as gateways do.
+/// For each service: eight proxies that report every two seconds.
 const MOST_PER_SERVICE: u32 = 4;
 
-/// Returns the accepted measurements per second.
+/// Returns the measurements accepted per second.
 pub(crate) fn rate(services: usize) -> u32 {
     let services = u32::try_from(services).unwrap_or(u32::MAX);
     // A tenant without services still gets refusals.
@@ -112,7 +111,7 @@ fn check_values(measured: &ServiceMeasured) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the end of the window, by the broker's clock if the message names none.
+/// Returns the window's end, by default the broker's time.
 fn until(
     measured: &ServiceMeasured,
     published: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Parses a submitted document into a normalised specification, or refuses with advice.
+//! Parses documents into normalised specifications, or refuses with advice.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{gpu, intake, python, roles, service, tasks, workdir};
 
-/// Bounds the containers of a job: the largest planned cluster.
+/// The largest planned cluster.
 pub const MAX_CONTAINERS: u32 = 10_000;
 /// A day: longer than any checkpoint.
 const MAX_GRACE_S: u32 = 86_400;
@@ -25,7 +25,6 @@ const MAX_RETRIES: u32 = 1_000;
 /// More dependencies belong behind one gathering job.
 const MAX_DEPENDENCIES: usize = 64;
 const MAX_TOLERATIONS: usize = 16;
-/// Map fields, with examples.
 const MAPS: [(&str, &str); 9] = [
     ("command", "{start: [python3, train.py]}"),
     ("containers", "{min: 1, max: 4}"),
@@ -37,7 +36,7 @@ const MAPS: [(&str, &str); 9] = [
     ("service", "{objective: {latency_ms: 128, percentile: 99}}"),
     ("roles", "{ps: {count: 1, demand: {cpu: 1, memory: 2Gi}}}"),
 ];
-/// Catchable signals, without those that stop a process.
+/// Catchable and not stopping.
 pub const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
 ];
@@ -46,14 +45,14 @@ pub const SIGNALS: [&str; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// The machine-readable cause.
+    /// Machine-readable.
     pub code: &'static str,
-    /// The problem and its remedy, for a person.
+    /// Problem and remedy.
     pub reason: String,
 }
 
 impl Refusal {
-    /// Bounds and sanitizes quoted parts of the document.
+    /// Bounds and sanitizes the text.
     pub(crate) fn new(code: &'static str, reason: impl AsRef<str>) -> Self {
         Self {
             code,
@@ -62,7 +61,7 @@ impl Refusal {
     }
 }
 
-/// Returns a submission's document as any JSON value; `None` if unreadable.
+/// Returns a submission's document as JSON; `None` if unreadable.
 #[must_use]
 pub fn document(received: &SubmissionReceived) -> Option<Value> {
     decode(received).ok()
@@ -107,7 +106,7 @@ fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         if !error.is_data() {
             return unreadable("JSON", &text);
         }
-        // Positions refer to the published bytes, which no person wrote.
+        // Positions refer to bytes that no person wrote.
         let text = text
             .rsplit_once(" at line ")
             .map_or(&*text, |(text, _)| text);
@@ -131,7 +130,7 @@ fn decode_msgpack<T: DeserializeOwned>(bytes: &[u8], readable: bool) -> Result<T
     })
 }
 
-/// Refuses lists in place of maps: their values would bind by position.
+/// A list's values would bind by position.
 fn list_for_a_map(document: &Value) -> Option<Refusal> {
     let wrong = |place: &str, example: &str| {
         let reason = format!("{place} is a list; it must be a map such as {example}");
@@ -154,7 +153,6 @@ fn list_for_a_map(document: &Value) -> Option<Refusal> {
     }
 }
 
-/// Refuses bytes that are no document.
 fn unreadable(format: &str, error: &str) -> Refusal {
     Refusal::new(
         "malformed",
@@ -162,7 +160,6 @@ fn unreadable(format: &str, error: &str) -> Refusal {
     )
 }
 
-/// Refuses an error at a dotted path.
 fn wrong_shape(place: &str, error: &str) -> Refusal {
     let error = &plain::in_words(error);
     let quoted = |prefix: &str| {
@@ -179,7 +176,7 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
     if unknown.is_some() {
         let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
         let error = match error.split_once(", expected") {
-            // The suggestion precedes the long list of alternatives.
+            // Before the long list of alternatives.
             Some((what, rest)) if !meant.is_empty() => {
                 format!("{what}; {meant}Expected{rest}")
             }
@@ -218,7 +215,6 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
     Refusal::new("malformed", format!("{error}{quotes}"))
 }
 
-/// List fields, with examples.
 const LISTS: [(&str, &str); 4] = [
     ("start", "[python3, train.py]"),
     ("resume", "[python3, train.py]"),
@@ -226,7 +222,7 @@ const LISTS: [(&str, &str); 4] = [
     ("tolerations", "[spot]"),
 ];
 
-/// Reads a time such as `4h` in a field of seconds.
+/// Reads a time such as `4h`.
 fn seconds(place: &str, error: &str) -> Option<u64> {
     let written = error
         .split_once("string \"")
@@ -243,7 +239,7 @@ fn seconds(place: &str, error: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(each)
 }
 
-/// Returns a number or boolean in place of a string: `[sleep, 8]`.
+/// Returns the unquoted value: `8` in `[sleep, 8]`.
 fn unquoted(error: &str) -> Option<&str> {
     if !error.contains("expected a string") {
         return None;
@@ -253,7 +249,7 @@ fn unquoted(error: &str) -> Option<&str> {
     Some(rest?.1.split_once('`')?.0)
 }
 
-/// Checks and normalises a job document. `fallback_name` and `default_priority` replace missing values.
+/// Checks and normalises a document; `fallback_name` and `default_priority` replace missing values.
 ///
 /// # Errors
 /// The first problem, with its remedy.
@@ -360,7 +356,6 @@ pub(crate) fn amounts(
     Ok(demand)
 }
 
-/// Returns the distinct dependencies in order.
 fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>, Refusal> {
     let refuse = |reason: String| Err(Refusal::new("bad_dependency", reason));
     if document.depends_on.len() > MAX_DEPENDENCIES {
@@ -389,7 +384,7 @@ fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>,
     Ok(jobs)
 }
 
-/// Checks bounds and `static` containers. A service may scale to zero.
+/// Checks bounds. A service may scale to zero.
 pub fn check_containers(
     bounds: Containers,
     fixed: Option<u32>,
@@ -411,7 +406,7 @@ pub fn check_containers(
     }
 }
 
-/// Checks a weight.
+/// Checks the bounds of a weight.
 pub fn check_weight(weight: u32) -> Result<(), Refusal> {
     if (1..=MAX_WEIGHT).contains(&weight) {
         return Ok(());
@@ -420,7 +415,7 @@ pub fn check_weight(weight: u32) -> Result<(), Refusal> {
     Err(Refusal::new("bad_weight", reason))
 }
 
-/// Checks a priority.
+/// Checks the bounds of a priority.
 pub fn check_priority(priority: i32) -> Result<(), Refusal> {
     if (-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
         return Ok(());
@@ -581,7 +576,7 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the kernel's folder that a mount's target would cover or enter.
+/// Returns the kernel folder that a mount would cover or enter.
 fn covers_the_kernels(target: &str) -> Option<&'static str> {
     let mut names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     match names.next() {
@@ -597,7 +592,7 @@ fn covers_the_kernels(target: &str) -> Option<&'static str> {
     }
 }
 
-/// Describes a command or an environment that no program can receive.
+/// Explains a command or environment that no program can receive.
 pub(crate) fn unfit<'a>(
     mut words: impl Iterator<Item = &'a String>,
     env: &BTreeMap<String, EnvValue>,

@@ -1,7 +1,7 @@
-//! Plan tokens, which travel with a submission: the planned state and the job's expected containers.
+//! Plan tokens: the planned state and the expected containers.
 //!
-//! The digest covers a decision's inputs: policy, nodes, tenants, live jobs and their allocation, but neither
-//! progress nor clock. The digest is therefore stable while no event can change the result.
+//! The digest covers a decision's inputs (policy, nodes, tenants, live jobs, allocation), neither progress
+//! nor clock, and changes only when the result may.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,6 @@ use dormouse_state::{Queues, Stand};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// The token's prefix.
 const FORM: &str = "plan1";
 
 /// A plan.
@@ -22,7 +21,7 @@ pub struct Planned {
     pub asof: Sequence,
     /// See [`state_digest`].
     pub state: String,
-    /// 0 means that the job waits.
+    /// 0: waits.
     pub containers: u32,
 }
 

@@ -6,7 +6,7 @@ use dormouse_messages::{Python, WrittenPython};
 
 use crate::parse::Refusal;
 
-/// Returns the packages of a document.
+/// Returns the packages.
 ///
 /// # Errors
 /// Unread files, impossible environments, and notebooks, which have their own.

@@ -1,4 +1,4 @@
-//! Checks of roles: the containers of a job that are no workers.
+//! Checks of auxiliary roles.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::parse::{self, MAX_CONTAINERS, Refusal};
 /// A few parameter servers serve hundreds of workers.
 const MAX_COUNT: u32 = 64;
 
-/// Normalises the roles of a document.
+/// Normalises the roles.
 ///
 /// # Errors
 /// The first wrong role.
@@ -48,7 +48,7 @@ fn refuse<T>(reason: impl AsRef<str>) -> Result<T, Refusal> {
 
 fn one(document: &JobDocument, name: &str, role: &RoleDocument) -> Result<RoleSpec, Refusal> {
     check_name(name)?;
-    // TensorFlow's cluster knows one evaluator, which reads the coordinator's checkpoints.
+    // TensorFlow's cluster knows one evaluator.
     let most = if name == "evaluator" { 1 } else { MAX_COUNT };
     if !(1..=most).contains(&role.count) {
         return refuse(format!(

@@ -5,7 +5,7 @@ use dormouse_messages::service::{Ready, Resize, ResizeMode, Service};
 
 use crate::parse::{Refusal, SIGNALS};
 
-/// An hour: longer than any model load or answer.
+/// Longer than any model load or answer.
 const MAX_WAIT_S: u32 = 3_600;
 /// A week.
 const MAX_IDLE_S: u32 = 604_800;
@@ -14,7 +14,7 @@ const MAX_LATENCY_MS: u32 = 3_600_000;
 /// A busier replica is a proxy.
 const MAX_CONCURRENCY: u32 = 10_000;
 
-/// Completes the document by its kind: a service gets defaults and is resized in place.
+/// Completes the document by its kind.
 ///
 /// # Errors
 /// Contradictions in `kind`, `resize` or `service`.
@@ -140,7 +140,7 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
     check_service(&service)?;
     if document.kind == Kind::Notebook {
         check_token(&document)?;
-        // Jupyter's first page requires a token; this path answers without one.
+        // Jupyter's first page requires a token; this path does not.
         if service.ready.path == Ready::default().path {
             "/api".clone_into(&mut service.ready.path);
         }
@@ -159,7 +159,7 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
     })
 }
 
-/// A notebook runs arbitrary code, so a token is required, but never on the log.
+/// Notebooks run arbitrary code, so a token is required, but not on the log.
 fn check_token(document: &JobDocument) -> Result<(), Refusal> {
     if let Some(EnvValue::Plain(_)) = document.env.get("JUPYTER_TOKEN") {
         return refuse(

@@ -1,4 +1,4 @@
-//! Admission's state: queues, cluster, undecided submissions and taken names.
+//! Admission's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,18 @@ use crate::{folded, measured};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionState {
     pub queues: Queues,
-    /// Places of released jobs, and node constraints of all jobs.
+    /// Places of released jobs, node constraints of all.
     pub cluster: ClusterState,
-    /// Ingress positions by published tenant; messages on the log stay known.
+    /// By published tenant; messages on the log stay known.
     pub intake: BTreeMap<String, Stand>,
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
-    /// Live services by tenant; a tenant may measure its own.
+    /// A tenant may measure its own live services.
     pub services: BTreeMap<String, BTreeSet<JobId>>,
-    /// Ended jobs, true if completed. Their ids stay taken.
+    /// True if completed. Ids stay taken.
     pub ended: BTreeMap<JobId, bool>,
     /// Accepted plans, until the first allocation that can list the job.
     pub planned: BTreeMap<JobId, Promise>,
-    /// Missed plans that are not yet reported.
+    /// Missed plans, not yet reported.
     pub missed: BTreeMap<JobId, Missed>,
 }
 
@@ -36,7 +36,7 @@ pub struct AdmissionState {
 pub struct Promise {
     /// At least 1.
     pub containers: u32,
-    /// The first log position from which an allocation can list the job.
+    /// Allocations from here on can list the job.
     pub from: Sequence,
 }
 
@@ -59,7 +59,7 @@ impl Fold for AdmissionState {
         match recorded.event().filter(|event| folded::is_taken_in(event)) {
             Some(Event::SubmissionReceived(event)) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
-                // Old logs lack the published time; the record's time is no earlier.
+                // Old logs lack the published time; the stored time is no earlier.
                 let at = event.published_at.unwrap_or(recorded.stored_at);
                 stand.record(&event.verb, event.ingress_sequence, at);
                 stand.undecided += 1;
@@ -75,7 +75,7 @@ impl Fold for AdmissionState {
                     let services = self.services.entry(event.job.tenant().to_owned());
                     services.or_default().insert(event.job.clone());
                 }
-                // An immediate release follows in the same append.
+                // A release follows in this append.
                 self.promised_from(&event.job, sequence.next().next());
             }
             Some(Event::JobRefused(event)) => {
@@ -157,7 +157,7 @@ impl AdmissionState {
         }
     }
 
-    /// Handles a measurement: either its event records the message, or the message was recorded before.
+    /// Either the event records the message, or the message was recorded before and is decided now.
     fn measured(&mut self, event: &ServiceMeasured) {
         let Some(ingress_sequence) = event.ingress_sequence else {
             return;
@@ -171,7 +171,7 @@ impl AdmissionState {
         }
     }
 
-    /// Returns the tenant's ingress position and allowed rates per second.
+    /// Returns the tenant's ingress position and rates per second.
     #[must_use]
     pub fn stand(&self, tenant: &str) -> (Stand, Rates) {
         let stand = self.intake.get(tenant).copied().unwrap_or_default();
@@ -194,7 +194,7 @@ impl AdmissionState {
         }
     }
 
-    /// Compares an allocation with the accepted plans.
+    /// Compares an allocation with plans.
     fn hold_against(&mut self, decided: Sequence, asof: Option<Sequence>, jobs: &[JobAllocation]) {
         let Some(asof) = asof.filter(|_| !self.planned.is_empty()) else {
             return;

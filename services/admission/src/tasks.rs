@@ -6,11 +6,11 @@ use dormouse_messages::job::{
 
 use crate::parse::{MAX_CONTAINERS, Refusal};
 
-/// The log holds ranges, but each failing task is remembered separately.
+/// Each failing task is remembered separately.
 const MAX_TASKS: u32 = 1_000_000;
 
-/// Completes a task set: one process a container, and up to `concurrency` containers. A container that leaves
-/// finishes its task first.
+/// Completes a task set: up to `concurrency` containers of one process, which finish their task before they
+/// leave.
 ///
 /// # Errors
 /// Contradictions to `tasks`.

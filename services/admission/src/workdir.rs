@@ -1,11 +1,11 @@
-//! Checks of a job's working folder, which is packed before submission and named by its digest.
+//! Checks of the working folder, packed before submission and named by its digest.
 
 use dormouse_messages::job::{JobDocument, Kind};
 use dormouse_messages::{Workdir, WrittenWorkdir};
 
 use crate::parse::Refusal;
 
-/// Returns the packed folder of a document.
+/// Returns the packed folder.
 ///
 /// # Errors
 /// Unpacked folders, impossible archives, and notebooks, which have their own folder.

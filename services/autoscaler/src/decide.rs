@@ -2,15 +2,14 @@
 //!
 //! Folds [`AutoscalerState`]. Appends `service.scaled`, `notebook.warned`.
 //!
-//! 1. Each released service that is not ending is decided alone, from measurements up to one second.
-//! 2. The service's rule wishes for a number ([`crate::rules`]); without an objective, `containers.min`.
-//! 3. A service that may scale to zero does so after `idle_s` without a request, and returns with the first
-//!    waiting request. For notebooks, activity decides ([`crate::notebooks`]).
-//! 4. The number is clamped to `containers.min` and `max`; the decision notes an insufficient `max`.
-//! 5. An event records a changed number or a changed sufficiency.
+//! 1. Each released service that is not ending is decided alone.
+//! 2. Its rule wishes for a number ([`crate::rules`]); without an objective, `containers.min`.
+//! 3. A service that may scale to zero does so after an idle `idle_s`, and returns with the first waiting
+//!    request. Activity decides for notebooks ([`crate::notebooks`]).
+//! 4. The number is clamped; the event notes an insufficient `containers.max`.
 //!
 //! Invariant: the number lies within its bounds. The optimizer finds capacity, the placer picks leaving
-//! replicas, and the checkpointer and gateways remove them.
+//! replicas, the checkpointer and gateways remove them.
 
 use dormouse_messages::events::{Observed, ServiceScaled};
 use dormouse_messages::job::Kind;
@@ -23,7 +22,6 @@ use crate::rules::{View, Wish, hpa, kpa, objective, ray};
 use crate::staffing::{Goal, Load};
 use crate::state::{AutoscalerState, Service};
 
-/// Window of the observations in an event.
 const OBSERVED_S: i64 = 10;
 
 /// The autoscaler's decider.
@@ -55,7 +53,7 @@ impl Decider for Autoscaler {
     }
 }
 
-/// Warns or ends a running notebook that may scale to zero; `None` for other services.
+/// `None` unless a notebook runs and may scale to zero.
 fn unused(
     job: &JobId,
     service: &Service,
@@ -79,7 +77,7 @@ fn unused(
     })
 }
 
-/// Returns the end of the idle time of a service that may scale to zero.
+/// Returns the end of the idle time.
 fn idle_at(service: &Service) -> Option<Timestamp> {
     let is_service = service.kind == Kind::Inference;
     if service.containers.min > 0 || service.target == 0 || !is_service {
@@ -94,7 +92,6 @@ fn idle_at(service: &Service) -> Option<Timestamp> {
 /// An unclamped decision.
 struct Verdict {
     wish: Wish,
-    /// True if `max` does not suffice.
     short: bool,
 }
 
@@ -176,11 +173,10 @@ fn goal(objective: LatencyObjective) -> Goal {
     }
 }
 
-/// Reports whether anyone waits for a service without replicas.
 fn is_asked_for(service: &Service, until: i64) -> bool {
     let newest = service.history.newest(until);
     if service.kind == Kind::Notebook {
-        // An open page keeps polling; only a waiting request starts the notebook.
+        // An open page keeps polling, so only waiting requests count.
         return service.target == 0 && newest.queued > 0.0;
     }
     service.target == 0
@@ -202,7 +198,6 @@ fn event(job: &JobId, service: &Service, replicas: u32, verdict: Verdict) -> Ser
     }
 }
 
-/// Rounds to thousandths, for people and comparisons.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -235,7 +230,7 @@ fn observed(service: &Service) -> Observed {
     }
 }
 
-/// Returns the requests per second of each replica within the objective.
+/// Returns each replica's requests per second within the objective.
 fn capacity(service: &Service, replicas: u32) -> f64 {
     let times = service.times.times();
     let until = service.history.until();

@@ -1,19 +1,16 @@
-//! Estimates of the request rate, its trend and its burstiness.
+//! Request rate, trend and burstiness.
 //!
-//! 1. Level: the mean of the longest window that no shorter window contradicts (Lepski's method): long
-//!    without changes, two seconds right after a jump.
+//! 1. Level: the mean of the longest window that no shorter window contradicts (Lepski's method).
 //! 2. Dispersion: the mean squared difference of successive seconds ÷ 2 ÷ their mean, which ignores ramps. 1
 //!    if explainable by chance.
-//! 3. Trend: a line through the last one or three minutes, if better than a single step. A step is over, a
-//!    ramp goes on.
+//! 3. Trend: a line through one or three minutes, if better than a single step. A step is over, a ramp goes
+//!    on.
 
 use crate::history::History;
 
-/// Windows of the level, in seconds.
 const WINDOWS_S: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 
-/// Standard deviations between contradicting means. Six windows every two seconds: at 3.5 chance strikes
-/// about once in ten hours.
+/// Standard deviations. Six windows every two seconds: at 3.5 chance contradicts once in ten hours.
 const DISAGREE: f64 = 3.5;
 
 /// Standard deviations subtracted from the shortest mean.
@@ -21,13 +18,13 @@ const RECENT_DOUBT: f64 = 0.5;
 
 const DISPERSION_S: usize = 600;
 
-/// Three minutes show a load stepped by the minute as a ramp.
+/// Three minutes show steps by the minute as a ramp.
 const TRENDS_S: [usize; 2] = [60, 180];
 
 /// Standard deviations subtracted from a slope.
 const SLOPE_DOUBT: f64 = 2.0;
 
-/// A line must leave at most this part of a step's residual.
+/// A line's residual, relative to a step's.
 const LINE_BEATS_STEP: f64 = 0.9;
 
 /// Counts of successive seconds, with prefix sums.
@@ -36,9 +33,7 @@ pub struct Series {
     begin: i64,
     /// The sum before each second.
     sums: Vec<f64>,
-    /// Of squares.
     squares: Vec<f64>,
-    /// Of products with the index.
     weighted: Vec<f64>,
     counts: Vec<f64>,
 }
@@ -47,11 +42,9 @@ pub struct Series {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Level {
     pub rate: f64,
-    /// The standard deviation.
     pub doubt: f64,
-    /// The averaged seconds.
     pub window_s: f64,
-    /// A possible newer rate, by shorter windows.
+    /// By shorter windows.
     pub recent: f64,
 }
 
@@ -64,7 +57,7 @@ const fn real(count: usize) -> f64 {
 }
 
 impl Series {
-    /// Takes the arrivals of the last `length_s` seconds before `until`.
+    /// Takes the last `length_s` seconds' arrivals.
     #[must_use]
     pub fn of(history: &History, until: i64, length_s: i64) -> Self {
         let begin = history.begin().max(until - length_s);
@@ -99,7 +92,7 @@ impl Series {
         (self.sums[end] - self.sums[end - window]) / real(window)
     }
 
-    /// Returns the dispersion before `until`.
+    /// Returns the dispersion.
     #[must_use]
     pub fn dispersion(&self, until: i64) -> f64 {
         let end = self.length(until);
@@ -123,7 +116,7 @@ impl Series {
         if dispersion > chance { dispersion } else { 1.0 }
     }
 
-    /// Returns the level before `until`.
+    /// Returns the level.
     #[must_use]
     pub fn level(&self, until: i64, dispersion: f64) -> Level {
         let end = self.length(until);
@@ -157,7 +150,7 @@ impl Series {
         }
     }
 
-    /// Returns the largest mean of windows up to `longest`, less part of its uncertainty.
+    /// Returns the largest mean of shorter windows, less part of its uncertainty.
     fn recent(&self, end: usize, longest: usize, dispersion: f64) -> f64 {
         let shorter = WINDOWS_S.into_iter().take_while(|it| *it <= longest);
         let means = shorter.map(|window| {
@@ -168,7 +161,7 @@ impl Series {
         means.fold(0.0, f64::max)
     }
 
-    /// Returns the certain rise of the rate per second; 0 without one, and after a single step.
+    /// Returns the certain rise per second; 0 without one, and after a single step.
     #[must_use]
     pub fn rise(&self, until: i64, dispersion: f64) -> f64 {
         let end = self.length(until);
@@ -215,7 +208,7 @@ impl Series {
     }
 }
 
-/// Returns the largest rise within `minutes` beyond chance: in requests per second, and relative.
+/// Returns the largest rise beyond chance: in requests per second, and relative.
 #[must_use]
 pub fn largest_rise(means: &[f64], minutes: usize, dispersion: f64) -> (f64, f64) {
     let pairs = means.iter().zip(means.iter().skip(minutes));

@@ -1,7 +1,7 @@
-//! Client load of a service by second, summed over gateways.
+//! Client load by second, summed over gateways.
 //!
-//! 1. Each gateway reports successive windows. A window ends at the reported second; windows within a second
-//!    of the last are joined.
+//! 1. A window ends at the reported second. A window that follows the gateway's last within a second
+//!    continues that one.
 //! 2. A window's numbers spread over its seconds.
 //! 3. The history ends where all frequent reporters have reported; slow reporters (10 s windows when idle)
 //!    are not awaited.
@@ -14,22 +14,21 @@ use dormouse_messages::GatewayId;
 use dormouse_messages::events::ServiceMeasured;
 use serde::{Deserialize, Serialize};
 
-/// Ray Serve's rule looks back farthest: 600 s, plus a mean of 30 s.
+/// Ray Serve's rule looks back 600 s, plus 30 s.
 pub const KEPT_S: i64 = 640;
 
 /// A service has few gateways; more names are a flood.
 const MOST_GATEWAYS: usize = 64;
 
-/// Reporters within this many seconds of the newest report are awaited.
+/// Reporters this far behind the newest report are not awaited.
 const WAITED_FOR_S: i64 = 3;
 
 /// A silent gateway expires after this time.
 const SILENT_S: i64 = 60;
 
-/// An hour.
 const MINUTES_KEPT: usize = 60;
 
-/// Reports are late.
+/// Reports come late, so a minute is averaged this long after its end.
 const MINUTE_LATE_S: i64 = 5;
 
 /// One second at all gateways.
@@ -37,7 +36,7 @@ const MINUTE_LATE_S: i64 = 5;
 #[serde(from = "Written", into = "Written")]
 pub struct Second {
     pub arrivals: f64,
-    /// In the system, including queued requests.
+    /// Including queued requests.
     pub concurrency: f64,
     pub queued: f64,
     pub answered: f64,
@@ -46,7 +45,7 @@ pub struct Second {
     pub ready: u32,
 }
 
-/// Unnamed, because a snapshot holds many.
+/// Snapshots hold many, so without names.
 type Written = (f64, f64, f64, f64, f64, u32);
 
 impl From<Written> for Second {
@@ -84,21 +83,18 @@ struct Reported {
 /// A service's client load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Exclusive, in seconds since 1970.
+    /// Exclusive, since 1970.
     end: i64,
-    /// Newest last.
     seconds: VecDeque<Second>,
     gateways: BTreeMap<GatewayId, Reported>,
-    /// Requests per second, and requests in the system, of whole minutes; newest last.
+    /// Rates and requests in the system, newest last.
     minutes: VecDeque<(f64, f64)>,
-    /// End of the newest minute.
     minutes_end: i64,
-    /// End of the last second with a request.
     last_request: Option<i64>,
 }
 
 impl History {
-    /// Adds a window that ends at `until`, with `late` late answers; reports whether the window was new.
+    /// Adds a window with `late` late answers; reports whether the window was new.
     pub fn add(&mut self, measured: &ServiceMeasured, until: i64, late: f64, ready: u32) -> bool {
         let window = i64::from(measured.window_s);
         let known = self.gateways.get(&measured.gateway).copied();
@@ -120,7 +116,7 @@ impl History {
         true
     }
 
-    /// Returns the reason for ignoring a window, if any.
+    /// Explains why a window is ignored.
     #[must_use]
     pub fn doubts(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
         self.doubts_of(measured, self.follows(measured, until))
@@ -151,7 +147,6 @@ impl History {
         }
     }
 
-    /// Extends the seconds to `until`; unreported seconds are empty.
     fn reach(&mut self, until: i64, ready: u32) {
         if self.seconds.is_empty() || until - self.end > KEPT_S {
             self.seconds.clear();
@@ -218,13 +213,13 @@ impl History {
         }
     }
 
-    /// Returns the last hour's requests per second by minute, newest last.
+    /// Returns the last hour's rates by minute.
     #[must_use]
     pub fn minutes(&self) -> Vec<f64> {
         self.minutes.iter().map(|(rate, _)| *rate).collect()
     }
 
-    /// Returns the last hour's requests in the system by minute, newest last.
+    /// Returns the last hour's requests in the system by minute.
     #[must_use]
     pub fn minutes_inside(&self) -> Vec<f64> {
         self.minutes.iter().map(|(_, inside)| *inside).collect()
@@ -247,7 +242,7 @@ impl History {
         self.seconds.get_mut(index)
     }
 
-    /// Returns the end of the complete seconds; `None` before the first report.
+    /// Returns the end of complete seconds; `None` before the first report.
     #[must_use]
     pub fn until(&self) -> Option<i64> {
         if self.seconds.is_empty() {
@@ -281,7 +276,7 @@ impl History {
         self.seconds.range(from.min(until)..until)
     }
 
-    /// Returns the mean over the kept part of the window; 0 if empty.
+    /// Returns the mean over kept seconds; 0 if empty.
     pub fn mean(&self, until: i64, window_s: i64, of: impl Fn(&Second) -> f64) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0);
         for second in self.between(until - window_s, until) {
@@ -298,7 +293,7 @@ impl History {
         newest.copied().unwrap_or_default()
     }
 
-    /// Reports whether the history is within its bounds.
+    /// Reports whether all bounds hold.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         let kept = i64::try_from(self.seconds.len()).unwrap_or(i64::MAX);

@@ -1,14 +1,14 @@
 //! Decides the replicas of each service from gateways' measurements. The crate is a pure decider and does no
 //! I/O.
 //!
-//! - [`decide`]: appends `service.scaled` when a target changes, by the service's rule ([`rules`]).
-//! - [`state`], [`replicas`], `folded`: services, targets, replicas, and the handled events.
-//! - [`history`], [`times`], `estimate`: client load by second, service times, rate forecasts.
-//! - [`notebooks`]: warnings for unused notebooks, and their end.
-//! - [`staffing`]: the replicas that keep an objective, by queueing theory.
+//! - [`decide`], [`rules`]: `service.scaled` when a target changes.
+//! - [`state`], [`replicas`], `folded`: services, replicas, handled events.
+//! - [`history`], [`times`], `estimate`: client load, service times, forecasts.
+//! - [`notebooks`]: the end of unused notebooks.
+//! - [`staffing`]: queueing theory.
 //!
-//! Decisions depend on the log alone: no clock, no randomness, only floating-point operations that IEEE 754
-//! fixes to the last bit.
+//! Decisions depend on the log alone: no clock, no randomness, only floating-point operations fixed by IEEE
+//! 754.
 
 mod decide;
 mod estimate;

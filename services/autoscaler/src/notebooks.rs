@@ -1,12 +1,10 @@
 //! Ends unused notebooks.
 //!
-//! 1. A working kernel, an opened page or a save is use. The agent reports kernels and terminals, gateways
-//!    report clients.
+//! 1. A working kernel, an opened page or a save is use. Agents report kernels, gateways report clients.
 //! 2. A notebook with `containers.min: 0` ends after `service.idle_s` without use. A warning precedes by ten
-//!    minutes, or half of `idle_s` if less.
-//! 3. The end requires a later report of the agent that no kernel works. A notebook without reports never
-//!    ends.
-//! 4. A container's activity is forgotten with the container.
+//!    minutes, or half of `idle_s`.
+//! 3. The end requires the agent's later report of an idle kernel. A silent notebook never ends.
+//! 4. Activity is forgotten with the container.
 
 use dormouse_messages::events::{
     ContainerReady, NotebookActivity, NotebookObserved, NotebookWarned, ServiceMeasured,
@@ -14,10 +12,10 @@ use dormouse_messages::events::{
 use dormouse_messages::{Incarnation, JobId, Proposal, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Time between warning and end, if `idle_s` allows.
+/// If `idle_s` allows.
 const WARNED_MS: u64 = 600_000;
 
-/// Log delays of two reports about one activity differ by up to this.
+/// Reports about one activity differ by their log delays.
 const SAME_MS: u64 = 2_000;
 
 /// A notebook with a running container.
@@ -46,10 +44,10 @@ struct Warned {
 /// The verdict on a notebook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unused {
-    /// With the next check, if time alone matters.
+    /// Until the next check, if time alone matters.
     Keep(Option<Timestamp>),
     Warn(Proposal),
-    /// With the reason and the deciding report.
+    /// Reason and deciding report.
     End(String, Sequence),
 }
 

@@ -6,7 +6,7 @@ use dormouse_messages::events::{PartitionResizeRequested, PlacementDecided};
 use dormouse_messages::{Incarnation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Enough for a robust 90th percentile.
+/// Enough for a 90th percentile.
 const STARTS_KEPT: usize = 20;
 
 /// The phase of a replica.
@@ -24,19 +24,19 @@ pub enum ReplicaPhase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     pub node: NodeId,
-    /// The decision that asked for the replica.
+    /// The decision to scale up.
     pub wished_at: Timestamp,
     pub phase: ReplicaPhase,
 }
 
-/// All replicas of a service that may still run.
+/// All possibly running replicas.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     #[serde(with = "listed")]
     live: BTreeMap<(Incarnation, Rank), Replica>,
-    /// A scale-up without a placement yet.
+    /// Without a placement yet.
     wished_at: Option<Timestamp>,
-    /// From decision to readiness, newest last.
+    /// From scale-up to readiness.
     starts_ms: VecDeque<u64>,
 }
 
@@ -133,13 +133,13 @@ impl Replicas {
         self.count(ReplicaPhase::Ready)
     }
 
-    /// Counts the starting and unanswering replicas.
+    /// Counts replicas that start or do not answer.
     #[must_use]
     pub fn unready_count(&self) -> u32 {
         self.count(ReplicaPhase::Starting) + self.count(ReplicaPhase::Unready)
     }
 
-    /// Returns the latest scale-up whose replicas still start.
+    /// Returns the latest unfinished scale-up.
     #[must_use]
     pub fn starting_since(&self) -> Option<Timestamp> {
         let starting = self.live.values();
@@ -147,7 +147,7 @@ impl Replicas {
         starting.map(|it| it.wished_at).chain(self.wished_at).max()
     }
 
-    /// Returns the 90th percentile of start times, in milliseconds; `None` before the first.
+    /// Returns the 90th percentile of start times; `None` before the first.
     #[must_use]
     pub fn start_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.starts_ms.iter().copied().collect();
@@ -163,7 +163,7 @@ impl Replicas {
     }
 }
 
-/// Encodes a map with pairs as keys as a list, because some encodings lack such keys.
+/// As a list, because some encodings lack keys of pairs.
 mod listed {
     use std::collections::BTreeMap;
 

@@ -14,8 +14,7 @@ pub use crate::times::Times;
 /// Bounds the search.
 const MOST_SERVERS: u32 = 100_000;
 
-/// Within a service time counts vary less than the dispersion over seconds: this part remains for services of
-/// a tenth of a second (simulated, gaps of CV 3).
+/// Part of the dispersion within a service of a tenth of a second (simulated, gaps of CV 3).
 const WITHIN: f64 = 0.6;
 
 /// The load on the servers.
@@ -23,7 +22,7 @@ const WITHIN: f64 = 0.6;
 pub struct Load<'a> {
     /// Requests per second.
     pub rate: f64,
-    /// Variance of the arrivals' counts ÷ their mean: 1 for Poisson.
+    /// Variance of counts ÷ mean; 1 for Poisson.
     pub dispersion: f64,
     pub times: &'a Times,
 }
@@ -31,13 +30,12 @@ pub struct Load<'a> {
 /// A latency objective.
 #[derive(Debug, Clone, Copy)]
 pub struct Goal {
-    /// The bound on answers.
     pub latency_s: f64,
-    /// The part of requests that may be late.
+    /// Allowed late part.
     pub late: f64,
 }
 
-/// Returns e^−x for x ≥ 0, equal on every machine: library results may differ in the last bit.
+/// Returns e^−x for x ≥ 0, equal on every machine; library results may differ in the last bit.
 #[must_use]
 pub fn exp_neg(x: f64) -> f64 {
     if x > 700.0 {
@@ -59,7 +57,7 @@ pub fn exp_neg(x: f64) -> f64 {
     sum
 }
 
-/// Yields the wait probability under `erlangs` for 0, 1, … servers.
+/// Yields the wait probability for 0, 1, … servers.
 fn waiting(erlangs: f64) -> impl Iterator<Item = f64> {
     let mut blocked = 1.0;
     (0..=MOST_SERVERS).map(move |servers| {
@@ -81,14 +79,13 @@ impl Load<'_> {
         self.rate * self.times.mean_s
     }
 
-    /// Variance of busy servers, if unlimited, ÷ that with Poisson arrivals. Valid for clumps shorter than a
-    /// service, and service times between exponential and fixed.
+    /// Variance of busy servers, if unlimited, ÷ that with Poisson arrivals; for short clumps, and service
+    /// times between exponential and fixed.
     fn peakedness(&self) -> f64 {
         let share = WITHIN / (1.0 + self.times.cv2.min(1.0));
         (1.0 + (self.dispersion - 1.0) * share).max(1.0)
     }
 
-    /// Returns the late part of requests, given the wait probability.
     fn late(&self, goal: Goal, servers: f64, wait: f64) -> f64 {
         let free = servers - self.erlangs();
         if free <= 0.0 {
@@ -112,8 +109,8 @@ impl Load<'_> {
         late.map(|(_, part)| part).sum()
     }
 
-    /// Returns the fewest replicas that keep the goal, or `most` + 1 if `most` do not suffice. Requests late
-    /// with any number of servers are excused.
+    /// Returns the fewest replicas for the goal, or `most` + 1. Requests late with any number of servers are
+    /// excused.
     #[must_use]
     pub fn replicas(&self, goal: Goal, servers_each: u32, most: u32) -> u32 {
         if self.rate <= 0.0 {
@@ -145,7 +142,7 @@ impl Load<'_> {
         most.saturating_add(1)
     }
 
-    /// Returns the requests per second within the goal, to a thousandth of the maximum.
+    /// Returns the requests per second within the goal, to a thousandth.
     #[must_use]
     pub fn carried(&self, goal: Goal, servers_each: u32, replicas: u32) -> f64 {
         let servers = f64::from(servers_each) * f64::from(replicas);
@@ -205,7 +202,7 @@ mod tests {
             for (services, least) in waits.into_iter().enumerate() {
                 let waits = f64::from(u32::try_from(services).unwrap_or(0)) * 0.1;
                 let goal = Goal {
-                    // Adds a hair, so a service without a wait is in time.
+                    // Lets a service without a wait be in time.
                     latency_s: 0.1 + waits + 1e-12,
                     late: 0.01,
                 };

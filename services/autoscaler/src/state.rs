@@ -1,4 +1,4 @@
-//! The fold: services, targets, replicas and client load.
+//! Services, targets, replicas and client load.
 //!
 //! Gateways and tenants' proxies (through admission) measure. Impossible measurements are ignored and
 //! flagged: no window, invalid numbers or histograms, a future time, a repeated window.
@@ -19,7 +19,7 @@ use crate::notebooks::Used;
 use crate::replicas::Replicas;
 use crate::times::ServiceTimes;
 
-/// First requests are slow, so this time after a start is excluded from service times.
+/// Slow first requests are excluded from service times.
 const WARM_UP_MS: u64 = 5_000;
 
 /// The newest decision about a service.
@@ -27,7 +27,7 @@ const WARM_UP_MS: u64 = 5_000;
 pub struct Scaled {
     pub sequence: Sequence,
     pub at: Timestamp,
-    /// True if `containers.max` cannot keep the objective.
+    /// `containers.max` cannot keep the objective.
     pub saturated: bool,
 }
 
@@ -39,7 +39,6 @@ pub struct Service {
     pub promise: Promise,
     pub admitted: Sequence,
     pub released: Option<Sequence>,
-    /// True once the tenant ends the service.
     pub ends: bool,
     pub target: u32,
     pub scaled: Option<Scaled>,
@@ -47,9 +46,7 @@ pub struct Service {
     pub history: History,
     pub times: ServiceTimes,
     pub measured: Option<Sequence>,
-    /// Set while a notebook's container is ready.
     pub used: Option<Used>,
-    /// Replicas are new until then.
     warm_at: Timestamp,
 }
 
@@ -75,13 +72,12 @@ impl Service {
         })
     }
 
-    /// Reports whether the replicas are decided here.
+    /// Reports whether the service is decided here.
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.released.is_some() && !self.ends
     }
 
-    /// Folds the events of a notebook's ready container.
     fn of_notebook(&mut self, event: &Event, fact: &Fact<'_>) {
         let (sequence, at) = (fact.sequence, fact.at);
         match event {
@@ -135,7 +131,7 @@ impl Service {
         }
     }
 
-    /// Returns the reason for ignoring a measurement, if any.
+    /// Explains why a measurement is ignored.
     fn doubts(&self, event: &ServiceMeasured, fact: &Fact<'_>) -> Option<String> {
         match event.ended_s(fact) {
             Ok(until) => self.history.doubts(event, until),
@@ -143,7 +139,7 @@ impl Service {
         }
     }
 
-    /// Counts the late or missing answers of a window.
+    /// Counts late and missing answers.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of a window lie far below 2^53"
@@ -161,7 +157,7 @@ impl Service {
 /// The autoscaler's folded state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AutoscalerState {
-    /// Admitted services that have not ended.
+    /// Admitted and not ended.
     pub services: BTreeMap<JobId, Service>,
     /// The agents' current incarnations.
     pub lives: Lives,
@@ -251,7 +247,7 @@ impl Fold for AutoscalerState {
             return doubted;
         };
         doubted.or_else(|| {
-            // An ended service is measured to its last request.
+            // Ended services are measured to the last request.
             let service = self.services.get(&measured.job)?;
             let what = service.doubts(measured, &self.clock.peek(recorded))?;
             Some(format!("a measurement of {}: {what}", measured.job))

@@ -1,5 +1,4 @@
-//! Measured service times: counts in buckets that grow by a fifth, over the present and the previous five
-//! minutes. A new model version is fully reflected after ten minutes.
+//! Service times in buckets that grow by a fifth, over the present and the previous five minutes.
 
 use dormouse_messages::events::Histogram;
 use serde::{Deserialize, Serialize};
@@ -9,10 +8,8 @@ const BUCKETS: usize = 64;
 const FIRST_BOUND_MS: f64 = 0.5;
 const GROWTH: f64 = 1.2;
 
-/// Length of a block.
 const BLOCK_S: i64 = 300;
 
-/// Requests that establish a mean.
 const ENOUGH: f64 = 30.0;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,17 +44,17 @@ pub struct ServiceTimes {
     before: Block,
 }
 
-/// Mean, spread and distribution of service times.
+/// The distribution of service times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
     pub mean_s: f64,
     pub cv2: f64,
-    /// Upper bounds in seconds, with the part of requests in each bucket.
+    /// Upper bounds in seconds, and parts of requests.
     pub parts: Vec<(f64, f64)>,
 }
 
 impl ServiceTimes {
-    /// Adds a window that ends at `until`.
+    /// Adds a window.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of a window lie far below 2^53"
@@ -79,7 +76,7 @@ impl ServiceTimes {
         }
     }
 
-    /// Returns the times of both blocks; `None` before the first measurement.
+    /// Returns the times; `None` without measurements.
     #[must_use]
     pub fn times(&self) -> Option<Times> {
         let both = [&self.before, &self.present];
@@ -115,7 +112,7 @@ impl Times {
     /// Returns gamma-distributed times.
     #[must_use]
     pub fn gamma(mean_s: f64, cv2: f64) -> Self {
-        // The density at each bucket's middle, unnormalised.
+        // Unnormalised density at each bucket's middle.
         let shape = 1.0 / cv2;
         let mut lower = 0.0;
         let parts = bounds().map(|bound| {

@@ -1,4 +1,4 @@
-//! The incarnations of each released job, one job at a time.
+//! Starts, saves, stops and ends jobs, one at a time.
 //!
 //! Folds the shared [`ClusterState`]. Appends `checkpoint.requested`,
 //! `partition.{start_requested, started, stop_requested, stopped, kept}`, `tasks.assigned`,
@@ -13,20 +13,18 @@
 //!                                                 saved, or time-out
 //! ```
 //!
-//! 1. Each job, in the order of release, takes at most one step ([`crate::step`]).
-//! 2. A gang starts only when all its capacity is free ([`crate::room`]); later jobs see that capacity as
-//!    taken.
-//! 3. A running task set gives containers their next tasks in time ([`crate::tasks`]).
-//! 4. A started job is resized once ready and after its `min_run_s` ([`Job::settled_at`]); drains, losses and
+//! 1. Each job, in order of release, takes its due step ([`crate::step`]).
+//! 2. A gang starts once all its capacity is free ([`crate::room`]); later jobs see less.
+//! 3. Task sets get their next tasks in time ([`crate::tasks`]).
+//! 4. A job is resized once ready and after `min_run_s` ([`Job::settled_at`]); drains, losses and
 //!    cancellations do not wait.
-//! 5. Members of a job resized in place join and leave within one incarnation ([`crate::elastic`]).
-//! 6. Jobs past `time_limit_s` are warned and stopped ([`crate::limits`]); unstarted jobs past
+//! 5. In-place jobs change members within one incarnation ([`crate::elastic`]).
+//! 6. Jobs past `time_limit_s` are warned and stopped ([`crate::limits`]); unstarted ones past
 //!    `queue_limit_s` are cancelled.
-//! 7. The earliest time-out is the next wake.
 //!
 //! Invariant: at most one incarnation of a job has containers, and no node is over-committed: previous
-//! holders have exited by the agent's report, or their node is lost. The placer chooses nodes, the optimizer
-//! counts.
+//! holders exited, by the agent's report, or their node is lost. The placer chooses nodes, the optimizer
+//! sizes.
 
 use dormouse_messages::{Decider, Decision, JobId, Proposal, Timestamp, Writer};
 use dormouse_state::{ClusterState, Job};
@@ -37,7 +35,7 @@ use crate::step::{Step, step};
 /// The checkpointer's decider.
 #[derive(Debug, Clone, Copy)]
 pub struct Checkpointer {
-    /// Start time-out of a gang. Two minutes: large images are pulled beforehand, a start takes seconds.
+    /// Large images are pulled beforehand, and starts take seconds.
     pub start_timeout_s: u32,
 }
 
@@ -49,11 +47,11 @@ impl Default for Checkpointer {
     }
 }
 
-/// Extra time to build an environment of packages, some of gigabytes.
+/// Building an environment of packages may fetch gigabytes.
 const ENVIRONMENT_S: u32 = 900;
 
 impl Checkpointer {
-    /// Returns the job's start time-out in seconds.
+    /// Returns the start time-out in seconds.
     pub(crate) const fn start_timeout_of(&self, job: &Job) -> u32 {
         match job.has_packages {
             true => self.start_timeout_s + ENVIRONMENT_S,

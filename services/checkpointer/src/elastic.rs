@@ -1,4 +1,4 @@
-//! A partition resized in place: members join and leave within one incarnation.
+//! Partitions resized in place: members change within one incarnation.
 //!
 //! ```text
 //!            requested                 all that leave have exited,
@@ -7,18 +7,17 @@
 //!      └── a member died ──┴──▶ members without it
 //! ```
 //!
-//! 1. The incarnation ends on cancellation, success, death of the coordinator, or too few members.
+//! 1. Cancellation, success, death of the coordinator or too few members end the incarnation.
 //! 2. Dead members are dropped; the optimizer replaces them.
-//! 3. A change under way: leaving containers stop once no gateway uses them or their time is over. The change
-//!    ends when all leavers are gone and all joiners ready.
-//! 4. Otherwise members are compared with the assignment. Unassigned or unready members leave first. Joiners
-//!    start as capacity allows: replicas of a service one by one, a training job's together, so that its
-//!    members change once.
-//! 5. A service that moves starts joiners first; a ready replica leaves once the rest suffice. If no joiner
-//!    can get capacity, replicas leave first, one by one. Leaving training always frees capacity, but another
+//! 3. Leaving containers stop once no gateway uses them or their time is over. A change ends when leavers are
+//!    gone and joiners ready.
+//! 4. Otherwise unassigned or unready members leave. Then joiners start as capacity allows: replicas one by
+//!    one, a training job's together, so that its members change once.
+//! 5. A moving service starts joiners first; a ready replica leaves once the rest suffice. If joiners can get
+//!    no capacity, replicas leave first, one by one. Leaving training always frees capacity, but another
 //!    service may wait for this one.
 //!
-//! A service has no coordinator and never ends by itself: exited replicas are replaced. Other roles
+//! A service has no coordinator and never ends by itself; exited replicas are replaced. Other roles
 //! ([`dormouse_messages::roles`]) live for the whole incarnation: the death of one ends the incarnation, and
 //! survivors stop once the workers have succeeded.
 
@@ -35,7 +34,7 @@ use crate::decide::{Checkpointer, earliest};
 use crate::room::{self, Placed, Room};
 use crate::step::{Act, Step, completed};
 
-/// Grace of a stop without one: the job had its own grace before.
+/// Grace for stops; the job's own grace is over by then.
 const STOP_GRACE_S: u32 = 10;
 
 /// Returns the due step.
@@ -125,7 +124,7 @@ impl Elastic<'_> {
         let members = self.members.current.iter();
         let mut members = members.filter(|rank| act.job.beside.is_worker(**rank));
         match act.job.success {
-            // The others end by themselves; failing ones are ignored.
+            // Others end by themselves; failures are ignored.
             Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
             // Joiners have nothing left to join.
             Success::All | Success::Chief => Some(act.stop(StopReason::Completed, at)),
@@ -153,7 +152,7 @@ impl Elastic<'_> {
         })
     }
 
-    /// Returns the death of a container not asked to leave, and the eviction flag; unknown for lost nodes.
+    /// Returns an unrequested death and the eviction flag, which is unknown for lost nodes.
     fn death(&self, rank: Rank) -> Option<(Sequence, Option<bool>)> {
         if self.members.is_leaving(rank) {
             return None;
@@ -237,7 +236,7 @@ impl Elastic<'_> {
                 .filter(|rank| self.is_ready(*rank));
             let members = stay.chain(joined).collect();
             let at = self.act.life.last_event.max(change.requested);
-            // Deaths meanwhile counted as changes.
+            // Deaths meanwhile were changes of their own.
             let generation = change.generation.max(self.members.generation + 1);
             return self.resized(members, change.cause, generation, at);
         }
@@ -258,7 +257,6 @@ impl Elastic<'_> {
         Step::Wait(deadline.into_iter().chain(given_up).min())
     }
 
-    /// Returns the seconds until an unready joiner is given up.
     fn patience_s(&self, config: &Checkpointer) -> u32 {
         let serving = self.act.job.serving;
         let ready_s = serving.map_or(0, |serving| serving.ready_timeout_s);
@@ -361,7 +359,6 @@ impl Elastic<'_> {
         }
     }
 
-    /// Removes surplus members and adds missing ones.
     fn replace(
         &self,
         extra: &[Rank],
@@ -378,7 +375,7 @@ impl Elastic<'_> {
         let stays = self.members.current.iter().filter(|rank| !is_extra(rank));
         let serves = stays.filter(|rank| !self.is_unready(**rank)).count();
         let own = self.act.job.assignment.as_ref();
-        // A dead joiner's successor is yet to be placed.
+        // A dead joiner's successor is not placed yet.
         let needed = own.map_or(0, |own| own.containers() + own.lost);
         let mut lacking = usize::try_from(needed)
             .unwrap_or(usize::MAX)

@@ -1,9 +1,9 @@
-//! Decides start, checkpoint, stop, resume and end of each released job. The crate is a pure decider and does
-//! no I/O.
+//! Decides start, checkpoint, stop, resume and end of released jobs. The crate is a pure decider and does no
+//! I/O.
 //!
-//! - `decide`: the decider; `step`: the due step of one job.
-//! - `elastic`: partitions resized in place; `tasks`: task sets.
-//! - `limits`: time limits; `room`: free capacity for starts.
+//! - `decide`, `step`: the decider, and the due step of one job.
+//! - `elastic`, `tasks`: partitions resized in place, task sets.
+//! - `limits`, `room`: time limits, free capacity.
 
 mod decide;
 mod elastic;

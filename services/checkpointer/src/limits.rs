@@ -1,4 +1,4 @@
-//! Time limits of runs and of the wait for the first start.
+//! Time limits of runs and first starts.
 
 use dormouse_messages::events::{JobCancelled, JobFailed, PartitionWarned, StopReason};
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
@@ -6,11 +6,10 @@ use dormouse_state::{Job, LifePhase, queue_limit_over};
 
 use crate::step::{Act, Step};
 
-/// After a silence of the whole log, agents get this time to report exits: a job that ended in time has not
-/// exceeded its limit.
+/// After a silence of the log, agents get this time to report exits that came in time.
 const HEARING_MS: u64 = 3_000;
 
-/// Cancels an unstarted job that waited too long.
+/// Cancels a job that waited too long.
 pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option<Step> {
     if now < until {
         return None;
@@ -43,7 +42,7 @@ pub fn over(id: &JobId, job: &Job) -> Step {
 }
 
 impl Act<'_> {
-    /// Returns the start of a run whose limits count: running or saving, with nothing else ending it.
+    /// Returns the start of a run or save that nothing else ends.
     fn counts(&self) -> Option<Timestamp> {
         let runs = matches!(
             self.life.phase,
@@ -53,7 +52,7 @@ impl Act<'_> {
         self.life.running_since.filter(|_| counts)
     }
 
-    /// Stops the incarnation past its limit, or sends the warning.
+    /// Stops or warns the incarnation.
     pub fn limited(&self, now: Timestamp) -> Option<Step> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let stops_at = limits.stops_at(since)?;
@@ -74,7 +73,7 @@ impl Act<'_> {
         Some(Proposal::new(event, self.life.last_event).into())
     }
 
-    /// Returns the next time at which a limit is due.
+    /// Returns the next due limit.
     pub fn next_limit(&self) -> Option<Timestamp> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let warns = limits.warns_at(self.life.incarnation, since);
@@ -82,7 +81,7 @@ impl Act<'_> {
         warns.or_else(|| Some(self.when_heard(limits.stops_at(since)?)))
     }
 
-    /// Defers times that fell into a silence.
+    /// Defers times within a silence.
     fn when_heard(&self, at: Timestamp) -> Timestamp {
         let again = self.state.clock.heard_again();
         match again >= at {

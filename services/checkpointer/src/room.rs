@@ -1,4 +1,4 @@
-//! Free capacity for a gang's start, on nodes where the gang may start.
+//! Free capacity for starts.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,14 @@ use dormouse_state::{Assignment, ClusterState, Job, Place};
 /// A container and its place.
 pub type Placed<'a> = (&'a Rank, &'a Place);
 
-/// Free capacity within a decision, counted on demand: most decisions start no gang, and a large cluster has
-/// thousands of containers.
+/// Counted on demand: most decisions start no gang, and large clusters have thousands of containers.
 pub struct Room<'a> {
     state: &'a ClusterState,
     counted: Option<Counted<'a>>,
 }
 
 impl<'a> Room<'a> {
-    /// Starts from the containers that may still run.
+    /// Starts from possibly running containers.
     pub fn of(state: &'a ClusterState) -> Self {
         Self {
             state,
@@ -24,17 +23,17 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Takes the capacity of one container, or nothing.
+    /// Takes one container's capacity, or nothing.
     pub fn take_one(&mut self, job: &Job, placed: Placed<'_>) -> bool {
         self.counted().take(job, &[placed])
     }
 
-    /// Takes the capacity of these containers, or nothing.
+    /// Takes all these containers' capacity, or nothing.
     pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = Placed<'p>>) -> bool {
         self.counted().take(job, &places.collect::<Vec<_>>())
     }
 
-    /// Takes the capacity of the whole gang, or nothing.
+    /// Takes a gang's capacity, or nothing.
     pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
         self.take_all(job, assignment.places.iter())
     }
@@ -49,14 +48,14 @@ impl<'a> Room<'a> {
 struct Node {
     free: Amounts,
     containers: u64,
-    /// True if a container has the node exclusively.
+    /// Used exclusively.
     is_taken: bool,
     /// Held thousandths by UUID.
     gpus: BTreeMap<String, u64>,
 }
 
 impl Node {
-    /// Takes one container's capacity. On false the node is inconsistent and must be discarded.
+    /// On false the node is inconsistent and must be discarded.
     fn take(&mut self, job: &Job, placed: Placed<'_>) -> bool {
         let exclusive = job.needs_at(*placed.0).constraints.exclusive;
         let alone = !self.is_taken && (!exclusive || self.containers == 0);
@@ -87,8 +86,8 @@ struct Counted<'a> {
     nodes: BTreeMap<&'a NodeId, Node>,
 }
 
-/// Reports whether a joiner gets capacity without this service's help: from leaving training, or from another
-/// place.
+/// Reports whether a joiner gets capacity without this service: leaving training or another place provides
+/// some.
 pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
     let mut later = Counted::without(state, |job, rank| !job.is_served() && leaves(job, rank));
     let mut missing = missing.iter();

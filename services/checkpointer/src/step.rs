@@ -13,17 +13,17 @@ use crate::decide::{Checkpointer, earliest};
 use crate::room::Room;
 use crate::{elastic, limits, tasks};
 
-/// Minimum retries of a task set, which loses little when a container dies.
+/// The least retries of a task set, which loses little when a container dies.
 const TASK_SET_RETRIES: u32 = 3;
 
 /// The step of a job.
 pub enum Step {
     Append(Box<Proposal>),
-    /// Waits for an event, or until this time.
+    /// Nothing is due before an event or this time.
     Wait(Option<Timestamp>),
 }
 
-/// Returns the due step of `job`.
+/// Returns the due step.
 pub fn step(
     config: &Checkpointer,
     state: &ClusterState,
@@ -157,7 +157,7 @@ fn gave_up(id: &JobId, job: &Job) -> String {
     }
 }
 
-/// Waits 1, 2, 4, … at most 60 s after failures, so a job that dies at once does not flood the log.
+/// Waits 1, 2, 4, … at most 60 s, so a job that dies at once does not flood the log.
 fn retry_at(job: &Job) -> Option<Timestamp> {
     let stop: &Stop = job
         .last_stop
@@ -180,14 +180,17 @@ pub fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
     Proposal::new(event, cause).into()
 }
 
-/// The combined state of the containers.
+/// The containers' combined state.
 enum Verdict {
-    /// Undecided.
+    /// Nothing final.
     Running,
+    /// The job has succeeded.
     Succeeded(Sequence),
-    /// Workers that count have succeeded; others still run.
+    /// All that count have succeeded; others still run.
     WorkersSucceeded(Sequence),
+    /// A member died.
     Failed { evicted: bool, at: Sequence },
+    /// A node of the gang was lost.
     Lost(Sequence),
 }
 
@@ -221,7 +224,7 @@ impl Act<'_> {
         }
     }
 
-    /// Reports whether nothing has ended the incarnation.
+    /// Reports whether nothing ends the incarnation.
     pub fn is_alive(&self) -> bool {
         matches!(self.verdict(), Verdict::Running)
     }
@@ -235,7 +238,7 @@ impl Act<'_> {
             .partition(|(rank, _)| beside.is_worker(**rank));
         let verdict = self.verdict_of(&workers);
         match verdict {
-            // After success of the workers, other roles do not matter.
+            // After the workers' success, other roles do not matter.
             Verdict::Running => {}
             verdict => return verdict,
         }
@@ -260,7 +263,7 @@ impl Act<'_> {
     fn verdict_of(&self, workers: &[(&Rank, &LifeContainer)]) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;
-        // A task set's container runs until asked to leave.
+        // Containers of a task set run until asked to leave.
         let may_leave = self.job.tasks.is_none();
         for (rank, container) in workers {
             match &container.phase {
@@ -291,14 +294,14 @@ impl Act<'_> {
         }
     }
 
-    /// Returns the newest allocation placed for another incarnation.
+    /// Returns a newer placement's epoch.
     pub fn adjusted(&self) -> Option<(Epoch, Sequence)> {
         let assignment = self.job.assignment.as_ref()?;
         let newer = assignment.incarnation > self.life.incarnation;
         newer.then_some((assignment.epoch, assignment.placed))
     }
 
-    /// A gang without places leaves a drained node, and restarts once there is capacity.
+    /// A gang without places leaves a drained node and waits.
     fn leaving(&self) -> Option<(Epoch, Sequence)> {
         let leaves = self.job.assignment.is_none();
         leaves.then_some((self.life.epoch, self.life.last_event))
@@ -334,6 +337,7 @@ impl Act<'_> {
         self.stop(reason, at)
     }
 
+    /// Returns the step of an incarnation that nothing has ended.
     pub fn living(&self, config: &Checkpointer, now: Timestamp) -> Step {
         if let Some(requested) = self.job.cancel_requested {
             return self.stop(StopReason::Cancelled, requested);
@@ -375,7 +379,7 @@ impl Act<'_> {
         Step::Wait(not_before.into_iter().chain(leave_by).min())
     }
 
-    /// Returns the deadline of a drained node for a gang that is never adjusted.
+    /// Returns the drain's deadline for an unadjustable gang.
     fn leave_by(&self) -> Option<Timestamp> {
         if self.job.is_adjustable() {
             return None;
@@ -386,7 +390,7 @@ impl Act<'_> {
         on.min()
     }
 
-    /// Returns the end of the time in which others may not adjust a job that just started.
+    /// Returns the end of the time in which other jobs may not adjust a new job.
     fn left_alone_until(&self) -> Option<Timestamp> {
         self.adjusted()?;
         let mut containers = self.life.containers.values();
@@ -432,7 +436,7 @@ impl Act<'_> {
             return self.stopped(StopReason::Adjusted, *requested);
         }
         if self.job.mode == CheckpointMode::Exit && !self.some_worker_runs() {
-            // The remaining roles have nothing to save and nobody to serve.
+            // Remaining roles have nothing to save.
             return self.stop(StopReason::Adjusted, self.life.last_event);
         }
         if let Verdict::Lost(at) = self.verdict() {
@@ -458,11 +462,11 @@ impl Act<'_> {
         }
     }
 
-    /// Reports whether nobody can save: rank 0, which reports, has ended; or another rank died before any
-    /// progress, so rank 0 waits for the dead. After progress rank 0 may still be writing.
+    /// Reports whether nobody can save: rank 0, which reports, has ended; or a rank died before any progress,
+    /// and rank 0 waits for the dead rank. After progress rank 0 may still be writing.
     fn is_past_saving(&self) -> bool {
         if self.job.tasks.is_some() {
-            // A task set saves nothing; each container leaves after its task.
+            // Containers of a task set leave without saving, after their task.
             return false;
         }
         let chief = self.life.containers.get(&Rank(0));
@@ -498,7 +502,7 @@ impl Act<'_> {
         Step::Wait(None)
     }
 
-    /// Stops the running containers; without any, reports the stop at once.
+    /// Without running containers, reports the stop at once.
     pub fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
         if self.life.is_over() {
             return self.stopped(reason, cause);
@@ -515,7 +519,7 @@ impl Act<'_> {
         Proposal::new(event, cause).into()
     }
 
-    /// Reports whether survivors of a save that ends the job wait for a dead member.
+    /// Reports whether survivors of a final save wait for a dead member.
     fn is_without_hope(&self) -> bool {
         let saves = matches!(self.life.phase, LifePhase::Saving { .. });
         let ends = self.job.mode == CheckpointMode::Exit;
@@ -545,8 +549,8 @@ impl Act<'_> {
         self.workers().any(is_dead)
     }
 
-    /// Excuses a start time-out that the job did not cause: the gang had started, unfolded yet; or reports or
-    /// the agent came late, a few times; or a node was cut off and lost.
+    /// Excuses a start time-out: the gang had started, but the reports were not folded yet; or reports or
+    /// agents came late, a few times; or a node was lost.
     fn is_excused(&self, reason: StopReason, requested: Sequence, whole: bool) -> bool {
         let failed = matches!(reason, StopReason::Failed | StopReason::GaveUp);
         let starting = self.life.running_since.is_none();
@@ -566,7 +570,7 @@ impl Act<'_> {
     pub fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
         let own_failure = match reason {
             StopReason::GaveUp => true,
-            // Evictions cost no attempt, unless starts fail on node after node.
+            // Evictions cost no attempt, unless the job itself counts as the cause.
             StopReason::Failed => !self.evicted() || self.job.start_faults.are_the_jobs(),
             _ => false,
         };
@@ -586,7 +590,7 @@ impl Act<'_> {
         Proposal::new(event, cause).into()
     }
 
-    /// Reports whether the first failed member was evicted; later ones die of the gang's end.
+    /// Reports whether the first failure was an eviction; later members die of the gang's end.
     fn evicted(&self) -> bool {
         let exits = self
             .life

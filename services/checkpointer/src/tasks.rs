@@ -1,9 +1,8 @@
-//! Assigns tasks of a task set to containers.
+//! Assigns tasks to containers.
 //!
-//! A container holds about [`AHEAD_US`] of work by the measured pace, so that no container idles while a
-//! report travels; of longer tasks, one. Near the end a container gets at most its share of the rest (guided
-//! self-scheduling: Polychronopoulos and Kuck 1987, with half of their chunks), so all containers end
-//! together.
+//! A container holds about [`AHEAD_US`] of work by the measured pace, so that none idles while reports
+//! travel; of longer tasks, one. Near the end a container gets its share of the rest (guided self-scheduling:
+//! Polychronopoulos and Kuck 1987, with half of their chunks), so all end together.
 
 use dormouse_messages::JobId;
 use dormouse_messages::events::{Assigned, StopReason};
@@ -12,12 +11,12 @@ use dormouse_state::{ContainerPhase, Life, TaskSet};
 /// A report and its answer take some 10 ms, on a busy machine 100 ms.
 const AHEAD_US: u64 = 500_000;
 
-/// Bounds the tasks to rerun after a death.
+/// Bounds reruns after a death.
 const MOST: u64 = 512;
 
 const NAMED: usize = 10;
 
-/// Returns the outcome of a finished set.
+/// Returns a finished set's outcome.
 pub fn over(set: &TaskSet) -> Option<StopReason> {
     let ended = set.remaining() == 0;
     ended.then_some(match set.failed.is_empty() {
@@ -26,7 +25,7 @@ pub fn over(set: &TaskSet) -> Option<StopReason> {
     })
 }
 
-/// Explains a finished set's failure; `None` if no task failed.
+/// Explains a failure; `None` if no task failed.
 pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
     let first = set.first_failed?;
     let some: Vec<_> = set.failed.iter().take(NAMED).collect();
@@ -46,7 +45,7 @@ pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
     ))
 }
 
-/// Returns the next tasks of containers that run low.
+/// Returns the next tasks of low containers.
 pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
     if set.pending.is_empty() {
         return None;
@@ -64,7 +63,7 @@ pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
         let has = set.assigned.get(rank).map_or(0, |given| given.tasks.len());
         let fair = pending.len().div_ceil(2 * containers);
         let wanted = ahead.min(fair);
-        // One order for half of the wanted tasks, not one for each finished task.
+        // One order for half of the wanted tasks.
         if has * 2 >= wanted + wanted % 2 {
             continue;
         }

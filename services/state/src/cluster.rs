@@ -1,6 +1,5 @@
-//! Nodes, jobs, policy and epochs: the state on which optimizer, placer and checkpointer decide.
-//!
-//! Each service embeds this state and adds its own. Ended jobs are dropped.
+//! Nodes, jobs, policy and epochs: the state that optimizer, placer and checkpointer embed. Ended jobs are
+//! dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,16 +31,16 @@ use super::tenants::Tenants;
 /// The newest allocation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// 0 before the first allocation.
+    /// 0 before the first.
     pub epoch: Epoch,
     pub sequence: Sequence,
-    /// Changed jobs with their containers; 0 means that the job waits.
+    /// Changed jobs with their containers; 0 if waiting.
     pub jobs: BTreeMap<JobId, u32>,
-    /// Containers of each type on each changed node.
+    /// Every type on each changed node.
     pub slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>>,
 }
 
-/// The measured costs of adjustments, from the request until the job runs again.
+/// Costs of adjustments, from the request until the job runs again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalls {
     pub count: u64,
@@ -49,7 +48,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Returns the mean stall, once a stall was measured.
+    /// Returns the mean stall, if any.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -66,41 +65,40 @@ pub struct ClusterState {
     pub sequence: Sequence,
     pub now: Timestamp,
     pub clock: LogClock,
-    /// The newest clock step reported by a `ClockStepped` event.
+    /// The newest step reported by a `ClockStepped` event.
     pub step_named: Sequence,
     pub policy: Policy,
     pub nodes: Membership,
     pub tenants: Tenants,
-    /// Admitted jobs that are not yet released. Copies of the state share these jobs, because there may be
-    /// tens of thousands and each slow decision and each snapshot copies the state.
+    /// Admitted, not yet released. Copies of the state share these jobs, because each slow decision and each
+    /// snapshot copies the state with up to tens of thousands of jobs.
     pub queued: SharedMap<JobId, Job>,
-    /// Released jobs that have not ended.
+    /// Released, not ended.
     pub jobs: SharedMap<JobId, Job>,
     pub allocation: Allocation,
-    /// The newest allocation that was placed or refused.
+    /// The newest placed or refused allocation.
     pub placed_epoch: Epoch,
     /// The newest event that asks for another allocation.
     pub last_trigger: Sequence,
-    /// Set while job ends are the only triggers since the newest allocation: the newest end, and the time of
-    /// the first.
+    /// Set while job ends are the only triggers since the newest allocation: the newest end, and the first
+    /// end's time.
     pub ended: Option<(Sequence, Timestamp)>,
-    /// The log prefix on which the newest decision (allocated or unchanged) is based.
+    /// The log prefix of the newest decision, changed or unchanged.
     pub decided_asof: Sequence,
     pub decided_at: Timestamp,
-    /// True if the arrival of jobs that were in transit at the newest decision may change the allocation.
+    /// True if arrivals of jobs in transit may change the newest allocation.
     pub decided_in_transit: bool,
-    /// The newest event by which a job came to run or gave capacity back.
+    /// The newest arrival of a job in transit, or release of capacity.
     pub transit_sequence: Sequence,
     pub stalls: Stalls,
     pub waiting: Vec<Waiting>,
     /// Joined gateways; each must drain a leaving replica.
     pub gateways: BTreeSet<GatewayId>,
-    /// Nodes that rejoined with less capacity than is taken on them, with the taken amounts.
+    /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
-    /// Decides which node's events about a job count.
+    /// Validates node events about jobs.
     pub witness: Witness,
-    /// Two own decisions that contradict each other. The folding process then stops, so no snapshot holds
-    /// this.
+    /// A contradiction between own decisions stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Option<String>,
 }
@@ -144,12 +142,11 @@ impl Fold for ClusterState {
                     self.shrunk(&event.node);
                 }
             }
-            // The loss of an earlier incarnation may follow the join of the next.
+            // An earlier incarnation's loss may follow the next join.
             Event::NodeLost(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeFenced(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeDrained(event) => self.displace(&event.node, false),
             Event::NodeLabelled(_) => self.relabelled(recorded.sequence),
-            // No container starts there, and movable jobs move away.
             Event::NodeQuarantined(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.ran(&event.container);
@@ -235,8 +232,7 @@ fn of_incarnation(life: &mut Option<Life>, incarnation: Incarnation) -> Option<&
     life.as_mut().filter(|life| life.incarnation == incarnation)
 }
 
-/// Returns a requested container. On a lost node the container counts as lost, because the agent will never
-/// start it.
+/// On a lost node the container counts as lost, because the agent will never start it.
 fn asked(nodes: &Membership, place: Place, at: Sequence) -> LifeContainer {
     let phase = match nodes.is_lost(&place.node) {
         true => ContainerPhase::Lost { at },
@@ -318,7 +314,6 @@ impl ClusterState {
         }
     }
 
-    /// Tracks the gateways that must drain a leaving replica.
     fn evolve_gateways(&mut self, event: &Event) {
         match event {
             Event::GatewayJoined(event) => {
@@ -353,7 +348,7 @@ impl ClusterState {
                 self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
-                    // A started job needs only its minimum, so another allocation may shrink the job.
+                    // A started job needs only its minimum: another allocation may shrink the job.
                     let least = job.beside.containers(job.containers.min);
                     let started_whole = job.containers.start() > job.containers.min;
                     if started_whole && job.is_adjustable() && event.containers > least {
@@ -428,14 +423,12 @@ impl ClusterState {
                 why: why.map(str::to_owned),
                 ran: ended.as_ref().is_some_and(|life| life.ran),
             });
-            // Labels or taints of the nodes may have changed while the job ran.
             let next = job.assignment.iter_mut();
             next.for_each(|it| {
                 let usable = |place: &Place| self.nodes.is_usable(&place.node);
                 let takes = self.nodes.take((&job.needs, &job.beside), it);
                 it.displaced |= !takes || !it.places.values().all(usable);
             });
-            // Only now is the capacity free for other jobs.
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {
                 self.last_trigger = recorded.sequence;
@@ -482,8 +475,6 @@ impl ClusterState {
         }
     }
 
-    /// Starts and stops containers of an incarnation. Leaving containers that are still assigned are
-    /// replaced.
     fn resize(&mut self, event: &PartitionResizeRequested, recorded: &Recorded) {
         let now = self.now;
         let sequence = recorded.sequence;
@@ -499,7 +490,7 @@ impl ClusterState {
         life.last_event = sequence;
         members.requested(event, sequence, now);
         let mut replaced = false;
-        // Joining containers may be requested after all their places were given up.
+        // All places of a joining container may have been given up.
         let superseded = job.superseded.remove(&event.incarnation);
         let assigned = job.assignment.as_ref();
         let assigned = assigned.filter(|it| it.incarnation == event.incarnation);
@@ -513,7 +504,6 @@ impl ClusterState {
             }
         }
         if let Some(assignment) = &mut job.assignment {
-            // The sender of the next request has folded this one.
             assignment.dropped.clear();
             for rank in &event.leave {
                 let own = assignment.incarnation == event.incarnation;
@@ -627,8 +617,8 @@ impl ClusterState {
         of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
     }
 
-    /// Asks for another allocation once the last job in transit has arrived: the previous decision counted
-    /// both old and new places of such jobs as taken.
+    /// The previous decision counted old and new places of jobs in transit as taken, so the last arrival asks
+    /// for another.
     fn transit_ended(&mut self, sequence: Sequence) {
         self.transit_sequence = sequence;
         if self.decided_in_transit && !self.awaits_anybody() {
@@ -637,8 +627,8 @@ impl ClusterState {
         }
     }
 
-    /// Reports whether arrivals of jobs in transit may change the allocation. If jobs wait, any capacity that
-    /// becomes free may go to them.
+    /// Reports whether arrivals of jobs in transit may change the allocation. Waiting jobs may get any
+    /// capacity that becomes free.
     fn awaits_anybody(&self) -> bool {
         let mut jobs = self.jobs.values();
         match self.waiting.is_empty() {
@@ -687,7 +677,7 @@ impl ClusterState {
         });
     }
 
-    /// One fenced writer decides these epochs, so they never decrease.
+    /// One fenced writer decides epochs, so epochs never decrease.
     fn goes_back(&mut self, what: &str, before: Epoch, epoch: Epoch) {
         if epoch < before {
             let found = || format!("{what} of epoch {epoch} comes after that of epoch {before}");
@@ -712,7 +702,6 @@ impl ClusterState {
         for allocated in &event.jobs {
             if let Some(job) = self.jobs.get_mut(&allocated.job) {
                 job.made_for.clone_from(&allocated.made_for);
-                // The decision does not replace dead containers.
                 let own = job.assignment.as_mut();
                 if let Some(own) = own.filter(|own| allocated.containers <= own.containers()) {
                     own.lost = 0;
@@ -754,7 +743,7 @@ impl ClusterState {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
         self.decided_at = basis.map_or(self.now, |basis| basis.now);
         self.decided_in_transit = self.awaits_anybody();
-        // The decision took capacity as taken that became free since.
+        // Capacity became free since the decision.
         if self.transit_sequence > self.decided_asof {
             self.last_trigger = self.last_trigger.max(self.transit_sequence);
         }
@@ -764,7 +753,6 @@ impl ClusterState {
         self.goes_back("a placement", self.placed_epoch, event.epoch);
         if event.epoch > self.placed_epoch {
             self.placed_epoch = event.epoch;
-            // A displaced job that has to wait gives its places up.
             for (job, containers) in &self.allocation.jobs {
                 if *containers == 0
                     && let Some(job) = self.jobs.get_mut(job)
@@ -806,7 +794,6 @@ impl ClusterState {
             let usable = |place: &Place| self.nodes.is_usable(&place.node);
             assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
-                // Labels may have changed since the decision.
                 assignment.displaced |= !self.nodes.allow((&job.needs, &job.beside), &assignment);
                 let leaves_devices = |before: &Assignment| {
                     let kept: BTreeSet<_> = assignment.gpus().collect();
@@ -816,7 +803,7 @@ impl ClusterState {
                     && !self.waiting.is_empty()
                     && job.assignment.as_ref().is_some_and(leaves_devices)
                 {
-                    // A device that lost its parts may be free as a whole, which the decision could not know.
+                    // A device that lost its parts may be free as a whole, unknown to the decision.
                     self.last_trigger = sequence;
                 }
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
@@ -825,7 +812,6 @@ impl ClusterState {
         }
     }
 
-    /// Adds containers to a placed incarnation, or removes them.
     fn changed_in_place(&mut self, event: &PlacementDecided, sequence: Sequence) {
         let whole: BTreeSet<&JobId> = event
             .create
@@ -853,7 +839,7 @@ impl ClusterState {
                 assignment.epoch = event.epoch;
                 assignment.placed = sequence;
                 assignment.lost = 0;
-                // The label changed since the decision: ask for another place.
+                // The label changed since the decision.
                 match self.nodes.is_allowed(needs, &place.node) {
                     true => assignment.places.insert(container.rank, place),
                     false => {
@@ -884,7 +870,7 @@ impl ClusterState {
         }
     }
 
-    /// Abandons the adjustment: the incarnation's own places become the assignment again.
+    /// Abandons the adjustment: the incarnation's places become the assignment.
     fn kept(&mut self, id: &JobId, recorded: &Recorded) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
@@ -926,8 +912,7 @@ impl ClusterState {
         }
     }
 
-    /// Records a node that rejoined with less capacity. Running and placed containers stay until the next
-    /// decision.
+    /// Running and placed containers stay on a smaller node until the next decision.
     fn shrunk(&mut self, name: &NodeId) {
         let taken = self.taken(name);
         self.overfull.insert(name.clone(), taken);
@@ -945,7 +930,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the amounts that run on a node or are placed there to start.
+    /// Returns the running and placed amounts.
     fn taken(&self, name: &NodeId) -> Amounts {
         let mut taken = Amounts::new();
         for job in self.jobs.values() {
@@ -961,7 +946,7 @@ impl ClusterState {
         taken
     }
 
-    /// Marks incarnations whose start requests a restarted agent may have missed.
+    /// A restarted agent may have missed start requests.
     fn rejoined(&mut self, node: &NodeId) {
         for life in self.jobs.values_mut().filter_map(|job| job.life.as_mut()) {
             let asked = |it: &LifeContainer| {
@@ -971,7 +956,6 @@ impl ClusterState {
         }
     }
 
-    /// Marks the node's containers as lost and displaces its assignments.
     fn lose(&mut self, node: &NodeId, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let containers = job
@@ -984,7 +968,7 @@ impl ClusterState {
                 lost = true;
             }
             if lost {
-                // Waiting for the end of the node's lease is no cost of an adjustment.
+                // Waiting for a lease is no cost of an adjustment.
                 job.adjusting_since = None;
             }
         }
@@ -992,10 +976,9 @@ impl ClusterState {
         self.freed();
     }
 
-    /// Displaces the node's jobs. A job without a checkpoint stays on a drained node until the job ends, as
-    /// in Slurm.
+    /// A job without a checkpoint stays on a drained node until the job ends, as in Slurm.
     fn displace(&mut self, node: &NodeId, lost: bool) {
-        // An unmovable job that stopped is not started there again.
+        // An unmovable job does not start there again.
         let is_tried_again = |job: &Job| match (&job.life, &job.assignment, &job.last_stop) {
             (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
             _ => false,
@@ -1009,7 +992,7 @@ impl ClusterState {
         }
     }
 
-    /// Decides again about placed containers that new labels or taints forbid. Running containers stay.
+    /// Replaces placed containers that new labels or taints forbid. Running containers stay.
     fn relabelled(&mut self, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let Some(assignment) = &mut job.assignment else {
@@ -1048,7 +1031,6 @@ impl ClusterState {
         }
     }
 
-    /// Forgets a node that is lost, or drained and empty.
     fn remove_node(&mut self, name: &NodeId) {
         let is_at = |place: &Place| place.node == *name;
         let in_use = self.jobs.values().any(|job| {
@@ -1114,7 +1096,6 @@ impl ClusterState {
             why: describe_exit(event, memory),
             at: sequence,
         };
-        // A container that ended before its start was reported has run.
         if event.exit_code.is_some() || event.signal.is_some() {
             let id = &event.container;
             self.ran(id);
@@ -1133,7 +1114,7 @@ impl ClusterState {
         self.freed();
     }
 
-    /// Returns the amounts held on each node by containers not known to have ended.
+    /// Returns the amounts that possibly running containers hold on each node.
     #[must_use]
     pub fn held(&self) -> BTreeMap<NodeId, Amounts> {
         self.held_on(|_| true)
@@ -1151,7 +1132,6 @@ impl ClusterState {
         held
     }
 
-    /// Checks that the held amounts fit the nodes.
     fn check_room(&self, held: &BTreeMap<NodeId, Amounts>) -> Result<(), String> {
         for (name, held) in held {
             let Some(node) = self.nodes.get(name) else {
@@ -1165,7 +1145,7 @@ impl ClusterState {
         Ok(())
     }
 
-    /// Iterates over the queued jobs in the order of their ids, then over the released jobs.
+    /// Iterates over queued jobs by id, then over released jobs.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         self.queued.iter().chain(&self.jobs)
     }
@@ -1177,7 +1157,7 @@ impl ClusterState {
     }
 }
 
-/// Describes a container's exit for people. `memory`: the demanded bytes; 0 if none are demanded.
+/// Describes an exit for people. `memory`: demanded bytes, or 0.
 fn describe_exit(event: &ContainerExited, memory: u64) -> String {
     let rank = event.rank;
     if event.out_of_memory {

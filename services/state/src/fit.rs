@@ -1,12 +1,11 @@
-//! Decides whether a gang of containers fits on nodes, given the capacity taken there.
+//! Fits gangs of containers on nodes.
 //!
-//! 1. [`Gang`]: the containers that a job starts together, by type.
-//! 2. [`FreeNodes`]: free amounts of each node and free parts of each GPU.
-//! 3. [`FreeNodes::place`] places one container after another where labels and taints allow. Containers
-//!    without GPUs prefer nodes without GPUs; then nodes with space for the fewest more come first.
+//! 1. [`Gang`]: containers that start together, by type.
+//! 2. [`FreeNodes`]: free amounts of each node, free parts of each GPU.
+//! 3. [`FreeNodes::place`] places containers one by one where labels and taints allow. Nodes without GPUs
+//!    come first for containers without GPUs, then nodes with space for the fewest more.
 //!
-//! The answer is exact for a gang of one type. For roles and workers an arrangement may be missed, but none
-//! is invented.
+//! The result is exact for one type. For roles and workers an arrangement may be missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +21,7 @@ use crate::membership::Membership;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Containers {
     pub of_type: ContainerType,
-    /// Parts of GPUs that one container takes ([`Membership::gpu_parts`]).
+    /// Parts that one container takes ([`Membership::gpu_parts`]).
     pub gpu_parts: u64,
     pub count: u64,
 }
@@ -41,7 +40,6 @@ impl Containers {
         self.of_type.shares_gpu()
     }
 
-    /// Returns the whole GPUs of one container.
     fn whole_gpus(&self) -> usize {
         match self.share_gpu() {
             true => 0,
@@ -50,12 +48,12 @@ impl Containers {
     }
 }
 
-/// The containers that a job starts together: its roles, then its workers.
+/// Containers that start together: roles, then workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gang(pub Vec<Containers>);
 
 impl Gang {
-    /// Returns the gang of the given workers and auxiliary roles.
+    /// Returns the gang of workers and auxiliary roles.
     #[must_use]
     pub fn new(nodes: &Membership, worker: ContainerType, beside: &Beside, workers: u32) -> Self {
         let roles = beside.parts().iter();
@@ -69,7 +67,7 @@ impl Gang {
         Self(all.collect())
     }
 
-    /// Returns the gang that a job starts.
+    /// Returns a job's initial gang.
     #[must_use]
     pub fn of(nodes: &Membership, job: &Job) -> Self {
         Self::new(
@@ -110,14 +108,14 @@ impl Gang {
     }
 }
 
-/// Bounds the listed GPUs of a node whose agent names none; the accounts count any more as a number.
+/// Bounds the listed GPUs if the agent names none.
 const MOST_UNNAMED: usize = 64;
 
 /// A GPU's memory and free parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeGpu {
     pub memory_bytes: u64,
-    /// Free parts, of [`GPU_PARTS`].
+    /// Of [`GPU_PARTS`].
     pub free: u64,
 }
 
@@ -129,15 +127,15 @@ pub struct FreeNode<'a> {
     pub gpus: Vec<FreeGpu>,
     pub labels: &'a Labels,
     pub taints: &'a BTreeSet<String>,
-    /// Containers that need no GPU prefer other nodes.
+    /// Left to containers that need GPUs.
     has_gpus: bool,
-    /// False if the node has more GPUs than are listed.
+    /// False if some GPUs are unlisted.
     lists_all: bool,
     standing: u64,
 }
 
 impl<'a> FreeNode<'a> {
-    /// Returns an empty node. If the agent names no GPUs, the node's capacity gives their count.
+    /// Returns an empty node. Unnamed GPUs count by capacity.
     #[must_use]
     pub fn empty(
         capacity: &Amounts,
@@ -165,7 +163,7 @@ impl<'a> FreeNode<'a> {
         }
     }
 
-    /// Returns the number of further containers that fit.
+    /// Returns how many more containers fit.
     #[must_use]
     pub fn holds(&self, them: &Containers) -> u64 {
         if !them.are_allowed(self) {
@@ -199,7 +197,6 @@ impl<'a> FreeNode<'a> {
         let own = usize::from(them.share_gpu()).max(them.whole_gpus());
         let mut gpus = known.to_vec();
         if gpus.len() != own {
-            // Prefer the fullest device with enough free parts.
             let fits = |gpu: &FreeGpu| gpu.free >= them.gpu_parts.min(GPU_PARTS);
             let free = self.gpus.iter().enumerate().filter(|(_, gpu)| fits(gpu));
             let mut free: Vec<(u64, usize)> = free.map(|(index, gpu)| (gpu.free, index)).collect();
@@ -227,7 +224,7 @@ pub fn is_in(set: &NodeSet, index: usize) -> bool {
     set.as_ref().is_none_or(|set| set.get(index) == Some(&true))
 }
 
-/// The nodes on which containers may be placed, by name, with their free capacity.
+/// Nodes for placement, by name, with their free capacity.
 #[derive(Debug, Clone, Default)]
 pub struct FreeNodes<'a> {
     nodes: Vec<FreeNode<'a>>,
@@ -250,8 +247,8 @@ impl<'a> FreeNodes<'a> {
         Self::new(nodes.collect())
     }
 
-    /// Returns the usable nodes without the capacity of the `keeps` lowest ranks of each released job: the
-    /// coordinator and the roles first.
+    /// Returns usable nodes without the `keeps` lowest ranks of each released job (coordinator and roles
+    /// first).
     #[must_use]
     pub fn beside(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
         let mut free = Self::empty(&cluster.nodes);
@@ -290,7 +287,7 @@ impl<'a> FreeNodes<'a> {
         &self.nodes
     }
 
-    /// Returns the nodes with space for a container of the gang; [`None`] if all have it.
+    /// Returns the nodes that fit one container of the gang; [`None`] means all.
     #[must_use]
     pub fn eligible(&self, gang: &Gang) -> NodeSet {
         let holds = |node: &FreeNode<'_>| gang.0.iter().any(|them| node.holds(them) > 0);
@@ -298,7 +295,7 @@ impl<'a> FreeNodes<'a> {
         (!set.iter().all(|holds| *holds)).then(|| set.into())
     }
 
-    /// Reports whether the gang fits on the nodes of a set.
+    /// Reports whether the gang fits.
     #[must_use]
     pub fn fits(&self, gang: &Gang, open: &NodeSet) -> bool {
         match gang.0.as_slice() {
@@ -320,13 +317,12 @@ impl<'a> FreeNodes<'a> {
         }
     }
 
-    /// Takes the capacity of a gang on nodes of a set. Returns false, and takes nothing, if the gang does not
-    /// fit.
+    /// Places a gang on nodes of a set; returns false, and takes nothing, if impossible.
     pub fn place(&mut self, gang: &Gang, open: &NodeSet) -> bool {
         if let [them] = gang.0.as_slice() {
             return self.place_all(them, open);
         }
-        // The second order is tried if the first leaves some containers without a node.
+        // Either order may fit where the other fails.
         let orders = [
             gang.0.iter().collect::<Vec<_>>(),
             gang.0.iter().rev().collect(),
@@ -341,7 +337,6 @@ impl<'a> FreeNodes<'a> {
         false
     }
 
-    /// Places all containers of one type, or none.
     fn place_all(&mut self, them: &Containers, open: &NodeSet) -> bool {
         let wants_gpus = them.gpu_parts > 0;
         let nodes = self.nodes.iter().enumerate();
@@ -375,8 +370,7 @@ impl<'a> FreeNodes<'a> {
         true
     }
 
-    /// Returns the resources without whose demand the gang would fit, or all demanded resources if no single
-    /// one suffices.
+    /// Returns the resources without whose demand the gang would fit, or all if no single one suffices.
     #[must_use]
     pub fn lacks(&self, gang: &Gang, open: &NodeSet) -> BTreeSet<Resource> {
         let demanded = gang.demanded();
@@ -390,14 +384,14 @@ impl<'a> FreeNodes<'a> {
     }
 }
 
-/// Reports whether all containers of a released job are still to be placed.
+/// Reports whether a released job has no usable placement.
 #[must_use]
 pub fn unplaced(job: &Job) -> bool {
     let assignment = job.assignment.as_ref();
     assignment.is_none_or(|assignment| assignment.displaced && !job.in_place)
 }
 
-/// Returns the nodes of a set that are not in the other set.
+/// Returns the nodes in `set` and not in `other`.
 #[must_use]
 pub fn outside(set: &NodeSet, other: &NodeSet) -> NodeSet {
     let Some(other) = other else {

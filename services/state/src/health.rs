@@ -1,4 +1,4 @@
-//! Failed starts that a node causes, counted for each node and each job.
+//! Failed starts, by node and by job.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,15 @@ use dormouse_messages::events::{NodeFault, NodeFaulted, NodeQuarantined};
 use dormouse_messages::{Incarnation, JobId, NodeId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// More than a judgement needs.
 const FAULTS_KEPT: usize = 8;
 
-/// Consecutive failed starts that make a node suspect.
+/// Failed starts in a row.
 const SUSPECT: usize = 3;
 
-/// Consecutive failed incarnations after which a dubious cause counts as the job's.
+/// Dubious incarnations in a row that count as the job's own fault.
 const JOBS_OWN: u32 = 5;
 
-/// Consecutive late incarnations that are forgiven.
+/// Late incarnations in a row that are forgiven.
 const LATE: u32 = 5;
 
 /// A start that failed because of a node.
@@ -36,26 +35,25 @@ pub struct Quarantine {
     pub at: Sequence,
 }
 
-/// A node's health.
+/// A node's failed starts and quarantine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Failed starts since the last success, oldest first.
+    /// Since the last success, oldest first.
     pub faults: Vec<Fault>,
-    /// Quarantines since the last success.
+    /// Since the last success.
     pub quarantines: u32,
     pub quarantine: Option<Quarantine>,
 }
 
-/// A job's starts that failed because of nodes, or came too late.
+/// A job's late starts, and failures because of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartFaults {
-    /// Consecutive failed incarnations.
     pub lives: u32,
-    /// Incarnations among them whose cause may be the job.
+    /// Possibly the job's fault.
     pub dubious: u32,
     pub last: Incarnation,
     pub nodes: BTreeSet<NodeId>,
-    /// Incarnations abandoned before they ran, perhaps because brokers or agents were absent.
+    /// Abandoned before running, perhaps because brokers or agents were absent.
     pub late: u32,
 }
 
@@ -85,21 +83,21 @@ impl Health {
         });
     }
 
-    /// Reports whether starts have failed since the last success.
+    /// Reports failures since the last success.
     #[must_use]
     pub const fn is_doubted(&self) -> bool {
         !self.faults.is_empty() || self.quarantines > 0
     }
 
-    /// Records a success, which clears all faults.
+    /// Records a success.
     pub fn started(&mut self) {
         self.faults.clear();
         self.quarantines = 0;
     }
 
-    /// Reports whether to quarantine the node: several consecutive starts failed, in two incarnations or
-    /// often in one (as with replicas of a service). Faults that the job may cause count only from two
-    /// tenants, so that one tenant's wrong image cannot exclude one node after another.
+    /// Reports whether to quarantine the node: several starts in a row failed, in two incarnations or often
+    /// in one (as with replicas). Faults possibly caused by a job need two tenants, so one tenant's wrong
+    /// image cannot exclude all nodes.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         let lives: BTreeSet<_> = self
@@ -115,7 +113,7 @@ impl Health {
 }
 
 impl StartFaults {
-    /// Records a failed start, once per incarnation.
+    /// Records a failure, once per incarnation.
     pub fn faulted(&mut self, event: &NodeFaulted) {
         self.nodes.insert(event.node.clone());
         if event.incarnation > self.last {
@@ -131,7 +129,7 @@ impl StartFaults {
         self.late < LATE
     }
 
-    /// Reports whether the job itself counts as the cause.
+    /// Reports whether the job is at fault.
     #[must_use]
     pub const fn are_the_jobs(&self) -> bool {
         self.dubious >= JOBS_OWN

@@ -107,14 +107,14 @@ impl History {
         self
     }
 
-    /// Switches to a broker whose clock is skewed by this much; the next event falls into the same second.
+    /// Switches to a broker with this skew; the next event shares the second.
     pub fn step(&mut self, broker_off_s: i64) -> &mut Self {
         self.broker_off_s = broker_off_s;
         self.seconds -= 1;
         self
     }
 
-    /// Folds the whole history and checks the invariants after every event.
+    /// Folds all and checks the invariants after every event.
     pub fn fold<F: Fold>(&self) -> F {
         let mut state = F::default();
         let mut before = state.clone();

@@ -1,14 +1,12 @@
-//! A hash map by id, for lookups with every event and rare iteration.
-//!
-//! A lookup touches far less memory than in a tree. Iteration and serialisation follow the order of the ids,
-//! so equal folds are equal to the last byte.
+//! A hash map by id for frequent lookups. Iteration and serialisation follow the ids, so equal folds are
+//! equal to the last byte.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A hash map whose visible order is that of the ids.
+/// A hash map visibly ordered by id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IdMap<K: Hash + Eq, V>(HashMap<K, V, BuildHasherDefault<IdHasher>>);
 
@@ -37,17 +35,17 @@ impl<K: Hash + Ord, V> IdMap<K, V> {
         self.0.get(id)
     }
 
-    /// Returns the value of `id`, for changes.
+    /// Returns the value mutably.
     pub fn get_mut(&mut self, id: &K) -> Option<&mut V> {
         self.0.get_mut(id)
     }
 
-    /// Sets the value of `id` and returns the previous one.
+    /// Sets a value; returns the previous one.
     pub fn insert(&mut self, id: K, value: V) -> Option<V> {
         self.0.insert(id, value)
     }
 
-    /// Returns the value of `id`, inserting the default if absent.
+    /// Returns the value, or inserts the default.
     pub fn or_default(&mut self, id: &K) -> &mut V
     where
         K: Clone,
@@ -61,23 +59,23 @@ impl<K: Hash + Ord, V> IdMap<K, V> {
         self.0.remove(id)
     }
 
-    /// Removes `id` and returns the stored key too.
+    /// Removes an entry.
     pub fn remove_entry(&mut self, id: &K) -> Option<(K, V)> {
         self.0.remove_entry(id)
     }
 
-    /// Iterates by id. Sorts all entries: too slow for every event.
+    /// Iterates by id. Sorts: too slow for every event.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let sorted: BTreeMap<&K, &V> = self.0.iter().collect();
         sorted.into_iter()
     }
 
-    /// Iterates in arbitrary order, for results that do not depend on order.
+    /// Iterates in arbitrary order, for order-independent results.
     pub fn in_any_order(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter()
     }
 
-    /// Iterates mutably in arbitrary order, for results that do not depend on order.
+    /// Iterates mutably, for order-independent results.
     pub fn values_mut_in_any_order(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.values_mut()
     }
@@ -95,12 +93,12 @@ impl<'de, K: Hash + Eq + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de>
     }
 }
 
-/// A multiplicative hasher of eight bytes at a time. Deterministic, because a fold admits no chance.
+/// A multiplicative hasher, deterministic as folds require.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IdHasher(u64);
 
 impl IdHasher {
-    /// 2⁶⁴ divided by the golden ratio: odd and without a pattern.
+    /// 2⁶⁴ ÷ golden ratio: odd and without pattern.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
     fn mix(&mut self, word: u64) {
@@ -119,14 +117,14 @@ impl Hasher for IdHasher {
         if rest.is_empty() {
             return;
         }
-        // The last eight bytes, or all of a short id seeded with its length.
+        // The last eight bytes, or a short id with its length.
         let last = bytes.last_chunk().map(|last| u64::from_le_bytes(*last));
         let all = |word: u64, byte: &u8| word << 8 | u64::from(*byte);
         self.mix(last.unwrap_or_else(|| rest.iter().fold(bytes.len() as u64, all)));
     }
 
     fn write_u8(&mut self, _: u8) {
-        // An id is one text, so the terminator adds nothing.
+        // An id needs no terminator.
     }
 
     fn finish(&self) -> u64 {
@@ -171,7 +169,6 @@ mod tests {
             format!("ads/j{id:06}").hash(&mut hasher);
             buckets[(hasher.finish() % 256) as usize] += 1;
         }
-        // The mean is 100 and the standard deviation 10.
         assert!(
             buckets.iter().all(|count| (50..160).contains(count)),
             "{buckets:?}"

@@ -1,8 +1,6 @@
-//! One live job: its request, its assignment and its current incarnation.
-//!
-//! A job's *assignment* is the newest placement; a job's *life* is the incarnation last asked to start. While
-//! the two differ or the life is not yet running, the job is in transit: new places and held capacity both
-//! count as taken.
+//! A live job. Its *assignment* is the newest placement; its *life* is the incarnation last asked to start.
+//! While the two differ or the life is not yet running, the job is in transit: new places and held capacity
+//! both count as taken.
 
 use std::collections::BTreeMap;
 
@@ -25,31 +23,28 @@ use super::tasks::TaskSet;
 /// Covers a lagging checkpointer; agents keep as many placements.
 const SUPERSEDED_KEPT: usize = 4;
 
-/// Default of `min_run_s`, in costs of a resize: a job then spends at most a fifth of its time on own
-/// resizes.
+/// The default `min_run_s`, in costs of a resize: at most a fifth of a job's time goes into resizes.
 const MIN_RUN_COSTS: u64 = 4;
 
-/// Lower bound of the default: a trainer needs a few seconds to import and to install its signal handlers.
+/// The default's lower bound: a trainer needs a few seconds to import and to install signal handlers.
 const MIN_RUN_LEAST_MS: u64 = 5_000;
 
-/// Upper bound of the default: the time within which the default objective lets a restart pay for itself.
+/// The default's upper bound: the default objective lets a restart pay for itself within this time.
 const MIN_RUN_MOST_MS: u64 = 900_000;
 
-/// An incarnation without progress counts as ready after this time. Agents look for progress every second,
-/// and a framework on a busy machine takes ten seconds to its first step.
+/// An incarnation without progress counts as ready after this time. Agents poll every second, and a framework
+/// takes up to ten seconds to its first step.
 const SILENT_MS: u64 = 15_000;
 
-/// Replaces [`SILENT_MS`] for jobs that are ready at their first progress: a job that never reports any must
-/// not block others without end.
+/// Bounds the wait for a promised first progress, so that a silent job does not block others without end.
 const SILENT_AT_MOST_MS: u64 = 86_400_000;
 
-/// The node, GPUs and ports of one assigned container.
+/// Node, GPUs and ports of an assigned container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub node: NodeId,
-    /// UUIDs of the GPUs that the container may use.
     pub gpus: Vec<String>,
-    /// The first port of the container's range.
+    /// The first port.
     pub port: u16,
 }
 
@@ -60,13 +55,13 @@ pub struct Assignment {
     pub incarnation: Incarnation,
     pub placed: Sequence,
     pub places: BTreeMap<Rank, Place>,
-    /// The next rank; an incarnation never reuses a rank.
+    /// An incarnation never reuses ranks.
     pub next: Rank,
-    /// Places withdrawn before their start. A checkpointer that lags may still start them.
+    /// Withdrawn before the start; a lagging checkpointer may still start them.
     pub dropped: BTreeMap<Rank, Place>,
-    /// Places that need a replacement.
+    /// Places to replace.
     pub lost: u32,
-    /// True if a node was lost or drained since: the assignment must be decided again.
+    /// True if a lost or drained node forces another decision.
     pub displaced: bool,
 }
 
@@ -83,7 +78,7 @@ impl Assignment {
         self.by_node_of(|_| true)
     }
 
-    /// Iterates over node and id of each GPU, once for each container on the GPU.
+    /// Iterates over node and GPU, once for each container.
     pub fn gpus(&self) -> impl Iterator<Item = (&NodeId, &str)> {
         let places = self.places.values();
         places.flat_map(|place| place.gpus.iter().map(|gpu| (&place.node, gpu.as_str())))
@@ -100,16 +95,15 @@ impl Assignment {
     }
 }
 
-/// The last known phase of a container.
+/// A container's last known phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerPhase {
     Requested,
     Started,
     Exited {
         success: bool,
-        /// True if the platform ended the container, not the job.
+        /// Ended by the platform.
         evicted: bool,
-        /// Explains a failure to people.
         why: String,
         at: Sequence,
     },
@@ -134,21 +128,19 @@ pub enum Readiness {
 pub struct LifeContainer {
     pub place: Place,
     pub phase: ContainerPhase,
-    /// Tracked only where the job asks for readiness.
+    /// Only if the job asks for readiness.
     pub readiness: Readiness,
 }
 
 /// A service's or notebook's time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// Seconds that a leaving replica has to finish its requests.
     pub drain_s: u32,
-    /// Seconds until a replica must be ready.
     pub ready_timeout_s: u32,
 }
 
 impl LifeContainer {
-    /// Reports whether the container may still hold capacity.
+    /// Reports whether the container may hold capacity.
     #[must_use]
     pub fn holds_room(&self) -> bool {
         matches!(
@@ -166,53 +158,52 @@ pub enum LifePhase {
     Saving {
         since: Timestamp,
         requested: Sequence,
-        /// Set once a checkpoint is saved.
         saved: Option<Sequence>,
-        /// Set, with the reason, if the agent reports a failure.
+        /// The agent's report.
         failed: Option<(Sequence, String)>,
     },
     Stopping {
         reason: StopReason,
         requested: Sequence,
-        /// True if every container was reported running.
+        /// All containers were reported running.
         whole: bool,
     },
 }
 
-/// The incarnation whose containers were last asked to start.
+/// The incarnation last asked to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     pub incarnation: Incarnation,
     pub epoch: Epoch,
     pub requested_at: Timestamp,
-    /// Set once all containers run together.
+    /// Since all containers run.
     pub running_since: Option<Timestamp>,
-    /// The first progress: from then on the incarnation may be asked to save.
+    /// First progress, from which on saves may be requested.
     pub ready_at: Option<Timestamp>,
     pub last_event: Sequence,
     pub resumed_from: Option<String>,
     pub containers: BTreeMap<Rank, LifeContainer>,
-    /// The next rank; an incarnation never reuses a rank.
+    /// An incarnation never reuses ranks.
     pub numbered: Rank,
     pub phase: LifePhase,
-    /// True if any container ever ran: only then can there be output.
+    /// Any container ran, so output may exist.
     pub ran: bool,
     /// Containers reported running, then or later.
     pub begun: u32,
-    /// True if an agent that was to start a container has joined again.
+    /// An agent that was to start a container has rejoined.
     pub rejoined: bool,
     pub members: Option<Members>,
 }
 
 impl Life {
-    /// Reports whether no container holds capacity any more.
+    /// Reports whether no container holds capacity.
     #[must_use]
     pub fn is_over(&self) -> bool {
         !self.containers.values().any(LifeContainer::holds_room)
     }
 
-    /// Returns the reason of the first container failure. If the incarnation never ran as a whole, only
-    /// failures before the stop request count.
+    /// Returns the first failure. If the containers never ran together, failures after the stop request do
+    /// not count.
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         let asked = match self.phase {
@@ -241,8 +232,8 @@ impl Life {
         containers.all(|container| container.phase == ContainerPhase::Started)
     }
 
-    /// Reports whether absent brokers or agents may explain that the containers never ran together: every
-    /// container was reported running at some time, or an agent that was to start one came back.
+    /// Reports whether absent brokers or agents may explain a start time-out: every container was reported
+    /// running, or the agent of one has rejoined.
     #[must_use]
     pub fn may_have_been_delayed(&self) -> bool {
         let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
@@ -250,7 +241,7 @@ impl Life {
         self.running_since.is_none() && (have_begun || self.rejoined)
     }
 
-    /// Reports whether every container was seen running or ended.
+    /// Reports whether every container ran or ended.
     #[must_use]
     pub fn all_started(&self) -> bool {
         let requested = |c: &LifeContainer| c.phase == ContainerPhase::Requested;
@@ -265,7 +256,7 @@ pub struct Stop {
     pub reason: StopReason,
     pub at: Timestamp,
     pub sequence: Sequence,
-    /// The first failure, for people.
+    /// The first failure.
     pub why: Option<String>,
     pub ran: bool,
 }
@@ -285,7 +276,6 @@ pub struct Job {
     pub beside: Beside,
     pub weight: u32,
     pub containers: Containers,
-    /// Constraints on nodes.
     pub needs: Needs,
     pub static_containers: Option<u32>,
     pub mode: CheckpointMode,
@@ -295,33 +285,29 @@ pub struct Job {
     pub success: Success,
     pub retries: u32,
     pub limits: Limits,
-    /// True if the job is to have no containers and gives back its own.
+    /// Gets no containers.
     pub on_hold: bool,
-    /// The hold ends with the containers.
+    /// On hold until its containers end.
     pub requeued: bool,
     pub admitted: Sequence,
     pub released: Option<Sequence>,
     pub cancel_requested: Option<Sequence>,
     pub waiting_since: Option<Timestamp>,
     pub assignment: Option<Assignment>,
-    /// Older placements, and joining containers, that were never started. A checkpointer that lags may still
-    /// start them.
+    /// Older placements, or joining containers, never started; a lagging checkpointer may still start them.
     pub superseded: BTreeMap<Incarnation, BTreeMap<Rank, Place>>,
     pub life: Option<Life>,
     pub last_stop: Option<Stop>,
-    /// Incarnations that failed through the job itself.
     pub attempts: u32,
     pub checkpoint: Option<SavedCheckpoint>,
-    /// Newest first; the fallback if a newer checkpoint cannot be read.
+    /// Newest first; fallbacks for unreadable checkpoints.
     pub older_checkpoints: Vec<SavedCheckpoint>,
     pub start_faults: StartFaults,
-    /// The last abandoned adjustment.
     pub kept_at: Option<Timestamp>,
     pub adjusting_since: Option<Timestamp>,
-    /// Duration of the last adjustment, from the request until the job ran again.
+    /// From the last adjustment's request until running again.
     pub stall_ms: Option<u64>,
     pub warm_up_ms: Option<u64>,
-    /// The highest incarnation ever placed.
     pub last_incarnation: Incarnation,
     pub tasks: Option<TaskSet>,
     pub in_place: bool,
@@ -330,7 +316,7 @@ pub struct Job {
     pub has_packages: bool,
     pub replicas: Option<u32>,
     pub deaths: Deaths,
-    /// The job for which the newest allocation takes capacity from this one.
+    /// Gets the capacity taken from this job.
     pub made_for: Option<JobId>,
     pub precedence: Precedence,
 }
@@ -343,7 +329,7 @@ pub struct Deaths {
 }
 
 impl Deaths {
-    /// Ten minutes without a death reset the count.
+    /// A longer pause resets the count.
     const FORGOTTEN_MS: u64 = 600_000;
 
     pub(crate) fn one_more(&mut self, at: Timestamp) {
@@ -356,7 +342,7 @@ impl Deaths {
         self.last = at;
     }
 
-    /// Returns the earliest next start: after 1, 2, 4, … at most 60 s.
+    /// Returns the next start: after 1, 2, 4, … at most 60 s.
     #[must_use]
     pub fn next_start(&self) -> Timestamp {
         match self.count.checked_sub(1) {
@@ -431,7 +417,7 @@ impl Job {
             .map_or(&self.demand, |part| &part.demand)
     }
 
-    /// Returns a rank's constraints on nodes, besides capacity.
+    /// Returns a rank's node constraints.
     #[must_use]
     pub fn needs_at(&self, rank: Rank) -> &Needs {
         self.beside.at(rank).map_or(&self.needs, |part| &part.needs)
@@ -469,7 +455,7 @@ impl Job {
         }
     }
 
-    /// Returns a container's part of each assigned GPU, in thousandths: a fraction of one GPU, or whole GPUs.
+    /// Returns a container's part of each assigned GPU, in thousandths.
     #[must_use]
     pub fn gpu_share(&self, rank: Rank) -> u64 {
         match self.demand_at(rank).get(&Resource::Gpu) {
@@ -478,59 +464,58 @@ impl Job {
         }
     }
 
-    /// Reports whether the job runs until cancelled, with replicas that are replaced.
+    /// Reports whether the job has replaceable replicas until cancelled.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.serving.is_some()
     }
 
-    /// Returns the replicas that a service should have: the autoscaler's number within the service's bounds.
+    /// Returns the autoscaler's replicas, within bounds.
     #[must_use]
     pub fn target(&self) -> u32 {
         let Containers { min, max, .. } = self.containers;
         self.replicas.unwrap_or(min).clamp(min, max.max(min))
     }
 
-    /// Reports whether the job should have no container: a service with target 0, or a job on hold.
+    /// Reports whether the job should have no container.
     #[must_use]
     pub fn stands_down(&self) -> bool {
         self.on_hold || (self.is_served() && self.target() == 0)
     }
 
-    /// Reports whether the job gives its places up now. A job on hold that is in transit arrives first.
+    /// Reports whether the job gives its places up now. A held job in transit arrives first.
     #[must_use]
     pub fn gives_up(&self) -> bool {
         let on_its_way = self.assignment.is_some() && self.life.is_some() && self.in_transit();
         self.stands_down() && (self.is_served() || !on_its_way)
     }
 
-    /// Reports whether any incarnation ran or was asked to.
+    /// Reports whether any start was requested.
     #[must_use]
     pub fn ever_started(&self) -> bool {
         self.life.is_some() || self.last_stop.is_some()
     }
 
-    /// Reports whether the containers can be changed while the job runs.
+    /// Reports whether a running job can change.
     #[must_use]
     pub fn is_adjustable(&self) -> bool {
         self.in_place || self.mode != CheckpointMode::None
     }
 
-    /// Reports whether capacity held now is free once the job's changes end.
+    /// Reports whether containers are starting, changing or leaving.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         self.in_transit() || self.differs() || self.has_to_leave()
     }
 
-    /// Reports whether the job's arrival may change the allocation although no job waits: the arrival frees
-    /// capacity, or allows a change or a hold. A starting job that cannot be changed does neither.
+    /// Reports whether the arrival may change the allocation although no job waits. Not so for a starting job
+    /// that cannot be changed.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         let changes = self.is_adjustable() || self.stands_down() || !self.is_only_starting();
         self.is_moving() && changes
     }
 
-    /// Reports whether the job holds only its target and has yet to start there.
     fn is_only_starting(&self) -> bool {
         let Some(assignment) = self.assignment.as_ref().filter(|it| !it.displaced) else {
             return false;
@@ -540,14 +525,13 @@ impl Job {
         })
     }
 
-    /// Reports whether the job runs on places that include a lost or draining node.
+    /// True if the job runs on a lost or draining node.
     fn has_to_leave(&self) -> bool {
         let assignment = self.assignment.as_ref();
         let displaced = assignment.is_some_and(|assignment| assignment.displaced);
         displaced && self.life.is_some() && !self.in_place
     }
 
-    /// Reports whether the incarnation's members differ from the assignment.
     fn differs(&self) -> bool {
         let members = self.life.as_ref().and_then(|life| life.members.as_ref());
         let (Some(members), Some(assignment)) = (members, &self.assignment) else {
@@ -556,7 +540,7 @@ impl Job {
         members.change.is_some() || !members.current.iter().eq(assignment.places.keys())
     }
 
-    /// Records a complete checkpoint. Late reports about earlier incarnations are ignored.
+    /// Records a complete checkpoint. Late reports of earlier incarnations are ignored.
     pub fn saved(&mut self, saved: SavedCheckpoint) {
         let known = self.checkpoint.as_ref();
         if known.is_some_and(|known| known.incarnation > saved.incarnation) {
@@ -573,7 +557,7 @@ impl Job {
         self.older_checkpoints.truncate(CHECKPOINTS_RESUMABLE - 1);
     }
 
-    /// Replaces an unreadable checkpoint by the previous one.
+    /// Falls back to the previous checkpoint.
     pub fn rejected(&mut self, uri: &str) {
         self.older_checkpoints.retain(|it| it.uri != uri);
         if self.checkpoint.as_ref().is_some_and(|it| it.uri == uri) {
@@ -582,15 +566,14 @@ impl Job {
         }
     }
 
-    /// Returns the tasks if the incarnation is current.
+    /// Returns the current incarnation's tasks.
     pub fn tasks_of(&mut self, incarnation: Incarnation) -> Option<&mut TaskSet> {
         let life = self.life.as_ref()?;
         let is_present = life.incarnation == incarnation;
         self.tasks.as_mut().filter(|_| is_present)
     }
 
-    /// Bounds the containers by the remaining tasks, but not below the present ones: taking one away stops
-    /// all.
+    /// Bounds the containers by the remaining tasks, but not below the present ones: removing one stops all.
     pub fn bound_by_tasks(&mut self) {
         let Some(tasks) = &self.tasks else {
             return;
@@ -614,7 +597,7 @@ impl Job {
         };
         match &self.life {
             Some(life) if life.incarnation == old.incarnation => {
-                // Keep the places of joining containers that have not been requested.
+                // Unrequested joining containers.
                 old.places.append(&mut old.dropped);
                 let asked = |rank: &Rank| life.containers.contains_key(rank);
                 let may_join = |rank: &Rank| life.members.is_some() && !asked(rank);
@@ -632,7 +615,7 @@ impl Job {
         }
     }
 
-    /// Returns the places of a starting incarnation and forgets those of earlier ones.
+    /// Returns a starting incarnation's places and forgets earlier ones.
     pub fn places_to_start(&mut self, incarnation: Incarnation) -> Option<BTreeMap<Rank, Place>> {
         let later = self.superseded.split_off(&incarnation);
         self.superseded = later;
@@ -644,7 +627,7 @@ impl Job {
             .or(superseded)
     }
 
-    /// Reports whether the running containers are not (yet) the assignment.
+    /// Reports whether the assignment does not run yet.
     #[must_use]
     pub fn in_transit(&self) -> bool {
         match (&self.assignment, &self.life) {
@@ -656,9 +639,9 @@ impl Job {
         }
     }
 
-    /// Returns the earliest time at which other jobs may cause a resize: the job is ready (or silent for long
-    /// enough) and has run for `min_run_s`. Drains, losses and cancellations ignore this time. Only the job's
-    /// own incarnation matters, so measurements of others cannot move the time.
+    /// Returns the earliest resize on behalf of other jobs: once ready (or long silent) and after
+    /// `min_run_s`. Drains, losses and cancellations do not wait. Measurements of other jobs do not move this
+    /// time.
     #[must_use]
     pub fn settled_at(&self, policy: &Policy) -> Option<Timestamp> {
         let life = self.life.as_ref()?;
@@ -682,7 +665,7 @@ impl Job {
         })
     }
 
-    /// Returns the newest assignment if the assignment still has to be started.
+    /// Returns the newest assignment if not yet started.
     #[must_use]
     pub fn waits_to_start(&self) -> Option<&Assignment> {
         let assignment = self.assignment.as_ref()?;
@@ -696,7 +679,7 @@ impl Job {
             .then_some(assignment)
     }
 
-    /// Iterates over nodes and demands of the containers that still hold capacity.
+    /// Iterates over node and demand of containers that hold capacity.
     pub fn held(&self) -> impl Iterator<Item = (&NodeId, &Amounts)> {
         let containers = self.life.iter().flat_map(|life| &life.containers);
         let held = containers.filter(|(_, container)| container.holds_room());

@@ -1,13 +1,13 @@
-//! Shared read models: state that several services fold from the log, so that all interpret the log alike.
-//! The crate folds events and does no I/O.
+//! State that several services fold from the log, so that all interpret the log alike. The crate folds events
+//! and does no I/O.
 //!
-//! - [`cluster`]: nodes, jobs, policy and epochs together; services embed this state.
-//! - [`membership`], [`health`]: nodes, their usability, and starts that failed because of a node.
-//! - [`job`], [`limits`], [`members`], [`precedence`]: one job, its time limits, members and eviction order.
+//! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
+//! - [`membership`], [`health`]: nodes, usability, failed starts.
+//! - [`job`], [`limits`], [`members`], [`precedence`]: one job, its limits, members and preemptions.
 //! - [`tasks`]: progress of a task set.
-//! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, exact dominant shares, wide sums.
-//! - [`fit`]: placement of a gang of containers on free nodes.
-//! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers whose copies share unchanged entries.
+//! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
+//! - [`fit`]: placement of gangs on free nodes.
+//! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
 pub mod cluster;
 pub mod fit;

@@ -1,28 +1,23 @@
-//! Time limits of a job: run time over all incarnations, and the wait for the first start.
-//!
-//! A job runs from the moment when all containers of an incarnation run until none does. Waiting, starting
-//! and holds do not count.
+//! Time limits: run time over all incarnations, and the wait for the first start. Only time with all
+//! containers running counts.
 
 use dormouse_messages::events::JobRevised;
 use dormouse_messages::job::{JobSpec, Warning};
 use dormouse_messages::{Incarnation, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// A job's limits, and their use so far.
+/// A job's limits and usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub admitted_at: Timestamp,
     pub time_limit_s: Option<u32>,
-    /// A signal before the limit.
     pub warning: Option<Warning>,
-    /// The incarnation that was warned.
     pub warned: Option<Incarnation>,
     pub queue_limit_s: Option<u32>,
-    /// Run time of earlier incarnations.
     pub ran_ms: u64,
 }
 
-/// Returns the cancellation reason of a job that waited too long.
+/// Explains a cancellation after too long a wait.
 #[must_use]
 pub fn queue_limit_over(limit_s: u32) -> String {
     format!("it had not started {limit_s} s after its admission: its queue_limit_s")
@@ -59,14 +54,14 @@ impl Limits {
         }
     }
 
-    /// Returns the time at which a run that began at `running_since` exceeds the limit.
+    /// Returns the limit of a run.
     #[must_use]
     pub fn stops_at(&self, running_since: Timestamp) -> Option<Timestamp> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
         Some(running_since.plus_ms(limit_ms.saturating_sub(self.ran_ms)))
     }
 
-    /// Returns time and kind of the warning that an incarnation is still to get.
+    /// Returns a pending warning and its time.
     #[must_use]
     pub fn warns_at(
         &self,
@@ -80,7 +75,7 @@ impl Limits {
         (self.warned != Some(incarnation)).then_some((at.max(running_since), warning))
     }
 
-    /// Returns the end of a bounded wait for the first start.
+    /// Returns the deadline of the first start.
     #[must_use]
     pub fn waits_until(&self) -> Option<Timestamp> {
         Some(after(self.admitted_at, self.queue_limit_s?))
@@ -114,7 +109,7 @@ mod tests {
         assert_eq!(warned_at(&limits, 1, 10), Some(at(90)));
         (limits.ran_ms, limits.warned) = (90_000, Some(Incarnation(1)));
         assert_eq!(limits.stops_at(at(200)), Some(at(210)));
-        // Less time is left than the warning needs, so the warning is immediate.
+        // Less time is left than the warning needs.
         assert_eq!(warned_at(&limits, 2, 200), Some(at(200)));
         limits.warned = Some(Incarnation(2));
         assert_eq!(warned_at(&limits, 2, 200), None);

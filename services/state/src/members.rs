@@ -1,11 +1,11 @@
-//! The members of a partition resized in place, and the change under way.
+//! Members of a partition resized in place.
 //!
-//! 1. An incarnation begins with generation 0: the containers that started together.
-//! 2. `partition.resize_requested` begins the one change under way: containers join or leave.
+//! 1. Generation 0: the containers that started together.
+//! 2. `partition.resize_requested` begins a change.
 //! 3. The change waits for `container.ready`, `gateway.unrouted` or `container.exited`.
-//! 4. `partition.resized` sets the new members. If members died, no request precedes.
+//! 4. `partition.resized` sets the new members; deaths need no request.
 //!
-//! An incarnation never reuses a container's [`Rank`]; rank 0 is the coordinator.
+//! An incarnation never reuses a [`Rank`]; rank 0 is the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,9 @@ use dormouse_messages::events::{
 use dormouse_messages::{GatewayId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The members of an incarnation.
+/// An incarnation's members.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
-    /// Counts the changes.
     pub generation: u32,
     pub current: BTreeSet<Rank>,
     pub change: Option<Change>,
@@ -34,15 +33,14 @@ pub struct Change {
     pub cause: ResizeCause,
     pub requested: Sequence,
     pub since: Timestamp,
-    /// The leaving containers' stop request follows.
     pub deadline: Timestamp,
     pub stopping: BTreeSet<Rank>,
-    /// Gateways that have stopped routing, by leaving container.
+    /// Gateways without routes to a leaving container.
     pub unrouted: BTreeMap<Rank, BTreeSet<GatewayId>>,
 }
 
 impl Members {
-    /// Returns the members at the start.
+    /// Returns the initial members.
     #[must_use]
     pub fn starting(ranks: impl Iterator<Item = Rank>) -> Self {
         Self {
@@ -51,7 +49,7 @@ impl Members {
         }
     }
 
-    /// Returns the number of the next change.
+    /// Returns the next change's number.
     #[must_use]
     pub fn next_generation(&self) -> u32 {
         let under_way = self.change.as_ref().map_or(0, |change| change.generation);

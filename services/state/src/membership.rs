@@ -1,4 +1,4 @@
-//! The nodes, their capacity, and their usability for containers.
+//! Nodes, their capacity and usability.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub enum NodePhase {
     Lost {
         last_seen: Timestamp,
     },
-    /// The agent has joined again after a loss; the placer takes the node back.
+    /// Rejoined after a loss; the placer takes the node back.
     Returning {
         /// The last renewal before the loss.
         last_seen: Timestamp,
@@ -31,15 +31,14 @@ pub enum NodePhase {
 pub struct Node {
     pub capacity: Amounts,
     pub gpus: Vec<Gpu>,
-    /// Reachable from other nodes.
     pub address: String,
     pub incarnation: u64,
     pub phase: NodePhase,
     pub drained: bool,
-    /// The end of a drain's grace.
+    /// The end of the drain.
     pub leave_by: Option<Timestamp>,
     pub health: Health,
-    /// The agent's labels, overridden by the operator's.
+    /// The operator's labels override the agent's.
     pub labels: Labels,
     pub taints: BTreeSet<String>,
 }
@@ -64,16 +63,15 @@ impl Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     nodes: SharedMap<NodeId, Node>,
-    /// Also holds nodes that have not joined yet.
+    /// May precede the first join.
     drained: BTreeMap<NodeId, Option<Timestamp>>,
-    /// Also holds nodes that have not joined yet.
     said: SharedMap<NodeId, NodeLabels>,
-    /// Drained nodes that [`set_aside`](Self::set_aside) removed.
+    /// See [`set_aside`](Self::set_aside).
     #[serde(default)]
     aside: BTreeMap<NodeId, (Node, NodeLabels)>,
 }
 
-/// A node's labels and taints, from the agent and from the operator.
+/// Labels and taints from the agent and the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLabels {
     own: (Labels, BTreeSet<String>),
@@ -82,7 +80,7 @@ pub struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// Replaces the agent's labels and taints.
+    /// Replaces the agent's part.
     pub fn joined(&mut self, event: &NodeJoined) {
         let mut labels = event.labels.clone();
         labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
@@ -97,7 +95,7 @@ impl NodeLabels {
         self.own = (labels, event.taints.clone());
     }
 
-    /// Adds the operator's changes.
+    /// Adds the operator's part.
     pub fn labelled(&mut self, event: &NodeLabelled) {
         self.labels.extend(event.labels.clone());
         self.taints.extend(event.taints.clone());
@@ -124,14 +122,14 @@ impl NodeLabels {
 }
 
 impl Membership {
-    /// Folds one event at log time `now`; reports whether usability has changed.
+    /// Folds one event at log time `now`; reports changed usability.
     pub fn evolve(&mut self, recorded: &Recorded, now: Timestamp) -> bool {
         match recorded.event() {
             Some(Event::NodeJoined(event)) => self.joined(event, recorded.sequence),
             Some(Event::NodeLost(event)) => {
                 self.lost(&event.node, event.incarnation, event.last_seen)
             }
-            // Fenced containers have ended, so nobody waits for the lease.
+            // Fenced containers have ended, so no lease is awaited.
             Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation, now),
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
@@ -251,7 +249,7 @@ impl Membership {
         self.nodes.iter()
     }
 
-    /// Iterates over the nodes that an earlier copy does not share.
+    /// Iterates over nodes not shared with an earlier copy.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NodeId> {
         let changed = self.nodes.changed_since(&before.nodes);
         changed.map(|(name, _)| name)
@@ -262,13 +260,13 @@ impl Membership {
         self.nodes.iter().filter(|(_, node)| node.is_usable())
     }
 
-    /// Reports whether containers may be placed on the node `name`.
+    /// Reports whether the node is usable.
     #[must_use]
     pub fn is_usable(&self, name: &NodeId) -> bool {
         self.nodes.get(name).is_some_and(Node::is_usable)
     }
 
-    /// Reports whether the node `name` satisfies the needs.
+    /// Reports whether the node satisfies the needs.
     #[must_use]
     pub fn is_allowed(&self, needs: &Needs, name: &NodeId) -> bool {
         let node = self.nodes.get(name);
@@ -277,8 +275,8 @@ impl Membership {
         })
     }
 
-    /// Returns a container's GPU parts ([`ContainerType::gpu_parts`]), by the smallest memory of the devices
-    /// that it may get, so that the number holds on every node.
+    /// Returns a container's GPU parts ([`ContainerType::gpu_parts`]) by the smallest eligible device, so the
+    /// number holds on every node.
     #[must_use]
     pub fn gpu_parts(&self, of_type: &ContainerType) -> u64 {
         let needs = &of_type.needs;
@@ -293,7 +291,7 @@ impl Membership {
         of_type.gpu_parts(memories.min().unwrap_or(needs.gpu_memory_bytes))
     }
 
-    /// Reports whether every place of an assignment allows its worker or role.
+    /// Reports whether every place satisfies its needs.
     #[must_use]
     pub fn allow(&self, (needs, beside): (&Needs, &Beside), assignment: &Assignment) -> bool {
         let mut places = assignment.places.iter();
@@ -315,8 +313,8 @@ impl Membership {
         is_gone
     }
 
-    /// Forgets a node for folds that do not track containers. If containers remain, other folds keep the node
-    /// as drained. The next event decides: a join confirms the removal, a restore undoes it.
+    /// Forgets a drained node for folds that do not track containers. Other folds keep a node in use; a later
+    /// join confirms the removal, a restore undoes it.
     pub fn set_aside(&mut self, name: &NodeId) {
         let node = self.nodes.get(name).cloned();
         let said = self.said.get(name).cloned().unwrap_or_default();
@@ -327,20 +325,20 @@ impl Membership {
         }
     }
 
-    /// Reports whether every place of an assignment is usable and allowed.
+    /// Reports whether every place is usable and satisfies its needs.
     #[must_use]
     pub fn take(&self, needs: (&Needs, &Beside), assignment: &Assignment) -> bool {
         self.hold(assignment) && self.allow(needs, assignment)
     }
 
-    /// Reports whether every place of an assignment is usable.
+    /// Reports whether every place is usable.
     #[must_use]
     pub fn hold(&self, assignment: &Assignment) -> bool {
         let mut places = assignment.places.values();
         places.all(|place| self.is_usable(&place.node))
     }
 
-    /// Reports whether the node is lost and its agent has not joined again.
+    /// Reports whether the node is lost and not rejoined.
     #[must_use]
     pub fn is_lost(&self, name: &NodeId) -> bool {
         let node = self.nodes.get(name);

@@ -1,8 +1,6 @@
-//! Preemption: a job's priority class, and the number and times of its preemptions.
-//!
-//! A preemption stops a job for another one: fewer containers after a restart, or back to the queue. The
-//! bound holds for each job. A bound on the cluster would let one job be the victim every time; θ2 bounds the
-//! restarts at once.
+//! A job's priority class and preemptions. A preemption stops a job for another one: fewer containers after a
+//! restart, or back to the queue. The bound holds per job, because a cluster-wide bound could hit one job
+//! every time; θ2 bounds concurrent restarts.
 
 use std::collections::VecDeque;
 
@@ -14,15 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 
-/// Preemptions are counted over this period.
 const PERIOD_MS: u64 = 3_600_000;
 
-/// A job's class and its preemptions.
+/// A job's class and preemptions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Precedence {
-    /// The class at admission.
     pub class: Option<JobClass>,
-    /// Oldest first; no longer than any hourly bound.
+    /// Oldest first.
     preempted: VecDeque<Timestamp>,
     saved_at: Option<Timestamp>,
 }
@@ -32,7 +28,7 @@ pub struct Precedence {
 pub enum Protection {
     None,
     Until(Timestamp),
-    /// Protected until the job has run long enough.
+    /// Until run for long enough.
     UntilItRuns,
 }
 
@@ -46,7 +42,7 @@ impl Precedence {
         }
     }
 
-    /// Returns the value of the class; 0 without one.
+    /// Returns the class's value, or 0.
     #[must_use]
     pub fn value(&self) -> i32 {
         self.class.as_ref().map_or(0, |class| class.value)
@@ -69,20 +65,18 @@ impl Precedence {
         self.saved_at = Some(at);
     }
 
-    /// Counts the preemptions in the hour before `now`.
+    /// Counts the last hour's preemptions.
     #[must_use]
     pub fn preemptions(&self, now: Timestamp) -> usize {
         let within = |at: &&Timestamp| now.ms_since(**at) < PERIOD_MS;
         self.preempted.iter().rev().take_while(within).count()
     }
 
-    /// Returns the time from which fewer than `most` preemptions lie within the hour; `None` if there is
-    /// none.
+    /// Returns when fewer than `most` lie within the hour; `None`: never.
     fn spent_until(&self, most: u32) -> Option<Timestamp> {
         let most = most as usize;
         match most {
             0 => None,
-            // The last preemption that must have left the hour.
             _ => {
                 let nth = self.preempted.len().checked_sub(most)?;
                 Some(self.preempted[nth].plus_ms(PERIOD_MS))
@@ -92,7 +86,7 @@ impl Precedence {
 }
 
 impl Job {
-    /// Returns the protection that the policy's bound gives at `now`.
+    /// Returns the protection by the policy's bound.
     #[must_use]
     pub fn protection(&self, policy: &Policy, now: Timestamp) -> Protection {
         let bound = policy.preemption;
@@ -118,7 +112,7 @@ impl Job {
         }
     }
 
-    /// Returns the seconds of work lost if the job is requeued at `now`; 0 if the job saves before a stop.
+    /// Returns the seconds of work lost by a requeue; 0 if the job saves first.
     #[must_use]
     pub fn at_risk_s(&self, now: Timestamp) -> f64 {
         let life = self

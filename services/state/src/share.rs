@@ -1,7 +1,7 @@
-//! Exact dominant shares, on which admission, optimizer callers and read models agree.
+//! Exact dominant shares.
 //!
-//! share = max over the resources r with total_r > 0 of amount_r / total_r (Ghodsi et al., DRF, NSDI 2011).
-//! Integer fractions compare by multiplication, so ties are exact.
+//! share = max over resources r with total_r > 0 of amount_r / total_r (Ghodsi et al., DRF, NSDI 2011).
+//! Fractions compare by multiplication, so ties are exact.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use dormouse_messages::Amounts;
 pub struct Share {
     /// Amount of the dominant resource.
     pub over: u64,
-    /// The cluster's total; 1 if the amounts hold nothing that the cluster has.
+    /// The total; 1 if none applies.
     pub under: u64,
 }
 
@@ -20,7 +20,7 @@ impl Share {
     /// The empty share.
     pub const ZERO: Self = Self { over: 0, under: 1 };
 
-    /// Returns the dominant share of `amounts` in `total`; the first resource wins ties.
+    /// Returns the dominant share; the first resource wins ties.
     #[must_use]
     pub fn dominant(amounts: &Amounts, total: &Amounts) -> Self {
         let mut largest = Self::ZERO;

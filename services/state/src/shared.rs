@@ -1,4 +1,4 @@
-//! A copy-on-write value. Copies of a state differ in few jobs, so equal jobs are held once.
+//! A copy-on-write value.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl<T> Shared<T> {
         Self(Arc::new(value))
     }
 
-    /// Reports whether both share one value, not only an equal one.
+    /// Reports identity, not equality.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -23,7 +23,7 @@ impl<T> Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns the value for changes, after a copy if other owners remain.
+    /// Returns the value mutably, copied if shared.
     pub fn to_change(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
     }

@@ -1,5 +1,5 @@
-//! A `BTreeMap` whose copies share the values ([`Shared`]), because each slow decision and each snapshot
-//! copies the state.
+//! A `BTreeMap` with values shared between copies ([`Shared`]), because slow decisions and snapshots copy the
+//! state.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::Shared;
 
-/// A map that behaves as a `BTreeMap`, in order and serialisation too.
+/// Behaves as a `BTreeMap`, in order and serialisation too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SharedMap<K: Ord, V>(BTreeMap<K, Shared<V>>);
@@ -51,7 +51,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.get(key).map(Deref::deref)
     }
 
-    /// Returns the value of `key` for changes, and unshares the value.
+    /// Returns the value mutably, unshared.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -59,7 +59,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.get_mut(key).map(Shared::to_change)
     }
 
-    /// Returns the value of `key`, inserting the default if absent.
+    /// Returns the value, or inserts the default.
     pub fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -67,7 +67,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.entry(key).or_default().to_change()
     }
 
-    /// Sets the value of `key` and returns the previous one.
+    /// Sets a value; returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = self.0.insert(key, Shared::new(value));
         before.map(Shared::into_value)
@@ -91,16 +91,16 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.values().map(Deref::deref)
     }
 
-    /// Iterates over all values for changes, and unshares them.
+    /// Iterates over all values mutably, unshared.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.values_mut().map(Shared::to_change)
     }
 
-    /// Iterates over the new and changed entries since an earlier copy, in order.
+    /// Iterates over entries changed since an earlier copy, in order.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a K, &'a V)> {
         let mut before = before.0.iter().peekable();
         let is_changed = move |(key, value): &(&K, &Shared<V>)| {
-            // Most values are shared, so their keys need no comparison.
+            // Shared values need no key comparison.
             while before
                 .next_if(|(it, was)| !was.is(value) && it < key)
                 .is_some()

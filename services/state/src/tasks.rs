@@ -1,7 +1,5 @@
 //! The tasks of a task set: pending, assigned, completed or failed.
 //!
-//! Folds `tasks.assigned` and `tasks.ended` of the running incarnation, and the end of an incarnation.
-//!
 //! ```text
 //!            assigned               exited with 0
 //!   pending ───────────▶ assigned ────────────────▶ completed
@@ -10,9 +8,8 @@
 //!      └──────────────────┴───┴──────────────────────▶ failed
 //! ```
 //!
-//! Invariant: a task is in one of the four places. A report about a task that the container does not have
-//! (repeated by a restarted agent, or of an old incarnation) changes nothing. A task therefore completes
-//! once, though the task may run twice when a container is lost.
+//! Invariant: a task is in one of the four places. Repeated or outdated reports change nothing, so a task
+//! completes once, though it may run twice when a container is lost.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +18,10 @@ use dormouse_messages::job::Tasks;
 use dormouse_messages::{Rank, TaskRanges, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Tasks that a container has and has not reported.
+/// A container's unreported tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     pub tasks: TaskRanges,
-    /// The first assignment or the last report.
     pub since: Timestamp,
 }
 
@@ -36,18 +32,17 @@ pub struct TaskSet {
     pub pending: TaskRanges,
     pub assigned: BTreeMap<Rank, Given>,
     pub completed: u32,
-    /// Out of retries.
     pub failed: TaskRanges,
     pub first_failed: Option<FailedTask>,
-    /// Failures of each task that is to be retried.
+    /// Only tasks to be retried.
     pub failures: BTreeMap<u32, u32>,
     pub retried: u32,
-    /// A moving average in one container, in microseconds.
+    /// Moving average per container.
     pub pace_us: Option<u64>,
 }
 
 impl TaskSet {
-    /// Returns a set in which all tasks are pending.
+    /// Returns all tasks as pending.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
         Self {
@@ -63,7 +58,7 @@ impl TaskSet {
         }
     }
 
-    /// Counts the tasks that have not ended.
+    /// Counts unended tasks.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         let ended = u64::from(self.completed) + self.failed.len();
@@ -76,7 +71,7 @@ impl TaskSet {
         self.assigned.values().map(|given| given.tasks.len()).sum()
     }
 
-    /// Assigns pending tasks to a container.
+    /// Assigns tasks to a container.
     pub fn assign(&mut self, assigned: &Assigned, at: Timestamp) {
         let tasks = self.pending.take_common(&assigned.tasks);
         let given = self.assigned.entry(assigned.rank).or_insert_with(|| Given {
@@ -105,7 +100,7 @@ impl TaskSet {
         }
         let sample_us = at.micros_since(given.since) / ended;
         given.since = at;
-        // Each sample weighs half as much as its successor.
+        // Each sample weighs half of its successor.
         self.pace_us = Some(match self.pace_us {
             Some(pace_us) => pace_us.midpoint(sample_us),
             None => sample_us,
@@ -134,7 +129,7 @@ impl TaskSet {
         self.first_failed.get_or_insert(failed);
     }
 
-    /// Returns unreported tasks to pending, because no container runs them any more.
+    /// Returns unreported tasks to pending.
     pub fn life_ended(&mut self) {
         for (_, given) in std::mem::take(&mut self.assigned) {
             self.pending.extend(&given.tasks);
@@ -144,7 +139,7 @@ impl TaskSet {
     /// Checks that every task is in exactly one place.
     ///
     /// # Errors
-    /// Describes the discrepancy.
+    /// The discrepancy.
     pub fn check(&self) -> Result<(), String> {
         let known = self.pending.len() + self.running() + self.failed.len();
         match known + u64::from(self.completed) == u64::from(self.count) {

@@ -1,4 +1,4 @@
-//! The operator's settings for each tenant: weight, quota, bounds on jobs, grants.
+//! The operator's settings for each tenant.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,8 @@ pub struct Tenant {
     pub weight: u32,
     /// Absent resources are unbounded.
     pub quota: Quota,
-    /// Bounds the weight of each job.
     pub max_job_weight: Option<u32>,
-    /// The default priority of jobs.
+    /// Default for jobs.
     pub priority: i32,
 }
 
@@ -23,15 +22,16 @@ pub struct Tenant {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenants {
     configured: BTreeMap<TenantId, Tenant>,
-    /// Grants, and the cluster's default for tenants without.
+    /// Includes the cluster's default.
     pub grants: GrantBook,
 }
 
-/// A tenant's bound that a partition exceeds by itself, whatever else ends.
+/// A tenant's bound that one partition exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above<'a> {
-    /// Bound on the containers of all jobs together.
+    /// All jobs together.
     Containers {
+        /// The partition's containers.
         needs: u32,
         most: u32,
     },
@@ -72,7 +72,7 @@ impl Above<'_> {
         }
     }
 
-    /// Describes the wait of a job admitted before the bound, and the remedies.
+    /// Describes the wait and its remedies.
     #[must_use]
     pub fn waits(&self, tenant: &str) -> String {
         let what = match self {
@@ -87,7 +87,7 @@ impl Above<'_> {
 }
 
 impl Tenants {
-    /// Folds one event; reports whether anything changed.
+    /// Folds one event; reports changes.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
         let Some(event) = recorded.event() else {
             return false;
@@ -122,7 +122,7 @@ impl Tenants {
         self.configured.iter()
     }
 
-    /// Returns a tenant's weight; the policy's default for an unconfigured tenant.
+    /// Returns the weight, or the policy's default.
     #[must_use]
     pub fn weight(&self, name: &str, policy: &Policy) -> u32 {
         self.get(name)
@@ -136,8 +136,7 @@ impl Tenants {
         (!quota.is_empty()).then_some(quota)
     }
 
-    /// Returns the bound that a partition of `workers` exceeds by itself. A service that may scale to zero
-    /// counts with one replica.
+    /// Returns the bound that `workers` exceed by themselves. A service counts at least one replica.
     #[must_use]
     pub fn above(
         &self,

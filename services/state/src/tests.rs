@@ -1,4 +1,4 @@
-//! Tests of the shared fold with histories in which a service lagged when it appended.
+//! Tests of the shared fold with lagging writers.
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
@@ -196,8 +196,7 @@ fn the_wait_for_a_lost_node_is_no_cost_of_a_resize() {
     assert_eq!(resized(true), (false, 0));
 }
 
-/// The job's containers hold capacity on the other node when the drained node's are moved, so the decision
-/// may give too few.
+/// Capacity on the other node stays taken during the move, so the decision may give too little.
 #[test]
 fn where_a_job_has_moved_off_a_drained_node_it_is_decided_again() {
     let mut history = History::default();
@@ -244,7 +243,7 @@ fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
     history.container_exited("t/a", 1, 1, "n0", Some(143));
     history.stopped(1, "t/a", 1, StopReason::NodeLost);
     let stopped = fold(&history).sequence;
-    // The decision saw the log up to the loss, with the old containers in place.
+    // Decided with the old containers in place.
     history.push(AllocationKept {
         reason: "nothing fits".to_owned(),
         outcome: outcome(&[("t/a", "waits")]),
@@ -457,7 +456,6 @@ fn what_is_requeued_is_on_hold_until_its_containers_have_ended() {
     let (on_hold, trigger) = state(&history);
     assert!(!on_hold && trigger == history.log.last().expect("one").sequence);
 
-    // A job without containers waits already.
     let mut waits = History::default();
     waits.join("n0", 1).submit("t/a").release("t/a");
     waits.push(requeued.clone());

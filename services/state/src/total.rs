@@ -22,12 +22,12 @@ impl Total {
         self.change(amounts, u128::saturating_sub);
     }
 
-    /// Adds a job with this many containers, roles included, of workers with `demand`.
+    /// Adds a job's containers, roles included.
     pub fn add_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
         self.add(&held(beside, demand, containers));
     }
 
-    /// Subtracts a job that [`add_job`](Self::add_job) added.
+    /// Subtracts a job's containers.
     pub fn subtract_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
         self.subtract(&held(beside, demand, containers));
     }
@@ -45,13 +45,13 @@ impl Total {
         }
     }
 
-    /// Reports whether every sum is 0.
+    /// Reports whether all sums are 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.low.is_empty() && self.high.is_empty()
     }
 
-    /// Returns the sum of one resource; saturates at `u64::MAX`.
+    /// Returns one sum, at most `u64::MAX`.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
         match self.high.get(resource) {
@@ -60,7 +60,7 @@ impl Total {
         }
     }
 
-    /// Returns all sums; each saturates at `u64::MAX`.
+    /// Returns all sums, at most `u64::MAX` each.
     #[must_use]
     pub fn amounts(&self) -> Amounts {
         let mut amounts = self.low.clone();

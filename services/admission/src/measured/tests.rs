@@ -11,7 +11,6 @@ use crate::decide::Admission;
 use crate::intake::{arrived, recorded};
 use crate::state::AdmissionState;
 
-/// The time of publication.
 const NOW: &str = "2026-11-21T10:00:00.000000Z";
 
 fn now() -> Timestamp {
@@ -26,7 +25,7 @@ struct World {
 }
 
 impl World {
-    /// Holds a service, a live job and an ended job of ads, and a service of search.
+    /// Ads has a service, a live and an ended job; search has a service.
     fn new() -> Self {
         let mut world = Self::default();
         let service = json!({"name": "model", "kind": "inference", "containers": {"min": 1, "max": 4},
@@ -68,7 +67,7 @@ impl World {
         self.state.check_invariants().expect("sound");
     }
 
-    /// Decides the first undecided message and appends the decision with its basis.
+    /// Decides the first message and appends the decision with a basis.
     fn decide(&mut self) -> Event {
         assert!(
             !self.state.undecided.is_empty(),
@@ -87,7 +86,7 @@ impl World {
         self.decide()
     }
 
-    /// Returns the first event of an ads measurement, and the decision if one follows.
+    /// Returns the first event, and the decision if one follows.
     fn measured(&mut self, payload: Vec<u8>) -> (Event, Option<Event>) {
         let arrival = self.arrival("ads", MEASURED, payload);
         self.become_of(&arrival)
@@ -149,7 +148,6 @@ fn what_a_proxy_saw_stands_on_the_log_once_under_a_name_of_its_tenants() {
             assert_eq!((measured.requests, measured.service_ms.total()), (10, 10));
             assert_eq!(measured.until, Some(now()));
             assert_eq!(measured.ingress_sequence, Some(world.ingress));
-            // Recorded, counted separately, nothing left to decide.
             let (stand, rates) = world.state.stand("ads");
             assert!(stand.knows(world.ingress, now()));
             assert_eq!((stand.undecided, rates.measured), (0, 4));
@@ -157,7 +155,7 @@ fn what_a_proxy_saw_stands_on_the_log_once_under_a_name_of_its_tenants() {
         }
     }
     assert_eq!(world.state.stand("ads").0.measured, 4);
-    // Nameless and with its own time; the broker's clock prevails.
+    // Nameless; the broker's clock prevails.
     let mut bare = with("until", json!("2026-11-21T10:00:03Z"));
     bare["gateway"] = Value::Null;
     let (Event::ServiceMeasured(measured), None) = world.measured(bare.to_string().into_bytes())

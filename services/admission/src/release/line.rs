@@ -1,5 +1,4 @@
-//! One tenant's queue within a decision: the queue on the log plus the decision's own admissions,
-//! cancellations and releases.
+//! One tenant's queue within a decision, with the decision's own admissions, cancellations and releases.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,35 +16,34 @@ use dormouse_state::{ClusterState, Gang, QueueJob, Queues, Share, Stand, TenantQ
 use super::Changes;
 use super::room::Room;
 
-/// Bounds the search behind a misfit job, because every decision in a full cluster pays for the search.
+/// Every decision in a full cluster pays for this search behind a misfit.
 const BACKFILL_LOOKAHEAD: usize = 100;
 
-/// The first job of a queue that could run.
+/// A queue's first job that could run.
 #[derive(Debug, Clone)]
 pub struct Head {
     pub id: JobId,
     pub demand: Amounts,
     pub beside: Beside,
-    /// Of the smallest partition.
     pub needs: Amounts,
     pub gang: Gang,
-    /// The nodes that earlier jobs leave open.
+    /// Left open by earlier jobs.
     pub open: NodeSet,
     pub workers: u32,
     pub urgency: Urgency,
     pub class: i32,
     pub preempts: bool,
-    /// The admitting event, or the submission if this decision admits.
+    /// The admission, or its submission in this decision.
     pub cause: Sequence,
-    /// The order of arrival over all tenants.
+    /// Order over all tenants.
     pub arrival: Sequence,
     pub since: Timestamp,
     pub credited: Timestamp,
-    /// Remaining run time, if limited.
+    /// Remaining run time.
     pub limit_ms: Option<u64>,
 }
 
-/// The inputs for overtaking misfit jobs.
+/// Inputs for overtaking misfits.
 struct Passing<'a> {
     demand: &'a Amounts,
     beside: &'a Beside,
@@ -53,8 +51,7 @@ struct Passing<'a> {
     limit_ms: Option<u64>,
 }
 
-/// Allowance for starting a job and for stopping it at its limit. More would leave short jobs waiting while
-/// capacity is free.
+/// Allows for start and stop. More would leave short jobs waiting while capacity is free.
 const UNCOUNTED_MS: u64 = 60_000;
 
 impl Head {
@@ -72,7 +69,7 @@ impl Head {
         }
     }
 
-    /// Reports whether the job, if released now, surely ends by `time`.
+    /// Reports whether a job released now ends by `time`.
     pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
         self.passing().ends_by(time, now)
     }
@@ -106,15 +103,15 @@ fn demanded<'a>(workers: &'a Amounts, beside: &'a Beside) -> impl Iterator<Item 
     all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }
 
-/// Resources that an earlier job lacks on its eligible nodes. Later jobs that demand any of them stay off
-/// these nodes.
+/// Resources missing to an earlier job on its eligible nodes: later jobs that demand any stay off these
+/// nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
     pub lacks: BTreeSet<Resource>,
     pub nodes: NodeSet,
-    /// The job's start by time limits, if known. Jobs that end by then may pass.
+    /// The job's start, if known. Jobs that end by then may pass.
     pub until: Option<Timestamp>,
-    /// Set if only jobs below this class wait.
+    /// Only jobs below this class wait.
     pub below: Option<i32>,
 }
 
@@ -130,11 +127,9 @@ impl Closed {
 pub struct Line<'a> {
     pub tenant: &'a str,
     pub weight: u32,
-    /// Includes releases of this decision.
+    /// With this decision's releases.
     pub runs: Amounts,
-    /// The certain amounts, for the quota.
     pub firm: Amounts,
-    /// Certain containers.
     pub containers: u64,
     pub queued: Amounts,
     pub count: u64,
@@ -142,10 +137,10 @@ pub struct Line<'a> {
     pub credited: Waits,
     pub credited_count: u64,
     pub head: Option<Head>,
-    /// Skipped for the rest of the decision.
+    /// Until the next decision.
     pub blocked: bool,
     closed: Vec<Closed>,
-    /// Jobs still to examine behind a misfit.
+    /// Left to examine behind a misfit.
     lookahead: usize,
     pub share: Share,
     pub demand_share: Share,
@@ -157,7 +152,7 @@ pub struct Line<'a> {
     cancelled: &'a BTreeSet<JobId>,
 }
 
-/// Returns the queues of all tenants with queued jobs, by name.
+/// Returns all non-empty queues, by name.
 pub fn lines<'a>(
     (queues, cluster): (&'a Queues, &'a ClusterState),
     changes: &'a Changes,
@@ -275,7 +270,7 @@ impl<'a> Line<'a> {
         self.demand_share = Share::dominant(&self.queued, &self.queues.total);
     }
 
-    /// Finds the first job that could run on the present nodes and within its tenant's bounds.
+    /// Finds the first job that could run.
     pub fn advance(&mut self, room: &mut Room<'_>) {
         self.head = None;
         for _ in 0..LOOKAHEAD {
@@ -299,7 +294,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Closes nodes for the resources that an earlier job lacks. A head without other nodes is skipped.
+    /// Closes nodes for missing resources. A head without other nodes is skipped.
     pub fn close(&mut self, closed: &Closed, room: &mut Room<'_>) {
         if !self.closed.contains(closed) {
             self.closed.push(closed.clone());
@@ -316,7 +311,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Returns the nodes left open to a job; `None` if they cannot hold it.
+    /// Returns the open nodes; `None` if they cannot hold the job.
     fn open(
         &self,
         job: &Passing<'_>,
@@ -334,8 +329,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Pops the next job; `Some(None)` if earlier jobs hold it. Held jobs are not copied, because each
-    /// decision scans long queues.
+    /// Pops the next job; `Some(None)` if held by earlier jobs. Long queues are scanned often, so held jobs
+    /// are not copied.
     fn pop(&mut self, room: &Room<'_>) -> Option<Option<Head>> {
         let queues = self.queues;
         let stored_first = match (self.stored.peek(), self.fresh.last()) {
@@ -361,7 +356,7 @@ impl<'a> Line<'a> {
         Some(open.map(|open| head_of(id, job, gang(), open)))
     }
 
-    /// Moves the head from queued to running.
+    /// Moves the head to running.
     pub fn take(&mut self, room: &mut Room<'_>, now: Timestamp) -> Option<Head> {
         let head = self.head.take()?;
         self.runs.add(&head.needs, 1);
@@ -380,7 +375,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns the containers that a queued job starts with.
 fn gang_of(cluster: &ClusterState, id: &JobId, job: &QueueJob) -> Gang {
     let needs = cluster.job(id).map(|job| job.needs.clone());
     let worker = ContainerType {

@@ -1,21 +1,19 @@
 //! Releases queued jobs one by one until nothing fits.
 //!
-//! 1. Among tenants with a queued job that could run (on the present nodes, within its quota), the policy
-//!    picks the next ([`score`]). The tenant that released last wins ties; at the start, the first by name.
-//!    Services and notebooks precede all others regardless of policy and capacity, because training yields to
-//!    them; only their quota holds them. Among the others only the highest priority class in front counts;
-//!    lower classes wait for the resources that class lacks. For a preempting class, capacity of lower
-//!    classes counts as free.
+//! 1. The policy picks a tenant with a job that could run on the present nodes within quota ([`score`]). The
+//!    last releaser wins ties, else the first by name. Services and notebooks precede all others, because
+//!    training yields to them; only quotas hold them. Among others only the highest priority class in front
+//!    counts; lower classes wait for resources that class lacks. For a preempting class, lower classes'
+//!    capacity is free.
 //! 2. The tenant's first job is released if it fits ([`room`]). Otherwise, with `admit: backfill`, the
-//!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing that the first job lacks,
-//!    fits on nodes that the first cannot use, or ends by time limits before the first can start. With
-//!    `admit: prefix` the tenant is blocked until the next decision; under FIFO a job without capacity blocks
-//!    all.
-//! 3. Shares and queues are recomputed ([`line`]), and so on.
+//!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing missing to the first, fits
+//!    on nodes useless to the first, or ends before the first can start. With `admit: prefix` the tenant is
+//!    blocked until the next decision; under FIFO a job without capacity blocks all.
+//! 3. Shares and queues are recomputed ([`line`]).
 //!
-//! Small jobs could starve a large one. The first release that overtakes a misfit head is recorded in
-//! `job.released.passed_over`. [`Policy::reserve_after_s`] later, capacity is reserved for the head: other
-//! jobs stay out of it (under FIFO: later jobs).
+//! Small jobs could starve a large one, so `job.released.passed_over` records the first overtaking. After
+//! [`Policy::reserve_after_s`], capacity is reserved for the overtaken head; under FIFO, against later jobs
+//! only.
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 
@@ -39,10 +37,10 @@ use room::{Fit, Room};
 
 use crate::AdmissionState;
 
-/// The changes that this decision has made already.
+/// This decision's changes so far.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Admitted jobs without dependencies, with the submission's event.
+    /// Without dependencies, with the submission's event.
     pub admitted: Vec<(Sequence, JobAdmitted)>,
     pub cancelled: BTreeSet<JobId>,
 }
@@ -65,8 +63,8 @@ pub fn releases(
     proposals
 }
 
-/// Returns the misfit heads not yet recorded as overtaken. A head that loses capacity to a job released in
-/// its turn is excluded. Under FIFO nobody overtakes without backfill.
+/// Returns newly overtaken misfit heads. A head that loses to a job released in turn is no misfit. Under FIFO
+/// nobody overtakes without backfill.
 fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
     if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
         return Vec::new();
@@ -86,7 +84,7 @@ struct Release<'a> {
     lines: Vec<Line<'a>>,
     room: Room<'a>,
     last: Option<usize>,
-    /// Heads without capacity at the start of the decision, not yet recorded as overtaken.
+    /// Misfits at the start, not yet recorded as overtaken.
     passed: Vec<JobId>,
     released: usize,
     held_back: bool,
@@ -137,13 +135,13 @@ impl<'a> Release<'a> {
         None
     }
 
-    /// Lets jobs pass that demand nothing that the misfit head lacks.
+    /// Lets jobs pass that demand nothing that the head lacks.
     fn pass(&mut self, turn: usize, misfit: Fit, lacks: BTreeSet<Resource>) {
         let head = self.lines[turn].head.clone();
         let class = head.as_ref().map(|head| head.class);
         let until = match misfit {
             Fit::NoRoom => head.as_ref().and_then(|head| self.room.start_of(head)),
-            // A job that waits for reserved capacity may be passed until then.
+            // The reserved job's start bounds this one's.
             Fit::Reserved => self.room.reserved_start(),
             Fit::Yes | Fit::OverQuota => None,
         };
@@ -172,7 +170,7 @@ impl<'a> Release<'a> {
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(&closed, &mut self.room);
         }
-        // The head's own limit may end before its start, yet the head does not fit.
+        // The head's own limit may end before its start.
         let passed = head.map(|head| head.id);
         let line = &mut self.lines[turn];
         if line.head.as_ref().map(|head| &head.id) == passed.as_ref() {
@@ -180,7 +178,7 @@ impl<'a> Release<'a> {
         }
     }
 
-    /// Blocks the tenant's queue, and lower classes if capacity is short.
+    /// Blocks the queue, and lower classes if capacity is short.
     fn block(&mut self, turn: usize, misfit: Fit) {
         let class = self.lines[turn].head.as_ref().map(|head| head.class);
         self.lines[turn].blocked = true;
@@ -194,7 +192,7 @@ impl<'a> Release<'a> {
         }
     }
 
-    /// Returns the first queue whose head is a service or a notebook within its quota.
+    /// Returns the first queue with a service or notebook in front, within quota.
     fn urgent(&self) -> Option<usize> {
         let goes = |line: &Line<'_>| {
             let head = line.head.as_ref();

@@ -1,12 +1,11 @@
-//! Decides whether a job fits: next to the certain amounts of released jobs, within its tenant's quota, and
-//! outside reservations.
+//! Fits jobs next to released jobs, within quotas, outside reservations.
 //!
-//! 1. By sums: the smallest partitions of all released jobs and of this one fit the cluster's totals. The
-//!    next allocation takes back anything above (an unresizable job counts whole; if the allocation adjusts
-//!    nothing, every job does).
+//! 1. By sums: the smallest partitions of all released jobs and of this one fit the totals. The next
+//!    allocation takes back anything above (unresizable jobs count whole, as do all jobs if the allocation
+//!    adjusts nothing).
 //! 2. By nodes ([`dormouse_state::fit`]): the smallest partition fits next to unmovable containers.
-//! 3. If the sums fail, the job may still fit on nodes next to the present smallest partitions. A released
-//!    job that waits reserves the resources it lacks on the nodes that it could use.
+//! 3. If the sums fail, nodes may still have space next to the present smallest partitions. A waiting
+//!    released job reserves the resources that it lacks on its eligible nodes.
 //!
 //! The optimizer moves and shrinks jobs.
 
@@ -28,33 +27,32 @@ use super::line::{Head, Line};
 pub enum Fit {
     Yes,
     OverQuota,
-    /// Too little is free.
     NoRoom,
-    /// The free capacity is reserved for an overtaken job.
+    /// Reserved for an overtaken job.
     Reserved,
 }
 
 impl Fit {
-    /// Reports whether others wait with the job. A quota concerns one tenant, capacity concerns all.
+    /// Reports whether other tenants are affected: by capacity, not by quotas.
     pub fn concerns_others(self) -> bool {
         self != Self::OverQuota
     }
 }
 
-/// The reservation of a head that was overtaken long ago.
+/// The reservation of a head overtaken long ago.
 struct Reserved {
     id: JobId,
     arrival: Sequence,
     class: i32,
     needs: Amounts,
-    /// Resources that the head lacks now on its eligible nodes.
+    /// Resources that the head lacks on its eligible nodes.
     lacks: BTreeSet<Resource>,
     nodes: NodeSet,
-    /// The start if the running jobs use their whole time limits.
+    /// The start if running jobs use their whole time limits.
     start: Option<Timestamp>,
 }
 
-/// Resources that a waiting released job denies to later jobs.
+/// Resources denied to later jobs by a waiting released job.
 struct Kept {
     lacks: BTreeSet<Resource>,
     nodes: NodeSet,
@@ -62,36 +60,36 @@ struct Kept {
 
 struct Empty<'a> {
     nodes: FreeNodes<'a>,
-    /// For each gang: a fit on empty nodes, and the eligible nodes.
+    /// By gang: true if the empty nodes fit the gang, and the eligible nodes.
     known: RefCell<BTreeMap<Gang, (bool, NodeSet)>>,
 }
 
 struct Nodes<'a> {
-    /// Free next to the smallest partitions.
     least: FreeNodes<'a>,
-    /// Free next to unmovable containers, if that differs.
+    /// Free next to unmovable containers.
     pinned: Option<FreeNodes<'a>>,
     kept: Vec<Kept>,
 }
 
+/// The capacity left by released jobs.
 pub struct Room<'a> {
     queues: &'a Queues,
     cluster: &'a ClusterState,
     empty: OnceCell<Empty<'a>>,
     nodes: OnceCell<Nodes<'a>>,
-    /// True if nodes may have space that the sums lack.
+    /// Nodes may have space that the sums lack.
     is_beyond_sums: OnceCell<bool>,
     committed: Amounts,
     reserved: Option<Reserved>,
-    /// For each demand: true if some node fits one container.
+    /// By demand: true if some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
     now: Timestamp,
-    /// Ends of released jobs by time limit, in order, with the freed amounts; computed on demand.
+    /// Ends by time limit with freed amounts, in order.
     ends: Option<Vec<(Timestamp, Amounts)>>,
 }
 
 impl<'a> Room<'a> {
-    /// Returns the capacity that released jobs leave.
+    /// Starts from the released jobs.
     pub fn new((queues, cluster): (&'a Queues, &'a ClusterState), now: Timestamp) -> Self {
         Self {
             queues,
@@ -107,7 +105,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Computed on demand: sums suffice for a full cluster with a long queue.
+    /// On demand, because sums suffice for a full cluster.
     fn nodes(&self) -> &Nodes<'a> {
         let new = || Nodes::new(self.queues, self.cluster, self.empty());
         self.nodes.get_or_init(new)
@@ -120,7 +118,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Sums count waiting jobs without regard to their nodes, and jobs on drained nodes as if on the others.
+    /// Sums ignore the nodes of waiting jobs, and count jobs on drained nodes.
     fn is_beyond_sums(&self) -> bool {
         *self.is_beyond_sums.get_or_init(|| {
             let mut nodes = self.cluster.nodes.iter();
@@ -129,17 +127,18 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Returns the nodes that hold a container of the head when empty.
+    /// Returns the head's eligible nodes.
     pub fn nodes_of(&self, head: &Head) -> NodeSet {
         self.empty().eligible(&head.gang)
     }
 
+    /// Reports whether the empty nodes hold a gang.
     pub fn holds(&self, gang: &Gang, open: &NodeSet) -> bool {
         self.empty().nodes.fits(gang, open)
     }
 
-    /// Returns the start of a head without space if every job runs to its time limit; `None` if that frees
-    /// too little. An unstarted job counts as running from now, since a later start ends no earlier.
+    /// Returns the head's start if all jobs run to their limits; `None` if too little is freed. Unstarted
+    /// jobs count as running from now.
     pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
         let mut freed = Amounts::new();
         let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
@@ -158,7 +157,7 @@ impl<'a> Room<'a> {
         start
     }
 
-    /// Reports whether the nodes fit a head once the jobs limited to `at` have ended.
+    /// Reports whether the head fits once jobs limited to `at` have ended.
     fn fits_at(&self, head: &Head, at: Timestamp) -> bool {
         let keeps = |id: &JobId, job: &Job| {
             let ends = self.queues.jobs.get(id);
@@ -183,8 +182,8 @@ impl<'a> Room<'a> {
         ends
     }
 
-    /// Reserves capacity for the head overtaken first, after `reserve_after_s`. A head above its quota gets
-    /// no reservation: its capacity would stay idle, without end if a job of higher priority precedes it.
+    /// Reserves capacity for the head overtaken first, after `reserve_after_s`. Heads above quota get none,
+    /// because their capacity would stay idle.
     pub fn reserve(&mut self, lines: &[Line<'_>], now: Timestamp) {
         let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
         let heads = lines.iter().filter_map(|line| {
@@ -210,11 +209,12 @@ impl<'a> Room<'a> {
         });
     }
 
-    /// Returns the start of the job with the reservation, if known.
+    /// Returns the reserved job's start, if known.
     pub fn reserved_start(&self) -> Option<Timestamp> {
         self.reserved.as_ref()?.start
     }
 
+    /// Reports whether the head could run alone on the present nodes.
     pub fn could_run(&mut self, head: &Head) -> bool {
         if head.needs.first_short(&self.queues.total, 1).is_some() {
             return false;
@@ -232,7 +232,7 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// Tests the head of a queue. A preempting class counts capacity of lower classes as free.
+    /// Tests a queue's head. For a preempting class, lower classes' capacity is free.
     pub fn fit(&self, line: &Line<'_>, head: &Head) -> Fit {
         if self.is_over_containers(line, head) {
             return Fit::OverQuota;
@@ -264,7 +264,7 @@ impl<'a> Room<'a> {
             true => by_sums && self.fits_above(head),
             false => by_sums && nodes.pinned().fits(&head.gang, &None),
         };
-        // The optimizer explains jobs that no nodes would ever hold.
+        // The optimizer explains jobs that never fit.
         fits(by_sums)
             || nodes
                 .least
@@ -272,7 +272,6 @@ impl<'a> Room<'a> {
             || (by_sums && !self.empty().is_held(&head.gang))
     }
 
-    /// Reports whether a head fits next to unmovable containers and jobs of equal or higher class.
     fn fits_above(&self, head: &Head) -> bool {
         let keeps = |_: &JobId, job: &Job| {
             let gives = job.urgency == Urgency::Training && job.precedence.value() < head.class;
@@ -284,7 +283,6 @@ impl<'a> Room<'a> {
         FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
     }
 
-    /// Returns the resources that a head lacks, by sums or by nodes.
     fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
         let short: BTreeSet<Resource> = match head.open {
             None => self.short(head, None).cloned().collect(),
@@ -301,8 +299,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Reports whether a head competes with the reservation: it demands resources that the reserved job
-    /// lacks, and fits nowhere outside that job's nodes.
+    /// Reports whether a head competes with the reservation and fits nowhere outside the reserved nodes.
     fn takes_from(&self, head: &Head, reserved: &Reserved) -> bool {
         let is_short = self.short(head, Some(&reserved.needs)).next().is_some();
         let competes = is_short || head.demanded().any(|it| reserved.lacks.contains(it));
@@ -313,13 +310,13 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Reports whether the tenant would exceed its granted containers.
+    /// Reports whether granted containers would be exceeded.
     fn is_over_containers(&self, line: &Line<'_>, head: &Head) -> bool {
         let most = self.queues.config.grants.max_containers(line.tenant);
         most.is_some_and(|most| line.containers + head.containers() > u64::from(most))
     }
 
-    /// Returns the resources that a misfit head lacks.
+    /// Returns a misfit head's missing resources.
     pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
         match fit {
             Fit::Yes => BTreeSet::new(),
@@ -346,9 +343,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Returns the reservation that binds a head. Lower classes, and reservations that start after the head's
-    /// end, do not bind. Under FIFO an earlier arrival is exempt: it blocks its competitors, so it and the
-    /// reserved job would wait for each other.
+    /// Returns the reservation that binds a head. Lower classes' reservations, and those that start after the
+    /// head's end, do not bind. Under FIFO an earlier arrival is exempt: it blocks its competitors, so both
+    /// would wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Reserved> {
         let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
@@ -358,7 +355,6 @@ impl<'a> Room<'a> {
             .filter(|it| !head.ends_by(it.start, self.now))
     }
 
-    /// Returns the demanded resources that are short next to `reserved`.
     fn short<'h>(
         &self,
         head: &'h Head,
@@ -396,7 +392,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Takes the capacity of a released job.
+    /// Takes a job's capacity.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.needs, 1);
         self.nodes();
@@ -417,7 +413,7 @@ impl<'a> Room<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// Takes the waiting released jobs in order of their precedence.
+    /// Takes waiting released jobs by precedence.
     fn new(queues: &Queues, cluster: &'a ClusterState, empty: &Empty<'a>) -> Self {
         let least = |id: &JobId, _: &Job| {
             let job = queues.jobs.get(id);
@@ -469,13 +465,13 @@ impl<'a> Nodes<'a> {
             }
             return;
         }
-        // If one does not fit, none of the others does.
+        // If one does not fit, no other does.
         let mut left = 0..jobs;
         while left.next().is_some() && self.take(gang, &None, empty) {}
     }
 
-    /// Takes a released job's capacity and reports whether the job fits. A misfit reserves the resources it
-    /// lacks on its eligible nodes.
+    /// Takes a released job's capacity if the job fits. A misfit reserves the resources that it lacks on its
+    /// eligible nodes.
     fn take(&mut self, gang: &Gang, open: &NodeSet, empty: &Empty<'_>) -> bool {
         let open = self.open_to(gang, open);
         if let Some(pinned) = &mut self.pinned {
@@ -493,7 +489,7 @@ impl<'a> Nodes<'a> {
         fits
     }
 
-    /// Returns the nodes of `open` that deny the gang nothing.
+    /// Returns the nodes of `open` that deny nothing.
     fn open_to(&self, gang: &Gang, open: &NodeSet) -> NodeSet {
         if self.kept.is_empty() {
             return open.clone();
@@ -528,7 +524,6 @@ impl Empty<'_> {
     }
 }
 
-/// Returns the containers of a released job that no decision moves.
 fn pinned(cluster: &ClusterState, job: &Job) -> u64 {
     match job.is_adjustable() && cluster.policy.allocation == Allocation::Dorm {
         true => 0,

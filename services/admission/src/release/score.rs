@@ -1,9 +1,8 @@
 //! The order of tenants.
 //!
-//! Only tenants compete whose first job has the highest priority class among the first jobs. Each policy
-//! scores every tenant; the largest score goes next (Saha, Beltre, Govindaraju: Tromino, 2018). DS: dominant
-//! share of the tenant's running jobs, divided by its weight w; DDS: dominant share of its queued jobs; both
-//! change with each release.
+//! Tenants compete if their first job has the highest class. The largest score goes next (Saha, Beltre,
+//! Govindaraju: Tromino, 2018). DS: dominant share of running jobs ÷ weight w; DDS: dominant share of queued
+//! jobs; both change with each release.
 //!
 //! | policy | score |
 //! |---|---|
@@ -12,11 +11,11 @@
 //! | `demand-drf` | DDS ÷ DS; DS = 0 counts as infinite |
 //! | `projected-wait` | w · (waits paid + ages of the queued + n · N ÷ 2μ) ÷ arrived |
 //!
-//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷ mean duration
-//! of completed jobs. `fifo` is the order of arrival over all tenants.
+//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷ mean duration.
+//! `fifo` is the order of arrival over all tenants.
 //!
-//! `balanced-wait` is `projected-wait` over credited arrivals, so a flood gives no advantage. A job that has
-//! waited 30 % longer than the next job under FIFO precedes all others.
+//! `balanced-wait` is `projected-wait` over credited arrivals. A job that has waited 30 % longer than the
+//! next under FIFO precedes all others.
 
 use std::cmp::Ordering;
 
@@ -27,15 +26,14 @@ use num_bigint::BigUint;
 
 use super::line::{Head, Line};
 
-/// Allowed excess over the FIFO wait under `balanced-wait`, in per cent. With 30 the longest wait in
-/// Tromino's experiment 2 is 905 s, between fifo (708 s) and `projected-wait` (1,233 s), and the means stay
-/// within 6 %.
+/// Per cent above the FIFO wait. At 30 the longest wait in Tromino's experiment 2 is 905 s, between fifo (708
+/// s) and `projected-wait` (1,233 s); means stay within 6 %.
 const SLACK_PERCENT: i64 = 30;
 
 /// An exact fraction.
 struct Score {
     over: BigUint,
-    /// 0 means infinite.
+    /// 0: infinite.
     under: BigUint,
 }
 
@@ -59,7 +57,7 @@ impl Score {
     }
 }
 
-/// Returns the index of the next tenant's queue.
+/// Returns the next queue's index.
 pub fn turn(
     queues: &Queues,
     lines: &[Line<'_>],
@@ -102,7 +100,7 @@ pub fn turn(
     }
 }
 
-/// Returns the queue with the largest score; the last releaser wins ties, else the first.
+/// Returns the largest score; the last releaser wins ties, else the first.
 fn best(
     heads: &[(usize, &Line<'_>, &Head)],
     last: Option<usize>,

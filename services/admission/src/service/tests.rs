@@ -1,4 +1,4 @@
-//! Tests of every refusal of a service, a notebook and an elastic job: code and advice.
+//! Tests of every refusal: code and advice.
 
 use dormouse_messages::Event;
 use dormouse_messages::TenantId;

@@ -1,9 +1,9 @@
-//! Closed-loop clients, which send the next request once answered: their number is the load, because their
-//! request rate is limited by the replicas.
+//! Clients that send the next request once answered. Replicas limit their request rate, so their number is
+//! the load.
 //!
-//! 1. Signs: replicas always busy, and a stable number in the system. Independent arrivals would pile up.
+//! 1. Signs: replicas always busy, and a stable number in the system.
 //! 2. k replicas answer N clients after N·S/k (Little), so k = N·S ÷ objective.
-//! 3. Insurance, if one jump an hour would break the promise, unless the clients decrease: two replicas until
+//! 3. If one jump an hour would break the promise, and clients do not decrease: two spare replicas until
 //!    three rises were seen, then the last hour's largest rise.
 
 use super::{View, Wish, whole_above};
@@ -11,20 +11,19 @@ use super::{View, Wish, whole_above};
 /// Seconds without movement.
 const STABLE_S: i64 = 6;
 
-/// A jump within this time after a stable phase is a jump of the clients.
+/// A jump within this time of a stable phase is the clients'.
 const REMEMBERED_S: i64 = 16;
 
-/// Allowed movement. With independent arrivals the queue before nearly saturated replicas moves by half of
-/// itself.
+/// With independent arrivals the queue before saturated replicas moves by half of itself.
 const STABLE_PART: f64 = 0.05;
 
-/// The part of the time in which saturated replicas are busy.
+/// Saturated replicas are busy for this part.
 const BUSY: f64 = 0.95;
 
-/// Clients decrease if they were more within this time.
+/// Clients decrease if more were seen within this time.
 const FALLING_S: i64 = 75;
 
-/// Rises needed to trust their maximum, and the spare replicas until then.
+/// Rises needed to trust the largest one; spare replicas until then.
 const RISES_SEEN: usize = 3;
 const SPARE_REPLICAS: f64 = 2.0;
 
@@ -89,7 +88,7 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     })
 }
 
-/// Reports whether the number in the system was stable before `end`, and above the servers.
+/// Reports a stable number above the servers.
 fn is_stable(view: &View<'_>, end: i64) -> bool {
     let (mut most, mut least, mut count) = (0.0_f64, f64::MAX, 0);
     let mut waited = true;
@@ -102,7 +101,6 @@ fn is_stable(view: &View<'_>, end: i64) -> bool {
     waited && count > 1 && most - least <= STABLE_PART * most
 }
 
-/// Returns the clients that may arrive at any time.
 fn insured(view: &View<'_>, each: f64) -> f64 {
     let minutes = view.history().minutes_inside();
     let rises = minutes.windows(2).map(|pair| pair[1] - pair[0]);

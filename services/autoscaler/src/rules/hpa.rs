@@ -1,8 +1,8 @@
 //! Kubernetes' Horizontal Pod Autoscaler on concurrency (`replica_calculator.go`, `v2/defaults.go`).
 //!
-//! Every 15 s: ⌈ready · metric ÷ target⌉ replicas; the metric is a ready replica's mean concurrency. No
-//! change within a tolerance of 0.1. On growth, unready replicas count as idle; no change if that turns the
-//! direction. Up at once, by at most the larger of 100 % and 4 each 15 s; down to the highest wish of 300 s.
+//! Every 15 s: ⌈ready · metric ÷ target⌉ replicas; the metric is a ready replica's mean concurrency.
+//! Tolerance 0.1. On growth, unready replicas count as idle; no change if that turns the direction. Up at
+//! once, by at most the larger of 100 % and 4 each 15 s; down to the highest wish of 300 s.
 
 use super::{TARGET_SHARE, View, Wish, whole_above};
 

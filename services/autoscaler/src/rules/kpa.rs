@@ -1,8 +1,8 @@
 //! Knative's autoscaler (`autoscaler.go`, `config-autoscaler`).
 //!
 //! Every 2 s: ⌈concurrency ÷ target⌉ over 60 s and over 6 s; the target is 70 % of a replica's concurrency. A
-//! 6 s wish of twice the ready replicas starts panic mode: the larger wish, never down, until 60 s have
-//! passed without one. Up at most a thousandfold, down at most by half.
+//! 6 s wish of twice the ready replicas starts panic: the larger wish, never down, until 60 s pass without
+//! one. Up at most a thousandfold, down at most by half.
 
 use super::{TARGET_SHARE, View, Wish, whole_above};
 

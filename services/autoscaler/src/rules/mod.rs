@@ -12,7 +12,7 @@ pub mod ray;
 use crate::history::History;
 use crate::state::Service;
 
-/// HPA and KPA aim at this part of the limit (Knative's default).
+/// Knative's default, used for HPA too.
 pub(crate) const TARGET_SHARE: f64 = 0.7;
 
 /// A service as a rule sees it.
@@ -30,15 +30,14 @@ pub struct Wish {
     pub replicas: u32,
     /// Needed now, regardless of `containers.max`.
     pub needed: u32,
-    /// The most needed lately.
     pub held: u32,
-    /// Expected requests per second once the replicas are ready.
+    /// Expected once replicas are ready.
     pub forecast: f64,
     pub reason: String,
 }
 
 impl Wish {
-    /// Wishes for exactly the needed replicas.
+    /// Wishes for the needed replicas.
     #[must_use]
     pub fn of(replicas: u32, forecast: f64, reason: impl Into<String>) -> Self {
         Self {
@@ -70,7 +69,7 @@ impl<'a> View<'a> {
         self.service.target
     }
 
-    /// Returns the mean requests per second over the window.
+    /// Returns the mean requests per second.
     #[must_use]
     pub fn rate(&self, window_s: i64) -> f64 {
         self.history()
@@ -83,7 +82,7 @@ impl<'a> View<'a> {
         Wish::of(self.target(), self.rate(10), String::new())
     }
 
-    /// Returns the seconds since the last decision; since 1970 if there was none.
+    /// Returns seconds since the last decision, or since 1970.
     #[must_use]
     pub fn since_scaled_s(&self) -> i64 {
         let scaled = self.service.scaled.map(|scaled| scaled.at);
@@ -100,6 +99,6 @@ impl<'a> View<'a> {
     reason = "clamped to what fits; a cast of NaN is 0"
 )]
 pub fn whole_above(value: f64) -> u32 {
-    // Tolerates the last bits of sums of products.
+    // Tolerates rounding errors.
     (value - 1e-9).ceil().clamp(0.0, 1e9) as u32
 }

@@ -1,15 +1,12 @@
-//! The objective's rule: the fewest replicas that keep the tail of the response time.
+//! The fewest replicas that keep the tail of the response time.
 //!
-//! 1. Rate: the level, its uncertainty, and a forecast for when newly requested replicas are ready
-//!    ([`crate::estimate`]).
-//! 2. Replicas that keep the objective at that rate ([`crate::staffing`]), with a service time to spare for
-//!    effects outside the formula.
-//! 3. Insurance, if one jump an hour would break the promise: capacity for the last hour's largest rise,
-//!    which may recur at any time.
-//! 4. A present or expected backlog is worked off within [`DRAIN_S`].
+//! 1. Rate: level, uncertainty, and forecast for when new replicas are ready ([`crate::estimate`]).
+//! 2. Replicas at that rate ([`crate::staffing`]), with a service time to spare.
+//! 3. If one jump an hour would break the promise: capacity for the last hour's largest rise.
+//! 4. Backlogs are worked off within [`DRAIN_S`].
 //! 5. Clients that wait for answers are counted instead ([`closed`]).
-//! 6. Scale up at once, including the uncertainty. Scale down to the highest wish of the last [`HOLD_S`], or
-//!    of [`LONG_HOLD_S`] if little would go. The gap between needed and kept replicas prevents oscillation.
+//! 6. Up at once, including the uncertainty. Down to the highest wish of [`HOLD_S`], or of [`LONG_HOLD_S`]
+//!    for small changes. The gap between needed and kept replicas prevents oscillation.
 
 use super::{View, Wish, closed, whole_above};
 use crate::estimate::{Level, Series, largest_rise};
@@ -20,14 +17,14 @@ use crate::times::Times;
 /// Seconds to work off a backlog.
 const DRAIN_S: f64 = 5.0;
 
-/// Three starts of a fast model, and longer than a lull between steps of a load given by the minute.
+/// Three starts of a fast model, longer than a lull in a load stepped by the minute.
 const HOLD_S: i64 = 45;
 
-/// Kubernetes' hold, if fewer than a fifth would go.
+/// Kubernetes' hold, for a scale-down by less than a fifth.
 const LONG_HOLD_S: i64 = 300;
 const DEEP: f64 = 0.8;
 
-/// No scale-down after a change: one step, not five.
+/// One step down, not five.
 const QUIET_S: i64 = 60;
 
 /// The assumed start before the first is seen.
@@ -42,13 +39,12 @@ const MOST_RISE: f64 = 2.0;
 /// Standard deviations added when scaling up or holding.
 const DOUBTS: f64 = 2.0;
 
-/// A level averaged over more than [`SETTLED_S`] is lowered by this many standard deviations before more
-/// replicas count as needed, so chance changes the number at most once in days.
+/// Standard deviations subtracted from a level over more than [`SETTLED_S`] before more replicas count as
+/// needed, so chance rarely changes the number.
 const SETTLED_DOUBTS: f64 = 3.0;
 const SETTLED_S: f64 = 16.0;
 
-/// Service times to spare when scaling up: a rise by a third then breaks no promise. Replicas are needed only
-/// below [`NEEDED_SPARE`].
+/// Spare service times: a rise by a third breaks no promise. More replicas are needed below [`NEEDED_SPARE`].
 const SPARE: f64 = 1.0;
 const NEEDED_SPARE: f64 = 0.9;
 
@@ -59,14 +55,12 @@ struct Rates {
 }
 
 impl Rates {
-    /// The rate that surely arrives.
     fn likely(&self) -> f64 {
         let settled = self.level.window_s > SETTLED_S;
         let doubts = if settled { SETTLED_DOUBTS } else { 0.0 };
         (self.forecast - doubts * self.level.doubt).max(0.0)
     }
 
-    /// The rate plus its uncertainty.
     fn safe(&self) -> f64 {
         self.forecast + DOUBTS * self.level.doubt
     }
@@ -78,7 +72,7 @@ struct Planned<'a> {
     series: Series,
     dispersion: f64,
     start_s: f64,
-    /// The insured rise: requests per second, and as a multiple of the present rate.
+    /// Requests per second, and relative.
     insured: (f64, f64),
 }
 
@@ -117,7 +111,7 @@ pub fn wish(view: &View<'_>) -> Wish {
     }
 }
 
-/// Before the first answer: at least one replica if requests wait.
+/// Before any answer, waiting requests need one replica.
 fn unknown(view: &View<'_>) -> Wish {
     let waits = view.history().newest(view.until).queued > 0.0;
     let replicas = view.target().max(u32::from(waits));
@@ -165,7 +159,6 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// Returns the replicas for `rate`, with `spare` service times left over.
     fn replicas(&self, rate: f64, spare: f64) -> u32 {
         let load = Load {
             rate,
@@ -190,7 +183,7 @@ impl<'a> Planned<'a> {
         self.replicas(rates.fold(0.0, f64::max), SPARE)
     }
 
-    /// Returns the replicas that work off in [`DRAIN_S`] the backlog expected when new replicas are ready.
+    /// Returns the replicas that work off the expected backlog in [`DRAIN_S`].
     fn backlog(&self, rate: f64) -> u32 {
         let (view, mean_s) = (self.view, self.times.mean_s);
         let queued = view.history().newest(view.until).queued;
@@ -205,7 +198,7 @@ impl<'a> Planned<'a> {
             let since = since.as_micros().div_euclid(1_000_000);
             f64::from(i32::try_from(view.until - since).unwrap_or(i32::MAX))
         });
-        // First until the starting replicas are ready, then until new ones are.
+        // First until starting replicas are ready, then until new ones.
         let first_s = elapsed_s.map_or(self.start_s, |elapsed_s| {
             (self.start_s - elapsed_s).clamp(0.0, self.start_s)
         });

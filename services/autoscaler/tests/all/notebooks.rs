@@ -141,7 +141,7 @@ impl Given {
         });
     }
 
-    /// A gateway's window with `touched` requests of a user, `queued` of them waiting.
+    /// `touched` requests by a user, `queued` of them waiting.
     fn asked(&mut self, touched: u64, queued: u32) {
         self.event(ServiceMeasured {
             job: job(),
@@ -164,7 +164,6 @@ impl Given {
         });
     }
 
-    /// Decides and appends the decision.
     fn decide(&mut self) -> Option<Decided> {
         let decision = Autoscaler.decide(&self.state, self.now());
         let proposal = decision.proposals.into_iter().next()?;
@@ -180,7 +179,7 @@ impl Given {
         Autoscaler.decide(&self.state, self.now()).next_wake
     }
 
-    /// Reports idleness every minute until a decision.
+    /// Reports idleness by the minute until a decision.
     fn idles(&mut self, minutes: u64, already_s: u64) -> Option<Decided> {
         for minute in 1..=minutes {
             self.second += 60;
@@ -261,7 +260,6 @@ fn a_page_that_is_open_neither_keeps_it_nor_starts_it() {
     given.second += 10;
     given.asked(1, 1);
     assert!(matches!(given.decide(), Some(Decided::Scaled(it)) if it.replicas == 1));
-    // The next container starts afresh.
     given.incarnation = Incarnation(2);
     given.ready();
     assert_eq!(given.idles(19, 0), None);
@@ -277,8 +275,7 @@ fn one_that_must_run_is_never_ended() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// The deciding report says that no kernel works and follows the warning's end, and no activity follows
-    /// the warning.
+    /// The deciding report shows idleness after the warning's end, without activity since the warning.
     #[test]
     fn what_works_is_never_ended(
         steps in proptest::collection::vec((0_u8..6, 1_i64..900), 1..60)

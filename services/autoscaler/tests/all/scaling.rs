@@ -66,7 +66,6 @@ impl Given {
         self.said(event, now);
     }
 
-    /// Appends an event with its writer's time.
     fn said(&mut self, event: impl Into<Event>, time: Timestamp) {
         self.sequence = self.sequence.next();
         let event = event.into();
@@ -114,7 +113,7 @@ impl Given {
         }
     }
 
-    /// Sends `rate` requests of 100 ms a second, decides after each report and returns the last decision.
+    /// Sends requests of 100 ms; returns the last decision.
     fn requests(&mut self, seconds: i64, rate: u32) -> Option<ServiceScaled> {
         let mut last = None;
         for _ in 0..seconds / 2 {
@@ -137,7 +136,6 @@ impl Given {
         last
     }
 
-    /// Decides and appends the decision.
     fn decided(&mut self) -> Option<ServiceScaled> {
         let proposal = Autoscaler.decide(&self.state, self.now()).proposals.pop()?;
         let Event::ServiceScaled(scaled) = proposal.event.clone() else {
@@ -258,7 +256,7 @@ fn it_comes_from_nothing_with_the_first_request_and_goes_when_idle() {
         assert_eq!(given.requests(590, 0), None, "{service}");
         let wake = Autoscaler.decide(&given.state, given.now()).next_wake;
         assert!(wake.is_some_and(|wake| wake > given.now()));
-        // Idle gateways are silent.
+        // Idle gateways report nothing.
         given.second += 20;
         assert_eq!(given.decided().map(|it| it.replicas), Some(0), "{service}");
     }

@@ -291,7 +291,6 @@ fn a_service_survives_the_loss_of_all_its_replicas_and_ends_when_it_is_to_have_n
 
 #[test]
 fn replicas_start_as_far_as_there_is_room_and_members_of_a_gang_together() {
-    // Each node holds four; two run on the first.
     let newcomers = [(2, "n0"), (3, "n0"), (4, "n0")];
     let mut given = Given::running(service());
     given.change(2, &newcomers, &[]);

@@ -33,7 +33,6 @@ fn who_has_succeeded_is_said() {
     given.exit(0, 0);
     given.exit(1, 0);
     assert_eq!(given.reason(), "every container that counts succeeded");
-    // Rank 1 is stopped after the coordinator's success.
     let mut given = Given::running(json!({"success": "chief"}));
     given.exit(0, 0);
     given.step(STOP);
@@ -41,7 +40,7 @@ fn who_has_succeeded_is_said() {
     given.step(STOPPED);
     assert_eq!(given.reason(), "the chief succeeded");
     given.step(DONE);
-    // The server is stopped after its workers succeed.
+    // The server stops after its workers succeed.
     let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
     let mut given = Given::running(server);
     given.exit(0, 0);
@@ -68,7 +67,6 @@ fn the_success_of_another_than_the_chief_ends_nothing() {
     given.step(&[]);
     given.exit(0, 0);
     given.step(DONE);
-    // The coordinator alone does not suffice.
     let mut given = Given::running(json!({"success": "all"}));
     given.exit(0, 0);
     given.step(&[]);
@@ -83,7 +81,6 @@ fn a_failed_job_says_why_and_where_its_output_is() {
     let end = ", after 1 attempt; see `dormouse job logs t/a`";
     assert!(reason.ends_with(end), "{reason}");
     given.step(FAILED);
-    // Nothing ran that could have printed.
     let mut given = Given::starting(json!({}));
     given.waits(120);
     given.step(STOP);
@@ -201,7 +198,6 @@ fn limits_do_not_count_for_what_has_ended_or_is_to_end() {
     let mut given = Given::running(limits.clone());
     given.exit(1, 1);
     given.pass(70);
-    // Stopped for the failure, without a warning.
     given.step(STOP);
     let mut given = Given::running(limits);
     given.cancel();
@@ -213,7 +209,7 @@ fn limits_do_not_count_for_what_has_ended_or_is_to_end() {
 fn a_gang_for_which_there_is_no_room_any_more_saves_and_stops() {
     let mut given = Given::running(json!({"min_run_s": 0}));
     given.progress();
-    // The gang must leave, and no capacity is free.
+    // No capacity is free.
     let mut history = History::default();
     history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
     let allocated = history.log.pop().expect("an allocation");
@@ -297,7 +293,7 @@ fn who_may_still_save_has_its_grace() {
     let mut dies = saving(json!({"min_run_s": 0}));
     dies.exit(1, 1);
     assert_eq!(grace(&dies), Some(0));
-    // Rank 0, which reports saves, has ended without a death.
+    // Rank 0, which reports saves, has ended.
     let mut saved = saving(json!({"min_run_s": 0}));
     saved.progress();
     saved.exit(0, 0);
@@ -306,17 +302,16 @@ fn who_may_still_save_has_its_grace() {
     let mut dies = Given::running(json!({}));
     dies.exit(1, 1);
     assert_eq!(grace(&dies), None);
-    // No member died.
     let mut cancelled = saving(json!({"min_run_s": 0}));
     cancelled.cancel();
     assert_eq!(grace(&cancelled), None);
-    // The job goes on after the save.
+    // The job runs on after the save.
     let checkpoint = json!({"mode": "continue", "signal": "SIGUSR1", "grace_s": 30});
     let mut dies = saving(json!({"checkpoint": checkpoint, "min_run_s": 0}));
     dies.exit(1, 1);
     dies.saved();
     assert_eq!(grace(&dies), None);
-    // The workers have saved; only a server remains.
+    // Only a server remains.
     let server = json!({"ps": {"count": 1, "demand": {"cpu_milli": 500}}});
     let mut saved = saving(json!({"min_run_s": 0, "roles": server}));
     saved.exit(0, 0);

@@ -1,8 +1,8 @@
 //! Random histories: two jobs, three nodes, events in any order. Failures are kept as seeds
-//! (`proptest-regressions`) and print their logs.
+//! (`proptest-regressions`).
 //!
-//! After every event, judged by requests and exits without the fold:
-//! 1. No start of a job is requested while a container of the job remains.
+//! After every event, judged without the fold:
+//! 1. No start of a job is requested while its containers remain.
 //! 2. No node is over-committed.
 //! 3. An ended job gets no requests.
 //! 4. A job fails only after a container failed or time passed.
@@ -22,7 +22,6 @@ use super::*;
 /// Bounds consecutive decisions.
 const MOST_STEPS: usize = 20;
 
-/// Two containers of each job.
 const ROOM: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -71,7 +70,7 @@ struct History {
     epoch: u64,
     lives: BTreeMap<NodeId, u64>,
     lost: BTreeSet<NodeId>,
-    /// Requested and not ended: the node, and true if running.
+    /// Requested and not ended; true if running.
     live: BTreeMap<ContainerId, (NodeId, bool)>,
     blamed: BTreeSet<JobId>,
     log: Vec<String>,
@@ -143,7 +142,7 @@ impl History {
         }
     }
 
-    /// Acts as the placer: a new incarnation, or the old one's places if not stopped.
+    /// Acts as the placer.
     fn place(&mut self, number: u8, on: u8) {
         let (id, name) = (job_of(number), node_of(on));
         let Some(job) = self.given.state.jobs.get(&id) else {
@@ -206,7 +205,7 @@ impl History {
         let Some((id, node, runs)) = self.pick(number) else {
             return;
         };
-        // Unstarted containers exit without a code.
+        // Unstarted containers have no code.
         let code = code.filter(|_| runs);
         if code.is_some_and(|code| code != 0) {
             self.blamed.insert(id.job.clone());
@@ -295,7 +294,7 @@ impl History {
         }
     }
 
-    /// Appends all due events; reports whether there were any.
+    /// Appends due events; reports whether any were due.
     fn decides(&mut self) -> bool {
         for step in 0..MOST_STEPS {
             let proposals = self.given.decide().proposals;
@@ -310,7 +309,6 @@ impl History {
         panic!("it never comes to rest");
     }
 
-    /// Checks rules 1 to 4.
     fn asked(&mut self, event: &Event) {
         let is_live =
             |live: &BTreeMap<ContainerId, _>, id: &JobId| live.keys().any(|it| it.job == *id);
@@ -382,7 +380,6 @@ impl History {
         }
     }
 
-    /// Lets all jobs end.
     fn ends(&mut self) {
         for number in 0..3 {
             self.join(number);

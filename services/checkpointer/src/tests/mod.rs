@@ -1,11 +1,9 @@
 //! Tests of the due step of one gang.
 //!
-//! - `elastic`: partitions resized in place
+//! - `elastic`, `roles`: partitions resized in place, auxiliary roles
 //! - `ends`: ends and retries
-//! - `histories`: random histories
-//! - `roles`: auxiliary roles
+//! - `histories`, `table`: random histories, all phases and events
 //! - `room`: free capacity
-//! - `table`: every phase and event
 
 mod elastic;
 mod ends;
@@ -57,7 +55,7 @@ fn joined(node: NodeId, incarnation: u64) -> NodeJoined {
 }
 
 impl Given {
-    /// Two nodes, and a gang of two running on `n0` as of now.
+    /// A gang of two, running on `n0` as of now; `n1` is free.
     fn running(more: Value) -> Self {
         let mut given = Self::starting(more);
         given.starts(0);
@@ -66,7 +64,7 @@ impl Given {
         given
     }
 
-    /// As `running`, before the containers' first reports.
+    /// Before the containers' first reports.
     fn starting(more: Value) -> Self {
         let mut given = Self {
             state: ClusterState::default(),
@@ -100,7 +98,6 @@ impl Given {
         given
     }
 
-    /// Starts a rank of the current incarnation.
     fn starts(&mut self, rank: u32) {
         let life = self.life();
         self.fold(ContainerStarted {
@@ -279,7 +276,7 @@ impl Given {
         events.into_iter().for_each(|event| self.fold(event));
     }
 
-    /// Checks that the next step is due after `seconds`, and lets them pass.
+    /// The next step is due after `seconds`, which pass.
     #[track_caller]
     fn waits(&mut self, seconds: u64) {
         let decision = self.decide();
@@ -434,12 +431,11 @@ fn a_gang_that_does_not_start_in_time_has_failed() {
     given.waits(120);
     given.step(STOP);
     given.exit(0, 143);
-    // The container never started.
     given.evict(1);
     assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
 }
 
-/// The agent may have missed the request, for example in a power cut.
+/// The agent may have missed the request.
 #[test]
 fn a_gang_whose_agent_was_away_is_started_again() {
     let mut given = Given::starting(json!({}));
@@ -482,7 +478,7 @@ fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
         given.starts(0);
         given.waits(120);
         given.step(STOP);
-        // Rank 0 exits before the other reports a start.
+        // Before the other reports a start.
         given.exit(0, 143);
         given.starts(1);
         given.exit(1, 143);
@@ -545,7 +541,7 @@ fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
     given.step(&["dormouse.job.failed.v1"]);
 }
 
-/// All were absent; the agent then reports an exit within the limit.
+/// The agent then reports an exit within the limit.
 #[test]
 fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_heard() {
     let mut given = Given::running(json!({"time_limit_s": 100}));

@@ -1,4 +1,4 @@
-//! Tests of starts that wait for nodes, exclusive nodes and GPUs, and of services that yield replicas.
+//! Tests of waits for nodes and GPUs, and of yielding services.
 
 use dormouse_messages::events::{Gpu, RemovedContainer};
 
@@ -12,7 +12,7 @@ fn other(name: &str) -> JobId {
 pub(super) type At<'a> = (u32, &'a str, Option<&'a str>);
 
 impl Given {
-    /// Admits another job with a processor a container by default.
+    /// With a processor a container by default.
     fn admit(&mut self, name: &str, more: Value) {
         let mut spec = json!({
             "name": name, "tenant": "t", "command": {"start": ["train"]},
@@ -73,7 +73,6 @@ impl Given {
         types
     }
 
-    /// Runs another job.
     pub(super) fn run_other(&mut self, name: &str, more: Value, places: &[At<'_>]) {
         self.admit(name, more);
         self.place_other(name, 1, places, &[]);
@@ -129,7 +128,6 @@ fn a_node_that_a_job_is_to_have_alone_is_waited_for() {
     given.exit(0, 0);
     given.exit(1, 0);
     assert_eq!(given.goes_on("b"), START);
-    // The exclusive node admits nobody.
     given.admit("c", json!({}));
     given.place_other("c", 1, &[(0, "n0", None)], &[]);
     assert_eq!(given.goes_on("c"), NOTHING);
@@ -165,7 +163,7 @@ fn a_gpu_is_given_to_the_whole_of_it() {
     assert_eq!(given.goes_on("e"), START);
 }
 
-/// A service with two replicas and a job with two containers fill `n0`.
+/// A service and another job fill `n0`.
 fn full(of_b: Value) -> Given {
     let mut given = Given::running(json!({
         "kind": "inference", "resize": {"mode": "in_place"}, "checkpoint": {"mode": "none"},
@@ -176,7 +174,7 @@ fn full(of_b: Value) -> Given {
     given
 }
 
-/// Reports whether the service, replacing both replicas, lets one leave first.
+/// Reports whether the moving service lets a replica leave first.
 fn gives_up(given: &mut Given, on: &str) -> bool {
     let create = [2, 3].map(|rank| PlacedContainer {
         job: job(),

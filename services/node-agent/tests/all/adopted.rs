@@ -1,4 +1,4 @@
-//! Tests that adopted containers stay contained, and that new programs in them are contained too.
+//! Tests that adopted containers, and new programs in them, stay contained.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,6 @@ use crate::exec::{Person, sh as in_shell};
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 
-/// Unique to the program's command line.
 const MARKER: &str = "adopted-and-still-contained";
 
 /// Other tests use other users.
@@ -79,7 +78,6 @@ fn program(uid: u32) -> Option<String> {
     pids.find(of)
 }
 
-/// The sandboxed attributes of a process, and its root folder.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     pid: String,

@@ -264,7 +264,6 @@ fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
         log.count(|event| matches!(event, Event::ContainerStarted(_))),
         2
     );
-    // An adopted container is stopped like any other.
     log.append(stop(1));
     let exit = log.wait_exited(&id(1, 0));
     assert_eq!((exit.signal, exit.evicted), (Some(15), false));

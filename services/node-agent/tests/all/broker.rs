@@ -24,7 +24,7 @@ fn lasting(lease: Duration) -> LeaseTerm {
     }
 }
 
-/// Runs the agent in a killable process, which the other test spawns.
+/// A killable agent process, spawned by the other test.
 #[tokio::test]
 #[ignore = "the agent process of the other test"]
 async fn agent_process() {
@@ -170,7 +170,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
             let is_start = |event: &Event| matches!(event, Event::ContainerStarted(it) if it.container == id(incarnation, rank));
             wait(&log, "start", is_start).await;
         }
-        // Stop only after the first output, whose file the supervisor creates.
+        // The supervisor creates the file.
         let logs = dormouse_node_agent::logs_path(&data, &id(incarnation, 0)).expect("logs");
         while std::fs::read_to_string(&logs.stdout)
             .unwrap_or_default()

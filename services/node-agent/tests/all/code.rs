@@ -1,4 +1,4 @@
-//! Tests of packed code: hostile archives, the node's cache, each container's copy.
+//! Tests of packed code: hostile archives, cache, copies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,6 @@ use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// An unchecked archive entry.
 struct Raw<'a> {
     kind: EntryType,
     name: &'a str,
@@ -110,7 +109,7 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
             "out of the folder",
             vec![entry(link, "up", "."), entry(link, "l", "up/..")],
         ),
-        // Even a valid link is not written through.
+        // Not even a valid link is written through.
         (
             "is a link",
             vec![file("d/a", "1"), entry(link, "l", "d"), file("l/x", "1")],
@@ -136,7 +135,6 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
             "{expected}"
         );
     }
-    // Others get no write permission.
     let (folder, said) = unpacked(&packed(&[file("./a/run", "1")]));
     said.expect("unpacked");
     let mode = fs::metadata(folder.path().join("inside/a/run"))
@@ -282,7 +280,6 @@ fn each_container_starts_in_a_copy_of_its_own_of_what_was_submitted() {
     let _agent = Running::with_code(&log, config(folder.path()), store.clone());
     let script = "[ $PWD = $DORMOUSE_WORKDIR ] && ./say.sh && cat link && ls; echo changed > say.sh; echo new > new; rm -r lib";
     log.append(admitted(job_with(workdir, script)));
-    // The second incarnation starts without leftovers.
     for incarnation in [1, 2] {
         let exit = life(&log, incarnation, 2);
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");

@@ -31,7 +31,6 @@ const ATTEMPTS: &str = include_str!("attempts.sh");
 /// Above every process number in use.
 const NOBODYS: u32 = 4_194_300;
 
-/// Each test has its own users.
 const fn user(uid: u32) -> User {
     User { uid, gid: uid }
 }
@@ -45,7 +44,6 @@ const fn mallory(kind: RuntimeKind) -> User {
 
 const VICTIM: User = user(200_002);
 
-/// The victim's traces in shared places.
 const VICTIMS: &str = "echo own >own; echo own >$DORMOUSE_CHECKPOINT_DIR/own; echo own >/tmp/victim; \
     echo own >/dev/shm/victim; python3 -c 'import ctypes; libc = ctypes.CDLL(None); \
     libc.shmget(0x4d4f5553, 4096, 0o1666); libc.msgget(0x4d4f5553, 0o1666)'; touch ready; \
@@ -89,7 +87,6 @@ pub fn attempts() -> Vec<Attempt> {
         .collect()
 }
 
-/// A node with a victim.
 struct Node {
     folder: tempfile::TempDir,
     config: AgentConfig,
@@ -231,7 +228,7 @@ impl Node {
             work: None,
             code: None,
             python: None,
-            // Lets a fork bomb meet the process limit before the memory limit.
+            // A fork bomb meets the process limit before the memory limit.
             demand: "cpu=1,memory=256Mi".parse().expect("valid"),
             gpu_part: None,
             gpus: vec![],
@@ -244,7 +241,7 @@ impl Node {
         }
     }
 
-    /// An ended container keeps its ports until the engine removes it.
+    /// The engine removes ended containers late, which keep their ports.
     fn port(&self, container: &ContainerId) -> u16 {
         let turn = u16::try_from(container.incarnation.0 % 100).expect("small");
         21_000 + 8 * turn
@@ -287,7 +284,7 @@ impl Node {
         let patience = Duration::from_secs(30);
         let until = tokio::time::Instant::now() + patience;
         let mut ended = attached.ended.fuse();
-        // Leftover processes may hold the output open.
+        // Leftovers may hold the output open.
         let mut last = until;
         loop {
             tokio::select! {
@@ -309,7 +306,6 @@ impl Node {
                 }
             }
         }
-        // The attempt may have ended the container.
         self.runtime.kill(&id).await.expect("killed");
         let exit = tokio::time::timeout(patience, self.exited.recv()).await;
         let (ended, _) = exit.expect("it ends").expect("open");
@@ -380,7 +376,7 @@ enum By {
     Exec,
 }
 
-/// Serialises tests, because they share tenants and count their processes.
+/// Tests share tenants and count their processes.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn all(kind: RuntimeKind, by: By, network: Network) {
@@ -396,7 +392,7 @@ async fn all(kind: RuntimeKind, by: By, network: Network) {
             By::Program => node.run(number, attempt).await,
             By::Exec => node.exec(number, attempt).await,
         };
-        // Ending the container also ends the executed program.
+        // Ends the executed program too.
         let ends_itself = by == By::Exec && attempt.name == "signals-to-everybody";
         let may_be_killed = attempt.may_be_killed || ends_itself;
         if said.contains("HARM") || !(said.contains("TRIED") || may_be_killed) {
@@ -476,7 +472,6 @@ fn every_attempt_is_in_the_documents() {
     }
 }
 
-/// Finds links of the form ``[`name`](path.rs)``.
 fn named_tests(page: &str) -> Vec<(&str, &str)> {
     let links = page.split("[`").skip(1);
     let links = links.filter_map(|link| link.split_once("`]("));
@@ -576,7 +571,7 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     }
     let _turn = TURN.lock().await;
     let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
-    // Concatenated, so only one place in memory holds the secret.
+    // Concatenated, so no other memory holds the secret.
     let secret = ["a secret of", " another tenant"].concat();
     node.env
         .insert("SECRET".to_owned(), EnvValue::Plain(secret.clone()));
@@ -584,7 +579,7 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     let plan = node.plan(first.clone(), "sleep 600", VICTIM);
     let told = node.runtime.start(plan).await.expect("started");
     node.env.remove("SECRET");
-    // More than are prepared in advance, so some are created after the secret.
+    // More than are prepared in advance.
     let later: Vec<_> = (0..20)
         .map(|it| container(&format!("mal/later/{}/0", it + 1)))
         .collect();

@@ -1,5 +1,5 @@
-//! Tests of a tenant's disk share: each evasion in [`attempts.sh`](attempts.sh) (`disk`) runs as its own
-//! tenant and is stopped, alone. The engine's copies of output are bounded or counted.
+//! Tests of a tenant's disk share: each evasion in [`attempts.sh`](attempts.sh) (`disk`) is stopped, alone.
+//! The engine's copies are bounded or counted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use dormouse_node_agent::{AgentConfig, LogBounds, RuntimeKind, log_parts, logs_p
 /// Less than an attempt writes.
 const SHARE_BYTES: u64 = 8 << 20;
 
-/// More than the attempts create that hide a large file among small ones.
+/// More than the attempts create.
 const SHARE_FILES: u64 = 20_000;
 
 /// Other tests use other users.
@@ -156,7 +156,6 @@ fn no_docker_container_evades_its_share_of_the_disk() {
     evade(RuntimeKind::Docker);
 }
 
-/// The container writes outside the agent's mounts.
 #[test]
 fn what_the_engine_keeps_of_a_container_counts() {
     if !Contain::is_possible() || !docker::engine() {
@@ -177,7 +176,7 @@ fn what_the_engine_keeps_of_a_container_counts() {
     agent.stop().expect("left in order");
 }
 
-/// Prints in bursts that the test triggers; the agent is absent for one.
+/// Bursts on demand; the agent is absent for one.
 const BURSTS: &str = "import os, time
 for burst, lines in enumerate((15, 15, 15, 15, 15, 10)):
     while not os.path.exists(f'go-{burst}'): time.sleep(.02)
@@ -240,7 +239,7 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
         fs::write(own.join(format!("go-{number}")), "").expect("written");
         wait("it prints", &|| own.join(format!("gone-{number}")).exists());
     };
-    // Each burst is shorter than an engine file, so late copies lose nothing.
+    // Shorter than an engine file, so late copies lose nothing.
     for number in 0..4 {
         burst(number);
         wait("it is copied", &|| ends_with(&format!("{number}-014")));
@@ -249,7 +248,6 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
     wait("it is noted", &|| is_noted(&marks, "\"bytes\":60000"));
     agent.stop().expect("left in order");
     burst(4);
-    // The output now far exceeds the engine's files.
     let bytes = engines_bytes(&config, &container);
     assert!((1..60_000).contains(&bytes), "{bytes} bytes");
     let agent = Running::start(&log, config, false);

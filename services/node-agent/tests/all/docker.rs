@@ -190,7 +190,6 @@ fn what_has_ended_is_removed_before_the_agent_leaves() {
     log.append(placed(1, 3));
     log.append(start(1, None));
     for rank in 0..3 {
-        // Exited at once, yet reported as started.
         log.wait_started(&id(1, rank));
         assert_eq!(log.wait_exited(&id(1, rank)).exit_code, Some(3));
     }
@@ -210,7 +209,7 @@ fn one_that_was_created_and_never_started_is_started_once() {
     )));
     log.append(placed(1, 1));
     let request = log.append(start(1, None));
-    // An agent died between creating and starting the container.
+    // The agent died between create and start.
     let checkpoint = config.layout().checkpoint(&job(), Incarnation(1));
     fs::create_dir_all(&checkpoint).expect("made");
     create(&config, &id(1, 0), request, &checkpoint);
@@ -224,7 +223,7 @@ fn one_that_was_created_and_never_started_is_started_once() {
     assert_eq!(names(&config), Vec::<String>::new());
 }
 
-/// Creates a container as the agent does, without starting it.
+/// As the agent does, without a start.
 fn create(config: &AgentConfig, container: &ContainerId, request: Sequence, checkpoint: &Path) {
     let labels = [
         ("dormouse.cluster", config.cluster.clone()),
@@ -266,7 +265,7 @@ fn create(config: &AgentConfig, container: &ContainerId, request: Sequence, chec
     });
 }
 
-/// The clusters differ only in their folders.
+/// Only their folders differ.
 #[test]
 fn agents_of_two_clusters_leave_each_others_containers_alone() {
     if !engine() {
@@ -434,7 +433,6 @@ fn a_successor_adopts_by_labels() {
         log.count(|event| matches!(event, Event::ContainerStarted(_))),
         2
     );
-    // A stale container is removed before the next incarnation.
     log.append(placed(2, 1));
     log.append(start(2, None));
     log.wait_started(&id(2, 0));
@@ -468,7 +466,7 @@ fn a_task_set_runs_in_a_container() {
     wait_removed(&config);
 }
 
-/// Reads the members' file, cannot write there, and acknowledges.
+/// Acknowledges changes; cannot write the members' file.
 const MEMBER: &str = r#"
 (: >$DORMOUSE_MEMBERS) 2>/dev/null && exit 9
 say() { echo "{\"generation\": 1, \"state\": \"$1\"}" >$DORMOUSE_ACK.new; mv $DORMOUSE_ACK.new $DORMOUSE_ACK; }

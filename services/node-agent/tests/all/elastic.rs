@@ -1,5 +1,4 @@
-//! Tests of partitions resized in place, with real processes: acknowledging members, and replicas that are
-//! late, never or no longer ready.
+//! Tests of partitions resized in place, with real processes.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +11,7 @@ use dormouse_messages::service::Ready;
 use dormouse_messages::{ContainerId, Event};
 use dormouse_node_agent::{AgentConfig, logs_path};
 
-/// Waits for the signal, reads the members and acknowledges. `silent` never acknowledges, `stubborn` never
-/// leaves.
+/// Acknowledges changes after a signal. `silent` never does, `stubborn` never leaves.
 const MEMBER: &str = r#"
 import json, os, signal, sys
 mood = sys.argv[1]
@@ -264,7 +262,6 @@ fn a_successor_repeats_nothing_and_asks_on() {
     log.append(resize(1, &[1], &[], &[0], ADJUSTED));
     wait_ready(&log, &id(1, 1));
     agent.stop().expect("left in order");
-    // A file of an ended incarnation.
     let old = folder.path().join("nodes/n0/members/ads/old/3");
     fs::create_dir_all(&old).expect("made");
     let agent = Running::start(&log, config(folder.path()), false);
@@ -320,7 +317,7 @@ fn a_replica_is_ready_when_it_answers_and_is_not_when_it_stops_to() {
     let ready = wait_ready(&log, &id(41, 0));
     println!("ready {} ms after its start", ready.after_ms);
     assert!(ready.after_ms >= 500, "{ready:?}");
-    // A restarted agent polls on without a second report.
+    // A restarted agent polls on.
     agent.stop().expect("left in order");
     let _agent = Running::start(&log, config(folder.path()), false);
     log.wait_joined(2);
@@ -351,7 +348,6 @@ fn a_replica_that_is_not_ready_in_time_says_why() {
         why.contains("timeout_s, 2 s") && why.contains("GET /healthz"),
         "{why}"
     );
-    // Stopped while polled: no further report.
     log.append(admitted(replica("never", 60)));
     log.append(placed_at(43, free_port()));
     log.append(start(43, None));
@@ -414,6 +410,6 @@ fn the_example_trains_the_same_whoever_takes_part() {
         _ => None,
     });
     assert_eq!(last.containers, 1);
-    // The result of a single process from step 400.
+    // A single process's result.
     assert!((last.metrics["loss"] - 0.009_909).abs() < 1e-6, "{last:?}");
 }

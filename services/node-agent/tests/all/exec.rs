@@ -1,5 +1,4 @@
-//! Tests of `job exec`: environment, ends, permissions and events. [`crate::containment`] tests the
-//! isolation.
+//! Tests of `job exec`, isolation aside ([`crate::containment`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,7 +41,6 @@ pub fn sh(container: &ContainerId, script: &str) -> Start {
     }
 }
 
-/// A client attached to a program.
 pub struct Person<'a> {
     execs: &'a Execs,
     tenant: Option<&'static str>,
@@ -111,7 +109,7 @@ impl<'a> Person<'a> {
         said
     }
 
-    /// Reads until no output is pending; returns the exit, if any.
+    /// Reads pending output.
     async fn until_quiet(&mut self, said: &mut String) -> Option<ExecExit> {
         loop {
             let piece = self.piece().await;
@@ -122,7 +120,6 @@ impl<'a> Person<'a> {
         }
     }
 
-    /// Returns output, errors and exit.
     pub async fn end(mut self) -> (String, String, ExecExit) {
         let (mut said, mut errors) = (String::new(), String::new());
         let until = Instant::now() + Duration::from_secs(20);
@@ -238,7 +235,7 @@ async fn terminal(execs: &Execs, container: &ContainerId) {
         eprintln!("this process was started with SIGINT ignored, and so is what it starts");
         return;
     }
-    // The terminal turns ^C into a signal. A shell between vfork and exec (dash 0.5.12) may lose the signal,
+    // The terminal turns ^C into a signal. A shell between vfork and exec may lose the signal (dash 0.5.12),
     // so the test repeats the key.
     let start = Start {
         terminal: start.terminal,
@@ -261,7 +258,6 @@ async fn terminal(execs: &Execs, container: &ContainerId) {
     assert!(exit.signal == Some(2) || exit.code == Some(130), "{exit:?}");
 }
 
-/// Background processes of a shell do.
 fn ignores_interrupts() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("read");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -287,7 +283,6 @@ fn all(config: AgentConfig) {
             }
         }
     });
-    // The container's end ends the program too.
     let person = runtime();
     person.block_on(async {
         let script = "trap '' TERM HUP; echo here; while :; do sleep 0.05; done";
@@ -352,7 +347,7 @@ fn a_grant_forbids_it_to_tenants_and_leaves_it_to_the_operator() {
         });
     };
     grants(Some(Exec::Forbidden));
-    // The grant is folded in order, so a later start shows its effect.
+    // The grant is folded in order.
     let refused = runtime().block_on(async {
         let until = Instant::now() + Duration::from_secs(10);
         loop {

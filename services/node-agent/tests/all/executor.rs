@@ -1,4 +1,4 @@
-//! Tests of the command line and environment that tell each process its cluster.
+//! Tests of command lines and environments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ fn tensorflow_has_its_cluster_in_one_variable() {
     assert_eq!(config, expected);
 }
 
-/// With only its own ports open, MPICH gets their numbers, and both MPIs wait for the network.
+/// MPICH needs the port numbers, and both MPIs wait for the network.
 #[test]
 fn in_a_network_of_its_own_a_rank_is_told_its_ports() {
     let spec = with(Executor::Mpi);

@@ -1,5 +1,5 @@
-//! Tests of real training: gangs are saved, stopped and resumed with another size. Skipped without the
-//! trainers of `scripts/install.sh trainers`; fails then if `DORMOUSE_NO_SKIP=1`.
+//! Tests of real training: saved, stopped, resumed with another size. Skipped without the trainers of
+//! `scripts/install.sh trainers`; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ fn root() -> PathBuf {
     root.canonicalize().expect("the repository")
 }
 
-/// Returns a Python that can import `module`.
 fn python_with(module: &str) -> Option<PathBuf> {
     let python = std::env::var_os("DORMOUSE_PYTHON")
         .map_or_else(|| root().join(".tools/venv/bin/python3"), PathBuf::from);
@@ -83,8 +82,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs `before` containers, saves, and resumes with `after` to the end. Incarnations from `first` keep the
-/// ports of parallel tests apart.
+/// Incarnations from `first` keep the ports of parallel tests apart.
 fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u32) {
     let second = first + 1;
     let log = FakeLog::default();
@@ -193,7 +191,7 @@ fn show_the_repository(config: &mut AgentConfig) {
     }];
 }
 
-/// As `resize`, in separate networks with only published ports.
+/// With published ports only.
 fn resize_with_published_ports(executor: Executor, program: &str, module: &str, first: u32) {
     let Some(python) = python_with(module) else {
         return;
@@ -222,12 +220,11 @@ fn mxnet_with_published_ports_is_resized_from_2_to_3() {
     resize_with_published_ports(Executor::Mxnet, "train_mxnet.py", "mxnet", 41);
 }
 
-/// A stranger on rank 0's port could feed code to connecting ranks.
+/// Connecting ranks would run a stranger's code.
 fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
     let Some(python) = python_with(module) else {
         return;
     };
-    // On all addresses, on rank 0's port.
     let port = 21_000 + 100 * u16::try_from(life).expect("small");
     let stranger = std::net::TcpListener::bind(("0.0.0.0", port)).expect("bound");
     stranger.set_nonblocking(true).expect("set");
@@ -251,7 +248,7 @@ fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
         said.contains("whether another program holds the port"),
         "{said}"
     );
-    // The checkpointer stops the others after a failure.
+    // As the checkpointer does.
     let asked = Instant::now();
     log.append(stop(life));
     log.wait_exited(&id(life, 1));

@@ -1,4 +1,4 @@
-//! Tests of a GPU part in a sandbox, as plain process and in Docker, on a fake driver.
+//! Tests of a GPU part in a sandbox, on a fake driver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,6 @@ use tokio::sync::mpsc;
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";
 const GIB: u64 = 1 << 30;
 
-/// Allocates below and above the cap, launches kernels and prints the user.
 const PROGRAM: &str = r#"
 import ctypes, os
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -48,7 +47,7 @@ for _ in range(100):
 print("user", os.getuid())
 "#;
 
-/// Installs the fake driver in a public folder.
+/// Readable by all users.
 fn driver(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let driver = folder.join("driver");
@@ -63,7 +62,6 @@ fn driver(folder: &Path) -> PathBuf {
     driver
 }
 
-/// Serves the library and socket as the agent does.
 fn served(folder: &Path, name: &str) -> (GpuPart, Server) {
     let part = GpuPart {
         request_milli: 300,

@@ -1,5 +1,4 @@
-//! Tests of GPU parts: a real Python program under a real agent on a fake driver. Caps and limits hold, also
-//! after an agent's restart or a revision; usage is reported and compared with the driver's.
+//! Tests of GPU parts on a fake driver: caps, limits, restarts, revisions, usage.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use dormouse_node_agent::AgentConfig;
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";
 const GIB: u64 = 1 << 30;
 
-/// Allocates below and above the cap, then launches kernels of a millisecond until stopped.
+/// Launches kernels of a millisecond until stopped.
 const PROGRAM: &str = r#"
 import ctypes, os, signal, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -124,7 +123,7 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     log.wait("the last window", |_| {
         (windows(&log).len() > before).then_some(())
     });
-    // Memory is sampled at a window's end; the last window follows the program's exit.
+    // Sampled at a window's end; the last follows the exit.
     let windows = windows(&log);
     let devices = || windows.iter().map(|window| &window.devices[0]);
     assert!(devices().all(|device| device.uuid == DEVICE));
@@ -175,7 +174,6 @@ fn a_revised_limit_holds_for_a_container_that_runs() {
     comes_to(&machine, 0.6..=0.94);
     log.append(revised(250));
     comes_to(&machine, 0.1..=0.29);
-    // A restarted agent takes the revision from the log.
     agent.stop().expect("left in order");
     agent = Running::start(&log, config, false);
     std::thread::sleep(Duration::from_secs(1));
@@ -186,7 +184,7 @@ fn a_revised_limit_holds_for_a_container_that_runs() {
     drop(agent);
 }
 
-/// Allocates memory that no library counts.
+/// Memory that no library counts.
 const HIDING: &str = r#"
 import ctypes, os, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -232,7 +230,7 @@ fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
     log.append(on_device(placed(1, 1)));
     log.append(start(1, None));
     log.wait_started(&id(1, 0));
-    // Half a gigabyte is counted, two are allowed for the driver's overhead.
+    // Two gigabytes are allowed for the driver's overhead.
     let beyond = log.wait("a container beyond its cap", |_| {
         reconciled(&log)
             .into_iter()
@@ -250,7 +248,6 @@ fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
             .find(|it| it.devices[0].beyond_bytes > 0)
     });
     assert_eq!(window.devices[0].driver_bytes, Some(7 * GIB / 2));
-    // A process outside the agent.
     let mut stranger = std::process::Command::new("/usr/bin/python3");
     stranger.args(["-c", HIDING]).env_remove("LD_PRELOAD");
     stranger.env("LD_LIBRARY_PATH", folder.path());

@@ -1,4 +1,4 @@
-//! Tests of jobs that plant pipes, links and endless files where the agent reads.
+//! Tests of jobs that plant pipes, links and endless files.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,6 @@ fn a_pipe_as_checkpoint_holds_up_neither_the_agent_nor_its_successor() {
     assert!(why.contains("regular file"), "{why}");
     agent.stop().expect("left in order");
 
-    // The second job ends while no agent runs.
     let agent = Running::start(&log, config(folder.path()), true);
     log.append(admitted(sh(
         "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; sleep 0.5",
@@ -126,7 +125,7 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = FakeLog::default();
     let agent = Running::start(&log, config(folder.path()), true);
-    // Forges marks in all parent folders, under every name that an agent has used.
+    // Under every name that an agent has used.
     let forge = "d=$(dirname $DORMOUSE_PROGRESS); for mark in evicted told stop asked leaving request exit process; do \
         for up in . .. ../.. ../../.. ../../../../../marks; do echo x >$d/$up/$mark; done; done";
     log.append(admitted(sh(&format!(
@@ -147,7 +146,7 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     agent.stop().expect("left in order");
 }
 
-/// Jobs that cannot start because of their own documents or files.
+/// Their own documents or files prevent the start.
 fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
     let path = |name: &str| folder.join(name).display().to_string();
     std::os::unix::fs::symlink(path("nothing"), path("dangling")).expect("linked");

@@ -1,6 +1,5 @@
-//! Tests of mounts that try to lead root out of the sandbox: links, pipes and devices in place of the
-//! sandbox's files, covering targets, folders that change during the mount. A start may fail as the job's
-//! failure, and the node stays intact.
+//! Tests of mounts that try to lead root out of the sandbox: links, pipes, devices, covering targets,
+//! changing folders. A start may fail as the job's failure; the node stays intact.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -67,12 +66,11 @@ impl Outcome {
 }
 
 impl Node {
-    /// A node with one tenant folder, `granted`; `None` without root.
+    /// `None` without root.
     async fn new() -> Option<Self> {
         Self::with(|_, _| {}).await
     }
 
-    /// As `new`, with changed settings.
     pub async fn with(set: impl FnOnce(&mut AgentConfig, &Path)) -> Option<Self> {
         if !Contain::is_possible() {
             skipped("only root makes sandboxes");
@@ -161,7 +159,7 @@ impl Node {
         }
     }
 
-    /// Mounts are pairs of a name in the node's folder and a target.
+    /// Mounts: a name in the node's folder, and a target.
     async fn start(&mut self, mounts: &[(&str, &str)], script: &str) -> Outcome {
         let plan = self.plan(mounts, script);
         self.run(plan).await
@@ -228,7 +226,7 @@ async fn the_memory_of_the_first_process_is_not_read_through_dev() {
         return;
     };
     node.link("null", "/proc/1/mem");
-    // Reads the first page of a fixed-address program, and the usual starts of mappings.
+    // A fixed-address program's first page, and usual mappings.
     let script = "python3 -c 'import os\nfor at in range(0, 1 << 47, 1 << 40):\n try:\n  if os.pread(0, 1, at): print(\"HARM\")\n except OSError: pass'";
     let outcome = node.start(&[("granted", "/dev")], script).await;
     assert!(!outcome.text().contains("HARM"), "{outcome:?}");
@@ -440,7 +438,7 @@ async fn a_folder_that_holds_the_agents_own_is_not_mounted() {
             &[(source, "/data")],
             "ls /data/* /data/*/*/*; cat /data/data/nodes/*/secret",
         );
-        // The agent's folders stay hidden without mount restrictions.
+        // Without mount restrictions.
         plan.granted = Granted::default();
         node.run(plan).await.is_refused_for("agent");
     }

@@ -1,5 +1,5 @@
-//! Tests of reconciliation for partitions resized in place. Over random histories: starts and stops follow
-//! the log only, and announced generations never decrease.
+//! Tests of in-place reconciliation. Random histories: starts and stops follow the log, announced generations
+//! never decrease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn fold(events: &[Event]) -> AgentState {
     state
 }
 
-/// Reconciles until no action remains; returns all actions.
+/// Reconciles until no action remains.
 fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     let mut all = Vec::new();
     loop {
@@ -42,7 +42,6 @@ struct World {
 }
 
 impl World {
-    /// A job with two members on this node.
     fn given(spec: dormouse_messages::job::JobSpec) -> Self {
         let machine = Machine {
             joined: Some(1),
@@ -63,7 +62,6 @@ impl World {
         settle(&fold(&self.events), &mut self.machine)
     }
 
-    /// Marks starting containers as running, on the log too.
     fn run(&mut self) {
         for (id, seen) in &mut self.machine.containers {
             if seen.life == Life::Starting {
@@ -219,7 +217,7 @@ fn an_agent_that_has_no_member_knows_those_of_the_others_when_one_joins() {
     assert_eq!(started_of(&actions), [(2, request)]);
     world.run();
     world.when([resized(1, &[0, 1, 2], ADJUSTED)]);
-    // A leaving member's file goes, the incarnation stays.
+    // The file goes, the incarnation stays.
     world.when([resize(2, &[], &[2], &[0, 1], ADJUSTED), leave(2, &[2])]);
     let actions = world.end(2);
     assert!(
@@ -276,7 +274,7 @@ fn a_loss_of_the_node_takes_what_ran_here_and_not_what_comes_later() {
     assert_eq!(started_of(&world.when([join])), [(2, request)]);
 }
 
-/// The services count such a request, and the job would never end (fault trials, seed 2).
+/// Otherwise the job would never end (fault trials, seed 2).
 #[test]
 fn a_request_that_crossed_the_taking_back_of_a_place_counts() {
     let mut world = World::given(elastic(&["true"]));
@@ -315,7 +313,6 @@ fn a_stop_stops_everybody_and_one_that_joined_as_well() {
 #[derive(Debug, Clone)]
 enum Step {
     Log(Event),
-    /// By index among the live containers.
     Up(usize),
     Down(usize),
     Fence,

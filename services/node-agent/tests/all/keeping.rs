@@ -29,7 +29,7 @@ fn saved(log: &FakeLog, step: u64) -> CheckpointSaved {
     })
 }
 
-/// Saves twice into one folder; the second save stays incomplete.
+/// The second save stays incomplete.
 const TEARS: &str = r#"
 cd $DORMOUSE_CHECKPOINT_DIR
 trap 'echo first >model; echo "{\"step\":1,\"bytes\":6}" >new; mv new checkpoint.json' USR1
@@ -49,7 +49,6 @@ fn a_torn_second_save_leaves_the_first_one_whole() {
     let first = saved(&log, 1);
     log.append(stop(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(9));
-    // The next incarnation finds the first checkpoint intact.
     log.append(admitted(sh("cat $DORMOUSE_RESUME_FROM/model")));
     log.append(placed(2, 1));
     log.append(start(2, Some(&first.uri)));
@@ -166,7 +165,6 @@ fn a_start_that_fails_for_the_nodes_reason_is_told_apart() {
         log.count(|event| matches!(event, Event::CheckpointRejected(_))),
         0
     );
-    // A missing program is the job's fault.
     log.append(admitted(spec(&["no-such-program-here"])));
     log.append(placed(3, 1));
     log.append(start(3, None));
@@ -234,7 +232,7 @@ fn a_full_share_stops_its_tenant(config: AgentConfig, log: &FakeLog, bound: &str
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");
     assert!(reason.contains(bound) && !exit.evicted, "{reason}");
-    // The tenant's next incarnation is refused; the other tenant runs on.
+    // The other tenant runs on.
     log.append(placed(2, 1));
     log.append(start(2, None));
     let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");

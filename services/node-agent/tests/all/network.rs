@@ -1,5 +1,4 @@
-//! Tests of Docker networking on a real engine: without a grant a container has its own network and publishes
-//! only its placement's ports.
+//! Tests of Docker networking: without a grant only the placement's ports are published.
 
 use std::io::Read;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -13,9 +12,8 @@ use dormouse_messages::grants::Network;
 use dormouse_messages::job::JobSpec;
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
-/// Returns a non-loopback address; `None`, reported, without one.
 pub fn own_address() -> Option<String> {
-    // Sends nothing; the kernel selects a source address.
+    // Nothing is sent; the kernel selects an address.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     let found = socket.connect("192.0.2.1:9").and(socket.local_addr());
     match found.map(|it| it.ip()) {
@@ -82,7 +80,7 @@ fn only_the_node_s_network_has_the_node_s_loopback() {
     agent.stop().expect("left in order");
 }
 
-/// Each rank listens, and asks every peer at its announced address.
+/// Each rank asks every peer.
 const TALK: &str = "
 import os, socket, threading, time
 peers = [peer.rsplit(':', 1) for peer in os.environ['DORMOUSE_PEERS'].split(',')]
@@ -143,7 +141,7 @@ fn a_gang_of_two_nodes_talks_over_published_ports() {
     }
 }
 
-/// Rank 0 listens on rank 1's port number without effect.
+/// Rank 0 listens on rank 1's port number in vain.
 const TAKE: &str = "
 import os, socket
 rank, port = int(os.environ['DORMOUSE_RANK']), int(os.environ['DORMOUSE_PORT'])

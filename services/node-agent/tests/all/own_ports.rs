@@ -7,7 +7,6 @@ use crate::hostile_mounts::Node;
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
 
-/// Starts a kernel with the agent's settings.
 const KERNEL: &str = r#"
 from jupyter_client.manager import KernelManager
 manager = KernelManager(transport="ipc", ip="/tmp/kernel")

@@ -1,4 +1,4 @@
-//! Tests of plain processes: limits, latency, and signals to the right processes only.
+//! Tests of plain processes: limits, latency, signals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,6 @@ async fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
     (runtime.expect("a keeper"), exited)
 }
 
-/// Returns `None`, reported, if limits are unavailable.
 async fn limited(folder: &Path) -> Option<(ProcessRuntime, Exited)> {
     let (runtime, exited) = runtime(folder, true).await;
     if !runtime.has_limits() {
@@ -69,7 +68,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     }
 }
 
-/// Records the process as a former agent would.
+/// As a former agent would.
 fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     let config = local(node(), Default::default(), folder.to_owned());
     let marks = Marks::open(&config.layout()).expect("opened");
@@ -82,7 +81,6 @@ fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     marks.put(&mark).expect("noted");
 }
 
-/// Finds the node's supervisor by command line.
 fn keeper_of(folder: &Path) -> Option<u32> {
     let folder = folder.display().to_string();
     let processes = fs::read_dir("/proc").expect("read").flatten();
@@ -243,7 +241,6 @@ async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
             pids.iter().all(|pid| is_gone(*pid)),
             "limits {limits}: {pids:?}"
         );
-        // A new supervisor starts the next container.
         runtime.forget(&container, Sequence(1)).await;
         runtime
             .start(self::plan(folder.path(), 2, "exit 4"))
@@ -346,7 +343,7 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
         "{:?}",
         since.elapsed()
     );
-    // Ignoring SIGTERM earns no grace; a busy machine may be late.
+    // No grace for ignoring SIGTERM; a busy machine may be late.
     assert!(
         since.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -363,7 +360,7 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
     assert_eq!(self::exit(&mut exited).await.code, Some(0));
 }
 
-/// Runs if the agent dies; records if `running` still runs.
+/// Records whether `running` outlives the agent.
 fn if_gone(told: &Path, after_ms: u64, running: u32) -> Gone {
     let script = format!("kill -0 {running} && echo runs >> told || echo ended >> told");
     Gone {
@@ -381,7 +378,6 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let running = first.start(plan(folder.path(), 1, script)).await;
     let running = running.expect("started");
-    // A withdrawn order has no effect.
     let keeper = first.keeper();
     keeper.if_gone(Some(if_gone(folder.path(), 1, running)));
     keeper.if_gone(None);
@@ -389,19 +385,18 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!is_gone(running));
 
-    // The agent returns in time.
     let (second, _) = runtime(folder.path(), true).await;
     second
         .keeper()
         .if_gone(Some(if_gone(folder.path(), 2_000, running)));
-    // Lets the supervisor see the disconnect before the next agent connects.
+    // The supervisor sees the disconnect first.
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(second);
     let (third, _) = runtime(folder.path(), true).await;
     tokio::time::sleep(Duration::from_millis(2_300)).await;
     assert!(!is_gone(running));
 
-    // Without an agent, the last order is executed.
+    // The last order is executed.
     drop(third);
     let told = folder.path().join("told");
     let read = || fs::read_to_string(&told).unwrap_or_default();
@@ -476,7 +471,7 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
         return;
     }
     let (runtime, mut exited) = runtime(&disk, false).await;
-    // So full that the record or already the request cannot be written.
+    // Too full for the record or already the request.
     let _ = fs::write(disk.join("filler"), vec![0; 64 << 10]);
     let why = match runtime.start(plan(&disk, 1, "true")).await {
         Err(RuntimeError::Start(error)) => {
@@ -550,7 +545,6 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
     }
 }
 
-/// Returns output lines and exit.
 async fn ran(
     runtime: &ProcessRuntime,
     exited: &mut Exited,
@@ -565,7 +559,7 @@ async fn ran(
     (printed.lines().map(str::to_owned).collect(), exit)
 }
 
-/// Prints the init process, the memory group (version 1, or the only one) and its limit.
+/// Init process, memory group (version 1, or the only one), limit.
 const WHERE: &str = "echo $PPID; path=$(sed -n 's/.*:memory://p' /proc/self/cgroup); \
     if [ -n \"$path\" ]; then cat /sys/fs/cgroup/memory$path/memory.limit_in_bytes; \
     else cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max; fi; ";
@@ -666,7 +660,6 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     mark.supervised = Some(Supervised::by_keeper(keeper));
     marks.put(&mark).expect("noted");
     assert_eq!(runtime.list().await.expect("listed"), []);
-    // The idle supervisor exited meanwhile.
     marks.put(&mark).expect("noted");
     drop(runtime);
     until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
@@ -712,7 +705,7 @@ async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
         return;
     };
     let pid_file = folder.path().join("pid");
-    // Escapes into its own session and a nested group.
+    // Its own session, and a nested group.
     let script = format!(
         "memory=$(sed -n 's/.*:memory://p;s/^0:://p' /proc/self/cgroup | head -1); \
          for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do own=$root$memory; \

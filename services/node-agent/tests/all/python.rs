@@ -1,4 +1,4 @@
-//! Tests of Python packages: a node's environment and its visibility.
+//! Tests of Python packages: a node's environments.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +16,7 @@ use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{old, prune};
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
-/// Makes a wheel of one module with a program, and a file that runs whenever the environment's Python does.
+/// Contains a file that runs whenever the environment's Python does.
 const WHEEL: &str = r#"
 import sys, zipfile
 folder, version, spy, ran = sys.argv[1:]
@@ -30,7 +30,7 @@ with zipfile.ZipFile(f"{folder}/say-{version}-py3-none-any.whl", "w") as wheel:
     wheel.writestr(f"{info}/RECORD", "")
 "#;
 
-/// A private index for uv. The wheels lie outside the agent's folder, which no sandbox shows.
+/// The wheels lie outside the agent's folder, which no sandbox shows.
 struct Index(tempfile::TempDir, tempfile::TempDir);
 
 impl Index {
@@ -60,7 +60,7 @@ impl Index {
         self.1.path().to_owned()
     }
 
-    /// Exists once package code ran as the agent's user.
+    /// Package code ran as the agent.
     fn ran(&self) -> PathBuf {
         self.0.path().join("ran-here")
     }
@@ -82,7 +82,6 @@ impl Index {
         local(node(), Default::default(), self.folder().to_owned())
     }
 
-    /// Contained jobs that all see the wheels.
     fn contained(&self) -> AgentConfig {
         let wheels = self.wheels().display().to_string();
         AgentConfig {
@@ -147,14 +146,13 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
                 format!("say 1.0\nsay 1.0\n{bin}")
             );
         }
-        // An existing environment needs no index.
         for wheel in fs::read_dir(index.wheels()).expect("listed").flatten() {
             fs::remove_file(wheel.path()).expect("removed");
         }
         let _ = fs::remove_dir_all(index.layout().environments().join("ads/.cache"));
     }
     agent.stop().expect("left in order");
-    // Without a sandbox, package code runs as the agent's user.
+    // Without a sandbox, package code runs as the agent.
     assert_eq!(index.ran().exists(), Contain::is_possible());
 }
 
@@ -199,7 +197,6 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     let log = FakeLog::default();
     let config = index.contained();
     let python = packages(&["say==1.0"]);
-    // Another tenant's environment.
     let other = index.layout().environment("search", &python);
     fs::create_dir_all(&other).expect("made");
     let script = format!(
@@ -212,7 +209,7 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(1, 0), "say 1.0\nkept\nunseen\n");
     assert!(!index.ran().exists(), "the package's code ran as the agent");
-    // Owned by the tenant's user and closed to others.
+    // The tenant's alone.
     let place = index.layout().environment("ads", &python);
     let user = fs::metadata(place.join("bin/say")).expect("there").uid();
     assert_eq!(user, *Contain::default().uids.start());

@@ -1,4 +1,4 @@
-//! Tests of fold and reconciliation. Over random histories: no action twice, no two incarnations at once.
+//! Tests of fold and reconciliation. Random histories: no action twice, no two incarnations at once.
 
 use crate::common::*;
 use dormouse_messages::{Event, Fold};
@@ -18,7 +18,7 @@ fn fold(events: &[Event]) -> AgentState {
     state
 }
 
-/// Reconciles until no action remains; returns all actions.
+/// Reconciles until no action remains.
 fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     let mut all = Vec::new();
     loop {
@@ -254,7 +254,7 @@ fn a_loss_of_a_former_life_concerns_nobody() {
 
 #[test]
 fn a_start_asked_of_a_lost_node_is_not_made_up_for_later() {
-    // The checkpointer lagged; all services count the incarnation as lost.
+    // The checkpointer lagged; all count the incarnation as lost.
     let events = with(admitted_and_placed(), [lost(1), start(1, None), joined(2)]);
     let wanted = fold(&events).wanted();
     let gone = |want: &Want| matches!(want, Want::Gone(_));
@@ -287,7 +287,6 @@ fn what_is_over_is_forgotten() {
 #[derive(Debug, Clone)]
 enum Step {
     Log(Event),
-    /// By index among the live containers.
     Up(usize),
     Down(usize),
     Fence,
@@ -311,7 +310,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies actions; reports go to the log.
 fn act(
     events: &mut Vec<Event>,
     machine: &mut Machine,
@@ -362,7 +360,7 @@ fn act(
     panic!("it does not settle");
 }
 
-/// Counts actions other than starts, which a forgotten container or a join may permit.
+/// A forgotten container or a join may permit starts.
 fn settle_count(state: &AgentState, machine: &mut Machine) -> usize {
     let actions = reconcile(state, machine);
     actions
@@ -397,7 +395,7 @@ proptest! {
                 Step::Lease => {
                     if machine.fenced { (machine.fenced, machine.joined) = (false, None); }
                 }
-                // The successor finds containers that ran or ended and were not forgotten.
+                // A successor finds unforgotten containers.
                 Step::Crash => {
                     let found = machine.containers.iter().map(|(id, seen)| {
                         let life = if seen.life == Life::Starting { Life::Running(1) } else { seen.life.clone() };

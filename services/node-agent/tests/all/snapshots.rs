@@ -1,4 +1,4 @@
-//! Tests of agents that restart from snapshots, usable or not. Skipped without the nats-server of
+//! Tests of restarts from snapshots, usable or not. Skipped without the nats-server of
 //! `scripts/install.sh nats`; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::fs;
@@ -13,7 +13,6 @@ use dormouse_node_agent::{AgentConfig, run};
 use dormouse_runtime::{Followed, Log, Snapshot, Snapshots};
 use tokio::sync::oneshot;
 
-/// Returns the fold of the whole log, and its events.
 async fn folded(log: &Log, to: Sequence) -> (AgentState, Vec<Event>) {
     let mut followed = log.read(Sequence(1), to).await.expect("answers");
     let (mut state, mut events) = (AgentState::new(node()), Vec::new());
@@ -38,7 +37,6 @@ async fn wait(log: &Log, what: &str, check: impl Fn(&Event) -> bool) {
     }
 }
 
-/// Starts an agent in this process; the sender stops it.
 fn start_agent(
     config: &AgentConfig,
     log: &Log,
@@ -73,7 +71,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     drop(stop_agent);
     agent.await.expect("ended");
 
-    // The snapshot equals the fold of the log.
+    // Equals the fold of the log.
     let mut kept = Kept::load(&config, &log).await;
     let next = kept.next();
     let (state, former) = kept.take();
@@ -81,7 +79,6 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     assert!(next > Sequence(4), "{next}");
     assert_eq!(state, folded(&log, state.folded).await.0);
 
-    // A successor continues from the snapshot.
     append(&log, stop(1)).await;
     let (stop_agent, agent) = start_agent(&config, &log);
     wait(&log, "join", |event| {
@@ -143,7 +140,6 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     let path = Snapshots::new(dir(config), &config.build).path::<AgentState>();
     let good = fs::read(&path).expect("written");
 
-    // Another node's and another build's snapshot.
     let other = local(
         "n1".parse().expect("valid"),
         Default::default(),
@@ -167,8 +163,7 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     fs::write(&path, &good[..middle]).expect("written");
     assert_eq!(next(config).await, Sequence(1));
 
-    // The log was rolled back: it ends before the snapshot or continues differently. The former state is kept
-    // until used.
+    // After a log rollback the former state is kept until used.
     let head = log.head().await.expect("answers");
     let snapshots = Snapshots::new(dir(config), &config.build);
     for sequence in [Sequence(head.0 + 10), head] {
@@ -185,7 +180,7 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
             assert_eq!(kept.next(), Sequence(1), "{again}");
             let (nothing, former) = kept.take();
             assert_eq!(former.as_ref(), Some(&state), "{again}");
-            // An agent that exits before checking containers keeps the former state.
+            // Even by an agent that exits before checking containers.
             kept.save_last(nothing, Timestamp::from_micros(2)).await;
         }
         let mut kept = Kept::load(config, log).await;

@@ -1,9 +1,9 @@
-//! Checks the sources: paths that a job can write are opened through `folder.rs` only.
+//! Checks that paths writable by jobs are opened through `folder.rs` only.
 
 use std::fs;
 use std::path::Path;
 
-/// Calls by path, which follow links and block on pipes.
+/// Calls that follow links and block on pipes.
 const BY_NAME: [&str; 10] = [
     "fs::read(",
     "fs::read_to_string(",
@@ -17,7 +17,7 @@ const BY_NAME: [&str; 10] = [
     ".exists()",
 ];
 
-/// Allowed files with their paths, none writable by jobs.
+/// Allowed paths, none writable by jobs.
 const MAY: [(&str, &str); 22] = [
     (
         "src/folder.rs",
@@ -79,7 +79,7 @@ const MAY: [(&str, &str); 22] = [
     ),
 ];
 
-/// Returns lines with calls by path, outside tests.
+/// Returns the offending lines outside tests.
 fn looks(source: &str) -> Vec<&str> {
     let tested = source.split("#[cfg(test)]").next().unwrap_or(source);
     let by_name = |line: &&str| BY_NAME.iter().any(|it| line.contains(it));

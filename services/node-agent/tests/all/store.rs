@@ -1,5 +1,4 @@
-//! Tests of checkpoints in an object store: agents without a shared folder, an S3 server, and failing,
-//! hanging, torn or aborted uploads.
+//! Tests of checkpoints in an object store: no shared folder, failing, hanging, torn or aborted uploads.
 //!
 //! - `objects`: a store in memory
 //! - `retention`: pruning
@@ -25,7 +24,7 @@ use tokio::runtime::Runtime;
 
 pub const URL: &str = "s3://checkpoints/a/prefix";
 
-/// Saves two files at SIGTERM and leaves; resumed, reports the next step if the files match.
+/// Resumed, reports the next step if the files match.
 const SAVER: &str = r#"
 d=$DORMOUSE_CHECKPOINT_DIR
 if [ -n "$DORMOUSE_RESUME_FROM" ]; then
@@ -42,7 +41,7 @@ trap 'save; exit 0' TERM
 [ -n "$DORMOUSE_RESUME_FROM" ] || echo '{"step":1}' >>"$DORMOUSE_PROGRESS"
 while :; do sleep 0.02; done"#;
 
-/// Saves step 1 at once, and step 2 at SIGTERM.
+/// Saves at once, and at SIGTERM.
 const TWICE: &str = r#"
 d=$DORMOUSE_CHECKPOINT_DIR
 save() { echo "{\"step\":$1,\"bytes\":3}" >"$d/.new"; mv "$d/.new" "$d/checkpoint.json"; }
@@ -108,7 +107,7 @@ fn place(log: &FakeLog, events: &[Event]) -> Sequence {
         .fold(Sequence(0), |_, event| log.append(event.clone()))
 }
 
-/// Processes of a running incarnation would outlive the test.
+/// Processes would outlive the test.
 pub fn end(log: &FakeLog, incarnation: u32, ranks: u32) {
     log.append(stop(incarnation));
     for rank in 0..ranks {
@@ -144,7 +143,6 @@ fn what_is_not_stored_has_failed_and_the_save_before_it_stays() {
     assert!(failed.reason.contains("a test"), "{failed:?}");
     log.wait_exited(&id(1, 0));
     objects.set(Gate::Open);
-    // The next incarnation resumes without a rejection.
     place(&log, &[placed(2, 1), start(2, Some(&first.uri))]);
     log.wait_started(&id(2, 0));
     end(&log, 2, 1);
@@ -160,7 +158,7 @@ fn an_exit_is_told_after_the_checkpoint_is_stored_also_by_the_next_agent() {
     objects.set(Gate::Shut);
     let pid = log.wait_started(&id(1, 0));
     log.append(save(1));
-    // The job has saved and left while the upload hangs.
+    // Saved and left; the upload hangs.
     until("the job ends", || {
         !Path::new(&format!("/proc/{pid}")).exists()
     });
@@ -205,7 +203,7 @@ fn an_eviction_does_not_wait_for_an_upload() {
     );
 }
 
-/// Returns a stored checkpoint, and the events of another node that resumes from the checkpoint.
+/// Returns another node's events on resuming.
 fn resumed_elsewhere(spoil: impl FnOnce(&Gated)) -> (FakeLog, CheckpointSaved, Vec<Event>) {
     let (runtime, log) = (runtime(), FakeLog::default());
     let (first, second) = (Node::new(NODE), Node::new("n1"));

@@ -1,7 +1,5 @@
-//! Checked sums, from which no more is taken than was added.
-//!
-//! A sum that saturated at 0 would silently corrupt later decisions. Running and waiting jobs bound these
-//! sums, so no sum overflows. Sums of requested amounts may overflow and are unchecked.
+//! Checked sums. A sum saturated at 0 would silently corrupt decisions. Running and waiting jobs bound these
+//! sums; sums of requested amounts may overflow and are unchecked.
 
 /// The first sum that did not add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

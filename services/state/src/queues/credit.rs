@@ -1,22 +1,19 @@
-//! Credited arrivals: a tenant's jobs count as arriving no faster than the whole cluster could run them.
+//! Credited arrivals: a tenant's jobs count as arriving no faster than the whole cluster could run them, so a
+//! flood earns no more than steady work.
 //!
-//! A job's credited arrival is the later of its arrival and one gap after the credited arrival of the
-//! tenant's previous job. The gap is the mean time between two releases of a full cluster. Waiting counts
-//! from the credited arrival, so a flood of jobs earns no more than steady work at the cluster's pace.
-//!
-//! A simulated FIFO queue orders the jobs by credited arrival; each release pops the front.
+//! A job's credited arrival is its arrival, or one gap after the tenant's previous credited arrival if later.
+//! The gap is the mean time between releases of a full cluster. A simulated FIFO queue orders jobs by
+//! credited arrival; each release pops the front.
 
 use std::collections::BTreeSet;
 
 use dormouse_messages::{Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Credited arrivals of all tenants.
+/// All tenants' credited arrivals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
-    /// Queued jobs with a future credited arrival.
     pub(super) to_come: BTreeSet<(Timestamp, Sequence)>,
-    /// The simulated FIFO queue.
     fifo: BTreeSet<(Timestamp, Sequence)>,
 }
 
@@ -28,19 +25,19 @@ impl Credit {
         }
     }
 
-    /// Pops the FIFO front, whichever job was released.
+    /// Pops the front, whichever job was released.
     pub(super) fn release(&mut self) {
         self.fifo.pop_first();
     }
 
-    /// Removes a cancelled job, or the front if the simulation released the job already.
+    /// The simulation may have released the job already: then pop the front.
     pub(super) fn leave(&mut self, credited: Timestamp, admitted: Sequence) {
         if !self.fifo.remove(&(credited, admitted)) {
             self.fifo.pop_first();
         }
     }
 
-    /// Iterates over the credited arrivals in FIFO order.
+    /// Iterates in FIFO order.
     pub fn fifo(&self) -> impl Iterator<Item = Timestamp> + '_ {
         self.fifo.iter().map(|(credited, _)| *credited)
     }

@@ -174,7 +174,6 @@ impl TenantQueue {
     }
 }
 
-/// The sums over the live jobs.
 struct Sums<'a> {
     tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
     asked: &'a mut Total,
@@ -184,7 +183,6 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Counts a released job in or out of its class.
     fn of_class(&mut self, job: &QueueJob, inwards: bool) {
         if job.urgency > Urgency::Training {
             return;
@@ -259,12 +257,11 @@ impl Queues {
         self.tenants.get_mut(id.tenant())
     }
 
-    /// For fields that no sum counts.
     fn stand_mut(&mut self, id: &JobId) -> Option<&mut Stand> {
         self.jobs.get_mut(id).map(|job| &mut job.stand)
     }
 
-    /// Starts or stops the clock of the time limit.
+    /// Runs the time limit's clock.
     fn run(&mut self, id: &JobId, runs: bool) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(id) else {
@@ -295,7 +292,6 @@ impl Queues {
         }
     }
 
-    /// Changes a live job and updates the sums.
     fn update(&mut self, id: &JobId, change: impl FnOnce(&mut QueueJob)) {
         let mut sums = Sums {
             tenants: &mut self.tenants,
@@ -436,7 +432,7 @@ impl Queues {
             return;
         };
         match (early, released) {
-            // Released before the credited arrival: the job arrived and waited for nothing.
+            // The job arrived and never waited.
             (true, true) => tenant.credited.arrived += 1,
             (true, false) => {}
             (false, true) => tenant.credited.release(credited, now),
@@ -536,7 +532,7 @@ impl Queues {
         }
     }
 
-    /// Jobs that new bounds allow count as schedulable again.
+    /// New bounds may make jobs schedulable.
     fn configure(&mut self, recorded: &Recorded) {
         let configures = matches!(
             recorded.event(),

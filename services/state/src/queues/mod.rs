@@ -1,16 +1,13 @@
-//! The tenants' queues: queued jobs, running capacity and waiting time of each tenant.
+//! The tenants' queues: queued jobs, held capacity, waiting times. Admission releases from this fold; read
+//! models show the same fold. Releases depend on sums per tenant ([`TenantQueue`]), so their cost is
+//! independent of queue lengths.
 //!
-//! Admission releases from this fold, and read models show it. All inputs of a release are sums per tenant
-//! ([`TenantQueue`]), so the cost of a release does not depend on the number of queued jobs.
+//! 1. `job.admitted`: the job joins its tenant's queue, or waits for dependencies.
+//! 2. A completed dependency lets the job join; a failed one marks the job for cancellation.
+//! 3. `job.released`: the job holds its newest allocation, or at least its smallest partition.
+//! 4. The end returns the capacity; a completion is a sample of durations.
 //!
-//! 1. `job.admitted`: the job joins its tenant's queue, or waits for its dependencies.
-//! 2. The last completed dependency lets the job join; a failed dependency marks the job for cancellation.
-//! 3. `job.released`: the job leaves the queue and counts as running, with its newest allocation or at least
-//!    its smallest partition.
-//! 4. The end gives the capacity back; a completion is a sample of job durations.
-//!
-//! Files: `account` (checked sums), [`credit`] (FIFO release times), `evolve` (the fold), [`tenant`] (one
-//! queue).
+//! Files: `account` (checked sums), `credit` (FIFO simulation), `evolve` (the fold), `tenant` (one queue).
 
 mod account;
 mod credit;
@@ -38,13 +35,13 @@ use super::share::Share;
 use super::tenants::{Above, Tenants};
 use super::total::Total;
 
-/// Bound on remembered failures. An admission decided just before such a failure may still depend on the job.
+/// A lagging admission may depend on a job that just failed.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Bound on the jobs of one tenant that are examined for one that could run.
+/// Bounds the search for a job that could run.
 pub const LOOKAHEAD: usize = 1_000;
 
-/// The order in a tenant's queue: services, then priority class, then priority, then admission.
+/// Services, then priority class, then priority, then admission.
 pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 
 /// The queue's record of a live job.
@@ -54,59 +51,56 @@ pub struct QueueJob {
     pub beside: Beside,
     pub weight: u32,
     pub containers: Containers,
-    /// True if the job can be resized while running.
+    /// Resizable while running.
     pub adjustable: bool,
-    /// Upper bound for revisions: one container of a batch job, the concurrency of a task set.
+    /// Bounds revisions: one container for batch jobs, the concurrency for task sets.
     pub most: Option<u32>,
     pub static_containers: Option<u32>,
     pub urgency: Urgency,
-    /// Value of the priority class, over all tenants; 0 without one.
+    /// Over all tenants; 0 without a class.
     pub class: i32,
-    /// True if jobs of lower classes give way to this one.
+    /// Lower classes give way.
     pub preempts: bool,
     pub priority: i32,
-    /// Size of the specification on the log.
     pub bytes: u64,
     pub admitted: Sequence,
     pub admitted_at: Timestamp,
-    /// Bounds the wait for the first start.
     pub queue_limit_s: Option<u32>,
-    /// Bounds the run time over all incarnations.
     pub time_limit_s: Option<u32>,
-    /// Run time of earlier incarnations.
+    /// Run time before the current incarnation.
     pub ran_ms: u64,
-    /// Start of the current incarnation.
     pub running_since: Option<Timestamp>,
-    /// True if the job gets nothing until its tenant ends the hold.
+    /// Gets nothing until the tenant ends the hold.
     pub on_hold: bool,
     pub stand: Stand,
 }
 
-/// The state of a live job in the queue.
+/// A live job's state in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stand {
     /// Waiting for dependencies, or on hold.
     Held {
+        /// Incomplete dependencies.
         unmet: BTreeSet<JobId>,
     },
-    /// A dependency ended without success; admission cancels the job.
+    /// A dependency failed; admission cancels the job.
     Doomed {
         by: JobId,
-        /// The event that ended the dependency, or that admitted this job later.
+        /// The dependency's end, or this job's later admission.
         at: Sequence,
     },
     Queued {
         since: Timestamp,
-        /// Start of the credited wait ([`credit`]).
+        /// Start of the credited wait.
         credited: Timestamp,
     },
     Released {
         at: Timestamp,
-        /// Containers by the newest allocation.
+        /// By the newest allocation.
         given: u32,
         running: u32,
         cancelling: bool,
-        /// Unschedulable: the smallest partition exceeds the empty nodes or the tenant's bounds.
+        /// Unschedulable: too large for the empty nodes or the tenant's bounds.
         hopeless: bool,
     },
 }
@@ -123,8 +117,8 @@ impl QueueJob {
         )
     }
 
-    /// Returns the containers that count as held: the newest allocation, at least the smallest partition. An
-    /// unschedulable job or one on hold reserves nothing beyond its allocation.
+    /// Returns the newest allocation, at least the smallest partition. Unschedulable and held jobs reserve
+    /// nothing more.
     #[must_use]
     pub fn held(&self) -> u64 {
         let (given, hopeless) = match self.stand {
@@ -139,13 +133,13 @@ impl QueueJob {
         }
     }
 
-    /// Returns the amounts needed to start.
+    /// Returns the smallest partition's amounts.
     #[must_use]
     pub fn smallest(&self) -> Amounts {
         self.beside.partition(&self.demand, self.containers.start())
     }
 
-    /// Returns the containers needed to start.
+    /// Returns the smallest partition's containers.
     #[must_use]
     pub fn smallest_containers(&self) -> u64 {
         u64::from(self.beside.containers(self.containers.start()))
@@ -159,27 +153,27 @@ impl QueueJob {
         waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
-    /// Returns the time at which the time limit ends the running job.
+    /// Returns the running job's end by time limit.
     #[must_use]
     pub fn ends_at(&self) -> Option<Timestamp> {
         Some(self.running_since?.plus_ms(self.left_ms()?))
     }
 
-    /// Returns the end by time limit; for a job that does not run, as if started at `now`.
+    /// Returns the end by time limit, as if started at `now` if not running.
     #[must_use]
     pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
         let since = self.running_since.unwrap_or(now);
         Some(since.plus_ms(self.left_ms()?))
     }
 
-    /// Returns the run time that the limit leaves for the current or next incarnation.
+    /// Returns the remaining run time.
     #[must_use]
     pub fn left_ms(&self) -> Option<u64> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
         Some(limit_ms.saturating_sub(self.ran_ms))
     }
 
-    /// Returns the non-preemptible containers: those that a running job cannot be made to give back.
+    /// Returns the non-preemptible containers.
     #[must_use]
     pub fn firm(&self) -> u64 {
         match self.adjustable && self.urgency == Urgency::Training {
@@ -189,7 +183,7 @@ impl QueueJob {
     }
 }
 
-/// Durations of jobs, from release to completion.
+/// Times from release to completion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durations {
     pub count: u64,
@@ -207,40 +201,38 @@ pub struct Queues {
     pub nodes: Membership,
     pub total: Amounts,
     pub config: Tenants,
-    /// Every tenant that ever had a job admitted.
+    /// Ever had a job admitted.
     pub tenants: BTreeMap<TenantId, TenantQueue>,
     pub jobs: BTreeMap<JobId, QueueJob>,
-    /// Jobs to be cancelled because a dependency failed, with the failing event.
+    /// To be cancelled, with the dependency's end.
     pub doomed: BTreeMap<JobId, Sequence>,
     pub limited: BTreeSet<JobId>,
-    /// Jobs with a bounded wait, by its end.
+    /// Bounded waits, by their end.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
     pub hopeless: BTreeSet<JobId>,
-    /// Blocked heads that other jobs overtook, with the first time.
+    /// Overtaken blocked heads, since when.
     pub passed_over: BTreeMap<JobId, Timestamp>,
-    /// The tenant that released last wins ties.
+    /// Wins the next tie.
     pub last: Option<TenantId>,
     pub live: u64,
     /// The sum over the live jobs, requested or held.
     pub asked: Total,
-    /// Non-preemptible amounts of released training and batch jobs, by class value: a preempting class counts
-    /// the amounts of lower classes as available.
+    /// Non-preemptible amounts of released training and batch jobs, by class. A preempting class counts lower
+    /// classes as free.
     pub by_class: BTreeMap<i32, Total>,
     pub durations: Durations,
     pub credit: Credit,
-    /// Queued jobs whose credited arrival is in the future.
     waiting_credit: BTreeMap<Sequence, JobId>,
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     failed: VecDeque<JobId>,
-    /// The first account that does not add up. The folding process stops, so no snapshot holds this field.
+    /// The first account that does not add up stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Contradiction,
 }
 
 impl Queues {
-    /// Returns the mean time between two releases in a full cluster, in microseconds as an exact fraction:
-    /// mean duration ÷ slots, slots = live jobs ÷ their common dominant share. `None` before the first
-    /// completion.
+    /// Returns the mean time between releases of a full cluster, in microseconds as a fraction: mean duration
+    /// ÷ slots, slots = live jobs ÷ their common dominant share. `None` before the first completion.
     #[must_use]
     pub fn gap_us(&self) -> Option<(u128, u128)> {
         if self.durations.count == 0 || self.live == 0 {
@@ -252,13 +244,13 @@ impl Queues {
         Some((over, jobs.saturating_mul(u128::from(share.under))))
     }
 
-    /// Returns the dominant share of a tenant's running jobs.
+    /// Returns the dominant share of running jobs.
     #[must_use]
     pub fn share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.runs.amounts(), &self.total)
     }
 
-    /// Returns the dominant share of a tenant's queued jobs.
+    /// Returns the dominant share of queued jobs.
     #[must_use]
     pub fn demand_share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.queued.amounts(), &self.total)
@@ -294,8 +286,8 @@ impl Queues {
         amounts
     }
 
-    /// Returns the amount of a resource that training and batch jobs of lower classes hold, and that a
-    /// preempting job may take. Allocations other than `dorm` take nothing.
+    /// Returns the lower classes' training and batch amounts, which a preempting job may take. Allocations
+    /// other than `dorm` take nothing.
     #[must_use]
     pub fn held_below(&self, class: i32, resource: &Resource) -> u64 {
         if self.policy.allocation != Allocation::Dorm {
@@ -307,7 +299,7 @@ impl Queues {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns the tenant's bound that the job's smallest partition exceeds by itself.
+    /// Returns the tenant's bound that the smallest partition exceeds.
     #[must_use]
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
@@ -315,8 +307,7 @@ impl Queues {
         self.config.above(id.tenant(), one, job.containers.start())
     }
 
-    /// Returns the first resource whose quota `tenant` would exceed with `needs`, with the present amount and
-    /// the quota.
+    /// Returns the first resource over quota with `needs`: the present amount and the quota.
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
         let quota = self.config.quota(tenant)?;
@@ -327,7 +318,7 @@ impl Queues {
         Some((resource, has, most))
     }
 
-    /// Returns the present and the allowed containers of `tenant` if `more` would exceed the bound.
+    /// Returns present and allowed containers if `more` exceeds the bound.
     #[must_use]
     pub fn over_containers(&self, tenant: &str, more: u64) -> Option<(u64, u64)> {
         let most = u64::from(self.config.grants.max_containers(tenant)?);
@@ -336,21 +327,21 @@ impl Queues {
         (has + more > most).then_some((has, most))
     }
 
-    /// Returns the amounts that a live job needs to start.
+    /// Returns the amounts to start with.
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {
         self.jobs.get(id).map(QueueJob::smallest)
     }
 
-    /// Returns the first queued job within the tenant's bounds, and the number of jobs before it. Jobs above
-    /// the bounds block no others.
+    /// Returns the first job within the tenant's bounds, and its position. Jobs above the bounds block no
+    /// others.
     #[must_use]
     pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
         let mut order = (0..).zip(tenant.order.iter().take(LOOKAHEAD));
         order.find(|(_, (_, id))| self.above(id).is_none())
     }
 
-    /// Reports whether one container of `demand` fits a usable node.
+    /// Reports whether some usable node fits one container.
     #[must_use]
     pub fn some_node_fits(&self, demand: &Amounts) -> bool {
         let mut usable = self.nodes.usable();

@@ -9,19 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::Order;
 use crate::total::Total;
 
-/// Sums of the waiting times of a tenant's jobs.
+/// Summed waiting times.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Jobs that ever joined the queue and were not cancelled there.
+    /// Not cancelled in the queue.
     pub arrived: u64,
     pub queued: u64,
-    /// Origin of the summed arrivals; moves whenever the queue was empty, which keeps the sums small.
+    /// Moves whenever the queue was empty, to keep sums small.
     since: Timestamp,
-    /// Sum of the queued jobs' arrivals, in microseconds after `since`.
+    /// Relative to `since`.
     arrivals_us: i64,
-    /// Sum of the released jobs' waits, in microseconds.
+    /// Waits of released jobs.
     pub paid_us: i64,
-    /// The longest wait of a released job.
     pub longest_us: i64,
 }
 
@@ -43,7 +42,6 @@ impl Waits {
         self.longest_us = self.longest_us.max(waited);
     }
 
-    /// Records a job that leaves the queue without a release.
     pub(super) fn leave(&mut self, arrived: Timestamp) {
         self.forget(arrived);
         self.arrived = self.arrived.saturating_sub(1);
@@ -58,7 +56,7 @@ impl Waits {
         at.as_micros() - self.since.as_micros()
     }
 
-    /// Returns the waits of released jobs plus the ages of queued jobs at `now`, in microseconds.
+    /// Returns past waits plus ages of queued jobs, in microseconds.
     #[must_use]
     pub fn so_far_us(&self, now: Timestamp) -> i64 {
         let queued = i64::try_from(self.queued).unwrap_or(i64::MAX);
@@ -66,7 +64,7 @@ impl Waits {
         self.paid_us.saturating_add(ages)
     }
 
-    /// Returns the mean wait of all arrived jobs, in seconds.
+    /// Returns the mean wait, in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub fn mean_s(&self, now: Timestamp) -> f64 {
@@ -77,28 +75,25 @@ impl Waits {
     }
 }
 
-/// A tenant's queue.
+/// A tenant's queue and sums.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantQueue {
     pub order: BTreeSet<(Order, JobId)>,
-    /// Sum of the queued jobs' smallest partitions.
+    /// Smallest partitions.
     pub queued: Total,
-    /// Specification bytes of queued and dependent jobs.
+    /// Including dependent jobs.
     pub queued_bytes: u64,
     /// Held by released jobs.
     pub runs: Total,
     /// The non-preemptible part of `runs`.
     pub firm: Total,
-    /// Containers of released jobs: all, and the non-preemptible ones.
+    /// All, and non-preemptible ones.
     pub containers: (u64, u64),
-    /// Released jobs that have not ended.
     pub released: u64,
-    /// Sum of the released jobs' weights.
     pub weights: u64,
-    /// Jobs that wait for dependencies.
     pub held: u64,
     pub waits: Waits,
-    /// By credited arrivals ([`super::credit`]).
+    /// By [`super::credit`].
     pub credited: Waits,
     pub last_credited: Timestamp,
 }
@@ -110,8 +105,7 @@ impl TenantQueue {
         !self.order.is_empty() || self.released > 0 || self.held > 0
     }
 
-    /// Returns the amounts that released jobs hold for certain: the non-preemptible part if running jobs are
-    /// adjusted, else all.
+    /// Returns the certain amounts: the non-preemptible part if jobs are adjusted, else all.
     #[must_use]
     pub fn certain(&self, policy: &Policy) -> &Total {
         match policy.allocation {
@@ -120,7 +114,7 @@ impl TenantQueue {
         }
     }
 
-    /// Returns the containers that released jobs hold for certain.
+    /// Returns the certain containers.
     #[must_use]
     pub fn certain_containers(&self, policy: &Policy) -> u64 {
         match policy.allocation {

@@ -1,4 +1,4 @@
-//! Properties of DRF releases on random pools with weights, and a rate measurement.
+//! DRF's properties on random weighted pools, and a rate measurement.
 
 use dormouse_messages::policy::Queue;
 use num_rational::Ratio;
@@ -32,7 +32,7 @@ fn release_rate() {
     }
 }
 
-/// A pool, and tenants with endless queues of uniform tasks.
+/// Endless queues of uniform tasks on one pool.
 #[derive(Debug, Clone)]
 struct Pool {
     total: [u64; 3],
@@ -59,7 +59,7 @@ fn amounts([cpu, gpu, fpga]: [u64; 3]) -> String {
 }
 
 impl Pool {
-    /// Returns each tenant's released tasks, and the rest.
+    /// Returns released tasks by tenant, and the rest.
     fn share(&self, queue: Queue) -> (Vec<u64>, [u64; 3]) {
         let mut given = Given::cluster(&amounts(self.total), queue);
         for (index, (demand, weight)) in self.tenants.iter().enumerate() {

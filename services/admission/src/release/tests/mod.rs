@@ -1,10 +1,7 @@
 //! Tests of the release order.
 //!
-//! - `classes`: priority classes
-//! - `fair`: properties of DRF
-//! - `hopeless`: unschedulable jobs
-//! - `nodes`: capacity by node
-//! - `short`: time limits
+//! - `classes`, `fair`: priority classes, DRF
+//! - `hopeless`, `nodes`, `short`: unschedulable jobs, capacity by node, time limits
 
 mod classes;
 mod fair;
@@ -22,7 +19,7 @@ use dormouse_messages::{Decider, Envelope, Event, Fold, JobId, Recorded, Timesta
 use super::{Changes, releases};
 use crate::{Admission, AdmissionState};
 
-/// Admission's state under construction, one second an event by default.
+/// Admission's state; one second an event by default.
 struct Given {
     state: AdmissionState,
     now: Timestamp,
@@ -149,7 +146,7 @@ impl Given {
         released.collect()
     }
 
-    /// Folds an unchanged allocation with these waiting jobs and reasons.
+    /// The optimizer changes nothing; these jobs wait.
     fn kept(&mut self, waiting: &[(&str, &str)]) {
         let waiting = waiting.iter().map(|(job, code)| Waiting {
             job: job.parse().expect("a job"),
@@ -195,8 +192,8 @@ impl Given {
     }
 }
 
-/// The paper's worked example: 20 CPUs, 40 GB; A runs 3 and queues 10 tasks of <1, 4>, B runs 5 and queues 5
-/// of <2, 1>.
+/// The paper's example: 20 CPUs, 40 GB; A runs 3 and queues 10 tasks of <1, 4>, B runs 5 and queues 5 of <2,
+/// 1>.
 fn worked_example(queue: Queue) -> Given {
     let mut given = Given::cluster("cpu=20,memory=40Gi", queue);
     for task in 0..3 {
@@ -278,7 +275,6 @@ fn a_tenant_whose_job_does_not_fit_is_passed_over_and_remembered() {
         decided[0].passed_over,
         ["a/large".parse::<JobId>().expect("a job")]
     );
-    // Recorded once.
     given.carry_out();
     given.complete("b/small-0");
     given.queue("b/small-1", "cpu=1");
@@ -304,7 +300,6 @@ fn a_job_that_was_passed_over_long_ago_has_room_reserved() {
     given.seconds(1);
     given.complete("b/t2");
     given.then(&[]);
-    // Jobs outside the reservation still overtake.
     given.queue("d/other", "gpu=1");
     assert_eq!(given.carry_out(), ["d/other"]);
     given.complete("b/t3");
@@ -457,7 +452,7 @@ fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
     given.queue("a/first", "cpu=2");
     given.queue("b/second", "cpu=4");
     given.queue("c/third", "cpu=6");
-    // The third never fits now; the second would in place of the first.
+    // The third fits in no case; the second would in place of the first.
     let passed_over = &given.decide()[0].passed_over;
     assert_eq!(passed_over, &["c/third".parse::<JobId>().expect("a job")]);
     assert_eq!(given.carry_out(), ["a/first"]);

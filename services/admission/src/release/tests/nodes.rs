@@ -100,7 +100,7 @@ fn a_job_that_needs_a_whole_gpu_is_not_released_into_parts() {
     given.queue("a/one", "cpu=1");
     given.queue("a/two", "cpu=1");
     given.queue("a/three", "cpu=1");
-    // The head lacks only a GPU; a part of 0.3 counts as a half, and no device has one free.
+    // The head lacks a GPU; a part of 0.3 counts as a half, which no device has free.
     given.then(&["a/one", "a/two", "a/three"]);
     given.complete("a/on-u1");
     assert_eq!(given.carry_out()[0], "a/whole");

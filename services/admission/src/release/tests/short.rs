@@ -48,7 +48,6 @@ fn a_job_that_has_ended_when_the_first_one_starts_goes_before_it() {
         // A minute covers start and stop.
         given(Some(941)).then(&[]);
         given(None).then(&[]);
-        // A later start ends too late.
         let mut late = given(Some(940));
         late.seconds(1);
         late.then(&[]);
@@ -75,7 +74,6 @@ fn as_many_must_end_as_the_first_one_needs() {
     // The second end frees enough.
     given.queue_for("a/short", "cpu=1", Some(500));
     given.then(&["a/short"]);
-    // The limit is lifted.
     given.fold(
         dormouse_messages::events::JobRevised {
             time_limit_s: Some(0),
@@ -109,7 +107,7 @@ fn draw(state: &mut u64, most: u64) -> u64 {
     (*state >> 33) % most
 }
 
-/// Returns the head's start in seconds and the count of overtaking jobs, if every job runs to its limit.
+/// Returns the head's start and the overtaking jobs, if all run to their limits.
 fn head_starts(seed: u64, others: bool) -> (u64, usize) {
     let mut state = seed;
     let mut given = Given::cluster("cpu=8", Queue::ALL[usize::try_from(seed % 6).expect("few")]);

@@ -1,4 +1,4 @@
-//! Shared fixtures: a log in memory, and events of the services.
+//! A log in memory, and the services' events.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn skipped(why: &str) {
     eprintln!("{text}");
 }
 
-/// Returns a real broker and its log; `None`, reported, without a nats-server.
+/// `None`, reported, without a nats-server.
 pub async fn broker() -> Option<(TempDir, LocalBroker, Log)> {
     if BrokerConfig::find_binary().is_none() {
         skipped("no nats-server; run scripts/install.sh nats");
@@ -61,7 +61,6 @@ pub fn node() -> NodeId {
     NODE.parse().expect("valid")
 }
 
-/// Uses this crate's own supervisor binary.
 pub fn local(
     node: NodeId,
     capacity: dormouse_messages::Amounts,
@@ -121,7 +120,6 @@ pub fn service(start: &[&str]) -> JobSpec {
     }
 }
 
-/// Places every rank on this node.
 pub fn placed(incarnation: u32, ranks: u32) -> Event {
     placed_on(incarnation, &vec![NODE; ranks as usize])
 }
@@ -154,7 +152,6 @@ pub fn placed_more(incarnation: u32, ranks: &[(u32, &str)]) -> Event {
     .into()
 }
 
-/// Places one rank here with the given port.
 pub fn placed_at(incarnation: u32, port: u16) -> Event {
     let mut event = placed(incarnation, 1);
     if let Event::PlacementDecided(placed) = &mut event {
@@ -163,7 +160,6 @@ pub fn placed_at(incarnation: u32, port: u16) -> Event {
     event
 }
 
-/// Removes ranks of this node.
 pub fn taken_back(incarnation: u32, ranks: &[u32]) -> Event {
     let removed = |rank: &u32| RemovedContainer {
         job: job(),
@@ -184,7 +180,6 @@ fn numbered(ranks: &[u32]) -> Vec<Rank> {
     ranks.iter().copied().map(Rank).collect()
 }
 
-/// Changes the first incarnation's members, with a grace of 5 s.
 pub fn resize(
     generation: u32,
     join: &[u32],
@@ -282,7 +277,6 @@ pub fn assigned(tasks: &[(u32, std::ops::Range<u32>)]) -> Event {
     })
 }
 
-/// A task set with one script run per task.
 pub fn task_set(script: &str) -> JobSpec {
     JobSpec {
         tasks: Some(Tasks {
@@ -293,7 +287,7 @@ pub fn task_set(script: &str) -> JobSpec {
     }
 }
 
-/// Returns completions by task, and failures with exit codes.
+/// Completions by task, and failures with exit codes.
 pub fn task_reports(log: &FakeLog) -> (BTreeMap<u32, u32>, Vec<(u32, i32)>) {
     let (mut completed, mut failures) = (BTreeMap::new(), Vec::new());
     for event in log.events() {
@@ -315,7 +309,7 @@ pub fn wait_tasks(log: &FakeLog, count: usize) {
     });
 }
 
-/// Waits until the program has printed `ready`, so its handlers are set.
+/// Printed once the handlers are set.
 pub fn wait_ready(folder: &Path, container: &ContainerId) {
     until("the program's handlers", || {
         let logs = logs_path(folder, container);
@@ -449,7 +443,6 @@ impl FakeLog {
         receiver
     }
 
-    /// Waits for an event that satisfies `check`.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, check: impl Fn(&Event) -> Option<T>) -> T {
         // A framework may load slowly on a busy machine.

@@ -1,4 +1,4 @@
-//! A store in memory that can block, fail, and be altered behind the agents' backs.
+//! A store in memory that can block, fail or be altered.
 
 use std::fmt;
 use std::sync::Mutex;

@@ -29,7 +29,7 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_lives_go()
         .into();
     assert_eq!(put(2, 5), uris[4], "the same again is the same");
     let name = |uri: &str| uri.rsplit('/').next().expect("a name").to_owned();
-    // One of an earlier incarnation, and one of the current, which may be under way.
+    // Earlier, and current, which may be under way.
     for torn in [&uris[1], &uris[5]] {
         objects.remove(&format!("{}/manifest.json", name(torn)));
     }

@@ -171,7 +171,7 @@ fn a_job_moves_to_a_node_that_shares_no_folder_and_goes_on_from_its_step() {
         saved.uri
     );
     log.wait_exited(&id(1, 0));
-    // Every rank of the gang reads the checkpoint on the other node.
+    // Every rank reads the checkpoint elsewhere.
     place(
         &log,
         &[placed_on(2, &["n1", "n1"]), start(2, Some(&saved.uri))],
