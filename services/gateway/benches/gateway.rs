@@ -1,8 +1,5 @@
-//! Compares the gateway with HAProxy: same replicas, same load, alternating.
-//!
-//! The replicas are one HAProxy process that answers three bytes. Throughput: wrk with 64 connections.
-//! Median: one connection, sequential. 99th percentile: 2,000 scheduled requests a second, measured from the
-//! scheduled times.
+//! Compares the gateway with HAProxy: same replicas, same load, alternating. The replicas are one HAProxy
+//! that answers three bytes.
 //!
 //! `make bench-gateway` (needs `haproxy` and `wrk` of Debian, and a nats-server)
 
@@ -196,7 +193,6 @@ fn events(node: &NodeId, ports: &[u16]) -> Vec<Event> {
     events
 }
 
-/// A path to the replicas.
 struct Way {
     name: &'static str,
     address: SocketAddr,
@@ -250,7 +246,6 @@ impl Way {
         }
     }
 
-    /// Requests a second over 64 connections.
     fn throughput(&self) -> f64 {
         let url = format!("http://{}{}", self.address, self.path);
         let output = Command::new("wrk")
@@ -264,7 +259,7 @@ impl Way {
         line.and_then(|it| it.trim().parse().ok()).expect("a rate")
     }
 
-    /// Milliseconds of sequential requests.
+    /// Sequential requests, in milliseconds.
     fn closed(&self) -> Vec<f64> {
         let mut asking = self.connect().expect("connects");
         (0..5_000)
@@ -276,7 +271,7 @@ impl Way {
             .collect()
     }
 
-    /// Milliseconds at [`RATE`] for five seconds, from the scheduled times.
+    /// At [`RATE`] for five seconds, in milliseconds from the scheduled times.
     fn open(&self) -> Vec<f64> {
         let began = Instant::now() + Duration::from_millis(50);
         let gap = Duration::from_secs(1) / RATE;

@@ -21,10 +21,9 @@ use http::{HeaderMap, Method};
 /// Header of the key if the service uses `Authorization` itself.
 pub const KEY_HEADER: HeaderName = HeaderName::from_static("x-dormouse-key");
 
-/// Bytes of a secret.
 pub const SECRET_BYTES: usize = 32;
 
-/// A key or token, shown as 64 hexadecimal digits, compared in constant time.
+/// A key or token: 64 hexadecimal digits, compared in constant time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(Hash);
 
@@ -35,7 +34,7 @@ impl Key {
         Hash::from_hex(text.trim()).ok().map(Self)
     }
 
-    /// Derives the key of `tenant`.
+    /// Derives a tenant's key.
     #[must_use]
     pub fn of_tenant(secret: &[u8; SECRET_BYTES], tenant: &TenantId) -> Self {
         Self(blake3::keyed_hash(
@@ -44,13 +43,13 @@ impl Key {
         ))
     }
 
-    /// Derives the secret that signs the tenant's webhooks.
+    /// Derives the tenant's webhook secret.
     #[must_use]
     pub fn webhook_secret(&self) -> [u8; SECRET_BYTES] {
         *blake3::keyed_hash(self.0.as_bytes(), b"webhook").as_bytes()
     }
 
-    /// Derives the token of the service `job`.
+    /// Derives a service's token.
     #[must_use]
     pub fn token_of(&self, job: &JobId) -> Self {
         Self(blake3::keyed_hash(
@@ -69,9 +68,8 @@ impl std::fmt::Display for Key {
 /// Callers that a gateway trusts.
 #[derive(Clone)]
 pub enum Trust {
-    /// Every caller: the gateway is reachable only from one person's machine.
+    /// Every caller, on one person's machine.
     Loopback,
-    /// Holders of a key derived from this secret.
     Secret([u8; SECRET_BYTES]),
 }
 
@@ -84,8 +82,8 @@ pub enum Denied {
     CrossSite,
 }
 
-/// Checks a request's key and removes it from the headers, so that no replica sees it. `own`: the origin is
-/// the service's own, where a browser's stored password is safe from other services' scripts.
+/// Checks a request's key and removes it, so that no replica sees it. `own`: the service's own origin, where
+/// other services' scripts cannot use a browser's stored password.
 ///
 /// # Errors
 /// The reason for the denial.
@@ -126,7 +124,7 @@ pub fn check(
     }
 }
 
-/// Returns the key, and whether a browser may have added it on its own.
+/// Also returns whether a browser may have added the key on its own.
 fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
     if let Some(key) = headers.remove(KEY_HEADER) {
         return Some((key.to_str().ok()?.to_owned(), false));
@@ -146,11 +144,11 @@ fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
     Some(key)
 }
 
-/// Reports whether another site's page sent the request. Following a link is harmless.
+/// True if another site's page sent the request; following a link is harmless.
 pub(crate) fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|it| it == value);
     let link = says("sec-fetch-mode", "navigate") && *method == Method::GET;
-    // `same-site`: other services of this gateway, and other listeners on this machine.
+    // `same-site`: other listeners on this machine.
     let foreign = says("sec-fetch-site", "cross-site") || says("sec-fetch-site", "same-site");
     if foreign {
         return !link;

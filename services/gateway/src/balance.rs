@@ -2,12 +2,11 @@
 //! an argument, in microseconds.
 //!
 //! 1. Load is (in flight + 1) × latency, a moving mean whose weight decays with age (PeakEWMA's product
-//!    without peaks, since a gateway knows the exact number in flight).
-//! 2. An error counts as slow, or a fast-failing replica would attract traffic. Refused or broken connections
-//!    suspend a replica, each time twice as long.
-//! 3. A new replica among older ones ramps up over some seconds.
-//! 4. A request without a replica queues until its deadline; a full queue sheds.
-//! 5. A failed request may be retried elsewhere, within a budget.
+//!    without peaks, since the number in flight is exact).
+//! 2. An error counts as slow, or a fast-failing replica would attract traffic. Broken connections suspend a
+//!    replica, each time twice as long.
+//! 3. A new replica among older ones ramps up.
+//! 4. Without a replica a request queues until its deadline; a full queue sheds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,38 +22,36 @@ pub type Replica = (Incarnation, Rank);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Limit of queued requests per service: at 10 ms each, clients give up before a longer queue is served.
+/// Clients give up before a longer queue is served.
 pub const QUEUE: usize = 1_000;
 
-/// Ramp-up of a new replica: its caches are warm after some seconds.
+/// Ramp-up: caches are warm after some seconds.
 const SLOW_START: Micros = 5_000_000;
 
-/// Age at which a measured latency has half its weight.
+/// Age that halves a latency's weight.
 const HALF_WEIGHT: Micros = 10_000_000;
 
 /// Weight of a new measurement in the moving mean.
 const SMOOTHING: f64 = 0.2;
 
-/// First suspension of a replica; a restart takes longer.
+/// A restart takes longer.
 const REST: Micros = 100_000;
 const LONGEST_REST: Micros = 5_000_000;
-/// 5xx answers in a row that suspend a replica while others succeed.
+/// 5xx in a row that suspend a replica.
 const PATIENCE: u32 = 3;
 
-/// Tokens per retry; a request earns one, so at most a tenth is retried.
+/// A request earns one token: at most a tenth is retried.
 const RETRY_COST: u32 = 10;
-/// Initial budget, for the requests in flight at a killed replica.
+/// Covers the requests in flight at a killed replica.
 const RETRY_BURST: u32 = 20;
 
 /// End of a request at a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Answered,
-    /// 5xx.
     Failed,
-    /// The replica refused or broke the connection.
     Broken,
-    /// The client left, which tells nothing about the replica.
+    /// Tells nothing about the replica.
     Abandoned,
 }
 
@@ -84,13 +81,12 @@ pub struct Balance {
     limit: u32,
     replicas: BTreeMap<Replica, Load>,
     queue: VecDeque<(Ticket, Micros)>,
-    /// Mean latency of successful answers.
     mean: f64,
     retry_tokens: u32,
 }
 
 impl Balance {
-    /// Creates a balance without replicas, each to serve `limit` requests at once.
+    /// Creates a balance without replicas, each with `limit`.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         Self {
@@ -102,7 +98,7 @@ impl Balance {
         }
     }
 
-    /// Sets the usable replicas. Requests in flight elsewhere continue.
+    /// Sets the usable replicas; requests elsewhere continue.
     pub fn route(&mut self, usable: &[Replica], now: Micros) {
         for (replica, load) in &mut self.replicas {
             load.usable = usable.contains(replica);
@@ -190,8 +186,7 @@ impl Balance {
         }
     }
 
-    /// Returns the next queued request and its replica. Call until `None` after each end, each route, and
-    /// periodically.
+    /// Returns the next placement. Call until `None` after each end, each route, and periodically.
     pub fn next(&mut self, now: Micros) -> Option<(Ticket, Replica)> {
         if self.queue.is_empty() {
             return None;
@@ -211,7 +206,7 @@ impl Balance {
         due
     }
 
-    /// Removes a queued request whose client left.
+    /// Removes a request whose client left.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
         let place = self.queue.iter().position(|(it, _)| *it == ticket);
         place.is_some_and(|place| self.queue.remove(place).is_some())
@@ -222,7 +217,7 @@ impl Balance {
         self.queue.drain(..).map(|(ticket, _)| ticket).collect()
     }
 
-    /// Returns the number of queued requests.
+    /// Returns the queue's length.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
@@ -234,13 +229,13 @@ impl Balance {
         self.replicas.values().filter(|load| load.usable).count()
     }
 
-    /// Reports whether `replica` may get new requests.
+    /// Reports whether `replica` gets new requests.
     #[must_use]
     pub fn is_usable(&self, replica: Replica) -> bool {
         self.replicas.get(&replica).is_some_and(|load| load.usable)
     }
 
-    /// Returns the number of requests in flight at `replica`.
+    /// Returns the requests in flight at `replica`.
     #[must_use]
     pub fn in_flight(&self, replica: Replica) -> u32 {
         self.replicas.get(&replica).map_or(0, |load| load.in_flight)
@@ -256,7 +251,7 @@ impl Balance {
     fn choose(&self, now: Micros) -> Option<Replica> {
         let usable = || self.replicas.values().filter(|load| load.usable);
         let warm = usable().any(|load| load.age(now) >= SLOW_START);
-        // If all are suspended, suspension helps nobody; a replica with broken connections stays excluded.
+        // If all are suspended, only broken connections exclude.
         let all_rest = usable().all(|load| load.rests_until > now);
         let free = self.replicas.iter().filter(|(_, load)| {
             load.usable
@@ -279,7 +274,7 @@ impl Load {
         self.measured = now;
     }
 
-    /// Returns the current limit; a new replica among older ones starts at one.
+    /// A new replica among older ones starts at one.
     fn limit(&self, limit: u32, warm: bool, now: Micros) -> u32 {
         let age = self.age(now);
         if !warm || age >= SLOW_START {
@@ -289,7 +284,7 @@ impl Load {
         1 + u32::try_from(share).unwrap_or(limit - 1)
     }
 
-    /// Returns the expected latency, which decays to the service's mean.
+    /// Decays to the service's mean.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 microseconds")]
     fn expected(&self, mean: f64, now: Micros) -> f64 {
         let mean = mean.max(1.0);

@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep};
 use crate::upstream::{Sender, Upstream};
 use crate::visit::Visit;
 
-/// Gives up a stalled upload, which occupies a replica.
+/// A stalled upload occupies a replica.
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
-/// Gives up a silent replica. Long, since event streams may pause.
+/// Long, since event streams may pause.
 pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
 
 /// Reason for an aborted body.
@@ -63,17 +63,15 @@ impl Watched {
     }
 }
 
-/// A request's body on its way to a replica.
+/// A request's body.
 pub struct Outbound(Option<Watched>);
 
 impl Outbound {
-    /// Creates an absent body.
     #[must_use]
     pub const fn empty() -> Self {
         Self(None)
     }
 
-    /// Wraps the client's body.
     #[must_use]
     pub fn new(body: Incoming) -> Self {
         match body.is_end_stream() {
@@ -82,7 +80,6 @@ impl Outbound {
         }
     }
 
-    /// True without a body: the request can be repeated.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -113,13 +110,12 @@ impl Body for Outbound {
     }
 }
 
-/// A replica's answer on its way to the client, which ends the visit.
+/// A replica's answer, which ends the visit.
 pub struct Inbound {
     body: Watched,
     rest: Option<Rest>,
 }
 
-/// Released at the end of the answer.
 struct Rest {
     visit: Visit,
     upstream: Arc<Upstream>,
@@ -128,7 +124,6 @@ struct Rest {
 }
 
 impl Inbound {
-    /// Wraps the answer `body` of `upstream`, received on `sender`.
     #[must_use]
     pub const fn new(
         body: Incoming,
@@ -188,7 +183,7 @@ impl Body for Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        // Nobody polls for the end of an answer of known length.
+        // Nobody polls for this end.
         if self.body.body.is_end_stream() {
             self.whole();
         }
@@ -197,13 +192,11 @@ impl Drop for Inbound {
 
 /// Body of an answer.
 pub enum Answer {
-    /// Written by the gateway.
     Own(Full<Bytes>),
     Passed(Inbound),
 }
 
 impl Answer {
-    /// Creates an empty answer.
     #[must_use]
     pub fn empty() -> Self {
         Self::Own(Full::default())

@@ -12,33 +12,29 @@ use http::uri::Authority;
 use crate::access::{SECRET_BYTES, Trust};
 use crate::target::Names;
 
-/// Term of a gateway's lease: a killed gateway delays drains this long. A gateway that could not renew joins
-/// again.
+/// A killed gateway delays drains this long; one that could not renew joins again.
 pub const LEASE: Duration = Duration::from_secs(5);
 
 /// Configuration of a gateway.
 #[derive(Clone)]
 pub struct Config {
-    /// Exclusive name.
     pub name: GatewayId,
     /// Port 0: any free one.
     pub listen: SocketAddr,
-    /// Public address, such as `http://serving.example.org`; services get names below its host. Default: the
-    /// listening address, as `localhost` on loopback.
+    /// Public address; services get names below its host. Default: the listening address.
     pub url: Option<Uri>,
     pub trust: Trust,
-    /// Longest wait of a request for a replica.
     pub wait: Duration,
     /// Serving threads; 0: one per processor.
     pub threads: usize,
     /// Time for running requests at a stop.
     pub grace: Duration,
-    /// Snapshots of the routes; `None`: every start reads the whole log.
+    /// `None`: every start reads the whole log.
     pub keep: Option<Keep>,
 }
 
 impl Config {
-    /// Returns a gateway at `listen` that trusts every caller.
+    /// Returns a gateway that trusts every caller.
     #[must_use]
     pub const fn new(name: GatewayId, listen: SocketAddr) -> Self {
         Self {
@@ -59,14 +55,14 @@ impl Config {
 #[derive(Debug, Clone)]
 pub struct Keep {
     pub dir: PathBuf,
-    /// Snapshots of other builds are ignored.
+    /// Others are ignored.
     pub build: String,
     /// Events between snapshots.
     pub every: u64,
 }
 
 impl Keep {
-    /// Snapshots in `dir`; 5,000 events are folded in a fraction of a second.
+    /// Snapshots in `dir`.
     #[must_use]
     pub const fn new(dir: PathBuf, build: String) -> Self {
         Self {
@@ -110,7 +106,7 @@ pub enum GatewayError {
     Append(#[from] AppendError),
 }
 
-/// Reads the gateways' secret: 64 hexadecimal digits in a private file.
+/// Reads the gateways' secret: 64 hexadecimal digits.
 ///
 /// # Errors
 /// The problem with the file.
@@ -125,8 +121,6 @@ pub fn read_secret(path: &Path) -> Result<[u8; SECRET_BYTES], GatewayError> {
     Ok(*secret.as_bytes())
 }
 
-/// Returns the public address of a gateway, and its names.
-///
 /// # Errors
 /// When `url` is no such address.
 pub fn names(

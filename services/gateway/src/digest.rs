@@ -1,8 +1,5 @@
 //! Per-second sums of a service's traffic, for `service.measured`. Pure: time is an argument, in
 //! microseconds.
-//!
-//! A window lasts two seconds under traffic, one while requests wait without a replica, ten while idle
-//! replicas are held.
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::{GatewayId, JobId};
@@ -11,27 +8,23 @@ use crate::balance::Micros;
 
 const SECOND: Micros = 1_000_000;
 
-/// Seconds under traffic.
 const BUSY_S: u64 = 2;
-/// Seconds without traffic.
 const IDLE_S: u64 = 10;
-/// Seconds while requests wait without a replica, whose start takes long enough.
+/// While requests wait without a replica.
 const WAITING_S: u64 = 1;
-/// Older windows are dropped: decisions use only the last minute.
+/// Decisions use only the last minute.
 const LONGEST_S: u64 = 60;
 
-/// First bound of a histogram, in milliseconds.
 const FIRST_MS: f64 = 1.0;
-/// Ratio of bounds: a precision of a quarter.
+/// A precision of a quarter.
 const STEP: f64 = 1.25;
-/// Reaches 56 s, with space for the objective.
+/// Reaches 56 s.
 const BOUNDS: usize = 50;
 
 /// Sums of a service's current window.
 #[derive(Debug, Clone)]
 pub struct Digest {
     bounds: Vec<f64>,
-    /// A whole second.
     began: Micros,
     /// Queued and running requests.
     inside: u32,
@@ -51,12 +44,11 @@ pub struct Digest {
 pub struct Around {
     pub queued: u32,
     pub ready: u32,
-    /// Wanted number of replicas.
     pub target: u32,
 }
 
 impl Digest {
-    /// Starts at `now`. The objective is a bound of its own, which makes its share exact.
+    /// Starts a window. The objective is a bound, which makes its share exact.
     #[must_use]
     pub fn new(objective_ms: Option<u32>, now: Micros) -> Self {
         let mut bounds = Vec::with_capacity(BOUNDS + 1);
@@ -117,7 +109,7 @@ impl Digest {
         self.shed += 1;
     }
 
-    /// Counts an answer by its time since arrival, and since the replica got the request.
+    /// Counts an answer by both times.
     pub fn answered(&mut self, latency: Micros, service: Micros) {
         let bucket = self.bucket(latency);
         self.latency[bucket] += 1;
@@ -130,7 +122,7 @@ impl Digest {
         self.errors += 1;
     }
 
-    /// Returns the window if it has ended, and starts the next.
+    /// Returns an ended window and starts the next.
     pub fn due(
         &mut self,
         job: &JobId,
@@ -146,7 +138,6 @@ impl Digest {
             (true, Around { queued, ready, .. }) if queued > 0 && ready == 0 => WAITING_S,
             (true, _) => BUSY_S,
             (false, Around { target: 0, .. }) => {
-                // An empty window moves along without a report.
                 self.began = whole;
                 return None;
             }
@@ -169,7 +160,7 @@ impl Digest {
         window_s: u64,
     ) -> ServiceMeasured {
         let mut arrivals = self.arrivals.clone();
-        // Arrivals after the last whole second count to that second.
+        // Later arrivals count to the last second.
         let seconds = usize::try_from(window_s).unwrap_or(usize::MAX);
         let beyond: u32 = arrivals.iter().skip(seconds).sum();
         arrivals.resize(seconds.min(LONGEST_S as usize), 0);
@@ -221,7 +212,6 @@ impl Digest {
         self.arrivals[second] += 1;
     }
 
-    /// Integrates since the last change.
     fn pass(&mut self, now: Micros) {
         let passed = now.saturating_sub(self.changed);
         self.area += u128::from(passed) * u128::from(self.inside);

@@ -2,8 +2,7 @@
 //!
 //! 1. A draining replica gets no new requests.
 //! 2. Without running requests `gateway.unrouted` is due, once.
-//! 3. Shortly before the grace ends, open connections are closed and counted, so that the event precedes the
-//!    stop request.
+//! 3. Shortly before the grace ends, connections are closed and counted, so that the event precedes the stop.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use dormouse_messages::{ContainerId, GatewayId, Sequence};
 use crate::balance::Micros;
 use crate::routes::Leaving;
 
-/// Time for the event to reach the log: a tenth of the grace, at most this.
+/// For the event to reach the log.
 const MARGIN: Micros = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +30,14 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// Takes the draining replicas of the log that this gateway has not reported.
+    /// Takes the unreported draining replicas of the log.
     pub fn sync(&mut self, leaving: impl IntoIterator<Item = Leaving>, now: Micros) {
         let mut open = BTreeMap::new();
         for it in leaving {
             let grace = Micros::from(it.grace_s) * 1_000_000;
             let known = self.open.remove(&it.container);
             let drain = match known {
-                // A request of another generation restarts the grace.
+                // Another generation restarts the grace.
                 Some(known) if known.answers == it.answers => known,
                 _ => Drain {
                     answers: it.answers,
@@ -52,7 +51,7 @@ impl Drains {
         self.open = open;
     }
 
-    /// Returns replicas whose connections must close now, each once.
+    /// Returns replicas to disconnect, each once.
     pub fn overdue(&mut self, now: Micros) -> Vec<ContainerId> {
         let due = self.open.iter_mut();
         let due = due.filter(|(_, drain)| drain.closed.is_none() && drain.until <= now);
@@ -70,7 +69,7 @@ impl Drains {
         }
     }
 
-    /// Returns the events for replicas without running requests, each once.
+    /// Returns due events, each once.
     pub fn due(
         &mut self,
         gateway: &GatewayId,

@@ -37,7 +37,7 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// Removes the headers of a single connection.
+/// Removes per-connection headers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let listed: Vec<HeaderName> = headers
@@ -58,8 +58,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Reports whether a request asks for a WebSocket. Other upgrades are refused: HTTP/2 would bypass every
-/// check.
+/// Reports whether a request asks for a WebSocket, the only upgrade: HTTP/2 would bypass every check.
 #[must_use]
 pub fn wants_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(UPGRADE).and_then(|it| it.to_str().ok());
@@ -80,7 +79,6 @@ pub fn set_websocket(headers: &mut HeaderMap) {
 /// Rewrites a request's headers for the replica.
 pub fn to_replica(headers: &mut HeaderMap, uri: &Uri, origin: &Origin, client: IpAddr) {
     strip_hop_by_hop(headers);
-    // The gateway has already answered it.
     headers.remove(header::EXPECT);
     let host = target::host(uri, headers).and_then(|host| HeaderValue::from_str(host).ok());
     if let Some(host) = host {
@@ -127,7 +125,7 @@ fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// HTTP/2 may split cookies; HTTP/1.1 allows one header (RFC 9113, section 8.2.3).
+/// HTTP/1.1 allows one header (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if let Entry::Occupied(entry) = headers.entry(COOKIE) {
         let cookies: Vec<&[u8]> = entry.iter().map(HeaderValue::as_bytes).collect();

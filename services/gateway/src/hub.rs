@@ -1,4 +1,4 @@
-//! State shared by a gateway's threads: services and draining replicas.
+//! State shared by a gateway's threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,6 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Creates a gateway without routes.
     #[must_use]
     pub fn new(
         name: GatewayId,
@@ -55,7 +54,6 @@ impl Hub {
         }
     }
 
-    /// Microseconds since the start.
     #[must_use]
     pub fn now(&self) -> Micros {
         micros(self.began.elapsed())
@@ -80,18 +78,16 @@ impl Hub {
         self.drained.notify_one();
     }
 
-    /// Waits until a draining replica may be empty.
     pub async fn wait_drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Reports whether draining replicas wait for this gateway, by the log.
+    /// By the log: draining replicas wait for this gateway.
     #[must_use]
     pub fn has_joined(&self) -> bool {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Applies the routes.
     pub fn sync(&self, routes: &Routes) {
         let now = self.now();
         self.joined
@@ -121,7 +117,7 @@ impl Hub {
         self.drains().sync(leaving, now);
     }
 
-    /// Advances queues and closes overdue connections; called ten times a second.
+    /// Called ten times a second.
     pub fn tick(&self) {
         let now = self.now();
         for live in self.lives() {
@@ -140,7 +136,6 @@ impl Hub {
         }
     }
 
-    /// Returns the events for empty draining replicas.
     pub fn unrouted(&self) -> Vec<Event> {
         let under_way = |container: &dormouse_messages::ContainerId| {
             let live = self.service(&container.job);
@@ -150,7 +145,6 @@ impl Hub {
         due.into_iter().map(Event::from).collect()
     }
 
-    /// Returns the ended windows of all services.
     pub fn measured(&self) -> Vec<Event> {
         let now = self.now();
         let lives = self.lives().into_iter();

@@ -1,5 +1,4 @@
-//! Snapshots of the routes, so that a restart reads only newer events. Ignored on any doubt: another build or
-//! log, or an unknown position.
+//! Snapshots of the routes. Ignored on any doubt: another build or log, or an unknown position.
 
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_runtime::{Log, Snapshot, Snapshots};
@@ -26,7 +25,6 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Folds an event.
     pub fn take(&mut self, recorded: &Recorded) {
         self.routes.evolve(recorded);
         self.sequence = recorded.sequence;
@@ -35,7 +33,6 @@ impl Folded {
 }
 
 impl Kept {
-    /// Loads the snapshot of this log.
     pub async fn load(keep: &Keep, log: &Log) -> (Self, Folded) {
         let snapshots = Snapshots::new(&keep.dir, &keep.build);
         let found = snapshots.load::<Routes>(log).await;
@@ -54,7 +51,6 @@ impl Kept {
         (kept, folded)
     }
 
-    /// Saves the routes after enough events.
     pub fn save_now_and_then(&mut self, folded: &Folded) {
         let idle = self.saving.as_ref().is_none_or(JoinHandle::is_finished);
         if !idle || folded.sequence.0 < self.saved.0 + self.every {

@@ -1,15 +1,13 @@
-//! The gateway: a reverse proxy in front of services' replicas, on hyper. Its routes are a fold of the log;
-//! it reports traffic back for the autoscaler, and works on without the log.
+//! The gateway: a reverse proxy in front of services' replicas. Its routes are a fold of the log; it reports
+//! traffic for the autoscaler, and works on without the log.
 //!
-//! - Pure: [`routes`] and [`served`] (fold), [`balance`], [`digest`] (sums), [`drain`], [`target`] (which
-//!   service), [`access`], [`notebook`], [`headers`].
-//! - Driver: `run` (follows, reports), `server` (listener, threads), `proxy` (one request), `kept`
-//!   (snapshots).
+//! - Pure: [`routes`], [`served`], [`balance`], [`digest`] (sums), [`drain`], [`target`] (which service),
+//!   [`access`], [`notebook`], [`headers`].
+//! - Driver: `run`, `server` (threads), `proxy` (one request), `kept` (snapshots).
 //! - State: `hub` (all), `live` (one service), `visit` (one request); `upstream`, `body`, `splice`, `watched`
 //!   (connections), `words` (own answers).
 //!
-//! Invariant: an accepted request is answered, or its client gets a reason; an orderly stop of a replica
-//! loses none.
+//! Invariant: an accepted request is answered, or its client gets a reason.
 
 pub mod access;
 pub mod balance;

@@ -1,4 +1,4 @@
-//! The current state of one service: queue, replicas, sums.
+//! One service: queue, replicas, sums.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,9 +22,7 @@ pub type Granted = Result<Arc<Upstream>, Refused>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Full,
-    /// No replica was free in time.
     Deadline {
-        /// True if any replica is ready.
         ready: bool,
     },
     Ended,
@@ -44,7 +42,6 @@ struct State {
     upstreams: BTreeMap<Replica, Arc<Upstream>>,
     waiting: HashMap<Ticket, oneshot::Sender<Granted>>,
     target: u32,
-    /// Hash of a notebook's token.
     token: Option<blake3::Hash>,
 }
 
@@ -55,14 +52,12 @@ pub enum End {
         /// True for 5xx.
         failed: bool,
     },
-    /// The replica broke the connection.
     Broken,
-    /// The client left, or an upgraded connection ended.
+    /// Or an upgraded connection ended.
     Left,
 }
 
 impl Live {
-    /// Creates a service without replicas.
     #[must_use]
     pub fn new(job: JobId, served: &Served, now: Micros) -> Self {
         let objective = served.service.objective.map(|it| it.latency_ms);
@@ -85,7 +80,6 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the usable replicas.
     pub fn route(&self, usable: &[Usable], target: u32, threads: usize, now: Micros) {
         let mut state = self.state();
         state.target = target;
@@ -126,12 +120,10 @@ impl Live {
         self.state().token
     }
 
-    /// Counts activity in a notebook.
     pub fn touched(&self) {
         self.state().digest.touched();
     }
 
-    /// Returns the wanted number of replicas.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.state().target
@@ -142,8 +134,6 @@ impl Live {
         self.state().balance.ready() > 0
     }
 
-    /// Places or queues an arriving request.
-    ///
     /// # Errors
     /// When the queue is full.
     pub fn arrive(&self, ticket: Ticket, now: Micros, deadline: Micros) -> Result<Place, Refused> {
@@ -160,7 +150,6 @@ impl Live {
         }
     }
 
-    /// Places a request again after a failure at `replica`.
     pub fn again(&self, replica: Replica, ticket: Ticket, now: Micros, deadline: Micros) -> Place {
         let mut state = self.state();
         state.balance.end(replica, Outcome::Broken, 0, now);
@@ -168,12 +157,10 @@ impl Live {
         state.place(ticket, arrival)
     }
 
-    /// Spends retry budget.
     pub fn may_retry(&self) -> bool {
         self.state().balance.may_retry()
     }
 
-    /// Removes a queued request.
     pub fn give_up(&self, ticket: Ticket, mut granted: oneshot::Receiver<Granted>, now: Micros) {
         let mut state = self.state();
         state.waiting.remove(&ticket);
@@ -188,12 +175,11 @@ impl Live {
         state.digest.left(now);
     }
 
-    /// Counts a shed request.
     pub fn shed(&self, now: Micros) {
         self.state().digest.shed(now);
     }
 
-    /// Ends a request at `replica`; returns true if the replica is now drained.
+    /// True if the replica is now drained.
     pub fn end(
         &self,
         replica: Replica,
@@ -227,7 +213,6 @@ impl Live {
         !state.balance.is_usable(replica) && state.balance.in_flight(replica) == 0
     }
 
-    /// Grants free replicas and rejects overdue requests.
     pub fn tick(&self, now: Micros) {
         let mut state = self.state();
         if state.balance.queued() == 0 {
@@ -248,7 +233,6 @@ impl Live {
         }
     }
 
-    /// Rejects all queued requests of an ended service.
     pub fn ended(&self) {
         let mut state = self.state();
         state.balance.clear();
@@ -265,7 +249,7 @@ impl Live {
         self.state().balance.in_flight(replica)
     }
 
-    /// Ends all connections to `container` and returns the number of running requests.
+    /// Returns the number of running requests.
     pub fn close(&self, container: &ContainerId) -> u32 {
         let replica = (container.incarnation, container.rank);
         let state = self.state();
@@ -275,7 +259,6 @@ impl Live {
         state.balance.in_flight(replica)
     }
 
-    /// Returns the window, if ended.
     pub fn measured(&self, gateway: &GatewayId, now: Micros) -> Option<ServiceMeasured> {
         let mut state = self.state();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
@@ -306,7 +289,6 @@ impl State {
         Place::Waits(granted)
     }
 
-    /// Grants free replicas to queued requests.
     fn grant(&mut self, now: Micros) {
         while let Some((ticket, replica)) = self.balance.next(now) {
             let upstream = self.upstreams.get(&replica).map(Arc::clone);

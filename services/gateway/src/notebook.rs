@@ -1,8 +1,7 @@
 //! Access to notebooks by their own token, and detection of a person's activity.
 //!
 //! A notebook's agent logs the token's hash (`container.ready`). The token passes without a key: in the
-//! address (`?token=`), in `Authorization: token …`, or in the cookie that the gateway sets for the address.
-//! The notebook checks the token too.
+//! address (`?token=`), in `Authorization: token …`, or in a cookie. The notebook checks the token too.
 
 use blake3::Hash;
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
@@ -11,15 +10,14 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 use crate::access::is_cross_site;
 
-/// Cookie of a notebook's origin.
 const COOKIE_NAME: &str = "dormouse-notebook";
 
 /// Result of a token check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pass {
-    /// Passed; with a cookie for the browser if the address held the token.
+    /// With a cookie if the address held the token.
     Token(Option<HeaderValue>),
-    /// No or another token, or sent by another site's page.
+    /// Also if another site's page sent the token.
     Closed,
 }
 
@@ -29,7 +27,6 @@ pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap
     let Some(hash) = hash else {
         return Pass::Closed;
     };
-    // The library compares in constant time.
     let is_right = |token: &str| blake3::hash(token.as_bytes()) == *hash;
     if let Some(token) = in_address(uri).filter(|token| is_right(token)) {
         let token = utf8_percent_encode(&token, NON_ALPHANUMERIC);
@@ -77,8 +74,7 @@ fn in_cookie(headers: &HeaderMap) -> Option<String> {
     decoded(token)
 }
 
-/// Reports whether a person makes the request: opens the page, saves, runs. An open page polls on its own,
-/// which must not wake a notebook.
+/// Reports whether a person makes the request. An open page polls on its own, which must not wake a notebook.
 #[must_use]
 pub fn is_by_hand(method: &Method, headers: &HeaderMap) -> bool {
     if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {

@@ -2,8 +2,8 @@
 //!
 //! 1. Host or path name the service ([`crate::target`]); the key is checked and removed.
 //! 2. The request waits for a replica ([`crate::balance`]).
-//! 3. A kept or new connection carries the request. An unsent request goes elsewhere; a request that a
-//!    replica may have seen is retried only if idempotent, without a body, and within the budget.
+//! 3. An unsent request goes elsewhere; a request that a replica may have seen is retried only if idempotent,
+//!    without a body, and within the budget.
 //! 4. The answer streams back and ends the visit. Upgrades are spliced.
 
 use std::net::IpAddr;
@@ -34,7 +34,6 @@ pub struct Client {
     pub address: IpAddr,
 }
 
-/// Answers a request.
 pub async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
     match prepare(&client, request) {
         Ok(prepared) => pass(&client, prepared).await,
@@ -47,9 +46,7 @@ struct Prepared {
     visit: Visit,
     origin: Origin,
     request: Request<Outbound>,
-    /// The client's side of an upgrade.
     upgrade: Option<OnUpgrade>,
-    /// Cookie for the client's browser.
     cookie: Option<HeaderValue>,
 }
 
@@ -96,7 +93,7 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
     })
 }
 
-/// Checks access; returns a cookie for the browser.
+/// Returns a cookie for the browser.
 fn admit(
     client: &Client,
     live: &Live,
@@ -118,7 +115,7 @@ fn admit(
         .map_err(|why| Box::new(words::denied(why, own)))
 }
 
-/// Counts activity; an open page alone does not restart a notebook.
+/// An open page alone does not restart a notebook.
 fn of_notebook(live: &Live, request: &Request<Incoming>) -> Result<(), Refusal> {
     if notebook::is_by_hand(request.method(), request.headers()) {
         live.touched();
@@ -143,7 +140,6 @@ fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
     })
 }
 
-/// Parts for a retry.
 struct Again {
     method: Method,
     uri: Uri,
@@ -215,11 +211,9 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
 
 /// A request without an answer.
 enum Unsent {
-    /// No byte was sent.
     Whole(Box<Request<Outbound>>),
     /// The replica may have seen the request.
     Seen(String),
-    /// The client did not send the whole body.
     Stalled,
 }
 
@@ -245,7 +239,7 @@ async fn send(
         match answer.await {
             Ok(Ok(response)) => return Ok((response, sender)),
             Ok(Err(mut error)) => match error.take_message() {
-                // A closed kept connection tells nothing about the replica.
+                // Tells nothing about the replica.
                 Some(unsent) if is_kept => request = unsent,
                 Some(unsent) => return Err(Unsent::Whole(Box::new(unsent))),
                 None => {
@@ -261,7 +255,6 @@ async fn send(
     }
 }
 
-/// An answer on its way back.
 struct Passing {
     visit: Visit,
     upstream: Arc<Upstream>,

@@ -1,8 +1,8 @@
 //! The routes, a fold of the log: services and their usable replicas.
 //!
-//! A replica is usable from `container.ready` until the log makes it leave (`partition.resize_requested`,
-//! `partition.stop_requested`), unready, exited, or its node lost. A leaving replica is remembered until its
-//! exit, since the gateway owes `gateway.unrouted`.
+//! A replica is usable from `container.ready` until it must leave (`partition.resize_requested`,
+//! `partition.stop_requested`), is unready, has exited, or its node is lost. A leaving replica is remembered
+//! until its exit, for `gateway.unrouted`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,9 +30,8 @@ pub struct Usable {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     pub container: ContainerId,
-    /// The request to answer; `None` if nobody waits.
+    /// `None` if nobody waits.
     pub answers: Option<Sequence>,
-    /// Seconds for running requests.
     pub grace_s: u32,
 }
 
@@ -41,13 +40,9 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
-    /// Incarnations of the agents.
     lives: Lives,
-    /// Authority of nodes over jobs.
     witness: Witness,
-    /// Gateways whose answer leaving replicas await.
     joined: BTreeSet<GatewayId>,
-    /// Counts changes, for readers.
     changes: u64,
 }
 
@@ -119,7 +114,7 @@ impl Routes {
         })
     }
 
-    /// Returns the leaving replicas of `job` that `gateway` has not reported.
+    /// Returns the leaving replicas of `job`, unreported by `gateway`.
     pub fn leaving<'a>(
         &'a self,
         job: &'a JobId,
@@ -144,8 +139,7 @@ impl Routes {
         })
     }
 
-    /// Folds an event; returns true on a change. Every event is named, so that the compiler asks about new
-    /// ones.
+    /// True on a change. Without a wildcard, so that the compiler asks about new events.
     #[expect(clippy::too_many_lines, reason = "one arm an event")]
     fn fold(&mut self, event: &Event, sequence: Sequence) -> bool {
         match event {
@@ -159,7 +153,7 @@ impl Routes {
                 served.scaled = true;
             }),
             Event::NodeJoined(it) => {
-                // Agents of older builds omit the address and run on this machine.
+                // Agents of older builds run on this machine.
                 let address = match it.address.is_empty() {
                     true => "127.0.0.1".to_owned(),
                     false => it.address.clone(),
@@ -296,7 +290,7 @@ impl Routes {
         })
     }
 
-    /// An agent speaks for its own node, once its address is known.
+    /// An agent speaks for its own node only.
     fn ready(&mut self, it: &ContainerReady) -> bool {
         let known = self.addresses.contains_key(&it.node);
         self.at(&it.container, |replica| {
@@ -339,7 +333,6 @@ impl Routes {
                     replica.leave(Some(sequence), it.grace_s);
                 }
             }
-            // A later generation may keep a leaving replica.
             for rank in &it.stay {
                 if let Some(replica) = served.replicas.get_mut(rank) {
                     replica.stay();

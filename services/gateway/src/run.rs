@@ -1,13 +1,12 @@
 //! A gateway's lifetime.
 //!
-//! 1. Folds the log from the snapshot to the head, takes the lease, appends `gateway.joined` and folds that
-//!    too, then accepts connections: leaving replicas now wait for this gateway.
+//! 1. Folds the log to its head, takes the lease, appends `gateway.joined` and folds that too, then accepts
+//!    connections.
 //! 2. Applies each change of the routes; without the log the last routes stay.
-//! 3. A separate task appends, so that an outage delays no request. Meanwhile windows grow, and drains are
-//!    reported later.
-//! 4. A separate task renews the lease. After a loss the placer appends `gateway.lost`; the gateway rejoins
-//!    once it holds the lease.
-//! 5. A stop refuses connections, finishes running requests, and appends `gateway.left`.
+//! 3. A separate task appends, so that an outage delays no request; reports wait.
+//! 4. After a loss of the lease the placer appends `gateway.lost`; the gateway rejoins once it holds the
+//!    lease.
+//! 5. A stop finishes running requests and appends `gateway.left`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,11 +26,9 @@ use crate::hub::Hub;
 use crate::kept::{Folded, Kept};
 use crate::server::Server;
 
-/// Interval of `Hub::tick`.
 const TICK: Duration = Duration::from_millis(100);
-/// Above this many pending events no windows are reported.
+/// With more pending events no windows are reported.
 const UNTOLD: usize = 64;
-/// Longest wait for the last event of a stop.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// A gateway that listens but does not serve yet.
@@ -161,7 +158,6 @@ impl Gateway {
         })
     }
 
-    /// Ticks, rejoins and reports while serving.
     async fn mind(&self, teller: &Teller, lease: &Lease) {
         let mut again: Option<oneshot::Receiver<Sequence>> = None;
         let mut tick = tokio::time::interval(TICK);
@@ -191,14 +187,13 @@ impl Gateway {
     }
 }
 
-/// Position of the routes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
     folded: Sequence,
     caught_up: bool,
 }
 
-/// Folds the log and applies routes, from the beginning after a rollback.
+/// Starts again after a rollback.
 async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep: Option<Keep>) {
     loop {
         let (mut kept, mut state) = match &keep {
@@ -255,7 +250,6 @@ fn lease(log: &Log, name: &GatewayId) -> Lease {
         .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
 }
 
-/// Appends events in order.
 struct Teller {
     words: mpsc::UnboundedSender<(Event, oneshot::Sender<Sequence>)>,
     untold: Arc<AtomicUsize>,
@@ -277,7 +271,7 @@ impl Teller {
         (Self { words, untold }, telling)
     }
 
-    /// Enqueues `event`; resolves to its sequence.
+    /// Resolves to the sequence.
     fn tell(&self, event: Event) -> oneshot::Receiver<Sequence> {
         let (stored, place) = oneshot::channel();
         self.untold.fetch_add(1, Ordering::Relaxed);
@@ -299,7 +293,6 @@ fn ended(
     }
 }
 
-/// A task that ends with its owner.
 struct Ending(AbortHandle);
 
 impl Drop for Ending {

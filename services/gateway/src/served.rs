@@ -10,21 +10,16 @@ use serde::{Deserialize, Serialize};
 /// Phase of a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Placed, not ready yet.
     Placed,
-    /// Gets requests.
     Ready,
-    /// Failed its probes; running requests continue.
+    /// Failed its probes; requests continue.
     Unready,
-    /// Gets no new requests.
     Leaving {
-        /// The `partition.resize_requested` to answer; `None` if the whole incarnation ends.
+        /// The request to answer; `None` if the whole incarnation ends.
         answers: Option<Sequence>,
-        /// Seconds for running requests.
         grace_s: u32,
-        /// True if ready before, since a later generation may keep it.
+        /// A later generation may keep the replica.
         ready: bool,
-        /// Gateways that have answered.
         told: BTreeSet<GatewayId>,
     },
 }
@@ -35,7 +30,6 @@ pub struct Replica {
     pub node: NodeId,
     pub port: u16,
     pub phase: Phase,
-    /// Hex hash of a notebook's token.
     #[serde(default)]
     pub token: Option<String>,
 }
@@ -45,17 +39,15 @@ pub struct Replica {
 pub struct Served {
     pub service: Service,
     pub kind: Kind,
-    /// Wanted number of replicas.
     pub target: u32,
-    /// True if the autoscaler set `target`, not only `containers.min`.
+    /// Set by the autoscaler, not only by `containers.min`.
     pub scaled: bool,
-    /// The incarnation of `replicas`.
     pub incarnation: Incarnation,
     pub replicas: BTreeMap<Rank, Replica>,
 }
 
 impl Served {
-    /// Returns the id of the replica `rank`.
+    /// Returns a replica's id.
     #[must_use]
     pub fn container(&self, job: &JobId, rank: Rank) -> ContainerId {
         ContainerId {
@@ -65,7 +57,7 @@ impl Served {
         }
     }
 
-    /// Returns the hash of a notebook's token, from its newest container.
+    /// Returns the hash of a notebook's newest token.
     #[must_use]
     pub fn token(&self) -> Option<blake3::Hash> {
         let tokens = self.replicas.values().rev();
@@ -73,8 +65,7 @@ impl Served {
         blake3::Hash::from_hex(tokens.next()?).ok()
     }
 
-    /// Returns the concurrent requests per replica; unlimited for a notebook, whose page keeps several
-    /// connections open.
+    /// Returns the requests per replica; unlimited for a notebook, whose page keeps several connections open.
     #[must_use]
     pub const fn concurrency(&self) -> u32 {
         match self.kind {
@@ -90,7 +81,7 @@ impl Replica {
         let ready = match &self.phase {
             Phase::Ready => true,
             Phase::Placed | Phase::Unready => false,
-            // A stop of the whole incarnation stands.
+            // Final.
             Phase::Leaving { answers: None, .. } => return,
             Phase::Leaving { ready, .. } => *ready,
         };

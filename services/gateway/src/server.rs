@@ -1,7 +1,5 @@
-//! The listener and the serving threads.
-//!
-//! One thread accepts and distributes connections to single-threaded runtimes: one thread drives a request
-//! and its replica's connection, without wake-ups of others.
+//! The listener and the serving threads. Each has its own runtime and drives a request and its replica's
+//! connection, without wake-ups of others.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -27,23 +25,18 @@ use crate::hub::Hub;
 use crate::proxy::{self, Client};
 use crate::watched::{Stalls, Watched};
 
-/// Each may use two files and some buffers of 64 KiB.
+/// Each may use two files.
 const CONNECTIONS: u64 = 10_000;
-/// Files other than connections.
 const OTHER_FILES: u64 = 100;
 /// Longer headers get 431 or 414.
 const HEADERS_BYTES: usize = 64 * 1024;
-/// Lower, since an HTTP/2 frame may decompress to much more.
+/// An HTTP/2 frame may decompress to much more.
 const HEADERS_BYTES_H2: u32 = 32 * 1024;
 /// Per HTTP/2 connection.
 const STREAMS: u32 = 256;
-/// Longest wait for a request's head.
 const HEAD: Duration = Duration::from_secs(75);
-/// Longest wait for a client that does not read.
 const UNREAD: Duration = Duration::from_secs(60);
-/// Detects vanished clients.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Connections that wait for a thread.
 const HANDED: usize = 1_024;
 
 /// The threads of a gateway.
@@ -56,7 +49,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the threads, without accepting yet. After a stop, running requests have `grace` to end.
+    /// Starts the threads, without accepting. After a stop, running requests have `grace`.
     ///
     /// # Errors
     /// When no thread can start.
@@ -90,7 +83,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Accepts connections until dropped.
     pub async fn accept(&self, listener: &TcpListener) -> Infallible {
         let mut next = 0;
         loop {
@@ -100,7 +92,7 @@ impl Server {
                     next = (next + 1) % self.handed.len().max(1);
                 }
                 Err(error) => {
-                    // Aborted connections need no warning; without free files others must end first.
+                    // Without free files others must end first.
                     if error.kind() != ErrorKind::ConnectionAborted {
                         tracing::warn!(%error, "cannot accept connections");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -126,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Stops gracefully; returns when all connections have ended, or after the grace.
+    /// Returns when all connections have ended, or after the grace.
     pub async fn stop(self) {
         self.stop.cancel();
         drop(self.handed);
@@ -139,7 +131,7 @@ impl Server {
     }
 }
 
-/// Returns what the file limit allows, after raising the soft limit.
+/// Raises the soft limit of files.
 fn most_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -156,7 +148,6 @@ fn most_connections() -> usize {
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
-/// Refuses a connection, best effort.
 fn turn_away(stream: &TcpStream) {
     let said = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let _ = stream.try_write(said);
@@ -172,7 +163,7 @@ struct Worker {
 
 impl Worker {
     async fn serve(self, mut connections: mpsc::Receiver<std::net::TcpStream>) {
-        // Closed by the drop of the last connection's sender.
+        // Closed with the last connection.
         let (held, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
             let stream = tokio::select! {

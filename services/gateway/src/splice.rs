@@ -1,5 +1,4 @@
-//! An upgraded connection: copies bytes until either side, or the replica, ends. The server's graceful stop
-//! does not cover it; its visit does.
+//! An upgraded connection. The server's graceful stop does not cover it; its visit does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use crate::upstream::Upstream;
 use crate::visit::Visit;
 
-/// Time for the other direction after one has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Copies between client and replica for the length of the visit.
+/// Copies until either side, or the replica, ends.
 pub async fn splice(client: OnUpgrade, replica: OnUpgrade, visit: Visit, upstream: Arc<Upstream>) {
     let both = async {
         let (client, replica) = match tokio::try_join!(client, replica) {

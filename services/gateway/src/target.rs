@@ -1,7 +1,5 @@
-//! The service that a request names, by host or path.
-//!
-//! `http://<name>.<tenant>.<host>/rest` gives each service its own origin. Services below
-//! `http://<host>/<tenant>/<name>/rest` share one: no cookies pass, and no notebooks.
+//! The service that a request names: `http://<name>.<tenant>.<host>/rest`, with its own origin, or
+//! `http://<host>/<tenant>/<name>/rest`, a shared one without cookies and notebooks.
 
 use std::net::IpAddr;
 
@@ -12,9 +10,8 @@ use http::uri::{Authority, PathAndQuery};
 /// Origin of the named service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Its own, by host name.
     Own,
-    /// Shared, by a path prefix of this many bytes.
+    /// With the length of the prefix.
     Shared(usize),
 }
 
@@ -28,21 +25,18 @@ pub struct Target {
 /// A request that names no service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoTarget {
-    /// No host, or an ambiguous one.
     BadHost,
     OtherHost,
     BadPath,
-    /// `/<tenant>/<name>`, where relative links would break without a final `/`.
+    /// Relative links would break without a final `/`.
     NoSlash,
 }
 
 /// The host names of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// In lower case.
     host: String,
-    /// Refuses other names: an Internet page could point its name at this machine, and would share the
-    /// origin.
+    /// An Internet page could point its name at this machine, and would share the origin.
     strict: bool,
 }
 
@@ -56,7 +50,7 @@ impl Names {
         }
     }
 
-    /// Resolves a request to `host` (with or without a port) for `path`.
+    /// Resolves a request.
     ///
     /// # Errors
     /// The reason why no service is meant.
@@ -74,7 +68,7 @@ impl Names {
         by_path(path)
     }
 
-    /// Parses `<name>.<tenant>.<host>`. Addresses have no names below them.
+    /// Addresses have no names below them.
     fn own(&self, host: &str) -> Option<JobId> {
         if self.host.parse::<IpAddr>().is_ok() {
             return None;
@@ -115,7 +109,7 @@ fn by_path(path: &str) -> Result<Target, NoTarget> {
     }
 }
 
-/// Removes the port; `None` if empty or with invalid characters.
+/// `None` if empty or with invalid characters.
 fn without_port(host: &str) -> Option<&str> {
     let name = match host.rfind(']') {
         Some(end) => host.get(..=end)?,
@@ -125,7 +119,7 @@ fn without_port(host: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(plain)).then_some(name)
 }
 
-/// Returns the path and query for the replica, without the prefix.
+/// Returns the path and query for the replica.
 #[must_use]
 pub fn asked(uri: &Uri, origin: &Origin) -> Option<PathAndQuery> {
     let whole = uri.path_and_query()?;
@@ -135,7 +129,7 @@ pub fn asked(uri: &Uri, origin: &Origin) -> Option<PathAndQuery> {
     }
 }
 
-/// Returns the host of the target (HTTP/2, or proxy form) or header.
+/// Returns the host of target or header.
 #[must_use]
 pub fn host<'a>(uri: &'a Uri, headers: &'a http::HeaderMap) -> Option<&'a str> {
     let mut hosts = headers.get_all(http::header::HOST).into_iter();

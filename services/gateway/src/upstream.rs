@@ -1,7 +1,5 @@
-//! Connections to one replica, kept for later requests.
-//!
-//! Kept per container, since another container may reuse the port, and per thread, so that one thread drives
-//! a request and its connection.
+//! Connections to one replica, kept per container, since another may reuse the port, and per thread, so that
+//! one thread drives a request and its connection.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::balance::Replica;
 use crate::body::Outbound;
 
-/// Shorter than servers' idle timeouts (gunicorn: 2 s, uvicorn: 5 s), since a request during a close would be
-/// lost.
+/// Shorter than servers' idle timeouts (gunicorn: 2 s, uvicorn: 5 s), since a close could lose a request.
 const IDLE: Duration = Duration::from_millis(1_500);
 
-/// A running replica accepts within a round trip; a lost node would take minutes.
+/// A lost node would take minutes.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// A connection for requests.
@@ -45,7 +42,6 @@ pub struct ConnectError {
 }
 
 impl Upstream {
-    /// Creates a replica at `address`, for `threads` threads.
     #[must_use]
     pub fn new(container: ContainerId, address: SocketAddr, threads: usize) -> Self {
         Self {
@@ -57,11 +53,10 @@ impl Upstream {
         }
     }
 
-    /// Returns a connection kept by this thread.
     pub async fn kept(&self, thread: usize) -> Option<Sender> {
         loop {
             let (mut sender, since) = self.pop(thread)?;
-            // The connection's task may still be finishing the last answer.
+            // The last answer may still be ending.
             if since.elapsed() < IDLE && sender.ready().await.is_ok() {
                 return Some(sender);
             }
@@ -73,10 +68,8 @@ impl Upstream {
         idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Opens a connection.
-    ///
     /// # Errors
-    /// When none opens within two seconds.
+    /// When no connection opens within two seconds.
     pub async fn connect(&self) -> Result<Sender, ConnectError> {
         let failed = |why: String| ConnectError {
             container: self.container.clone(),
@@ -87,7 +80,6 @@ impl Upstream {
         let stream = connected
             .map_err(|_| failed("no answer within 2 s".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
-        // A small request must not wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
@@ -102,7 +94,6 @@ impl Upstream {
         Ok(sender)
     }
 
-    /// Keeps a connection after its answer.
     pub fn keep(&self, thread: usize, sender: Sender) {
         if sender.is_closed() || self.ended.is_cancelled() {
             return;
@@ -113,7 +104,6 @@ impl Upstream {
         }
     }
 
-    /// Closes old kept connections, or all.
     pub fn close_idle(&self, all: bool) {
         for idle in &self.idle {
             let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,13 +111,11 @@ impl Upstream {
         }
     }
 
-    /// Ends every connection, in use or not.
     pub fn end(&self) {
         self.ended.cancel();
         self.close_idle(true);
     }
 
-    /// Waits for the end of the replica.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }

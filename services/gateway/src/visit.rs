@@ -1,5 +1,4 @@
-//! A request's stay, from arrival to the end of its answer. A drop at any point frees its queue entry or
-//! replica, so a departed client holds up nothing.
+//! A request's stay, from arrival to the end of its answer. A drop frees its queue entry or replica.
 
 use std::sync::Arc;
 
@@ -31,8 +30,6 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Starts a visit to `live`.
-    ///
     /// # Errors
     /// When the queue is full.
     pub fn arrive(hub: &Arc<Hub>, live: &Arc<Live>) -> Result<Self, Refused> {
@@ -51,10 +48,8 @@ impl Visit {
         })
     }
 
-    /// Waits for a replica.
-    ///
     /// # Errors
-    /// The reason why there is none.
+    /// The reason why there is no replica.
     pub async fn placed(&mut self) -> Result<Arc<Upstream>, Refused> {
         let granted = match &mut self.now {
             Now::At { upstream, .. } => return Ok(Arc::clone(upstream)),
@@ -77,7 +72,6 @@ impl Visit {
         }
     }
 
-    /// Places the request elsewhere after a failure.
     pub fn again(&mut self) {
         if let Now::At { upstream, .. } = &self.now {
             let now = self.hub.now();
@@ -88,7 +82,6 @@ impl Visit {
         }
     }
 
-    /// Spends retry budget.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         self.live.may_retry()

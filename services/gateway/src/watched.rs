@@ -32,7 +32,6 @@ impl Stalls {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Waits for a stall longer than `limit`.
     pub async fn longer_than(&self, limit: Duration) {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         loop {
@@ -61,7 +60,6 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Wraps `stream`.
     #[must_use]
     pub const fn new(stream: TcpStream, stalls: Stalls) -> Self {
         Self { stream, stalls }

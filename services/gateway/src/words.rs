@@ -24,7 +24,7 @@ pub fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Answer
     response
 }
 
-/// Answers a request that names no service; `path` is the one without a slash.
+/// `path` is the one without a slash.
 #[must_use]
 pub fn no_target(why: &NoTarget, path: &str) -> Response<Answer> {
     match why {
@@ -63,7 +63,6 @@ pub fn unknown() -> Response<Answer> {
     )
 }
 
-/// Answers a request for a notebook on the shared origin.
 #[must_use]
 pub fn shared_notebook() -> Response<Answer> {
     refusal(
@@ -73,7 +72,7 @@ pub fn shared_notebook() -> Response<Answer> {
     )
 }
 
-/// Answers a denied request; on a service's own origin browsers ask for a password.
+/// On a service's own origin browsers ask for a password.
 #[must_use]
 pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     let (status, code, message) = match why {
@@ -105,7 +104,7 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     response
 }
 
-/// Answers an open page of a stopped notebook, which stays stopped.
+/// An open page does not restart the notebook.
 #[must_use]
 pub fn stopped_notebook() -> Response<Answer> {
     let why = "this notebook was ended because nobody used it; open its page to start it again, its files are kept";
@@ -137,7 +136,6 @@ pub fn refused(why: Refused) -> Response<Answer> {
     response
 }
 
-/// Answers a request broken off by the replica.
 #[must_use]
 pub fn broken(why: &str) -> Response<Answer> {
     let message = format!(

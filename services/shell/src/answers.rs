@@ -1,7 +1,4 @@
-//! Append ids, and the meaning of the error codes of nats-server 2.15.
-//!
-//! Only a permanent error is a refusal. Messages in flight are resolved later, and an unavailable broker is
-//! asked again.
+//! Append ids, and the error codes of nats-server 2.15. Only a permanent error is a refusal.
 
 /// The fence failed.
 pub const WRONG_LAST_SEQUENCE: u64 = 10_071;
@@ -27,11 +24,9 @@ pub const NOT_AVAILABLE: u64 = 10_008;
 /// Meaning of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// Another append came first.
     Conflict,
     /// Stored now, later, or never.
     Doubt,
-    /// Permanent.
     Refused,
 }
 
@@ -47,8 +42,8 @@ pub const fn meaning(err_code: u64, status: u64) -> Meaning {
     }
 }
 
-/// Returns a message's id, equal for a repeated append. `name`: the writer, with a token for writers without
-/// a fold, since two may append equal data. `expected`: the fence; `index`: position in the append.
+/// Returns an id, equal for a repeated append. `name`: the writer, with a token without a fold, since two may
+/// append equal data; `expected`: the fence; `index`: the position.
 #[must_use]
 pub fn append_id(name: &str, expected: u64, index: usize, data: &[u8]) -> String {
     let hash = blake3::hash(data).to_hex();
@@ -62,7 +57,6 @@ mod tests {
 
     #[test]
     fn only_what_never_changes_is_refused() {
-        // Error code, status and meaning, as nats-server 2.15 answers.
         for (err_code, status, expected) in [
             (10_071, 400, Meaning::Conflict),
             (10_201, 400, Meaning::Conflict),

@@ -1,8 +1,5 @@
-//! The folded state and the gate for appends.
-//!
-//! 1. `fold` takes every item and tracks the last own sequence, the fence.
-//! 2. `may_append`: active, caught up, nothing in flight, own appends folded, and after a doubt the whole
-//!    log.
+//! The folded state and the gate for appends (`may_append`): active, caught up, nothing in flight, own
+//! appends folded, and after a doubt the whole log.
 
 use dormouse_messages::events::Budget;
 use dormouse_messages::{Decision, Fold, LogClock, Recorded, Sequence, Timestamp, Writer};
@@ -19,9 +16,8 @@ pub struct Snapshot<F> {
     pub state: F,
     pub log: String,
     pub sequence: Sequence,
-    /// Store time of the last event.
     pub stored_at: Timestamp,
-    /// The last own sequence; 0 for a pure reader.
+    /// 0 for a pure reader.
     pub own_last: Sequence,
 }
 
@@ -31,13 +27,9 @@ pub struct Made {
     pub decision: Decision,
     pub asof: Sequence,
     pub own_last: Sequence,
-    /// Time given to the decider.
     pub now: Timestamp,
-    /// Clock at the start.
     pub started: Timestamp,
-    /// Hash of the state, for some decisions.
     pub state_hash: Option<String>,
-    /// The solver's budget.
     pub budget: Option<Budget>,
 }
 
@@ -51,9 +43,7 @@ pub struct UnknownVersion {
 /// Reason to stop at an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
-    /// Stop before the event.
     UnknownVersion(UnknownVersion),
-    /// Stop after the event.
     Contradiction {
         sequence: Sequence,
         what: String,
@@ -66,20 +56,16 @@ pub(crate) struct Core<F> {
     pub log: String,
     pub folded: Sequence,
     pub stored_at: Timestamp,
-    /// The next append's fence.
     pub own_last: Sequence,
     pub active: bool,
     caught_up: bool,
     pub appending: bool,
-    /// Unanswered questions for the head.
     pub asking: u32,
-    /// Blocks appends until folded: the last own append, or the head after a doubt.
+    /// The last own append, or the head after a doubt.
     await_folded: Sequence,
-    /// Decisions with events.
     pub decisions: u64,
-    /// Log time, and the clock at its fold.
+    /// And the clock at its fold.
     anchor: Option<(Timestamp, Timestamp)>,
-    /// Anything folded since.
     moved: bool,
     own_moved: bool,
     pub host: Host,
@@ -107,14 +93,13 @@ impl<F: Fold> Core<F> {
         }
     }
 
-    /// Restores the mark of an earlier process, if of this log.
     pub fn recall(&mut self, mark: Mark) {
         if mark.log == self.log {
             self.host.recall(mark);
         }
     }
 
-    /// Folds one item; returns an own event.
+    /// Returns an own event.
     pub fn fold<'a>(&mut self, followed: &'a Followed) -> Result<Option<&'a Recorded>, Halt> {
         match followed {
             Followed::Event(recorded) => {
@@ -145,7 +130,7 @@ impl<F: Fold> Core<F> {
                 why: _,
             } => {
                 self.passed(*sequence, *stored_at);
-                // The fence counts subjects, events or not.
+                // The fence counts subjects.
                 if *writer == Some(self.writer) {
                     self.own_last = *sequence;
                 }
@@ -162,7 +147,7 @@ impl<F: Fold> Core<F> {
         self.moved = true;
     }
 
-    /// Dates the newly folded events by `clock`. Returns whether there were any, and a mark to write.
+    /// Dates new events by `clock`. Returns whether there were any, and a mark to write.
     pub fn look_at(&mut self, clock: Timestamp) -> (bool, Option<Mark>) {
         let moved = std::mem::take(&mut self.moved) || self.anchor.is_none();
         if moved {
@@ -175,7 +160,7 @@ impl<F: Fold> Core<F> {
         (moved, mark)
     }
 
-    /// Returns the time to write: the decisions' time, or the host's if it knows of a longer silence.
+    /// The decisions' time, or the host's after a longer silence.
     pub fn written(&self, clock: Timestamp) -> Timestamp {
         let now = self.now(clock);
         let trusted_us = now.as_micros().saturating_add(LogClock::TRUSTED_US);
@@ -194,14 +179,12 @@ impl<F: Fold> Core<F> {
         self.active && self.caught_up && settled
     }
 
-    /// Returns the time for a decision: log time plus the clock's advance since. Only differences count,
-    /// since hosts' clocks differ.
+    /// Log time plus the clock's advance since; hosts' clocks differ, so only differences count.
     pub fn now(&self, clock: Timestamp) -> Timestamp {
         let (folded, then) = self.anchor.unwrap_or((self.stored_at, clock));
         moved_by(folded, clock.micros_since(then))
     }
 
-    /// Converts a log time to the clock's.
     pub fn clock_at(&self, time: Timestamp) -> Timestamp {
         let (folded, then) = self.anchor.unwrap_or((self.stored_at, self.stored_at));
         moved_by(then, time.micros_since(folded))

@@ -7,13 +7,12 @@ use dormouse_messages::{Recorded, Sequence, Timestamp, Writer};
 /// An item of a followed log.
 #[derive(Debug, Clone)]
 pub enum Followed {
-    /// The next event, `Body::Unknown` if this build does not know its type.
+    /// `Body::Unknown` if this build does not know the type.
     Event(Arc<Recorded>),
     /// A non-event, or an event that its writer may not write.
     Flagged {
         sequence: Sequence,
         stored_at: Timestamp,
-        /// Owner of the subject, if known.
         writer: Option<Writer>,
         why: String,
     },

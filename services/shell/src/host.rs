@@ -1,15 +1,14 @@
 //! Duration of an absence, by the host's clocks.
 //!
-//! A service writes the log's time: that of the last folded event plus its clock's advance
-//! ([`crate::Append::time`]). After a kill or a suspension that advance is lost, and the silence would look
-//! like a step of the broker's clock.
+//! A service writes log time: the last folded event's plus its clock's advance ([`crate::Append::time`]). A
+//! kill or a suspension loses that advance, and the silence would look like a step of the broker's clock.
 //!
-//! 1. Each event folded live pairs log time and host clocks in a [`Mark`]. The driver writes the first, and
-//!    later ones that differ after own appends.
-//! 2. A new process counts on from the mark: by the kernel's clock, or after a reboot by the wall clock.
-//! 3. This affects only written times: `dormouse_messages::LogClock` advances when the broker's stamp
-//!    confirms, so one host's wrong clock moves nothing.
-//! 4. The first live event replaces the mark.
+//! 1. Each event folded live pairs log time and host clocks in a [`Mark`], written first and when changed by
+//!    own appends.
+//! 2. A new process counts on from the mark, by the kernel's clock or after a reboot the wall clock, until
+//!    its first live event.
+//! 3. This affects only written times: `dormouse_messages::LogClock` waits for the broker's stamp, so one
+//!    host's wrong clock moves nothing.
 
 #[cfg(test)]
 mod tests;
@@ -17,17 +16,15 @@ mod tests;
 use dormouse_messages::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Smaller differences leave the stored mark.
 const KEPT_US: u64 = 1_000_000;
 
 /// A host's clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostTime {
-    /// Identifies the kernel's boot; 0: unknown.
+    /// 0: unknown.
     pub boot: u64,
     /// Microseconds since boot, with suspension.
     pub up_us: i64,
-    /// The wall clock, which may be set.
     pub wall: Timestamp,
 }
 
@@ -40,7 +37,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Returns the log time at `host`; `None` if the clocks went back.
+    /// Returns the log time at `host`; `None` if clocks went back.
     #[must_use]
     pub fn reaches(&self, host: &HostTime) -> Option<Timestamp> {
         let same_life = self.host.boot != 0 && self.host.boot == host.boot;
@@ -55,7 +52,7 @@ impl Mark {
         (passed_us >= 0).then(|| Timestamp::from_micros(time_us))
     }
 
-    /// True if both marks lead to equal times, now and after a reboot.
+    /// Equal times, now and after a reboot.
     fn says_the_same(&self, other: &Self) -> bool {
         let off_us = |mark: &Self, by_us: i64| mark.time.as_micros().saturating_sub(by_us);
         let near = |a: i64, b: i64| a.abs_diff(b) <= KEPT_US;
@@ -73,7 +70,7 @@ pub(crate) struct Host {
     shows: Option<HostTime>,
     mark: Option<Mark>,
     kept: Option<Mark>,
-    /// The log was folded to its end in this process: events now arrive live.
+    /// Folded to the end in this process: events arrive live.
     follows: bool,
 }
 
@@ -87,7 +84,6 @@ impl Host {
         self.mark = Some(mark);
     }
 
-    /// Notes the log's time after a fold; `to_its_end`: up to the head.
     pub fn folded(&mut self, log: &str, time: Timestamp, to_its_end: bool) {
         if let Some(host) = self.shows.filter(|_| self.follows) {
             let log = log.to_owned();
@@ -96,13 +92,11 @@ impl Host {
         self.follows |= to_its_end;
     }
 
-    /// Returns the log's time by the host's clocks, if known.
     pub fn time(&self) -> Option<Timestamp> {
         self.mark.as_ref()?.reaches(&self.shows?)
     }
 
-    /// Returns the mark to write: the first, or a different one after an own append. Others' events may have
-    /// come late.
+    /// The first mark, or a different one after an own append; others' events may come late.
     pub fn keep(&mut self, own: bool) -> Option<Mark> {
         let mark = self.mark.as_ref().filter(|_| self.follows)?;
         let known = |kept: &Mark| !own || kept.says_the_same(mark);

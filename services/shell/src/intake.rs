@@ -1,13 +1,12 @@
 //! A fair queue of the tenants' submissions between broker and log. Pure.
 //!
-//! 1. [`Lines::push`] enqueues a message for its tenant. Overflow stays with the broker and is fetched again
-//!    ([`Lines::fetch_again`]).
-//! 2. [`Lines::take`] drops recorded messages, then takes from the tenants in turn. Tenants with many
-//!    undecided submissions wait, even alone, since decisions follow the log's order and another tenant may
-//!    come. While [`Lines::waits`], every change of the state triggers another look.
+//! 1. [`Lines::push`] enqueues. Overflow stays with the broker ([`Lines::fetch_again`]).
+//! 2. [`Lines::take`] takes from the tenants in turn. Tenants with many undecided submissions wait, even
+//!    alone, since decisions follow the log's order. While [`Lines::waits`], every change of the state
+//!    triggers another look.
 //! 3. [`pace`](crate::pace) sets the batch size.
-//! 4. Messages beyond the tenant's rate are refused by one event per window, before later messages, since a
-//!    state knows only the last sequence. Measurements have a rate of their own.
+//! 4. One event per window refuses messages beyond the rate, before later messages, since a state knows only
+//!    the last sequence. Measurements have a rate of their own.
 //!
 //! Invariant: the result follows from state and messages, its size also from the clock. Unstored results are
 //! taken again.
@@ -20,7 +19,7 @@ use dormouse_messages::subject::MEASURED;
 
 use crate::pace::Pace;
 
-/// Some thirty of the largest submissions of one tenant.
+/// Some thirty of the largest submissions.
 const LINE_BYTES: usize = 8 << 20;
 
 /// Per tenant.
@@ -29,20 +28,19 @@ const LINE_MESSAGES: usize = 4_096;
 /// Of all tenants.
 const TOTAL_BYTES: usize = 64 << 20;
 
-/// Per append: the broker holds a batch in memory.
+/// The broker holds a batch in memory.
 const TAKEN_BYTES: usize = 4 << 20;
 
 /// Per tenant and append, while others wait.
 const TURN: usize = 16;
 
-/// Appends of undecided submissions before a tenant waits: one is decided while the next is recorded.
+/// A tenant waits beyond: one append is decided while the next is recorded.
 const UNDECIDED_APPENDS: usize = 2;
 
 /// An item for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     Received(Arrival),
-    /// Rate-limited submissions of a tenant.
     Shed(String, Shed),
 }
 
@@ -51,9 +49,7 @@ pub enum Taken {
 pub struct Lines {
     lines: BTreeMap<String, Line>,
     bytes: usize,
-    /// Tenant of the last turn.
     last: String,
-    /// Unreported last recorded sequences.
     recorded: BTreeMap<String, u64>,
     pace: Pace,
 }
@@ -62,9 +58,7 @@ pub struct Lines {
 struct Line {
     waiting: VecDeque<Arrival>,
     bytes: usize,
-    /// The last enqueued sequence.
     reached: u64,
-    /// The first sequence that did not fit.
     left: Option<u64>,
 }
 
@@ -78,7 +72,7 @@ struct Turn<'a> {
 }
 
 impl Lines {
-    /// Enqueues a message, unless known or too large for the queue.
+    /// Enqueues a message, if new and not too large.
     pub fn push(&mut self, arrival: Arrival) {
         let line = self.lines.entry(arrival.tenant.clone()).or_default();
         if arrival.sequence <= line.reached || line.left.is_some() {
@@ -96,7 +90,7 @@ impl Lines {
         line.waiting.push_back(arrival);
     }
 
-    /// Returns the sequence to fetch again from, once there is space.
+    /// Returns the sequence to fetch from, once there is space.
     pub fn fetch_again(&mut self) -> Option<u64> {
         let roomy =
             |line: &Line| line.bytes <= LINE_BYTES / 2 && line.waiting.len() <= LINE_MESSAGES / 2;
@@ -118,7 +112,7 @@ impl Lines {
         };
     }
 
-    /// Returns newly recorded sequences by tenant.
+    /// Returns newly recorded sequences.
     pub fn recorded(&mut self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.recorded)
     }
@@ -129,14 +123,14 @@ impl Lines {
         self.lines.values().any(|line| !line.waiting.is_empty())
     }
 
-    /// Returns the numbers of waiting submissions and of those per append.
+    /// Returns the numbers of waiting submissions and per append.
     #[must_use]
     pub fn figures(&self) -> (usize, usize) {
         let waiting = self.lines.values().map(|line| line.waiting.len());
         (waiting.sum(), self.pace.most())
     }
 
-    /// Returns the next items, and a wake-up time for more. `stand` returns a tenant's state and rates.
+    /// Returns the next items, and a wake-up time. `stand` returns a tenant's state and rates.
     pub fn take(
         &mut self,
         now: Timestamp,
@@ -201,7 +195,7 @@ impl Lines {
     }
 }
 
-/// Takes one message per tenant and round, until the append is full.
+/// One message per tenant and round.
 fn in_turns(
     turns: &mut [Turn<'_>],
     now: Timestamp,
@@ -236,7 +230,6 @@ fn in_turns(
 
 enum Step {
     Taken(Taken),
-    /// The window is still open.
     Waits(Timestamp),
     Nothing,
 }
@@ -258,7 +251,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns the exceeded rate.
     fn beyond(&self, arrival: &Arrival) -> Option<u32> {
         let verb = arrival.verb.as_str();
         let max_rate = self.rates.of(verb);

@@ -1,16 +1,12 @@
-//! The state machine of a service, without input or output.
+//! The state machine of a service, without clock, broker or disk.
 //!
-//! [`Shell`] decides when a service may decide and append, and reacts to each answer of the broker, without
-//! clock, broker or disk:
-//!
-//! 1. Inputs note events: `followed`, `answered`, `head`, `made`, `lease`, `woken`, `resumed`, `observed`,
-//!    `saved`, `stop`, `host_shows`, `recall`.
-//! 2. [`Shell::advance`] takes the next step at a given time.
+//! 1. Inputs of [`Shell`] note events.
+//! 2. [`Shell::advance`] takes the next step.
 //! 3. [`Shell::take_effects`] returns [`Effect`]s; the driver answers each by one input, and owns encoding,
 //!    spans, lease, timers, threads, files.
 //!
-//! Invariant: no append before all own appends, and after a doubt or conflict the whole log, are folded. The
-//! fence ([`Append::expected`]) stops stale copies; [`Halt::Contradiction`] stops a contradictory fold.
+//! Invariant: no append before all own appends, and after a doubt the whole log, are folded. The fence
+//! ([`Append::expected`]) stops stale copies, [`Halt::Contradiction`] a contradictory fold.
 //!
 //! `machine`, `core`, `host`: the machine. [`settle`]: appends without a fold. [`intake`], [`pace`]:
 //! submissions. [`answers`]: broker errors.

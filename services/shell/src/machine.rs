@@ -1,11 +1,10 @@
 //! The state machine's steps, in order of precedence.
 //!
-//! 1. While stopping: wait for work in flight, save a last snapshot, end.
+//! 1. While stopping: wait for work in flight, save, end.
 //! 2. Without the right to append (see `core`), or in a pause: only fold.
-//! 3. Append a slow decision at the head if still valid, else decide again.
-//! 4. Decide if anything happened since the last decision: here, or on another thread with a copy of the
-//!    state.
-//! 5. Append observations after the decision; both build on one prefix.
+//! 3. Append a slow decision at the head if valid, else decide again.
+//! 4. Decide after news: here, or on another thread.
+//! 5. Append observations after the decision, on the same prefix.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +16,19 @@ use crate::core::{Core, Halt, Made, Snapshot, state_hash};
 use crate::followed::Followed;
 use crate::host::{HostTime, Mark};
 
-/// Discards in a row before the budget shrinks.
+/// Further ones shrink the budget.
 const DISCARDS: u32 = 2;
 
 /// Permissions and limits do not change quickly.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses grow up to this many failures in a row.
+/// Limits the growth of pauses.
 const MOST_FAILURES: u32 = 20;
 
-/// Per failure in a row: the other copy is at work.
+/// The other copy is at work.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Per failure in a row: the broker needs time to recover.
+/// The broker needs time.
 const DOUBT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An observation from outside the log.
@@ -42,22 +41,20 @@ pub struct Observation {
 /// An event to append.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    /// The event, with its basis if decided.
     pub event: Event,
-    /// Causes, the main one first; empty for an observation.
+    /// The main one first; empty for an observation.
     pub causes: Vec<Sequence>,
-    /// An observation's trace.
     pub traceparent: Option<String>,
 }
 
 /// Events to append, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// The fence: the last own sequence.
+    /// The fence.
     pub expected: Sequence,
-    /// Log time of the append: not before the folded events; after an absence, advanced by the host's clocks.
+    /// Log time, advanced by the host's clocks after an absence.
     pub time: Timestamp,
-    /// Start of the decision, and its number of drafts, which come first.
+    /// Start of the decision, and its number of drafts.
     pub decided: Option<(Timestamp, usize)>,
     pub drafts: Vec<Draft>,
 }
@@ -65,9 +62,7 @@ pub struct Append {
 /// Reason for a failed append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Another copy appended first.
     Conflict,
-    /// Permanent.
     Refused(String),
     /// Stored now, later, or never.
     Doubt(String),
@@ -76,34 +71,32 @@ pub enum Failure {
 /// Outcome of an append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The last acknowledged sequence.
     pub last: Option<Sequence>,
     pub failure: Option<Failure>,
 }
 
 /// Work for the driver, with the answering input of [`Shell`].
 pub enum Effect<D: Decider> {
-    /// Append: [`Shell::answered`].
+    /// Answered by [`Shell::answered`].
     Append(Append),
-    /// Ask the leader for the log's head, until it answers: [`Shell::head`].
+    /// Ask the leader until it answers: [`Shell::head`].
     AskHead,
-    /// Run on another thread: [`Shell::made`].
+    /// On another thread: [`Shell::made`].
     Decide(Task<D>),
-    /// Wake at this time, replacing the former: [`Shell::woken`].
+    /// Replaces the former: [`Shell::woken`].
     WakeAt(Option<Timestamp>),
-    /// Wake after this time: [`Shell::resumed`].
+    /// Answered by [`Shell::resumed`].
     Pause(Duration),
-    /// Write the snapshot: [`Shell::saved`].
+    /// Answered by [`Shell::saved`].
     Save(Snapshot<D::State>),
-    /// Write the mark for [`Shell::recall`]; not answered.
+    /// For [`Shell::recall`]; not answered.
     Keep(Mark),
-    /// A decision was made, with or without events.
+    /// With or without events.
     Decided,
-    /// A slow decision was overtaken by the log.
+    /// The log has overtaken the decision.
     Discarded {
         asof: Sequence,
     },
-    /// The machine has ended.
     End,
 }
 
@@ -143,15 +136,12 @@ impl<D: Decider> Task<D> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Folded {
     pub events: u64,
-    /// Non-events and rejected events.
     pub flagged: u64,
-    /// The first rejected event, and the reason.
     pub doubt: Option<(Sequence, String)>,
 }
 
 struct Slow {
     made: Made,
-    /// The head of that time is folded, or the decision was quick.
     at_head: bool,
 }
 
@@ -160,32 +150,25 @@ pub struct Shell<D: Decider> {
     decider: Arc<D>,
     core: Core<D::State>,
     effects: Vec<Effect<D>>,
-    /// News since the last decision.
     undecided: bool,
     unobserved: bool,
     deciding: bool,
     slow: Option<Slow>,
-    /// Discards in a row.
     discarded: u32,
-    /// Running pauses, which block appends.
     pauses: u32,
-    /// Failed appends in a row.
     failures: u32,
-    /// Reason for the last permanent refusal.
     refused: Option<String>,
-    /// Events between snapshots; `None`: no snapshots.
     snapshot_every: Option<u64>,
     snapshot_due: Sequence,
     saving: bool,
     build: String,
     stopping: bool,
     ended: bool,
-    /// Next wake-up, in log time.
     wake: Option<Timestamp>,
 }
 
 impl<D: Decider> Shell<D> {
-    /// Creates an inactive service from `snapshot`. Every decision records `build`.
+    /// Creates an inactive service from `snapshot`.
     pub fn new(
         decider: Arc<D>,
         snapshot: Snapshot<D::State>,
@@ -226,7 +209,7 @@ impl<D: Decider> Shell<D> {
         self.core.own_last
     }
 
-    /// Returns the broker's time of the last folded event.
+    /// Returns the broker's time of that event.
     pub fn stored_at(&self) -> Timestamp {
         self.core.stored_at
     }
@@ -236,8 +219,7 @@ impl<D: Decider> Shell<D> {
         self.core.active
     }
 
-    /// Returns the reason for a permanent refusal; the append is retried after a pause, and an operator
-    /// should know.
+    /// Returns the reason for a permanent refusal, for an operator.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
@@ -247,7 +229,7 @@ impl<D: Decider> Shell<D> {
         &self.core.state
     }
 
-    /// Returns the effects since the last call.
+    /// Returns the new effects.
     pub fn take_effects(&mut self) -> Vec<Effect<D>> {
         std::mem::take(&mut self.effects)
     }
@@ -255,8 +237,8 @@ impl<D: Decider> Shell<D> {
     /// Takes a part of the log, in order.
     ///
     /// # Errors
-    /// An event of an unknown version, which must not be folded, or one that makes the fold contradictory.
-    /// The service must stop and discard the state.
+    /// An unknown version, or an event that makes the fold contradictory. The service must stop and discard
+    /// the state.
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, Halt> {
         let mut folded = Folded::default();
         for followed in batch {
@@ -300,8 +282,7 @@ impl<D: Decider> Shell<D> {
         self.core.active = true;
     }
 
-    /// Restores the mark of an earlier process ([`Effect::Keep`]), which affects only the written time while
-    /// the log is silent.
+    /// Restores an earlier process's mark ([`Effect::Keep`]), which affects only the written time.
     pub fn recall(&mut self, mark: Mark) {
         self.core.recall(mark);
     }
@@ -311,7 +292,7 @@ impl<D: Decider> Shell<D> {
         self.core.host.shows(host);
     }
 
-    /// Notes the outcome of the append in flight. Only the fold tells what is on the log.
+    /// Notes the outcome of the append in flight.
     pub fn answered(&mut self, outcome: Outcome) {
         self.core.appending = false;
         if let Some(last) = outcome.last {
@@ -337,7 +318,7 @@ impl<D: Decider> Shell<D> {
         self.ask_head();
     }
 
-    /// Notes the log's head, asked for earlier.
+    /// Notes the log's head.
     pub fn head(&mut self, head: Sequence) {
         self.core.asking = self.core.asking.saturating_sub(1);
         self.core.await_folded(head);
@@ -346,7 +327,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Notes a slow decision. `quick`: a question for the head would cost more than it saves.
+    /// Notes a slow decision; `quick` skips the question for the head.
     pub fn made(&mut self, made: Made, quick: bool) {
         self.deciding = false;
         if made.decision.proposals.is_empty() {
@@ -360,7 +341,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Notes that the time of the last [`Effect::WakeAt`] has come.
+    /// Notes the time of [`Effect::WakeAt`].
     pub fn woken(&mut self) {
         self.wake = None;
         self.undecided = true;
@@ -376,18 +357,17 @@ impl<D: Decider> Shell<D> {
         self.unobserved = true;
     }
 
-    /// Notes the end of a snapshot's writing.
+    /// Notes the end of a save.
     pub fn saved(&mut self) {
         self.saving = false;
     }
 
-    /// Starts the stop: finish, save, end.
+    /// Starts the stop.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Takes the next step. `clock` is monotonic, with any origin. `observe` returns the observations missing
-    /// in the state.
+    /// Takes the next step. `clock` is monotonic; `observe` returns the observations missing in the state.
     pub fn advance(
         &mut self,
         clock: Timestamp,
@@ -460,7 +440,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Appends a slow decision at the head if still valid and no other copy has appended.
+    /// Invalid if another copy has appended.
     fn finish_slow(&mut self, made: Made, append: &mut Append) {
         let alone = made.own_last == self.core.own_last;
         if alone && self.decider.still_valid(&self.core.state, &made.decision) {
@@ -505,7 +485,7 @@ impl<D: Decider> Shell<D> {
         made
     }
 
-    /// Reschedules the wake-up: log time and clock may diverge.
+    /// Log time and clock may diverge.
     fn wake_again(&mut self) {
         let at = self.wake.map(|at| self.core.clock_at(at));
         self.effects.push(Effect::WakeAt(at));
@@ -517,7 +497,7 @@ impl<D: Decider> Shell<D> {
         self.effects.push(Effect::Pause(pause));
     }
 
-    /// Asks for the head and blocks appends until it is folded.
+    /// Blocks appends until the head is folded.
     fn ask_head(&mut self) {
         self.core.asking += 1;
         self.effects.push(Effect::AskHead);
@@ -547,8 +527,7 @@ fn after(folded: Sequence, every: Option<u64>) -> Sequence {
     Sequence(folded.0.saturating_add(every.unwrap_or(0).max(1)))
 }
 
-/// Halves the budget with each discard in a row from [`DISCARDS`] on, so that a busy cluster gets decisions
-/// too.
+/// Halves the budget per discard from [`DISCARDS`] on, so that a busy cluster gets decisions too.
 #[must_use]
 pub fn hurried(budget: Budget, discarded: u32) -> Budget {
     let halvings = discarded.saturating_sub(DISCARDS - 1).min(16);

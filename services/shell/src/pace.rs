@@ -1,22 +1,22 @@
-//! Adaptive batch size of recording, so that a round of recording and deciding stays short. Pure.
+//! Adaptive batch size, so that a round of recording and deciding stays short. Pure.
 //!
-//! 1. [`Pace::taken`] starts a round with a full batch; [`Pace::look`] ends it, once the batch is decided.
+//! 1. [`Pace::taken`] starts a round; [`Pace::look`] ends it, once the batch is decided.
 //! 2. A long round shrinks the batch in proportion; a short one lets it grow.
-//! 3. A fixed part of a round is independent of the batch: where it dominates, smaller batches only cost
-//!    throughput. One round in [`TRIED_EVERY`] is minimal to measure it, and others may last up to twice as
-//!    long if they decide more per time ([`Pace::long_us`]).
+//! 3. Where a round's fixed part dominates, smaller batches only cost throughput: one round in
+//!    [`TRIED_EVERY`] is minimal to measure it, and others may last up to twice as long if they decide more
+//!    per time ([`Pace::long_us`]).
 //!
-//! A submission waits at most three rounds: the current one, its recording, its decision.
+//! A submission waits at most three rounds.
 
 use dormouse_messages::Timestamp;
 
-/// Three rounds and two messages stay below 50 ms.
+/// Three rounds stay below 50 ms.
 const ROUND_US: i64 = 10_000;
 
 /// Each append has a fixed cost.
 const LEAST: usize = 32;
 
-/// One atomic batch of the broker, decisions included.
+/// One atomic batch of the broker.
 const MOST: usize = 500;
 
 const FIRST: usize = 64;
@@ -30,10 +30,9 @@ const PAUSE_US: i64 = 1_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     most: usize,
-    /// Average of recent minimal rounds; 0 if none.
+    /// Average; 0 if none.
     smallest_us: i64,
     rounds: u32,
-    /// Start and size of a full round.
     since: Option<(Timestamp, usize)>,
 }
 
@@ -79,7 +78,7 @@ impl Pace {
         }
         let long = self.long_us();
         let most = match took {
-            // Halves at most, against clock steps and doubtful appends.
+            // Against clock steps and doubtful appends.
             _ if took > long => {
                 let per_mille = usize::try_from(long * 1_000 / took).unwrap_or(0);
                 self.most * per_mille.max(500) / 1_000
@@ -90,8 +89,8 @@ impl Pace {
         self.most = most.clamp(LEAST, MOST);
     }
 
-    /// Returns the limit of a round: for each submission beyond the minimum, half the time that a purely
-    /// linear cost would predict.
+    /// The limit of a round: for each submission beyond the minimum, half the time that a purely linear cost
+    /// would predict.
     fn long_us(&self) -> i64 {
         let count = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
         let (most, least) = (count(self.most), count(LEAST));
@@ -107,7 +106,7 @@ impl Pace {
         };
     }
 
-    /// Starts a round; a partial batch tells nothing.
+    /// Starts a round, if full.
     pub fn taken(&mut self, now: Timestamp, count: usize) {
         self.since = (count >= self.next()).then_some((now, count));
     }
@@ -117,7 +116,6 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Simulates rounds with a cost per append and per submission.
     fn settle(pace: &mut Pace, append_us: i64, each_us: i64, rounds: usize) {
         let mut now = Timestamp::default().plus_ms(1_000);
         for _ in 0..rounds {
@@ -131,8 +129,7 @@ mod tests {
 
     #[test]
     fn a_round_settles_where_it_is_short() {
-        // Microseconds per append and submission; batch sizes decided in 10 ms, or in twice the smallest
-        // round.
+        // Microseconds per append and submission; least and greatest batch.
         for (append_us, each_us, least, most) in [
             (0, 10, 400, 500),
             (0, 100, 60, 100),

@@ -1,32 +1,28 @@
-//! Appending without a fold: for an agent, a gateway, the operator.
+//! Appending without a fold: an agent, a gateway, the operator.
 //!
 //! Such a writer reads its last message once, then trusts acknowledgements. Without one:
 //!
-//! 1. The message is repeated with its id and fence until answered.
-//! 2. A conflict is ambiguous, since the first attempt may be stored. The first own message after the fence
-//!    decides: an equal id means stored, another id another writer. Messages of nobody (non-events, a
-//!    supervisor's report) are skipped. No message means a deposed leader answered: ask again. Only a log
-//!    that stays behind was restored.
-//! 3. Another writer under an exclusive name is an error, unless this writer has stored nothing yet: the
-//!    other may be its dead predecessor. Operators share their name.
-//!
-//! The driver supplies ids, which name the fence, and delays.
+//! 1. The message is repeated with its id and fence.
+//! 2. After a conflict the first own message after the fence decides: an equal id means stored, another id
+//!    another writer. Messages of nobody (non-events, a supervisor's report) are skipped. No message means a
+//!    deposed leader answered: ask again. Only a log that stays behind was restored.
+//! 3. Another writer under an exclusive name is an error, unless nothing is stored yet: the other may be a
+//!    dead predecessor. Operators share their name.
 
 use dormouse_messages::Sequence;
 
-/// Next action, with the answering input of [`Settle`].
+/// Next action, answered by an input of [`Settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Read the last own message: [`Settle::last`].
+    /// Answered by [`Settle::last`].
     ReadLast,
-    /// Send the message under this fence: [`Settle::sent`].
+    /// Answered by [`Settle::sent`].
     Send(Sequence),
-    /// Read the first own message after this one: [`Settle::found`].
+    /// Read the first own message after: [`Settle::found`].
     Read(Sequence),
-    /// Wait; not answered.
+    /// Not answered.
     Wait,
     Stored(Sequence),
-    /// Another process writes under this name.
     Taken {
         expected: Sequence,
         found: Sequence,
@@ -55,7 +51,6 @@ pub enum Whose {
     /// This attempt or an earlier one.
     Own,
     Anothers,
-    /// No writer of the name.
     Nobodys,
 }
 
@@ -65,28 +60,24 @@ enum Phase {
     Reads {
         after: Sequence,
     },
-    /// No message follows, despite the conflict.
     Doubts {
         after: Sequence,
     },
     Over(Step),
 }
 
-/// Answers in a row, each after a wait, that prove a restored log: a deposed leader knows its state by then.
+/// A deposed leader knows its state by then.
 const LOST: u32 = 150;
 
 /// The append machine of one writer.
 #[derive(Debug, Clone)]
 pub struct Settle {
-    /// True if the name is exclusive.
     sole: bool,
-    /// `None` until read.
     last: Option<Sequence>,
-    /// Lower bound of the last own sequence; a lower answer is stale.
+    /// A lower answer is stale.
     least: Sequence,
-    /// Stale answers in a row.
     behind: u32,
-    /// An own message is stored, so no predecessor writes any more.
+    /// No predecessor writes any more.
     begun: bool,
     phase: Phase,
     waits: bool,
@@ -107,8 +98,7 @@ impl Settle {
         }
     }
 
-    /// Creates a writer whose events must directly follow its name's message at `last`; otherwise
-    /// [`Step::Taken`].
+    /// Creates a writer whose events must directly follow `last`; otherwise [`Step::Taken`].
     #[must_use]
     pub const fn after(last: Sequence) -> Self {
         Self {
@@ -171,7 +161,7 @@ impl Settle {
         }
     }
 
-    /// Takes the first own message after the requested sequence.
+    /// Takes the first own message after the sequence.
     pub fn found(&mut self, found: Option<Found>) {
         let expected = self.last.unwrap_or_default();
         match (found, self.phase) {
@@ -187,7 +177,7 @@ impl Settle {
                     self.phase = Phase::Sends;
                 }
             },
-            // The skipped messages explain the conflict.
+            // Explained by the skipped messages.
             (None, Phase::Reads { after }) if after > expected => {
                 self.last = Some(after);
                 self.phase = Phase::Sends;
@@ -196,7 +186,7 @@ impl Settle {
         }
     }
 
-    /// Notes a missing answer: the message is sent again.
+    /// Notes a missing answer.
     pub const fn unread(&mut self) {
         self.phase = Phase::Sends;
         self.waits = true;
@@ -275,7 +265,6 @@ mod tests {
         assert_eq!(settle.next_step(), Step::Send(Sequence(8)));
     }
 
-    /// A deposed leader answers although the message is stored.
     #[test]
     fn a_leader_that_is_behind_makes_no_double() {
         let mut settle = sent(true, Sent::Conflict);

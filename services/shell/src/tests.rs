@@ -122,7 +122,7 @@ fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<Fo
     shell.followed(&events).expect("known versions");
 }
 
-/// One word per effect, without the informative ones.
+/// One word per effect.
 fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
     shell.advance(at(0), |_| Vec::new());
     let words = shell.take_effects().into_iter().filter_map(|effect| {
@@ -505,7 +505,6 @@ impl Copy {
         }
     }
 
-    /// Stores the first `most` events of the append in flight if its fence holds; the answer may get `lost`.
     fn deliver(&mut self, broker: &mut Broker, lost: bool, most: usize) {
         let Some(append) = self.appends.pop_front() else {
             return;
@@ -602,7 +601,7 @@ fn a_wake_up_is_set_with_every_decision() {
     assert_eq!(wakes, [at(0).plus_ms(1_000)]);
 }
 
-/// Returns the wake-up and the decision's time, for clock times at the fold of event 5 and at the decision.
+/// Returns the wake-up and the decision's time.
 fn decides(folded_at: u64, decided_at: u64) -> (Timestamp, Timestamp) {
     let mut shell = given::<false>(vec![recorded(5, Writer::Operator, drained(1))]);
     shell.lease(false);

@@ -11,8 +11,7 @@ pub enum Forked {
     New,
 }
 
-/// Forks a child of the caller's parent; with `in_namespace`, the init of a new pid namespace. The caller
-/// must have one thread.
+/// Forks a sibling; with `in_namespace`, the init of a new pid namespace. The caller must have one thread.
 ///
 /// # Errors
 /// The kernel's.
@@ -21,8 +20,8 @@ pub fn fork_sibling(in_namespace: bool) -> io::Result<Forked> {
     if in_namespace {
         flags |= libc::CLONE_NEWPID;
     }
-    // SAFETY: without CLONE_VM the child works on a copy of memory and stack; with one thread no other thread
-    // holds a lock in the copy.
+    // SAFETY: without CLONE_VM the child works on copies; with one thread no other thread holds a lock in the
+    // copy.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
     match libc::pid_t::try_from(pid) {
         Ok(-1) | Err(_) => Err(io::Error::last_os_error()),
@@ -51,7 +50,7 @@ pub fn new_session_keyring() -> io::Result<()> {
 }
 
 /// Restricts an unattached mount tree: no set-user programs, no devices, read-only on request. Later mounts
-/// of the node do not propagate into it. Needs Linux 5.12.
+/// of the node stay out. Needs Linux 5.12.
 ///
 /// # Errors
 /// The kernel's.
@@ -66,7 +65,7 @@ pub fn restrict_mount(tree: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
         attributes.attr_set |= libc::MOUNT_ATTR_RDONLY;
     }
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
-    // SAFETY: the descriptor is open, the path ends with a zero, and the size is that of the structure.
+    // SAFETY: the descriptor is open, the path ends with a zero, the size fits.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

@@ -1,12 +1,11 @@
 //! Starts programs without copying the parent's memory, and ends a process at once.
 //!
-//! A fork copies page tables and written pages only for the exec to discard them. [`start`] uses `clone` with
-//! `CLONE_VM` and `CLONE_VFORK` like `posix_spawn`, and adds a session, death with the parent, and an
-//! out-of-memory score.
+//! [`start`] uses `clone` with `CLONE_VM` and `CLONE_VFORK` like `posix_spawn`, and adds a session, death
+//! with the parent, and an out-of-memory score.
 //!
-//! 1. [`Start::new`] allocates everything beforehand; the child makes only system calls. Signals stay blocked
-//!    until it has none of the parent's handlers.
-//! 2. A child that cannot exec leaves the error in the parent's memory and exits.
+//! 1. [`Start::new`] allocates beforehand; the child makes only system calls, with signals blocked until the
+//!    parent's handlers are gone.
+//! 2. A child that cannot exec leaves the error in the parent's memory.
 
 pub mod kernel;
 
@@ -18,10 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// A few calls deep suffices.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// Interpreter of scripts without one, as with `execvp`.
+/// For scripts without an interpreter, as with `execvp`.
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program to start.
@@ -31,16 +29,14 @@ pub struct Start {
     arguments: Vec<CString>,
     env: Vec<CString>,
     working_dir: CString,
-    /// Standard descriptors, numbered 3 or above here.
+    /// Numbered 3 or above.
     standard: [OwnedFd; 3],
 }
 
 /// A failed start.
 #[derive(Debug)]
 pub enum Failure {
-    /// No process could be created.
     Process(io::Error),
-    /// The program cannot run.
     Program(io::Error),
 }
 
@@ -48,7 +44,7 @@ pub enum Failure {
 struct Told<'a> {
     start: &'a Start,
     arguments: &'a [*const c_char],
-    /// Arguments for the shell, if the program is a script without an interpreter.
+    /// For a script without an interpreter.
     of_shell: &'a [*const c_char],
     env: &'a [*const c_char],
     parent: libc::pid_t,
@@ -65,20 +61,19 @@ fn pointers<'a>(texts: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> 
     texts.chain([ptr::null()]).collect()
 }
 
-/// Duplicates to 3 or above, since the child overwrites the standard descriptors in turn.
+/// To 3 or above, since the child overwrites the standard descriptors.
 fn aside(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: the borrowed descriptor is open; the call changes no memory.
+    // SAFETY: the descriptor is open; the call changes no memory.
     let copy = unsafe { libc::fcntl(of.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
     match copy {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the kernel has just opened the descriptor, which nobody else owns.
+        // SAFETY: the kernel has just opened the descriptor for this process.
         copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
     }
 }
 
 impl Start {
-    /// Prepares `path` with `arguments` (after the path), exactly `env`, a folder, and standard input, output
-    /// and error.
+    /// Prepares a program with exactly `env`.
     ///
     /// # Errors
     /// A text contains a zero, or no descriptor is left.
@@ -112,8 +107,8 @@ impl Start {
     }
 }
 
-/// Starts a program as a session leader, with unblocked signals and default SIGPIPE, killed when the starting
-/// thread ends. Returns after the exec.
+/// Starts a program as a session leader, without blocked signals, killed when the starting thread ends.
+/// Returns after the exec.
 ///
 /// # Errors
 /// The reason for the failed start.
@@ -134,9 +129,9 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let of_child: *mut Told<'_> = &raw mut told;
-    // SAFETY: the stack is aligned, grows down from its end, and outlives the child's use: `CLONE_VFORK`
-    // resumes this thread only after the child's exec or exit. Until then only the child uses `told`. The
-    // child inherits blocked signals, so it runs no handler in this memory.
+    // SAFETY: the stack is aligned, grows down from its end, and outlives its use: `CLONE_VFORK` resumes this
+    // thread only after the child's exec or exit. Until then only the child uses `told`, and blocked signals
+    // run no handler in this memory.
     let (pid, error) = unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity());
         let (mut all, mut before) = (zeroed::<libc::sigset_t>(), zeroed::<libc::sigset_t>());
@@ -151,7 +146,7 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
         return Err(Failure::Process(error));
     }
     if told.errno != 0 {
-        // SAFETY: a child of this process, and no status to write.
+        // SAFETY: a child of this process; no status is written.
         while unsafe { libc::waitpid(pid, ptr::null_mut(), 0) } == -1
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
@@ -160,21 +155,21 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     Ok(pid)
 }
 
-/// The child's code: takes no memory and no lock.
+/// Takes no memory and no lock.
 extern "C" fn child(told: *mut c_void) -> c_int {
     let told = told.cast::<Told<'_>>();
-    // SAFETY: the parent's memory; the parent is suspended, so this is the only use.
+    // SAFETY: the parent is suspended, so this is the only use of its memory.
     let told = unsafe { &mut *told };
     told.errno = becomes(told);
     end_now(127)
 }
 
-/// Returns only on failure, with the error number.
+/// Returns only on failure.
 fn becomes(told: &Told<'_>) -> c_int {
     let start = told.start;
     let standard = start.standard.iter().zip(0..);
     // SAFETY: all calls use descriptors and texts held by the parent, or local structures, and none
-    // allocates. Their effects are on this process alone: session, signals, descriptors, folder.
+    // allocates. Their effects are on this process alone.
     unsafe {
         libc::setsid();
         for (from, to) in standard {
@@ -182,7 +177,7 @@ fn becomes(told: &Told<'_>) -> c_int {
                 return errno();
             }
         }
-        // The score belongs to the memory, except in a child before its exec.
+        // Shared with the memory, except in a child before its exec.
         let scored = libc::open(
             c"/proc/self/oom_score_adj".as_ptr(),
             libc::O_WRONLY | libc::O_CLOEXEC,
@@ -212,7 +207,7 @@ fn becomes(told: &Told<'_>) -> c_int {
     }
 }
 
-/// Resets the parent's handlers and SIGPIPE, then unblocks all signals.
+/// Resets handlers and SIGPIPE, then unblocks all signals.
 ///
 /// # Safety
 /// The process is a child that shares no signal state with others.
@@ -238,8 +233,7 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Ends this process at once, without flushing or freeing; a forked copy would free its memory piece by
-/// piece.
+/// Ends this process at once, without flushing or freeing.
 pub fn end_now(code: i32) -> ! {
     // SAFETY: the call takes a number and does not return.
     unsafe { libc::_exit(code) }
@@ -268,7 +262,6 @@ mod tests {
             Start::new(Path::new(path), arguments, env, self.0.path(), standard).expect("sound")
         }
 
-        /// Returns the output and the exit status.
         fn run(&self, start: &Start) -> (String, i32) {
             let pid = super::start(start).expect("it runs");
             let mut status = 0;
@@ -322,7 +315,7 @@ mod tests {
     #[test]
     fn a_text_without_an_interpreter_is_the_shells() {
         let world = World::new();
-        // Written by a program, since another test's child may inherit this process's writable descriptors.
+        // Another test's child may inherit this process's writable descriptors.
         let words = "echo 'echo $0 $1' > script; chmod 755 script";
         world.run(&world.program("/bin/sh", &["-c", words]));
         let path = world.0.path().join("script").display().to_string();

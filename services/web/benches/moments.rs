@@ -1,7 +1,4 @@
-//! The page's speed on a long log: reading, first view, drags of the timeline, explanations.
-//!
-//! The generated log has 1,000 nodes; each job lives for 2,000 arrivals. `DORMOUSE_JOBS` sets their number
-//! (default 100,000: a million events).
+//! The page's speed on a long log. `DORMOUSE_JOBS` sets its jobs (default 100,000: a million events).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +12,6 @@ use dormouse_web::{Page, Past};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Jobs alive at once.
 const LIVE: usize = 2_000;
 const NODES: usize = 1_000;
 const TENANTS: usize = 20;
@@ -68,7 +64,6 @@ fn read(past: &Past, jobs: usize) {
     past.caught_up();
 }
 
-/// Answers the page's queries about a moment.
 fn view(site: &Site, at: u64) -> usize {
     let question = format!("at={at}&sort=admitted&descending=true");
     let state = serde_urlencoded::from_str(&question).expect("a question");
@@ -112,7 +107,6 @@ fn main() {
     let bytes = view(&site, head.head.0);
     println!("first view: {:.1?}, {} KiB", begun.elapsed(), bytes / 1024);
     let mut took: Vec<Duration> = Vec::new();
-    // Reproducible scattered places.
     for drag in 1..=DRAGS {
         let at = 1 + drag.wrapping_mul(0x9e37_79b9_7f4a_7c15) % head.head.0;
         let begun = Instant::now();
@@ -131,8 +125,7 @@ fn main() {
     explained(&site, jobs);
 }
 
-/// Explains jobs at scattered places: states are folded from the nearest kept fork; the first query finds
-/// none.
+/// Scattered places, folded from the nearest kept fork.
 fn explained(site: &Site, jobs: usize) {
     let head = site.page.past.head().head.0;
     let mut took: Vec<Duration> = Vec::new();

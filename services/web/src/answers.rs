@@ -24,7 +24,7 @@ pub use whatif::whatif;
 
 use crate::routes::Site;
 
-/// Limit of listed events, the last ones.
+/// Of one subject.
 const EVENTS: usize = 400;
 const ROWS: usize = 60;
 
@@ -55,7 +55,7 @@ impl Site {
     }
 }
 
-/// A moment, by sequence; default: the head.
+/// A moment; default: the head.
 #[derive(Debug, Deserialize)]
 pub struct AtQuery {
     at: Option<u64>,
@@ -76,14 +76,13 @@ pub struct EventRow {
 pub struct StateAnswer {
     sequence: Sequence,
     at: Timestamp,
-    /// The last event.
     event: Option<EventRow>,
     cluster: ClusterAnswer,
     tenants: TenantsAnswer,
     map: NodeMap,
 }
 
-/// Returns figures, tenants and the node map at a moment.
+/// Returns the cluster at a moment.
 pub fn state(site: &Site, query: &AtQuery) -> Answer<StateAnswer> {
     let model = site.model(query.at)?;
     let now = model.cluster.now;
@@ -156,18 +155,16 @@ pub struct JobQuery {
 pub struct JobAnswer {
     job: Value,
     events: Vec<EventRow>,
-    /// Number of earlier, unlisted events.
     more: usize,
-    /// Decisions of its incarnations, by epoch.
     decisions: Vec<(u64, Sequence)>,
 }
 
-/// Returns a job at a moment, with its earlier events.
+/// Returns a job at a moment.
 pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     let model = site.model(query.at)?;
     let asked = json!({ "job": query.id });
     let mut job = queries::answer(&model, "job", asked, model.cluster.now)?;
-    // Only the newest model has the whole timeline.
+    // Only the newest model has it all.
     let window = json!({"metric": "containers", "job": query.id, "to": model.cluster.now});
     let line = site
         .page
@@ -189,7 +186,7 @@ pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     })
 }
 
-/// Returns the last events about a subject, and the number of earlier ones.
+/// Also returns the number of earlier events.
 fn about(site: &Site, what: &str, at: Option<u64>) -> Answer<(Vec<EventRow>, usize)> {
     let moment = site.moment(at);
     let places = site
@@ -218,7 +215,7 @@ pub struct NodesPage {
     total: usize,
 }
 
-/// Returns a page of nodes, by name.
+/// Returns a page of nodes.
 pub fn nodes(site: &Site, query: &NodesQuery) -> Answer<NodesPage> {
     let model = site.model(query.at)?;
     let all: queries::NodesAnswer = ask(&model, "nodes", json!({"all": true}))?;
@@ -245,7 +242,7 @@ pub struct NodeQuery {
     id: NodeId,
 }
 
-/// Returns a node at a moment, with containers and events.
+/// Returns a node at a moment.
 pub fn node(site: &Site, query: &NodeQuery) -> Answer<Value> {
     let model = site.model(query.at)?;
     let node = queries::answer(&model, "node", json!({"node": query.id}), model.cluster.now)?;
@@ -260,7 +257,7 @@ pub struct TenantQuery {
     id: TenantId,
 }
 
-/// Returns a tenant at a moment, with the head of its queue.
+/// Returns a tenant at a moment.
 pub fn tenant(site: &Site, query: &TenantQuery) -> Answer<Value> {
     let model = site.model(query.at)?;
     let asked = json!({"tenant": query.id});

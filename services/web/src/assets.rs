@@ -1,4 +1,4 @@
-//! The page's files, embedded in the binary, so that browser and build match.
+//! The page's files, embedded in the binary.
 
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
@@ -41,7 +41,7 @@ files![
     ("/vendor/LICENSE.uPlot", "vendor/LICENSE.uPlot", TEXT),
 ];
 
-/// Returns the file at `path`, or 304 if the browser has it.
+/// Returns a file, or 304 if the browser has it.
 #[must_use]
 pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     let (_, content, kind) = FILES.iter().find(|(name, ..)| *name == path)?;
@@ -55,12 +55,12 @@ pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     };
     let headers = reply.headers_mut();
     headers.insert(ETAG, HeaderValue::try_from(tag).ok()?);
-    // The browser revalidates, since a new build has new files.
+    // A new build has new files.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Some(reply)
 }
 
-/// Returns the total size of the page.
+/// Returns the page's size.
 #[must_use]
 pub fn bytes() -> usize {
     FILES.iter().map(|(_, content, _)| content.len()).sum()

@@ -11,12 +11,10 @@ const LEAST_TOKEN: usize = 16;
 /// Access to the page.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Everybody on this machine.
     Loopback,
-    /// Holders of the token.
     Token {
         token: String,
-        /// Certificates and key, in PEM; without them the page is local.
+        /// In PEM; without them the page is local.
         tls: Option<(PathBuf, PathBuf)>,
     },
 }
@@ -26,12 +24,9 @@ pub enum Access {
 pub struct Config {
     /// Port 0: any free one.
     pub listen: SocketAddr,
-    /// Additional host names.
     pub hosts: Vec<String>,
     pub access: Access,
-    /// Describes an event in a line.
     pub describe: fn(&Event) -> String,
-    /// Name of the build; other builds may answer differently.
     pub build: String,
 }
 
@@ -63,7 +58,7 @@ pub enum ConfigError {
 }
 
 impl Access {
-    /// Reads the given files: all, or on this machine at most the token.
+    /// Reads the given files.
     ///
     /// # Errors
     /// When one is missing or cannot be read.

@@ -3,9 +3,7 @@
 //! 1. The Host header must be a name of this server, with the port, against DNS rebinding.
 //! 2. Only `GET`, `HEAD`, and the `POST` that exchanges the token.
 //! 3. No requests from other sites (`Sec-Fetch-Site`, `Origin`), except links to the page.
-//! 4. With a token, a cookie obtained by it. The page without answers is public.
-//!
-//! Every reply carries headers that restrict the browser to the page's own actions.
+//! 4. With a token, a cookie obtained by it.
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -33,7 +31,7 @@ pub const OWN_HEADER: &str = "x-dormouse";
 pub struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// The cookie; `None` if everybody on this machine has access.
+    /// `None` if everybody has access.
     session: Option<Session>,
 }
 
@@ -46,7 +44,7 @@ struct Session {
 }
 
 impl Guard {
-    /// Creates the rules of a server that listens at `listens` under `names`.
+    /// Creates the rules of a server.
     #[must_use]
     pub fn new(listens: SocketAddr, names: &[String], access: &Access) -> Arc<Self> {
         let port = listens.port();
@@ -71,7 +69,7 @@ impl Guard {
             Access::Loopback => None,
             Access::Token { token, tls } => Some(Session {
                 token: token.clone(),
-                // Browsers send such a cookie only encrypted.
+                // Browsers send it only encrypted.
                 secure: if tls.is_some() { " Secure;" } else { "" },
                 // Cookies ignore ports.
                 cookie: format!("dormouse-{port}"),
@@ -91,7 +89,7 @@ impl Guard {
         })
     }
 
-    /// Returns the refusal of a request, if refused.
+    /// Returns a refusal, if any.
     #[must_use]
     pub fn refuse<B>(&self, request: &Request<B>) -> Option<Reply> {
         let (status, why) = self.why_not(request)?;
@@ -146,7 +144,6 @@ impl Guard {
         site && origin.is_none_or(|origin| self.origins.iter().any(|own| own == origin))
     }
 
-    /// Reports whether access is open or the cookie is valid.
     fn knows(&self, headers: &HeaderMap) -> bool {
         let Some(session) = &self.session else {
             return true;
@@ -205,7 +202,7 @@ impl Guard {
     }
 }
 
-/// Compares hashes, so that timing reveals nothing.
+/// Hashes: timing reveals nothing.
 fn equal(a: &str, b: &str) -> bool {
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
 }

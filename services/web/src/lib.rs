@@ -1,10 +1,9 @@
-//! The page: the cluster at every moment of its log, in a browser. Read-only; the caller supplies the log,
-//! from a broker or a file.
+//! The page: the cluster at every moment of its log, in a browser. Read-only.
 //!
 //! - [`past`]: packed events, read models, an index.
-//! - [`answers`], [`routes`]: answers about moments, which never change and have an ETag.
-//! - [`guard`]: access control. [`server`], `tls`, [`reply`], [`config`]: serving. [`live`]: new events.
-//!   [`assets`]: the page's files.
+//! - [`answers`], [`routes`]: answers about moments.
+//! - [`guard`]: access. [`server`], `tls`, [`reply`], [`config`]: serving. [`live`]: new events. [`assets`]:
+//!   the page's files.
 
 pub mod answers;
 pub mod assets;

@@ -14,12 +14,11 @@ use tokio::time::{sleep, timeout};
 use crate::past::Head;
 use crate::reply::{self, Reply};
 
-/// Faster updates are unreadable.
 const APART: Duration = Duration::from_millis(250);
-/// Keeps idle connections open through proxies.
+/// For proxies.
 const ALIVE: Duration = Duration::from_secs(20);
 
-/// Streams the head and its changes, merged, as server-sent events with sequences as ids.
+/// Streams the head as server-sent events, with sequences as ids.
 pub fn stream(heads: watch::Receiver<Head>) -> Reply {
     let told = unfold((heads, true), |(mut heads, first)| async move {
         if !first {

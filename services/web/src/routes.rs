@@ -1,7 +1,5 @@
-//! The routes.
-//!
-//! `/api/head` and `/api/live` return the head. All others are about a moment, the event `at` or the head;
-//! with `v`, the version of log and build, the answer never changes.
+//! The routes. Answers are about a moment, the event `at` or the head; with `v`, the version of log and
+//! build, they never change.
 
 use std::sync::Arc;
 
@@ -24,16 +22,13 @@ use crate::past::Head;
 use crate::reply::{self, Reply};
 use crate::server::Page;
 
-/// A token is shorter.
 const MOST_BODY: usize = 4_096;
-/// Buffered lines for a slow reader.
 const LINES: usize = 16;
 
 /// Source of all answers.
 #[derive(Clone)]
 pub struct Site {
     pub page: Page,
-    /// Describes an event in a line.
     pub describe: fn(&Event) -> String,
     pub build: Arc<str>,
 }
@@ -49,7 +44,7 @@ struct HeadAnswer {
 #[derive(Deserialize)]
 struct Asked {
     at: Option<u64>,
-    /// End of the future that the answer depends on, if any.
+    /// End of the future that the answer depends on.
     to: Option<String>,
     v: Option<String>,
 }
@@ -115,7 +110,6 @@ fn head(site: &Site) -> Reply {
 }
 
 impl Site {
-    /// Identifies log and build.
     fn version(&self, head: &Head) -> String {
         let named = format!("{}\n{}\n{}", head.log, head.begun, self.build);
         blake3::hash(named.as_bytes()).to_hex()[..12].to_owned()
@@ -127,7 +121,7 @@ fn read<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, AnswerError> {
     serde_urlencoded::from_str(query).map_err(AnswerError::wrong)
 }
 
-/// Computes an answer on a blocking thread.
+/// On a blocking thread.
 async fn moment<Q, A>(
     site: Site,
     parts: &Parts,
@@ -149,7 +143,7 @@ where
     .await
 }
 
-/// Streams a growing answer as JSON lines; the last is complete.
+/// JSON lines; the last is complete.
 async fn growing<Q, A>(site: Site, parts: &Parts, answer: Grows<Q, A>) -> Reply
 where
     Q: DeserializeOwned + Send + 'static,
@@ -158,7 +152,7 @@ where
     cached(site, parts, |site, question: Q| async move {
         let (lines, mut told) = mpsc::channel(LINES);
         let worked_out = move || {
-            // A closed reader does not stop the search, which is bounded.
+            // The search is bounded.
             let tell = |answer: &A| drop(lines.blocking_send(Ok(line(answer))));
             if let Err(error) = answer(&site, &question, &tell) {
                 drop(lines.blocking_send(Err(error)));
@@ -174,7 +168,6 @@ where
     .await
 }
 
-/// Reports successively larger answers.
 type Grows<Q, A> = fn(&Site, &Q, &dyn Fn(&A)) -> Result<(), AnswerError>;
 
 fn line(answer: &impl Serialize) -> Bytes {
@@ -183,7 +176,7 @@ fn line(answer: &impl Serialize) -> Bytes {
     line.into()
 }
 
-/// Answers with an ETag if the moment is fixed.
+/// With an ETag if the moment is fixed.
 async fn cached<Q, F>(site: Site, parts: &Parts, work: impl FnOnce(Site, Q) -> F) -> Reply
 where
     Q: DeserializeOwned,
@@ -198,7 +191,7 @@ where
     if asked.v.as_ref().is_some_and(|asked| *asked != version) {
         return AnswerError::other_log().into_reply();
     }
-    // Without `at`, or with a bound beyond the head, the answer may change.
+    // Otherwise the answer may change.
     let known = |event: u64| event <= head.head.0;
     let to = asked.to.and_then(|to| to.parse().ok());
     let is_past = asked.at.is_some_and(known) && to.is_none_or(known);

@@ -23,7 +23,6 @@ use crate::tls;
 
 /// Several people with several tabs.
 const CONNECTIONS: usize = 256;
-/// Limit of handshake and request head.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The log, and the interest in it.
@@ -43,7 +42,7 @@ impl Page {
         }
     }
 
-    /// Waits for the first request; before that the log need not be read.
+    /// Waits for the first request; before, the log need not be read.
     pub async fn wanted(&self) {
         let _ = self.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
@@ -126,7 +125,6 @@ impl Server {
         let (done, ended) = tokio::sync::oneshot::channel();
         let serve = move || {
             let _ = done.send(runtime.block_on(self.serve(shutdown)));
-            // Unfinished answers are dropped.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -135,7 +133,7 @@ impl Server {
         ended.await.unwrap_or(Ok(()))
     }
 
-    /// Event streams end only with the runtime.
+    /// Event streams never end.
     async fn serve(self, shutdown: CancellationToken) -> std::io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
         let (free, open) = (Arc::new(Semaphore::new(CONNECTIONS)), Open::default());
@@ -145,7 +143,6 @@ impl Server {
                 () = shutdown.cancelled() => return Ok(()),
             };
             let Ok((stream, _)) = accepted else {
-                // Without free files, others must end first.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -178,12 +175,11 @@ impl Server {
     }
 }
 
-/// Connections by age. At the limit the oldest without a request is closed, else the oldest, so that idle
-/// connections lock nobody out.
+/// At the limit the oldest connection without a request is closed, else the oldest, so that idle connections
+/// lock nobody out.
 #[derive(Clone, Default)]
 struct Open(Arc<Mutex<BTreeMap<u64, (CancellationToken, bool)>>>);
 
-/// A connection's entry, removed by its drop.
 struct Own {
     open: Open,
     number: u64,
@@ -230,7 +226,6 @@ impl Drop for Own {
     }
 }
 
-/// Serves a connection until its end.
 async fn connection<S>(stream: S, site: Site, guard: Arc<Guard>, own: &Own)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,

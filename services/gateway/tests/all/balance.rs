@@ -77,7 +77,6 @@ fn a_slow_replica_gets_less_and_an_error_counts_as_slow() {
             for rank in 0..2 {
                 let (outcome, took) = match rank {
                     0 if outcome == Outcome::Answered => (outcome, 100_000),
-                    // A hundred times faster than the other's answers.
                     0 => (outcome, 100),
                     _ => (Outcome::Answered, 10_000),
                 };
@@ -112,7 +111,6 @@ fn who_breaks_connections_rests_longer_each_time_and_is_tried_again() {
         rests.push((now - broke) / 100_000);
     }
     assert_eq!(rests, [1, 2, 4, 8, 16, 32, 50, 50]);
-    // An answer ends the suspension.
     let _ = balance.arrive(Ticket(0), now, now);
     balance.end(replica(0), Outcome::Answered, 1_000, now);
     assert_eq!(
@@ -182,8 +180,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Each request is in one place, limits hold, unusable replicas get nothing new, and no request is
-    /// forgotten.
+    /// Each request is in one place, limits hold, and no request is forgotten.
     #[test]
     fn every_request_is_in_one_place(limit in 1..4_u32, steps in steps()) {
         let mut balance = Balance::new(limit);

@@ -43,7 +43,6 @@ fn a_window_says_rates_concurrency_latency_errors_and_what_was_shed() {
     assert_eq!((measured.queued, measured.ready), (3, 2));
     assert!(measured.latency_ms.is_sound() && measured.service_ms.is_sound());
     assert_eq!(measured.latency_ms.total(), 10);
-    // The objective is a bound, so its share is exact.
     assert!(measured.latency_ms.bounds.contains(&128.0));
     assert!((measured.latency_ms.at_most(128.0) - 10.0).abs() < 1e-9);
     assert!(measured.service_ms.at_most(86.0) > 5.0);

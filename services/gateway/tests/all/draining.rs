@@ -97,7 +97,6 @@ struct Counts {
     stop: AtomicBool,
 }
 
-/// Runs clients until stopped; returns their losses.
 async fn clients(
     address: std::net::SocketAddr,
     kind: &'static str,
@@ -163,7 +162,6 @@ async fn many_scale_downs_under_every_kind_of_client_lose_nothing() {
         .into_iter()
         .map(|kind| tokio::spawn(clients(gateway.address, kind, Arc::clone(&counts))))
         .collect();
-    // A WebSocket on each draining replica, which its client closes on request.
     for next in 2..2 + drains() {
         let replica = Replica::start().await;
         world.add(&job, next, &replica).await;

@@ -41,7 +41,6 @@ async fn a_request_is_passed_without_its_prefix_and_connections_are_kept() {
     }
     assert_eq!(replica.began(), 20);
     assert_eq!(replica.seen.connections.load(Ordering::SeqCst), 1);
-    // The own origin has no prefix and passes cookies.
     connection.host = "model.ads.localhost:8080".to_owned();
     let (_, seen) = connection.get("/v1/it").await.expect("an answer");
     assert!(seen.starts_with("GET /v1/it\n"), "{seen}");
@@ -301,7 +300,6 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
         }
     }
     assert!((1..=lost).contains(&broken), "{broken} of {lost}");
-    // Unsent requests go elsewhere.
     let mut connection = Connection::open(gateway.address).await;
     for _ in 0..50 {
         let (status, text) = connection

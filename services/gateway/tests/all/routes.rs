@@ -46,7 +46,6 @@ fn leaving(routes: &Routes, gateway: &str) -> Vec<Leaving> {
 fn a_ready_replica_is_used_at_its_nodes_address_and_its_own_port() {
     let both = ["ads/model/1/0 10.0.0.1:4000", "ads/model/1/1 10.0.0.2:4008"];
     assert_eq!(used(&after(vec![])), both);
-    // Placed but not ready.
     let before = given(two().into_iter().take(5).collect());
     assert_eq!(used(&before), both[..1]);
     // A rejoined agent may have another address.
@@ -133,7 +132,6 @@ fn a_leaving_replica_is_answered_with_the_request_that_it_answers_once_a_gateway
     let routes = after(vec![asked.clone(), told(7)]);
     assert!(leaving(&routes, "g0").is_empty());
     assert_eq!(leaving(&routes, "g1"), std::slice::from_ref(&expected));
-    // An answer to another request does not count.
     let routes = after(vec![asked.clone(), told(6)]);
     assert_eq!(leaving(&routes, "g0"), [expected]);
     let routes = after(vec![asked, exited(&one, "n1")]);
@@ -214,7 +212,7 @@ fn anything() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Reports whether the last event about a replica makes it usable; bad news counts from its own node.
+/// Bad news about a replica counts from its own node.
 fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
     let (mut ready, mut place) = (false, None);
     for event in events {
@@ -239,7 +237,6 @@ fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
 }
 
 proptest! {
-    /// Unusable and leaving replicas and older incarnations get no requests.
     #[test]
     fn only_what_may_be_used_is_used(events in proptest::collection::vec(anything(), 0..60)) {
         let routes = given(events.clone());

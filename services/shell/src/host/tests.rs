@@ -61,7 +61,6 @@ fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000 + micros)
 }
 
-/// Machine of broker and service: true time, error of its wall clock, boot id and time.
 #[derive(Clone, Copy)]
 struct Machine {
     now_us: i64,
@@ -162,7 +161,6 @@ impl World {
         });
     }
 
-    /// A kill and a later restart.
     fn killed_for(&mut self, micros: i64) {
         self.machine.now_us += micros;
         self.shell = started();
@@ -193,7 +191,6 @@ fn started() -> Shell<Answers> {
     shell
 }
 
-/// Has an open decision at the kill.
 fn worked() -> World {
     let mut world = World::new();
     world.drain();
@@ -225,7 +222,6 @@ fn without_a_mark_a_silence_is_taken_for_a_step_as_before() {
     world.killed_for(8 * HOUR);
     world.run();
     assert_eq!(world.log_us(), S);
-    // A mark of another log is ignored.
     let mut world = worked();
     world.kept.as_mut().expect("a mark").log = "another".to_owned();
     world.killed_for(8 * HOUR);

@@ -19,7 +19,6 @@ fn arrival(sequence: u64, tenant: &str, ms: u64) -> Arrival {
     }
 }
 
-/// A minimal fold of taken items.
 #[derive(Default)]
 struct State(BTreeMap<String, Stand>);
 
@@ -91,7 +90,6 @@ fn who_submits_alone_has_few_undecided_as_well() {
     let most = lines.figures().1;
     let (taken, _) = lines.take(at(2), |_| (Stand::default(), ANY));
     assert_eq!(taken.len(), most);
-    // One more full append while the last is being decided, then none.
     let full = u32::try_from(most).expect("few");
     let (taken, _) = lines.take(at(2), |_| (undecided(full), ANY));
     assert!(taken.len() >= most, "{}", taken.len());
@@ -222,7 +220,6 @@ fn a_line_is_bounded_and_the_rest_is_fetched_again() {
         again = lines.fetch_again();
     }
     assert_eq!(again, Some(most + 1));
-    // Refetched, including others' known messages.
     (most + 1..=most + 500).for_each(|n| lines.push(arrival(n, "flood", n)));
     lines.push(arrival(most + 501, "ads", 0));
     let mut count = 0;

@@ -31,11 +31,10 @@ impl AnswerError {
     #[must_use]
     pub fn into_reply(self) -> Reply {
         let body = json!({"error": {"code": self.code, "message": self.message}});
-        // `Value` always serialises.
         reply::of_kind(self.status, "application/json", body.to_string())
     }
 
-    /// Reports that the page belongs to another log or build.
+    /// Reports another log or build.
     #[must_use]
     pub fn other_log() -> Self {
         Self {
@@ -55,7 +54,7 @@ impl AnswerError {
         }
     }
 
-    /// Reports that another what-if is running.
+    /// Reports a running what-if.
     #[must_use]
     pub fn busy() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Answers from the whole log: timelines, positions, explanations.
+//! Answers from the whole log.
 
 use dormouse_messages::{Epoch, JobId, Sequence, Timestamp};
 use dormouse_projections::queries::{self, Difference};
@@ -10,9 +10,7 @@ use serde_json::json;
 use super::{Answer, AnswerError, EVENTS, EventRow};
 use crate::routes::Site;
 
-/// Limit of listed changes.
 const CHANGES: usize = 100;
-/// Default number of points.
 const POINTS: usize = 1_200;
 
 /// Query for a timeline.
@@ -25,8 +23,7 @@ pub struct TimelineQuery {
     points: Option<usize>,
 }
 
-/// Returns a metric over time. Thinning keeps first, least, greatest and last of each slice, so the curve
-/// looks unchanged.
+/// Returns a metric over time. Thinning keeps first, least, greatest and last of each slice.
 pub fn timeline(site: &Site, query: &TimelineQuery) -> Answer<Timeline> {
     let asked = json!({
         "metric": query.metric, "job": query.job, "from": query.from, "to": query.to,
@@ -48,7 +45,7 @@ pub struct AxisQuery {
     points: Option<usize>,
 }
 
-/// The event at each point of a time axis.
+/// Events at the points of a time axis.
 #[derive(Debug, Serialize)]
 pub struct AxisAnswer {
     from: Timestamp,
@@ -88,7 +85,7 @@ pub struct StepAnswer {
     at: Timestamp,
 }
 
-/// Returns the position some events or decisions away, at a time, or of an epoch.
+/// Returns a position, relative, at a time, or of an epoch.
 pub fn step(site: &Site, query: &StepQuery) -> Answer<StepAnswer> {
     let at = site.moment(query.at);
     let found = site.page.past.indexed(|index| {
@@ -136,7 +133,7 @@ pub fn events(site: &Site, query: &EventsQuery) -> Answer<Vec<EventRow>> {
     Ok(events.iter().map(|it| site.event(it)).collect())
 }
 
-/// Query for an explanation: a job's id, `epoch/N`, `tenant/…` or `node/…` by its kind.
+/// Query for an explanation: a job's id, `epoch/N`, `tenant/…` or `node/…`.
 #[derive(Debug, Deserialize)]
 pub struct ExplainQuery {
     at: Option<u64>,
@@ -149,7 +146,7 @@ pub fn explain(site: &Site, query: &ExplainQuery) -> Answer<Explanation> {
     explained(site, query, |_| {})
 }
 
-/// Explains a subject step by step: the reason, each proven change, then the whole.
+/// Explains a subject step by step.
 pub fn explaining(site: &Site, query: &ExplainQuery, tell: &dyn Fn(&Explanation)) -> Answer<()> {
     let whole = explained(site, query, tell)?;
     tell(&whole);

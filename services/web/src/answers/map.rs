@@ -1,4 +1,4 @@
-//! Nodes with their containers, compact enough for a thousand nodes.
+//! Nodes with their containers, compact for a thousand nodes.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use serde::Serialize;
 /// The nodes of a moment.
 #[derive(Debug, Default, Serialize)]
 pub struct NodeMap {
-    /// Jobs with containers; nodes refer to their index.
+    /// Nodes refer to the index.
     jobs: Vec<JobId>,
     nodes: Vec<MapNode>,
 }
 
-/// Name, state, used share of the scarcest resource, and each job's index, containers and share.
+/// Name, state, share of the scarcest resource; each job's index, containers and share.
 #[derive(Debug, Serialize)]
 struct MapNode(NodeId, NodeState, f64, Vec<(usize, u32, f64)>);
 
-/// Returns the nodes of a moment, without nodes lost and empty for an hour.
+/// Returns the nodes of a moment, without long lost ones.
 pub fn of(model: &ReadModel) -> NodeMap {
     let mut standing: BTreeMap<&NodeId, BTreeMap<usize, (u32, Amounts)>> = BTreeMap::new();
     let mut jobs: Vec<JobId> = Vec::new();
@@ -58,7 +58,6 @@ pub fn of(model: &ReadModel) -> NodeMap {
     NodeMap { jobs, nodes }
 }
 
-/// Returns the largest used share of any resource.
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn taken(amounts: &dormouse_messages::Amounts, count: u64, node: &Node) -> f64 {
     let parts = amounts.iter().map(|(resource, amount)| {

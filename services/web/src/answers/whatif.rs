@@ -13,25 +13,24 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, AnswerError};
 use crate::routes::Site;
 
-/// Limit of the forked log, decoded at some kilobytes per event.
+/// Decoded, some kilobytes each.
 const MOST_EVENTS: usize = 100_000;
-/// Variants compared at once.
 const MOST_VARIANTS: usize = 4;
-/// Samples of unknown scaling curves.
+/// Of unknown scaling curves.
 const DRAWS: u32 = 4;
 const POINTS: usize = 600;
 
-/// One at a time, since each occupies a processor.
+/// Each occupies a processor.
 static WORKING: Mutex<()> = Mutex::new(());
 
-/// Query for a fork. The end is named, since the answer depends on later events.
+/// Query for a fork; the answer depends on the end.
 #[derive(Debug, Deserialize)]
 pub struct WhatifQuery {
     /// The last event before the fork.
     at: u64,
     /// The last event that counts.
     to: u64,
-    /// Changes as the command takes them, separated by spaces: `policy.theta2=0.2 drop-node=n1`.
+    /// As the command takes them: `policy.theta2=0.2 drop-node=n1`.
     changes: String,
 }
 
@@ -40,7 +39,7 @@ pub struct WhatifQuery {
 pub struct WhatifAnswer {
     #[serde(flatten)]
     answer: whatif::Answer,
-    /// Total utilization, fairness loss and adjusted jobs: real, modelled without changes, and with them.
+    /// Real, modelled without changes, and with them.
     lines: Vec<Timeline>,
 }
 

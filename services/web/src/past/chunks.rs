@@ -1,4 +1,4 @@
-//! A log's events, packed by the thousand in an unnamed file of this process.
+//! A log's events, packed by the thousand in an unnamed file.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dormouse_messages::Recorded;
 use dormouse_replay::archive;
 
-/// Events per chunk, decoded in milliseconds; larger chunks pack no better.
+/// Larger chunks pack no better.
 pub const EVENTS: usize = 1_024;
 
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,6 @@ pub struct Chunks {
     file: Option<Arc<File>>,
     places: Vec<Place>,
     end: u64,
-    /// The last, incomplete chunk.
     open: Vec<Arc<Recorded>>,
 }
 
@@ -32,7 +31,6 @@ pub struct Chunks {
 pub struct Part {
     file: Option<Arc<File>>,
     places: Vec<Place>,
-    /// Skipped events of the first chunk.
     skip: usize,
     events: usize,
     open: Vec<Arc<Recorded>>,

@@ -1,4 +1,4 @@
-//! An index of times, decisions and subjects, without the events.
+//! An index of times, decisions and subjects.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use dormouse_messages::{Epoch, Event, Recorded, Sequence, Text, Timestamp};
 pub struct Decision {
     pub place: usize,
     pub sequence: Sequence,
-    /// The epoch; `None` if the allocation stayed.
+    /// `None` if the allocation stayed.
     pub epoch: Option<Epoch>,
     /// Basis and causes lie after this place.
     pub from: usize,
@@ -109,7 +109,7 @@ impl Index {
         self.events.get(place.saturating_sub(1)).copied()
     }
 
-    /// Returns the decision `count` after (or before, if negative) an event.
+    /// Returns the decision `count` after an event.
     #[must_use]
     pub fn decision(&self, sequence: Sequence, count: i64) -> Option<Decision> {
         let upto = self.decisions.partition_point(|it| it.sequence <= sequence);
@@ -133,7 +133,7 @@ impl Index {
         found.copied().find(|it| it.epoch == Some(epoch))
     }
 
-    /// Returns the place after an event, and the place from which its last decision can be repeated.
+    /// Returns the place after an event, and the start for its last decision.
     #[must_use]
     pub fn explained_from(&self, sequence: Sequence) -> (usize, usize) {
         let place = self.place(sequence);
@@ -142,7 +142,7 @@ impl Index {
         (place, last.map_or(0, |last| last.from.min(place)))
     }
 
-    /// Returns the places of events about `what` before the place `to`.
+    /// Returns the places of events about `what` before `to`.
     #[must_use]
     pub fn about(&self, what: &str, to: usize) -> Vec<usize> {
         let places = self.about.get(&Text::from(what)).map(Vec::as_slice);
@@ -153,7 +153,7 @@ impl Index {
         places.take_while(|place| *place < to).collect()
     }
 
-    /// Returns the last event before each of `count` equidistant times.
+    /// Returns events at equidistant times.
     #[must_use]
     pub fn axis(&self, from: Timestamp, to: Timestamp, count: usize) -> Vec<Sequence> {
         let length = to.as_micros().saturating_sub(from.as_micros()).max(0);

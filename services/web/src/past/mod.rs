@@ -1,12 +1,11 @@
 //! Read models at every moment of a log.
 //!
-//! 1. Each event is folded into the head's model, packed ([`chunks`]) and indexed ([`index`]).
-//! 2. A model without timelines is kept every [`APART`] events; unchanged jobs are shared. Above
-//!    [`MOST_KEPT`] models or [`MOST_JOBS`] queued jobs, which are not shared, every second one is dropped.
-//! 3. A moment is the nearest earlier model plus the events in between. Recent moments are cached, so that
-//!    playback folds only new events.
+//! 1. Each event is folded, packed ([`chunks`]) and indexed ([`index`]).
+//! 2. A model is kept every [`APART`] events; unchanged jobs are shared. Above [`MOST_KEPT`] models or
+//!    [`MOST_JOBS`] queued jobs, which are not shared, every second one is dropped.
+//! 3. A moment is the nearest earlier model plus the events in between; recent moments are cached.
 //!
-//! A place is a number of events. Timelines are the head's, cut at the moment.
+//! A place is a number of events. Only the head has whole timelines.
 
 mod chunks;
 mod index;
@@ -27,16 +26,14 @@ use tokio::sync::watch;
 use chunks::{Chunks, Part};
 pub use index::{Decision, Index};
 
-/// Keeps the fold of a moment within milliseconds.
+/// Folds a moment within milliseconds.
 const APART: usize = 10_000;
 const MOST_KEPT: usize = 128;
-/// Sum over the kept models; the queues hold about 1 KiB per job.
+/// The queues hold about 1 KiB per job.
 const MOST_JOBS: usize = 200_000;
-/// Cached recent moments.
 const RECENT: usize = 12;
-/// Events between forks kept for explanations.
 const FORKS_APART: usize = 50_000;
-/// Each fork holds the deciders' whole state.
+/// Each holds the deciders' whole state.
 const MOST_FORKS: usize = 4;
 
 /// The position of a log.
@@ -50,9 +47,7 @@ pub struct Head {
     /// Log time of the last event.
     pub now: Timestamp,
     pub events: usize,
-    /// True if the log at the start of reading has been read.
     pub read: bool,
-    /// True if more events may come.
     pub live: bool,
 }
 
@@ -68,7 +63,6 @@ struct Inner {
     most_jobs: usize,
 }
 
-/// Place, fork, and the read models there.
 type Forked = Arc<(usize, Fork, Arc<ReadModel>)>;
 
 /// Every moment of a log.
@@ -82,13 +76,13 @@ pub struct Past {
 }
 
 impl Past {
-    /// Creates an unread log; `live` if more events may always come.
+    /// Creates an unread log; `live` if more events may come.
     #[must_use]
     pub fn new(log: &str, live: bool) -> Self {
         Self::starting_from(log, live, States::default())
     }
 
-    /// Limits explanations of timed-out decisions by this clock.
+    /// Limits explanations of timed-out decisions.
     #[must_use]
     pub const fn timed(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
@@ -182,12 +176,12 @@ impl Past {
         look(&self.read_inner().index)
     }
 
-    /// Reads the newest model, the only one with whole timelines.
+    /// Reads the newest model, with whole timelines.
     pub fn newest<T>(&self, look: impl FnOnce(&ReadModel) -> T) -> T {
         look(&self.read_inner().model)
     }
 
-    /// Returns the read models after the event `sequence`, or the last one before.
+    /// Returns the read models after `sequence`.
     ///
     /// # Errors
     /// When the events cannot be read back.
@@ -202,7 +196,6 @@ impl Past {
             return Ok(base);
         }
         drop(base);
-        // Concurrent queries about one moment share one fold.
         let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, base, part) = self.nearest(place);
         if from == place {
@@ -220,7 +213,6 @@ impl Past {
         Ok(model)
     }
 
-    /// Returns the nearest earlier model, and the events up to the place.
     fn nearest(&self, place: usize) -> (usize, Arc<ReadModel>, Part) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let before = recent.iter().filter(|(at, _)| *at <= place);
@@ -257,8 +249,8 @@ impl Past {
         Ok(found)
     }
 
-    /// Explains a subject after the event `sequence`, with at most `solves` solver runs; `tell` gets
-    /// intermediate results.
+    /// Explains a subject after `sequence`, with at most `solves` solver runs; `tell` gets intermediate
+    /// results.
     ///
     /// # Errors
     /// When the subject is not on the log, or the events cannot be read back.
@@ -290,7 +282,7 @@ impl Past {
         Ok(explainer.explain_step_by_step(tell))
     }
 
-    /// Returns the log up to the event `to`, to be forked.
+    /// Returns the log up to `to`, to be forked.
     ///
     /// # Errors
     /// When the events cannot be read back.
@@ -310,7 +302,7 @@ impl Past {
         Ok(history)
     }
 
-    /// Returns the deciders' states at the multiple of [`FORKS_APART`] at or before a place.
+    /// At the multiple of [`FORKS_APART`] before a place.
     fn fork(&self, place: usize) -> io::Result<Forked> {
         let wanted = place - place % FORKS_APART;
         let mut forks = self.forks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -358,7 +350,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Drops every second model until within the limits.
     fn thin(&mut self) {
         while self.kept.len() > MOST_KEPT || self.kept_jobs() > self.most_jobs {
             self.apart *= 2;

@@ -24,10 +24,8 @@ type Out = BoxBody<Bytes, Infallible>;
 #[derive(Default)]
 pub struct Seen {
     pub began: AtomicUsize,
-    /// Answers abandoned by the client.
     pub dropped: AtomicUsize,
     pub inside: AtomicUsize,
-    /// Maximum of `inside`.
     pub most: AtomicUsize,
     pub connections: AtomicUsize,
 }
@@ -215,7 +213,6 @@ fn text(text: &str) -> Response<Out> {
     Response::new(Full::new(Bytes::from(text.to_owned())).boxed())
 }
 
-/// Accepts an upgrade and echoes.
 fn upgrade(
     mut request: Request<Incoming>,
     inside: Inside,

@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use super::replica::Replica;
 use super::*;
 
-/// A running gateway.
 pub struct Running {
     pub address: SocketAddr,
     pub url: String,
@@ -44,7 +43,6 @@ impl Running {
     }
 }
 
-/// A broker, its log, and its content.
 pub struct World {
     pub log: Log,
     broker: Option<LocalBroker>,
@@ -99,7 +97,6 @@ impl World {
         job
     }
 
-    /// Places `replica` as ready `rank` of the first incarnation.
     pub async fn add(&mut self, job: &JobId, rank: u32, replica: &Replica) -> ContainerId {
         self.place(job, rank, replica.port()).await
     }
@@ -146,7 +143,6 @@ impl World {
         }
     }
 
-    /// Restarts the broker on its folder and address.
     pub async fn start_broker(&mut self, url: &str) {
         let port = url.rsplit(':').next().and_then(|it| it.parse().ok());
         let config = BrokerConfig {
@@ -157,7 +153,6 @@ impl World {
         self.broker = Some(started.expect("the broker runs"));
     }
 
-    /// Returns the next wanted event, skipping others.
     pub async fn hear<T>(&self, mut wanted: impl FnMut(&Recorded) -> Option<T>) -> T {
         let hearing = async {
             loop {
@@ -175,7 +170,7 @@ impl World {
         heard.expect("it is appended")
     }
 
-    /// Returns rank, answered sequence, closed connections of the next `gateway.unrouted`.
+    /// Rank, answered sequence, closed connections.
     pub async fn hear_unrouted(&self) -> (u32, Sequence, u32) {
         self.hear(|recorded| match recorded.event()? {
             Event::GatewayUnrouted(it) => Some((it.container.rank.0, it.answers, it.closed)),
@@ -185,7 +180,6 @@ impl World {
     }
 }
 
-/// A client's connection.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
@@ -253,7 +247,7 @@ pub async fn until(what: &str, mut found: impl FnMut() -> bool) {
     }
 }
 
-/// Repeats until the status appears: routes arrive by the log.
+/// Routes arrive by the log.
 pub async fn until_status(address: SocketAddr, path: &str, status: u16) -> String {
     let began = Instant::now();
     loop {
