@@ -122,7 +122,7 @@ impl Agent {
         });
     }
 
-    /// Tells the supervisor what to run if this agent dies. Waits until the log has the agent's incarnation.
+    /// Tells the supervisor what to run if this agent dies, once the log has its incarnation.
     fn entrust(&mut self) {
         let life = self.core.state().life;
         let has_joined = self.core.machine().joined == Some(life);
@@ -170,8 +170,7 @@ impl Agent {
         })
     }
 
-    /// Returns the files to watch. An adopted container skips results that the log already has. Replicas have
-    /// none.
+    /// Returns the files to watch. An adopted container skips results that the log has.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec());
@@ -202,7 +201,6 @@ impl Agent {
         Some(Watched::Member(chief, answers))
     }
 
-    /// Returns the readiness probe. An adopted container's probe counts from its start.
     fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
         let partition = self.core.state().partition(id);
         let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
@@ -341,7 +339,7 @@ impl Agent {
         let how = if spec.tasks.is_some() {
             How::Drain
         } else if !Beside::of(spec).is_worker(id.rank) {
-            // An auxiliary container serves the workers while they save. It stops after them.
+            // An auxiliary container serves the workers while they save.
             How::NotAtAll
         } else if checkpoint.command.is_empty() {
             match plan::save_signal(spec) {

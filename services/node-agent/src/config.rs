@@ -24,17 +24,17 @@ pub enum RuntimeKind {
     Docker,
 }
 
-/// Limits on the data of jobs on a node's disk.
+/// Limits on the data of jobs on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How long to keep directories and output of ended containers. `None`: always.
+    /// Time to keep ended containers' directories. `None`: always.
     pub logs: Option<Duration>,
     pub log_bounds: LogBounds,
-    /// Number of checkpoints to keep per job. Checkpoints that the log may name are always kept.
+    /// Checkpoints to keep per job, besides those that the log may name.
     pub checkpoints: usize,
-    /// Disk limit of a tenant, for its containers' files and its checkpoints. `None`: unlimited.
+    /// Disk limit of a tenant, checkpoints included. `None`: unlimited.
     pub tenant_bytes: Option<u64>,
-    /// Limit on files and folders of a tenant. `None`: the counting limit if bytes are bounded.
+    /// Limit on a tenant's files. `None`: the counting limit if bytes are bounded.
     pub tenant_files: Option<u64>,
 }
 
@@ -50,16 +50,16 @@ impl Default for Retention {
     }
 }
 
-/// Isolation of jobs from each other and from the node.
+/// Isolation of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contain {
-    /// Users for tenants without a granted user, in the tenants' order on the log.
+    /// Users for tenants without a grant, in the tenants' order on the log.
     pub uids: RangeInclusive<u32>,
     pub processes: u64,
 }
 
 impl Default for Contain {
-    /// Users that no distribution gives to people or services, above those of container tools.
+    /// Users that no distribution gives away, above those of container tools.
     fn default() -> Self {
         Self {
             uids: 200_000..=265_535,
@@ -75,7 +75,7 @@ impl Contain {
         nix::unistd::geteuid().is_root()
     }
 
-    /// Returns the user of the tenant with index `order` on the log, counted from 0.
+    /// Returns the user of the tenant with index `order` on the log, from 0.
     ///
     /// # Errors
     /// If there are more tenants than users.
@@ -97,8 +97,7 @@ fn keeper_command() -> Vec<String> {
     vec![program.display().to_string(), "keeper".to_owned()]
 }
 
-/// Finds the GPU share library that came with this program: next to the program, or where packages install
-/// it.
+/// Finds the GPU share library: next to this program, or where packages install it.
 #[must_use]
 pub fn gpu_library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
@@ -108,7 +107,7 @@ pub fn gpu_library() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// Period of GPU usage reports, no shorter than that of other observations.
+/// Period of GPU usage reports, as of other observations.
 const GPU_WINDOW: Duration = Duration::from_secs(10);
 
 /// File name of the GPU share library.
@@ -121,41 +120,41 @@ pub struct AgentConfig {
     pub cluster: String,
     /// The label of earlier builds. Containers with it in this agent's folder are ended.
     pub former_cluster: Option<String>,
-    /// The agent's build. Snapshots of other builds are not used.
+    /// Snapshots of other builds are not used.
     pub build: String,
     pub node: NodeId,
     pub capacity: Amounts,
     pub labels: BTreeMap<String, String>,
     pub taints: BTreeSet<String>,
     pub gpus: Vec<Gpu>,
-    /// The IP address for other nodes. MXNet's scheduler refuses host names.
+    /// The IP for other nodes. MXNet's scheduler refuses host names.
     pub address: String,
     pub runtime: RuntimeKind,
     pub data_dir: PathBuf,
     /// Root of the checkpoints, shared by the cluster unless checkpoints go to a store.
     pub checkpoint_dir: PathBuf,
     pub checkpoint_store: Option<StoreSettings>,
-    /// Term of the node's lease. `None`: the policy on the log decides.
+    /// Term of the lease. `None`: the policy on the log decides.
     pub lease: Option<LeaseTerm>,
-    /// True if containers end when the lease cannot be renewed. False if the broker runs in this process.
+    /// True if containers end without a renewed lease. False if the broker runs in this process.
     pub fenced: bool,
-    /// The action after the agent dies and none returns. `None`: the node's lease runs out.
+    /// The action after the agent's death. `None`: the lease runs out.
     pub gone: Option<IfGone>,
-    /// Folders at the front of `PATH`. Docker containers see them only through mounts.
+    /// Folders in front of `PATH`. In Docker they need mounts.
     pub path: Vec<PathBuf>,
-    /// Working directory of programs, to be mounted in Docker. `None`: the container's own directory.
+    /// Working directory, to be mounted in Docker. `None`: the container's directory.
     pub working_dir: Option<PathBuf>,
     pub mounts: Vec<Mount>,
     pub keep: Retention,
     pub keeper: Vec<String>,
-    /// Isolation of jobs. `None`: jobs are trusted and run as the agent's user.
+    /// Isolation of jobs. `None`: jobs run as the agent's user.
     pub contain: Option<Contain>,
-    /// The library to preload into programs with a GPU share. `None`: shares are only advisory.
+    /// The library for GPU shares. `None`: shares are only advisory.
     pub gpu_library: Option<PathBuf>,
-    /// NVIDIA's management library, the source of the driver's answers. Without it nothing is compared.
+    /// NVIDIA's management library. Without it nothing is compared.
     pub nvml: PathBuf,
     pub gpu_window: Duration,
-    /// True if the agent has its own thread. False if it lives in the caller's actix system.
+    /// True if the agent has its own thread, false in the caller's actix system.
     pub own_thread: bool,
 }
 
@@ -163,8 +162,8 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IfGone {
     pub after: Duration,
-    /// The command that reports the end of an incarnation's containers. The incarnation is appended. It has
-    /// the agent's environment and working directory.
+    /// The command that reports an incarnation's end, which is appended. It inherits environment and working
+    /// directory.
     pub command: Vec<String>,
 }
 

@@ -46,8 +46,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     let (ask, execs) = mpsc::channel(ASKED);
     tokio::spawn(Execs::new(config.node.clone(), ask).serve(log.clone()));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
-    // The lease names the agent by its start time, which exceeds all its incarnations. A successor in the
-    // same folder takes over at once, and the predecessor notices.
+    // The lease names the agent by its start time, above all its incarnations. A successor takes over at
+    // once.
     let lease = log
         .leases()
         .hold_node(&config.node, started, home, config.fenced);
@@ -103,7 +103,7 @@ async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>
         let passed_on = match followed {
             Followed::Event(recorded) => Heard::Event(recorded),
             Followed::CaughtUp(sequence) => Heard::CaughtUp(sequence),
-            // The reader reports and counts these. They are not folded.
+            // The reader reports these.
             Followed::Flagged { .. } => continue,
         };
         if heard.send(passed_on).await.is_err() {

@@ -2,10 +2,10 @@
 //!
 //! - A stop sends SIGTERM, and kills after the grace. A job that a save already ends gets no second signal.
 //! - An eviction is recorded before its first signal, so that the exit names it even if the agent dies.
-//! - A task set's actor reads results every 20 ms while busy, and reports them ten times a second.
-//! - Rank 0's actor looks for checkpoints and progress every second, and every 20 ms during a requested
-//!   checkpoint. Its last look follows the exit. A hanging look delays it by ten seconds at most.
-//! - With a store, a checkpoint is uploaded before its report ([`storing`]).
+//! - Results of tasks are read every 20 ms, and reported ten times a second.
+//! - Rank 0's files are read every second, every 20 ms during a requested checkpoint, and after the exit. A
+//!   hanging look delays by ten seconds at most.
+//! - With a store, uploads precede reports ([`storing`]).
 //!
 //! Files: `messages`, `readiness` probes, `starting` starts, `storing` uploads.
 
@@ -37,19 +37,18 @@ use crate::watch::{Line, Look, Saved, Watched};
 
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Pause between two looks during a requested checkpoint, because the gang stands still meanwhile.
+/// The gang stands still during a requested checkpoint.
 const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
-/// Time limit for a start whose container must stop. Such a container has nothing to save.
+/// Limit for a start whose container must stop.
 const START_GRACE: Duration = Duration::from_secs(2);
 
-/// Minimum time between two reports of progress, and of unrequested checkpoints. The log's contract sets it.
+/// Minimum time between reports of progress and of unrequested checkpoints, by the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Minimum time between two reports of ended tasks. A thousand busy containers write ten thousand events a
-/// second.
+/// Minimum time between reports of tasks: a thousand busy containers write ten thousand events a second.
 const REPORT_TASKS_EVERY: Duration = Duration::from_millis(100);
 
 struct Saving {
@@ -71,7 +70,7 @@ pub struct Container {
     is_looking: bool,
     is_chief: bool,
     readiness: Readiness,
-    /// The look under way has timed out and is not waited for.
+    /// The look under way has timed out.
     is_hung: bool,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
@@ -89,7 +88,7 @@ pub struct Container {
     last_tasks: Option<Instant>,
     unsaid_tasks: Results,
     problem: Option<String>,
-    /// Store for checkpoints. `None`: checkpoints are reported at once.
+    /// `None`: checkpoints are reported at once.
     storage: Option<Storage>,
     storing: Option<storing::Storing>,
     fetching: Option<AbortHandle>,
@@ -272,8 +271,7 @@ impl Container {
         }));
     }
 
-    /// Handles a look that hangs. The look cannot be cancelled: the actor goes on without it until the file
-    /// system answers.
+    /// Goes on without a hanging look until the file system answers.
     fn hung(&mut self, ctx: &mut Context<Self>) {
         self.is_hung = true;
         let path = self.directory.path();
@@ -417,7 +415,7 @@ impl Handler<Save> for Container {
                 }
             });
         }
-        // Record the request before the signal: a job that is leaving must not be asked twice.
+        // Record before the signal: a leaving job must not be asked twice.
         if self.mark.asked == Some(save.request) {
             return;
         }
@@ -516,7 +514,7 @@ impl Handler<Ended> for Container {
         }
         self.exit = Some(exit);
         if !self.is_running {
-            // The container ended before its start was reported. The start comes first.
+            // The start is reported first.
         } else if !self.is_looking || self.is_hung {
             self.finish(ctx);
         } else if self.watch.is_some() {

@@ -1,13 +1,11 @@
 //! The Docker runtime, through bollard.
 //!
-//! - A container is named after cluster, node and id, so the engine refuses a duplicate.
+//! - Cluster, node and id name a container, so the engine refuses a duplicate.
 //! - An init process forwards signals, because a first process without a handler ignores SIGTERM.
-//! - Folders keep their host paths, so a job sees the same paths under both runtimes.
-//! - A container is removed once its exit is on the log and starts pause.
+//! - Folders keep their host paths, as under the process runtime.
 //!
 //! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `former` earlier
-//! builds, `layers` writes outside of mounts, `network` ports and addresses, `output` copied output, `pauses`
-//! removals.
+//! builds, `layers` other writes, `network` ports and addresses, `output` copied output, `pauses` removals.
 
 pub(crate) mod body;
 mod deadline;
@@ -69,19 +67,18 @@ use pauses::Pauses;
 
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How long a leaving agent removes ended containers. The next agent removes the rest.
+/// Time of a leaving agent to remove ended containers.
 const CLEARING: Duration = Duration::from_secs(2);
 
-/// How long to wait for the first process's pid. The engine answers in a millisecond, unless the process has
-/// ended.
+/// Wait for the first process's pid. The engine answers in a millisecond, unless the process has ended.
 const PID_WAIT: Duration = Duration::from_millis(2);
 
-/// How long the last output may take after the exit. Later output is copied after the exit's report.
+/// Wait for the last output. Later output follows the exit's report.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
 const LAST_WORDS_BYTES: u64 = 4096;
 
-/// How long the engine may take to report an out-of-memory kill. A busy machine needs tens of milliseconds.
+/// Wait for the engine's report of an out-of-memory kill, which takes a busy machine tens of milliseconds.
 const LATE_WORD: Duration = Duration::from_millis(250);
 
 /// Runs Docker containers.
@@ -157,8 +154,8 @@ fn words(error: &Error) -> String {
 
 const FULL: [&str; 2] = ["no space left", "disk quota"];
 
-/// Explains a refused start: the job's fault, unless the engine's disk is full. A text from the job's own
-/// document proves nothing.
+/// Blames the job for a refused start, unless the engine's disk is full. A text from the job's document
+/// proves nothing.
 fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     let why = words(error);
     let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
@@ -241,7 +238,7 @@ impl Inner {
         docker.remove_container(name, Some(options)).await
     }
 
-    /// Removes a container that may run after a failed start. Returns once the engine confirms the removal.
+    /// Removes a container that may run after a failed start, until the engine confirms.
     async fn remove_surely(&self, name: &str) {
         loop {
             match Self::remove(&self.docker, name).await {
@@ -303,7 +300,7 @@ impl Inner {
                     if request_of(&found) == Some(plan.request) {
                         return Ok(());
                     }
-                    // The container of another log under the same name.
+                    // Another log's container.
                     Self::remove(&self.docker, name)
                         .await
                         .map_err(|error| refused(plan, &error))?;
@@ -316,8 +313,7 @@ impl Inner {
                     );
                     return Err(NotStarted::of_node(NodeFault::Image, why));
                 }
-                // The answer may be lost, and the container created but not started. The next start or agent
-                // finds it by name.
+                // The container may exist, not started. The next start or agent finds it by name.
                 Err(error) => return Err(refused(plan, &error)),
             }
         }
@@ -373,7 +369,7 @@ impl Inner {
         }
     }
 
-    /// Asks again after a kill, because the engine may report an out-of-memory kill late.
+    /// The engine may report an out-of-memory kill late.
     async fn with_late_word(&self, name: &str, exit: Exit) -> Exit {
         if exit.signal != Some(9) || exit.out_of_memory {
             return exit;
@@ -383,7 +379,7 @@ impl Inner {
         found.as_ref().and_then(exit_in).unwrap_or(exit)
     }
 
-    /// Explains exit 126 or 127 of the engine's init process, which found no program, by its standard error.
+    /// Explains exit 126 or 127 of the engine's init process by its standard error: no such program.
     fn explained(&self, exit: Exit, container: &ContainerId) -> Exit {
         if !matches!(exit.code, Some(126 | 127)) {
             return exit;
@@ -431,7 +427,7 @@ impl Inner {
             let labels = summary.labels.unwrap_or_default();
             let Some(name) = summary.id else { continue };
             let Some(id) = labels.get(body::CONTAINER) else {
-                // A network helper of an agent that was killed.
+                // A network helper of a killed agent.
                 let _ = Self::remove(&self.docker, &name).await;
                 continue;
             };
@@ -486,7 +482,7 @@ impl Inner {
         }
     }
 
-    /// Sends a signal through the init process to its child, unless the child visibly has no handler.
+    /// Signals through the init process, unless its child visibly has no handler.
     async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
         let found = self.inspect(&self.name(container)).await.ok();
         let init = found.as_ref().map_or(0, pid_of);

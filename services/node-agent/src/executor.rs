@@ -58,13 +58,13 @@ pub struct Member {
 pub struct Setting<'a> {
     pub spec: &'a JobSpec,
     pub container: &'a ContainerId,
-    /// The gang by rank. After a resize in place: the members that take part with this container.
+    /// The gang by rank, or the present members of a job resized in place.
     pub gang: &'a [Member],
     pub resumed_from: Option<&'a Path>,
     pub directory: PathBuf,
     pub checkpoint: PathBuf,
     pub in_place: Option<InPlace>,
-    /// File that marks the network as ready, for a container whose own network has the node's address.
+    /// Marks the network as ready, for the node's address in an own network.
     pub network_ready: Option<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ pub struct Setting<'a> {
 pub struct InPlace {
     pub members: PathBuf,
     pub ack: PathBuf,
-    /// The change that starts the container, or 0 at the incarnation's start.
+    /// The change that starts the container, or 0.
     pub generation: u32,
 }
 
@@ -101,7 +101,7 @@ impl Setting<'_> {
         self.member(self.container.rank)
     }
 
-    /// Returns the member's dense position in the gang. Without departures the position is the rank.
+    /// Returns the dense position, which is the rank without departures.
     fn position(&self) -> usize {
         let before = |member: &&Member| member.rank < self.container.rank;
         self.gang.iter().filter(before).count()
@@ -115,7 +115,7 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the command line and environment of a container.
+/// Returns a container's command line and environment.
 ///
 /// # Errors
 /// The reason why the container cannot start, for a person.
@@ -232,7 +232,7 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         .map(|(name, value)| (name.to_owned(), value)),
     );
     if is_loopback(&master.address) {
-        // gloo would take the interface of the host's name, which may not reach 127.*.
+        // gloo's default, the host name's interface, may not reach 127.*.
         env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
     }
     Ok(env)

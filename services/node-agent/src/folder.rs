@@ -23,7 +23,7 @@ use crate::runtime::User;
 /// Limit on concurrent looks. Most of the runtime's 512 threads must remain for starts and kills.
 static LOOKS: Semaphore = Semaphore::const_new(64);
 
-/// Time limit of a look. A slow disk needs milliseconds, a busy network file system a second.
+/// Time limit of a look. A busy network file system needs a second.
 pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kernel's unit of `st_blocks`, independent of the file system.
@@ -169,7 +169,7 @@ impl Below {
 }
 
 impl Folder {
-    /// Opens a folder that the operator named, and follows the operator's links.
+    /// Opens a folder that the operator named, through links.
     ///
     /// # Errors
     /// Kernel errors.
@@ -184,14 +184,14 @@ impl Folder {
             return Err(refused("leads out of its folder"));
         }
         let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
-        // Fast path: the folder usually exists, and kernels since 5.6 resolve it in one step.
+        // Fast path of kernels since 5.6.
         let no_links = ResolveFlags::NO_SYMLINKS;
         if let Ok(opened) = rustix::fs::openat2(&self.0, way, flags, Mode::empty(), no_links) {
             return Ok(Self(opened));
         }
         for name in way {
             let open = || rustix::fs::openat(&self.0, name, flags, Mode::empty());
-            // Open first: the folder usually exists, and creating costs more.
+            // The folder usually exists, and creating costs more.
             let opened = match open() {
                 Err(rustix::io::Errno::NOENT) if make => {
                     match rustix::fs::mkdirat(&self.0, name, FOLDER) {
@@ -209,7 +209,7 @@ impl Folder {
         Ok(self)
     }
 
-    /// Explains the kernel's error for a link: "not a directory" or "too many levels".
+    /// The kernel reports a link as "not a directory" or "too many levels".
     fn explained(&self, name: &Path, error: rustix::io::Errno) -> io::Error {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => {
@@ -245,7 +245,7 @@ impl Folder {
         Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
     }
 
-    /// Gives the folder to `owner` if another user owns it, and denies access to others.
+    /// Like [`Self::give`], but changes the owner only if needed.
     ///
     /// # Errors
     /// Kernel errors.
@@ -284,7 +284,7 @@ impl Folder {
     /// Opens a regular file to read.
     ///
     /// # Errors
-    /// Kernel errors, or a file that is not regular.
+    /// Kernel errors, or another kind of file.
     pub fn file(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlags::RDONLY, FileType::RegularFile)
     }
@@ -331,14 +331,13 @@ impl Folder {
     /// Reads a regular file of at most `limit_bytes` as text.
     ///
     /// # Errors
-    /// As for [`Folder::read`], or a file that is not UTF-8.
+    /// As for [`Folder::read`], or no UTF-8.
     pub fn read_text(&self, name: &str, limit_bytes: u64) -> io::Result<String> {
         let bytes = self.read(name, limit_bytes)?;
         String::from_utf8(bytes).map_err(|_| refused("is not text"))
     }
 
-    /// Writes a whole file and renames it into place. A link or pipe under the name is replaced, never
-    /// written to.
+    /// Writes a whole file and renames it into place, so a link or pipe there is never written to.
     ///
     /// # Errors
     /// Kernel errors.
@@ -346,7 +345,7 @@ impl Folder {
         self.write_as(name, bytes, OF_THE_AGENT)
     }
 
-    /// Writes a file like [`Self::write`] that only its owner may read.
+    /// Like [`Self::write`], readable only by the owner.
     ///
     /// # Errors
     /// Kernel errors.
@@ -354,7 +353,7 @@ impl Folder {
         self.write_as(name, bytes, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Writes a file like [`Self::write`] that all may read. The mode prevents writes by mistake.
+    /// Like [`Self::write`], read-only for all.
     ///
     /// # Errors
     /// Kernel errors.
@@ -405,7 +404,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Reports whether the folder has a name that is not UTF-8, which [`Self::names`] omits.
+    /// Reports whether [`Self::names`] omits a name that is not UTF-8.
     ///
     /// # Errors
     /// Kernel errors.
@@ -431,7 +430,7 @@ impl Folder {
         Ok(names.filter_map(entry).collect())
     }
 
-    /// Returns all names, UTF-8 or not, unsorted. Returns `None` if there are more than `most`.
+    /// Returns all names, unsorted, or `None` if there are more than `most`.
     ///
     /// # Errors
     /// Kernel errors.

@@ -13,8 +13,7 @@ use dormouse_messages::events::GpuBeyond;
 
 use crate::nvml::Computing;
 
-/// The driver's overhead per process: context, modules, and kernels of libraries. Current frameworks use 300
-/// to 800 MB.
+/// The driver's overhead per process. Current frameworks use 300 to 800 MB.
 const HIDDEN_BYTES: u64 = 1 << 30;
 
 /// A container with a share of the device.
@@ -38,7 +37,7 @@ pub struct Had {
 pub struct Found {
     pub strangers: Vec<Computing>,
     pub beyond: Vec<GpuBeyond>,
-    /// Usage by container, if the driver reports all of its processes.
+    /// Usage, if the driver reports all of a container's processes.
     pub had: BTreeMap<ContainerId, Had>,
 }
 
@@ -139,7 +138,7 @@ mod tests {
         assert_eq!(found.beyond[0].driver_bytes, 6 * GIB + 5);
         let had = found.had.values().next().expect("one");
         assert_eq!((had.bytes, had.beyond_bytes), (6 * GIB + 5, 5));
-        // Without a cap nothing is beyond it. Usage that the driver omits is not guessed.
+        // Without a cap nothing is beyond. Missing usage is not guessed.
         let free = [held("ads/a/1/0", &[10, 11], None)];
         assert_eq!(compare(&all(30 * GIB), &free).beyond, []);
         let silent = [computing(10, 30 * GIB), computing(11, None)];

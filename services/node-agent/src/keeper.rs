@@ -6,21 +6,17 @@
 //!                    deadline   (in a sandbox)
 //! ```
 //!
-//! - The agent extends the deadline with each lease renewal. At the deadline the supervisor ends every
-//!   container. Agents of `up` have no deadline.
-//! - Exits are kept until the agent reports them as logged. Without agent and containers the supervisor ends.
+//! - The agent extends the deadline with each lease renewal. Agents of `up` have none.
+//! - Exits are kept until logged. Without agent and containers the supervisor ends.
 //! - A guard dies with the supervisor, and its container with it. The next supervisor waits for the guards'
 //!   lock.
-//! - In a sandbox ([`sandbox`]) a guard is the init of a pid namespace. Otherwise it is a subreaper and may
-//!   be reused.
 //! - The socket's folder is invisible in sandboxes.
 //!
-//! The supervisor forks, so it has one thread, no async runtime, and never blocks. For an engine's containers
-//! it only holds the deadline ([`engine`]).
+//! The supervisor forks, so it has one thread, no async runtime, and never blocks.
 //!
 //! Files: `client` the agent's side; `serve` the loop; `words`, `lines` the protocol and its socket; `guard`,
 //! `launch`, `zygote` inits and programs; `held` containers; `sandbox`, `devices`, `netns`, `group`
-//! isolation.
+//! isolation; `engine` an engine's deadline.
 
 pub mod client;
 mod devices;
@@ -53,7 +49,7 @@ const SOCKET: &str = "socket";
 /// Lock held by a supervisor and its guards.
 const LOCK: &str = "lock";
 
-/// Identity of the last supervisor that left in order and held nothing.
+/// The last supervisor that left in order and held nothing.
 const LEFT: &str = "left";
 
 const LOG: &str = "log";
@@ -65,7 +61,7 @@ pub fn folder(node: &Path) -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// Returns a short path of a file in a folder. A socket's path has at most 107 bytes.
+/// A short path of a file. A socket's path has at most 107 bytes.
 fn short(folder: &File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
@@ -85,11 +81,11 @@ pub fn left(folder: &Path) -> Option<Supervised> {
     serde_json::from_str(&text).ok()
 }
 
-/// Closes inherited descriptors above standard error, so that programs do not inherit them.
+/// Closes inherited descriptors, or programs would inherit them.
 fn close_inherited() -> io::Result<()> {
     let open = fs::read_dir("/proc/self/fd")?.flatten();
     let open = open.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
-    // Collect first: the listing's own descriptor is open, and is closed by the end of this line.
+    // Collect first: the listing's own descriptor is among them.
     let open: Vec<_> = open.filter(|number| *number > 2).collect();
     for number in open {
         let _ = nix::unistd::close(number);
@@ -97,22 +93,21 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a supervisor in its folder until it holds nothing and no agent is connected.
+/// Runs a supervisor until it holds nothing and no agent is connected.
 ///
 /// # Errors
 /// If the folder cannot be used.
 pub fn run(folder: &Path) -> io::Result<()> {
-    // A new session: signals to a terminal or the agent do not reach the supervisor.
+    // Signals to a terminal or the agent do not reach the supervisor.
     let _ = nix::unistd::setsid();
     close_inherited()?;
     let opened = make(folder)?;
     let lock = File::create(folder.join(LOCK))?;
-    // The guards of a killed supervisor end their containers first.
+    // A killed supervisor's guards end their containers first.
     lock.lock()?;
-    // Under memory pressure the supervisor and its guards are killed last. Programs get their score reset.
+    // The supervisor is killed last for memory. Programs get their score reset.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
-    // Fork while memory holds no secrets, and without a descriptor of the folder, which leads to its
-    // neighbours.
+    // Fork while memory is empty, and without the folder's descriptor, which leads to its neighbours.
     drop(opened);
     let zygote = Zygote::start(folder)?;
     let opened = make(folder)?;

@@ -51,18 +51,18 @@ pub struct Layout {
 
 const WORK: &str = "work";
 
-/// Name of the members' file, in its own folder.
+/// The members' file, in its own folder.
 pub const MEMBERS: &str = "members.json";
 
-/// Name of the socket for a GPU share, in its own folder.
+/// The socket for a GPU share, in its own folder.
 pub const TOKENS: &str = "tokens";
 
-/// Name of the progress file in a container's directory.
+/// The progress file of a container.
 pub const PROGRESS: &str = "progress.jsonl";
 
-/// Name of the output file in a container's directory.
+/// The output file of a container.
 pub const STDOUT: &str = "stdout.log";
-/// Name of the error file in a container's directory.
+/// The error file of a container.
 pub const STDERR: &str = "stderr.log";
 
 /// The output files of a container.
@@ -197,7 +197,7 @@ impl Layout {
         roots.map(|root| Below::new(root, tenant))
     }
 
-    /// Returns the path of a checkpoint to resume from. A checkpoint in a store has a local path.
+    /// Returns the path to resume from, local for a stored checkpoint.
     #[must_use]
     pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
         if !store::is_stored(uri) {
@@ -208,7 +208,7 @@ impl Layout {
         std::path::absolute(&path).unwrap_or(path)
     }
 
-    /// Returns a checkpoint for safe access. Returns `None` if the path lies outside of the checkpoint root.
+    /// Returns a checkpoint for safe access, or `None` outside of the root.
     #[must_use]
     pub fn named_checkpoint(&self, path: &Path) -> Option<Below> {
         let root = std::path::absolute(&self.checkpoints).ok()?;
@@ -291,7 +291,7 @@ pub fn progress_in(directory: &Path) -> PathBuf {
     directory.join(PROGRESS)
 }
 
-/// Finds a container's output under any node of `data_dir`. Returns `None` if the container never ran here.
+/// Finds a container's output under any node of `data_dir`.
 #[must_use]
 pub fn logs_path(data_dir: &Path, container: &ContainerId) -> Option<Logs> {
     directory_of(data_dir, container).map(|directory| logs_in(&directory))
@@ -313,7 +313,7 @@ pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
     let (Some(name), Some(parent)) = (name, path.parent()) else {
         return Err(ErrorKind::NotFound.into());
     };
-    // Relative to the node's folder, so that no parent is a link either.
+    // No parent may be a link either.
     let is_root = |folder: &&Path| folder.ends_with("containers");
     let root = parent.ancestors().find(is_root).unwrap_or(parent);
     let way = parent.strip_prefix(root).unwrap_or(Path::new(""));

@@ -124,8 +124,7 @@ pub enum AgentError {
     Thread,
 }
 
-/// Runs an agent of the cluster behind `log` until `shutdown` completes or the agent fails. Its containers
-/// run on.
+/// Runs an agent of the cluster behind `log` until `shutdown` or a failure. Its containers run on.
 ///
 /// # Errors
 /// The reason of a failure.
@@ -302,8 +301,8 @@ fn provided(
     Ok(Arc::new(Provided::new(runtime, code, environments, marks)))
 }
 
-/// Locks the directory for one agent. A forked child of a leaving agent may hold the lock until its exec,
-/// hence the retries.
+/// Locks the directory. A forked child of a leaving agent may hold the lock until its exec, hence the
+/// retries.
 async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     let directory = config.layout().node().to_owned();
     let fail = |error| AgentError::Directory {

@@ -60,8 +60,7 @@ fn listening(pid: u32, port: u16) -> BTreeSet<u64> {
     tables.into_iter().flatten().collect()
 }
 
-/// Fields of a line: number, address:port, peer's address:port, state, queues, timer, retransmits, user,
-/// timeout, inode.
+/// Fields: number, address:port, peer, state, queues, timer, retransmits, user, timeout, inode.
 fn parse(table: &str, port: u16) -> BTreeSet<u64> {
     let port = format!(":{port:04X}");
     let lines = table.lines().skip(1);

@@ -65,7 +65,7 @@ pub struct Supervised {
     pub is_keeper: bool,
 }
 
-/// The position of copied output, per stream, because the engine's streams are independent.
+/// The position of copied output, per stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Noted")]
 pub struct Copied {
@@ -73,7 +73,7 @@ pub struct Copied {
     pub stderr: CopiedStream,
 }
 
-/// The stored form, and the form of earlier builds with one position for both streams.
+/// The stored form, and that of earlier builds.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Noted {
@@ -116,7 +116,7 @@ impl From<Noted> for Copied {
 /// The position of one copied stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedStream {
-    /// The engine's time of the last piece, as text that sorts by time.
+    /// The engine's time of the last piece, which sorts as text.
     pub at: String,
     /// Number of pieces with this time.
     pub pieces: u64,
@@ -240,7 +240,7 @@ impl Marks {
         self.folder.open()?.write(&name, sealed.as_bytes())
     }
 
-    /// Changes a record. A failure on a full disk costs only a second signal or a reason.
+    /// Changes a record. A failure costs only a second signal or a reason.
     pub fn change(
         &self,
         container: &ContainerId,
@@ -267,8 +267,7 @@ impl Marks {
         Ok(marks.filter_map(|name| self.read(&folder, name)).collect())
     }
 
-    /// Returns the position of copied output. The position needs no hash: a forged one only loses the job's
-    /// own output.
+    /// Returns the position of copied output, without a hash: forging only loses the job's output.
     #[must_use]
     pub fn copied(&self, container: &ContainerId, request: Sequence) -> Option<Copied> {
         let name = copied(&self.name(container, request));
@@ -276,7 +275,7 @@ impl Marks {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Records the position of copied output. A failure on a full disk only repeats output.
+    /// Records the position of copied output. A failure only repeats output.
     pub fn note_copied(&self, container: &ContainerId, request: Sequence, now: &Copied) {
         let name = copied(&self.name(container, request));
         let text = serde_json::to_vec(now).map_err(io::Error::from);

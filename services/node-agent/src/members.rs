@@ -174,7 +174,7 @@ pub struct Answer {
     pub step: Option<u64>,
 }
 
-/// One member's answers. Each is reported once, and answers to earlier changes are ignored.
+/// One member's answers. Each is reported once, earlier changes not at all.
 #[derive(Debug, Clone)]
 pub struct Answers {
     directory: Below,

@@ -23,7 +23,7 @@ pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
 fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     let source = &mount.source;
     let real = match std::fs::canonicalize(source) {
-        // An engine may see a path that a containerised agent does not.
+        // An engine may see more than a containerised agent.
         Err(_) if granted.trusts_mounts() => return Ok(mount.clone()),
         real => {
             real.map_err(|error| format!("{source} is not on this node ({error}); see mounts"))?
@@ -60,7 +60,7 @@ fn canonical(path: &str) -> Option<String> {
     let is_operators = |it: &Path| {
         std::fs::symlink_metadata(it).is_ok_and(|found| {
             let is_closed = found.is_symlink() || found.mode() & 0o022 == 0;
-            // In a sticky folder such as /tmp only the owner exchanges a file.
+            // In a sticky folder only the owner exchanges a file.
             let is_sticky = found.mode() & 0o1000 != 0;
             (found.uid() == 0 || found.uid() == own) && (is_closed || is_sticky)
         })
@@ -123,7 +123,7 @@ mod tests {
         std::fs::create_dir_all(path("ads")).expect("made");
         std::fs::create_dir_all(path("search")).expect("made");
         std::os::unix::fs::symlink(path("search"), path("ads/inner")).expect("linked");
-        // The tenant may exchange root's link in its own folder, so the link does not count.
+        // The tenant may exchange root's link.
         std::os::unix::fs::chown(path("ads"), Some(200_001), Some(200_001)).expect("given");
         let granted = Granted {
             tenant: "ads".to_owned(),

@@ -84,8 +84,7 @@ pub fn node_address(
     }
 }
 
-/// Reports whether a container is a process that may only listen on its own ports and on ports that the
-/// kernel picks.
+/// Reports whether a process may only listen on its own ports and on those that the kernel picks.
 #[must_use]
 pub fn has_own_ports_only(config: &AgentConfig, network: Network) -> bool {
     let is_contained = config.runtime == RuntimeKind::Process && config.contain.is_some();

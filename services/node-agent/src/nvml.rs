@@ -16,7 +16,7 @@ pub const LIBRARY: &str = "libnvidia-ml.so.1";
 pub struct Computing {
     /// The pid in the machine's pid namespace, as the driver sees it.
     pub pid: u32,
-    /// Memory including the driver's overhead. `None` if the driver does not report it.
+    /// Memory with the driver's overhead, if reported.
     pub memory_bytes: Option<u64>,
 }
 
@@ -60,8 +60,7 @@ pub fn on_each(nvml: &Nvml, devices: BTreeSet<String>) -> BTreeMap<String, Vec<C
     for uuid in devices {
         match nvml.on(&uuid) {
             Ok(mut computing) => {
-                // Drop ended processes, and those outside of this agent's namespace, because the agent cannot
-                // know them.
+                // Drop ended processes, and those outside of this pid namespace.
                 computing.retain(|it| procfs::stat(it.pid).is_some());
                 answers.insert(uuid, computing);
             }

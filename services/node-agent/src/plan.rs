@@ -52,7 +52,7 @@ pub fn plan(
     save_signal(spec)?;
     resize_signal(spec)?;
     let granted = state.grants.of(container.job.tenant());
-    // Check again, because grants may have been withdrawn since submission.
+    // Grants may have been withdrawn since submission.
     granted.check(spec).map_err(|denied| denied.reason)?;
     let layout = config.layout();
     let directory = absolute(layout.container(container));
@@ -184,7 +184,7 @@ pub fn user(
         return Ok(None);
     };
     if let Some(ids @ RunAs { uid, gid }) = granted.grants.run_as {
-        // Users in the range belong to tenants in turn, with groups of equal numbers.
+        // Users in the range belong to tenants, with groups of equal numbers.
         if [uid, gid].iter().any(|id| contain.uids.contains(id)) {
             let (first, last) = (contain.uids.start(), contain.uids.end());
             return Err(format!(
@@ -241,7 +241,7 @@ pub fn part(
     Some((gpus, part))
 }
 
-/// Returns the GPU share to enforce. Returns `None` for whole GPUs, and on nodes without the library.
+/// Returns the GPU share to enforce, if any.
 fn gpu_part(
     config: &AgentConfig,
     spec: &JobSpec,
@@ -341,7 +341,7 @@ pub fn asked(config: &AgentConfig, state: &AgentState, container: &ContainerId) 
 }
 
 fn member_is_asked(spec: &JobSpec, here: &Here) -> Asked {
-    // Members that start together need no confirmation. torchrun finds its peers itself.
+    // torchrun finds its peers itself.
     match (here.generation, here.readiness) {
         (0, _) | (_, Readiness::Ready | Readiness::Unready) => Asked::Nothing,
         _ if spec.executor == Executor::Torch => Asked::AtOnce,

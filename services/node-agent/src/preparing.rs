@@ -15,7 +15,7 @@ use crate::runtime::NotStarted;
 /// Time limit of a preparation, which mostly copies the job's code.
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// Limit on concurrent preparations per tenant. A hanging one holds one of the runtime's 512 threads.
+/// A hanging preparation holds one of the runtime's 512 threads.
 const OF_A_TENANT: usize = 32;
 
 /// Reason for a container killed during its start.

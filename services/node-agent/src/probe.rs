@@ -21,8 +21,7 @@ pub const STARTING: Duration = Duration::from_millis(250);
 /// Interval between probes of a ready replica.
 pub const RUNNING: Duration = Duration::from_secs(5);
 
-/// Failures that make a replica unready. A replica that serves one request at a time may answer one probe
-/// late.
+/// A replica that serves one request at a time may answer one probe late.
 pub const FAILURES: u32 = 3;
 
 const ANSWER: Duration = RUNNING;

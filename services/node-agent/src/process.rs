@@ -2,7 +2,6 @@
 //! so it survives the agent.
 //!
 //! - Leftover processes are killed before the exit's report, so that none overlaps the next incarnation.
-//! - Signals go to the program's process group.
 //! - A mark precedes the start request. If it names another supervisor, its container is gone. If it names
 //!   the present one, or one that left in order, an unknown container never ran.
 
@@ -40,8 +39,7 @@ use crate::runtime::{
 /// Time limit of a start, which takes seconds on a starved machine.
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// Time limit of the following kill. Beyond it the guard hangs in the kernel and dies before it runs the
-/// program.
+/// Limit of the following kill. A slower guard dies in the kernel before it runs the program.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs plain processes.
@@ -155,14 +153,14 @@ impl Inner {
             let identity = supervised.identity();
             let is_present = identity.is_some() && identity == self.keeper.identity();
             if is_present || left.as_ref() == Some(supervised) {
-                // The previous agent died before its request, so the container starts again.
+                // The agent died before its request.
                 self.marks.remove(&mark.container, mark.request);
                 continue;
             }
             if !supervised.is_keeper
                 && let Some(identity) = identity
             {
-                // An earlier build gave each container a shell, which has no deadline.
+                // An earlier build's shell has no deadline.
                 let _ = identity.signal_group(Signal::SIGKILL);
                 procfs::members_of(identity.pid)
                     .into_iter()
@@ -177,8 +175,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Starts prepared orders. After a timeout kills the container, so that nothing runs after the report of
-    /// a failure.
+    /// Starts orders. After a timeout kills the container, so that nothing runs after the failure.
     async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let container = orders.container.clone();
         let has_mounts = orders

@@ -24,7 +24,7 @@ pub struct Stat {
     pub zombie: bool,
 }
 
-/// Parses a `stat` file. Counts fields from the last parenthesis, because the name may hold anything.
+/// Parses a `stat` file, from the last parenthesis, because the name may hold anything.
 #[must_use]
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let pid = text.split_once(' ')?.0.parse().ok()?;
@@ -41,7 +41,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// Reads a process's file. The kernel cuts a program's name after 15 bytes, even within a character.
+/// The kernel cuts names after 15 bytes, even within a character.
 fn text(pid: u32, file: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -136,7 +136,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Signals the group's processes that handle the signal, except the guard. Others would end.
+/// Signals processes of the group with a handler, except the guard. The signal would end others.
 pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Signal) {
     for pid in of_group.unwrap_or_else(|| members_of(program)) {
         if pid != guard

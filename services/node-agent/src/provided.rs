@@ -49,7 +49,7 @@ impl Provided {
         let Some(python) = &plan.python else {
             return Ok(());
         };
-        // The record keeps the environment from being pruned while the container lives.
+        // The record protects the environment from pruning.
         let (marks, name) = (self.marks.clone(), python.name());
         let (container, request) = (plan.container.clone(), plan.request);
         let note = move || marks.change(&container, request, |mark| mark.environment = Some(name));

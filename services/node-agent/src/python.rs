@@ -1,10 +1,10 @@
 //! Environments of jobs' Python packages, made by uv once per node, tenant and list.
 //!
-//! 1. A requirement is a name with versions ([`Python::check`]), from the operator's index. Only wheels are
-//!    installed, into an empty environment, because a package's `*.pth` file runs with its Python.
-//! 2. For contained jobs uv runs as the tenant's user in the sandbox ([`install`]). In a shared cache one
-//!    tenant could choose another's packages.
-//! 3. The agent treats the folder as a job's ([`crate::folder`]). Containers only read it.
+//! - Packages come from the operator's index ([`Python::check`]), only as wheels, into an empty environment,
+//!   because a `*.pth` file runs with its Python.
+//! - For contained jobs uv runs as the tenant's user in the sandbox ([`install`]), with the tenant's own
+//!   cache.
+//! - The agent treats the folder as a job's ([`crate::folder`]).
 
 pub mod install;
 
@@ -34,7 +34,7 @@ use install::Install;
 
 const UV: &str = "uv";
 
-/// Prefix of uv's caches in a tenant's folder, one per user. No environment's name begins with a dot.
+/// Prefix of uv's caches. No environment's name begins with a dot.
 pub(crate) const DOWNLOADS: &str = ".cache";
 
 const SETTINGS: &str = "uv.toml";
@@ -187,7 +187,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// True if the environment is complete and its Python exists. Marks it as used.
+    /// True if the environment is complete. Marks it as used.
     async fn is_there(&self) -> bool {
         let place = self.own.join(self.plan.name());
         let python = self.plan.bin().join("python3");
@@ -261,7 +261,7 @@ impl Making<'_> {
             .map_err(|error| of_jobs_folder("cannot finish its environment in", &self.own, &error))
     }
 
-    /// Returns the cache's name. Each user has its own, because another user's files are not writable.
+    /// One cache per user, because another user's files are not writable.
     fn cache(&self) -> String {
         let user = self.user.map(|user| format!("-{}", user.uid));
         format!("{DOWNLOADS}{}", user.unwrap_or_default())
@@ -343,7 +343,7 @@ impl Making<'_> {
         let mut uv = command.spawn()?;
         let requirements = self.plan.python.requirements.join("\n") + "\n";
         if let Some(mut input) = uv.stdin.take() {
-            // uv may end without reading them, and then explains itself.
+            // uv may end early, and then explains itself.
             let _ = input.write_all(requirements.as_bytes()).await;
         }
         uv.wait_with_output().await

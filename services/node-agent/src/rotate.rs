@@ -20,7 +20,7 @@ pub struct LogBounds {
 }
 
 impl Default for LogBounds {
-    /// 128 MiB per stream: an hour of a verbose trainer, and hundreds of streams fit on a disk.
+    /// 128 MiB per stream: an hour of a verbose trainer.
     fn default() -> Self {
         Self {
             bytes: 64 << 20,
@@ -131,8 +131,7 @@ fn note(folder: &Folder, name: &str, now: Timestamp) -> io::Result<()> {
     folder.append(&index)?.write_all(line.as_bytes())
 }
 
-/// Returns the stream's offset at the last check before `since`. Returns 0 if unknown, and the end without
-/// later output.
+/// Returns the offset at the last check before `since`, or 0 if unknown.
 #[must_use]
 pub fn reached(folder: &Folder, name: &str, since: Timestamp) -> u64 {
     let last = folder.entry(name).map_or(0, |entry| entry.modified_ns);

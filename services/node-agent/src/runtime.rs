@@ -44,7 +44,7 @@ pub struct GpuPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPlan {
     pub container: ContainerId,
-    /// The start request. A container with another request under this name belongs to another log.
+    /// A container of another request belongs to another log.
     pub request: Sequence,
     pub argv: Vec<String>,
     /// The environment. Secrets are read at the start.
@@ -140,21 +140,18 @@ pub struct Exec {
 /// Exits of containers, from a runtime to the agent.
 pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
 
-/// A container runtime. The end of every started or found container is reported once, on the runtime's
-/// channel.
+/// A container runtime. Each container's end is reported once, on the runtime's channel.
 pub trait ContainerRuntime: Send + Sync + 'static {
     /// Returns `process` or `docker`.
     fn name(&self) -> &'static str;
 
-    /// Provides the job's files on this node before the start. May take minutes. Cancelled if the container
-    /// must end.
+    /// Provides the job's files before the start. May take minutes, and may be cancelled.
     fn provide<'a>(&'a self, plan: &'a ContainerPlan) -> BoxFuture<'a, Result<(), RuntimeError>> {
         let _ = plan;
         async { Ok(()) }.boxed()
     }
 
-    /// Starts a container and returns its first process's pid. A container that exists for the request is
-    /// adopted, never started twice.
+    /// Starts a container, or adopts it for this request. Returns its first process's pid.
     fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>>;
 
     /// Returns the pid of a running container's first process, in the agent's pid namespace.
@@ -180,8 +177,7 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Runs a command in a container with its environment. `Err` explains a failure.
     fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Runs a program for an attached user in a running container, with the container's user, sandbox, limits
-    /// and environment.
+    /// Runs a program for an attached user, with the container's user, sandbox, limits and environment.
     fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>>;
 
     /// Lists running containers, and ended ones not yet forgotten. Begins to watch the running ones.
@@ -191,10 +187,10 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// rest.
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 
-    /// Lists folders on the node's disk that a running container may write to, besides those of its plan.
+    /// Lists folders that a running container may write to, besides its plan's.
     fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>>;
 
-    /// Finishes postponed work while the agent leaves and the containers run on.
+    /// Finishes postponed work. The containers run on.
     fn leave(&self) -> BoxFuture<'_, ()> {
         futures::future::ready(()).boxed()
     }
@@ -246,7 +242,7 @@ mod tests {
                 "{error}"
             );
         }
-        // Not the kernel's errors: a link, or a pipe instead of a file.
+        // Not the kernel's errors.
         let refused = std::io::Error::new(ErrorKind::InvalidData, "it is a link");
         assert_eq!(of_jobs_folder("cannot", &folder, &refused).fault, None);
         let shut = std::fs::Permissions::from_mode(0o500);

@@ -19,12 +19,12 @@ use dormouse_messages::Incarnation;
 use crate::folder::{Below, Entry, Folder};
 use crate::runtime::User;
 
-/// Limit on files of a sealed checkpoint. Larger checkpoints are named unsealed.
+/// Larger checkpoints are named unsealed.
 const FILES_LIMIT: usize = 10_000;
 
 const DEPTH_LIMIT: usize = 16;
 
-/// Smaller files are copied, because optimizer states and descriptions are often overwritten in place.
+/// Small files are often overwritten in place, so they are copied.
 const COPIED_BYTES: u64 = 1 << 20;
 
 const LIST: &str = ".sealed";
@@ -124,10 +124,10 @@ fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
     sealed.join(way).open()
 }
 
-/// Copies or links a file, and returns its entry in the sealed folder.
+/// Copies or links a file, and returns its sealed entry.
 ///
 /// # Errors
-/// Kernel errors, or a change since `entry`, because the job has begun its next save.
+/// Kernel errors, or a change since `entry` by the next save.
 fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder, owner: User) -> io::Result<Entry> {
     if entry.bytes <= COPIED_BYTES {
         to.write_private(name, &folder.read(name, COPIED_BYTES)?)?;
@@ -290,7 +290,7 @@ pub fn retain(
 ) -> io::Result<usize> {
     let mut found: Vec<_> = job.open()?.entries()?;
     found.retain(|(name, entry)| entry.is_folder && parse(name).is_some());
-    // Newest first. Sealed folders are newer than the incarnation's own folder.
+    // Sealed folders are newer than the incarnation's own.
     found.sort_by_key(|(name, _)| std::cmp::Reverse(parse(name)));
     let old = found
         .iter()
@@ -358,7 +358,7 @@ mod tests {
             let from = life.open().expect("a folder");
             let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
             let to = job.join(".1.1").make().expect("a folder");
-            // The next save begins between the listing and the second copy.
+            // The next save begins between listing and copy.
             let owner = from.owner().expect("known");
             let document = document.expect("there");
             take(&from, DOCUMENT, &document, &to, owner).expect("as it was");

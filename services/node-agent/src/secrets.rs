@@ -8,7 +8,7 @@ use dormouse_messages::job::{EnvValue, SecretSource};
 
 use crate::folder::{Below, read_anywhere};
 
-/// Limit on a secret. A longer file is a wrong path, and Linux allows 128 KiB per variable.
+/// A longer file is a wrong path. Linux allows 128 KiB per variable.
 const LONGEST_BYTES: u64 = 100 * 1024;
 
 /// Reads an environment's granted secrets on this node. Blocking.

@@ -142,7 +142,7 @@ impl TaskFiles {
                 self.offset += line.len() as u64;
                 continue;
             };
-            // An order that this restarted agent has not received yet.
+            // An order still under way to this restarted agent.
             if order > self.newest {
                 break;
             }
@@ -181,7 +181,7 @@ fn remove_if_empty(folder: &Folder, task: u32) {
     }
 }
 
-/// Writes a line and reports success. Fails before the container opens the pipe.
+/// Fails before the container opens the pipe.
 fn tell(folder: &Folder, line: &str) -> bool {
     let pipe = folder.pipe("orders");
     // Writes below PIPE_BUF are atomic.

@@ -64,7 +64,7 @@ pub fn used_bytes(below: &Below) -> u64 {
     count.usage.bytes
 }
 
-/// A count that can be interrupted and resumed. It holds one folder open at a time.
+/// A count that can be resumed, with one folder open at a time.
 #[derive(Debug)]
 pub struct Count {
     usage: Usage,

@@ -23,8 +23,7 @@ const METRICS_LIMIT: usize = 32;
 
 const FILES_LIMIT: usize = 10_000;
 
-/// Upper bound of steps: the largest integer that JSON readers agree on. Larger values are clamped, because
-/// others compute with them.
+/// The largest integer that JSON readers agree on. Others compute with steps.
 const MOST_STEPS: u64 = 1 << 53;
 
 const MOST_BYTES: u64 = 1 << 60;
@@ -304,7 +303,7 @@ fn parse_line(line: &[u8]) -> Result<Line, ()> {
     })
 }
 
-/// Returns the size of a folder's files. One folder is open at a time, because a job may nest many.
+/// One folder is open at a time, because a job may nest many.
 fn size(root: &Below) -> u64 {
     let mut folders = vec![PathBuf::new()];
     let (mut bytes, mut files) = (0_u64, 0);
@@ -425,7 +424,7 @@ mod tests {
         let line = parse_line(format!("{{\"step\":{most},\"steps_total\":1e19}}").as_bytes());
         let line = line.expect("a line");
         assert_eq!((line.step, line.steps_total), (MOST_STEPS, MOST_STEPS));
-        // The longest possible sparse files, and more folders than descriptors.
+        // The longest sparse files, and more folders than descriptors.
         let checkpoint = folder.path().join("checkpoint");
         for number in 0..1500 {
             let inner = checkpoint.join(number.to_string());

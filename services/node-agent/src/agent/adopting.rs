@@ -30,7 +30,7 @@ impl Agent {
         }));
     }
 
-    /// Inspects containers that ended while no agent ran, each within a time limit. Then the agent is live.
+    /// Inspects containers that ended meanwhile, each within a time limit. Then the agent is live.
     fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
         let ended = found.iter().filter(|found| found.status.is_err());
         let looks: Vec<_> = ended
@@ -97,8 +97,7 @@ impl Agent {
                 Ok(pid)
             }
             Err(exit) if self.may_have_to_store(&id) => {
-                // Store the saved checkpoint before reporting the exit. Until then the container counts as
-                // running.
+                // Store the checkpoint before reporting the exit. Until then the container counts as running.
                 let watch = self.watch(&id, true);
                 let exit = exit.with_eviction(mark.evicted.clone());
                 let addr = self.container(mark, true, watch, ctx);
@@ -115,7 +114,6 @@ impl Agent {
         }
     }
 
-    /// Reports the remains of a container that ended while no agent ran, before its exit.
     fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
         if !look.tasks.is_empty() {
             self.note(id, What::TasksEnded(look.tasks));

@@ -20,7 +20,7 @@ use crate::store::retain::Keep;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
-/// Pause between two checks of printed output. A disk takes at most a gigabyte in this time.
+/// A disk takes at most a gigabyte in this time.
 const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
@@ -76,8 +76,7 @@ impl Agent {
         });
     }
 
-    /// Makes the directories of containers that are about to start, in parallel with the checkpointer's
-    /// request. The start itself reports any failure.
+    /// Makes directories ahead of starts. The start itself reports any failure.
     pub(super) fn make_directories(&self, placed: &PlacementDecided) {
         if self.core.stage() != Stage::Live {
             return;
@@ -130,7 +129,6 @@ impl Agent {
                 }
             });
         }
-        // Local checkpoints that are not stored yet: one upload under way, and one that waits.
         let (below, present) = (
             self.config.layout().checkpoints_below(&saved.job),
             saved.incarnation,

@@ -27,7 +27,7 @@ use crate::report;
 use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
-/// Timeout of the driver's answer. A driver that is too slow is not asked again.
+/// A driver that is too slow is not asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The containers that share GPUs on this node.
@@ -38,13 +38,12 @@ pub struct Gpus {
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
     had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
-    /// Doubts count if two answers in a row show them.
+    /// Findings count twice in a row.
     twice: Twice,
     said: BTreeMap<String, GpuDoubt>,
 }
 
-/// The folders of library and socket, one per container. One lock orders all changes. A folder in use is
-/// kept.
+/// The folders of library and socket. One lock orders all changes. A folder in use is kept.
 #[derive(Clone, Default)]
 struct Folders {
     one_at_a_time: Arc<Mutex<()>>,
@@ -64,7 +63,7 @@ impl Folders {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // A running program maps the old library: write the new one to a new file.
+        // A running program maps the old library: write a new file.
         fs::copy(library, &to).map(drop)
     }
 
@@ -92,7 +91,7 @@ enum Driver {
 type Answers = BTreeMap<String, Vec<Computing>>;
 
 impl Driver {
-    /// Asks the driver away from the agent's thread, because an answer takes time.
+    /// Asks the driver away from the agent's thread.
     async fn ask(self, library: PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
         if devices.is_empty() || matches!(self, Self::Mute) {
             return (self, Answers::new());
@@ -127,7 +126,7 @@ impl Driver {
 struct Told {
     since: Instant,
     used: BTreeMap<String, Usage>,
-    /// The last window was empty, and another empty one is not reported.
+    /// A second empty window is not reported.
     idle: bool,
 }
 
@@ -178,8 +177,7 @@ impl Gpus {
         Ok((server, offer))
     }
 
-    /// Returns the usage since the last call, or `None` if unknown or idle twice. The first idle window
-    /// reports a stop.
+    /// Returns the usage since the last call, or `None` if unknown or idle twice.
     fn window(&mut self, id: &ContainerId) -> Option<(Duration, Vec<GpuUse>)> {
         let used = self.server.as_ref()?.usage(&id.to_string())?;
         let told = self.told.get_mut(id)?;
@@ -272,7 +270,7 @@ impl Agent {
         }
     }
 
-    /// Registers a running container again. A failure keeps its present limits.
+    /// Registers a running container again. On failure its limits stay.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
         let Some((gpus, part)) = part else { return };

@@ -36,7 +36,7 @@ pub struct LogLost;
 #[rtype(result = "()")]
 pub struct RuntimeExit(pub ContainerId, pub Exit);
 
-/// Leaves in order: appends the reports and lets the containers run on.
+/// Leaves in order, without ending containers.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Leave;
@@ -45,13 +45,13 @@ impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // A thousand containers may send notes at once, and none may be lost.
+        // A thousand containers may send notes at once.
         ctx.set_mailbox_capacity(4096);
     }
 }
 
 impl Agent {
-    /// Passes a warning on, unless the event predates the agent and is too late.
+    /// Passes a warning on, unless it predates the agent.
     fn warn(&self, warned: &PartitionWarned) {
         if self.core.stage() != Stage::Live {
             return;
@@ -141,7 +141,7 @@ impl Handler<RuntimeExit> for Agent {
     fn handle(&mut self, RuntimeExit(id, exit): RuntimeExit, ctx: &mut Context<Self>) {
         match self.actors.get(&id) {
             Some(addr) => addr.do_send(container::Ended(exit)),
-            // Adoption is still listing, and the exit has overtaken its own adoption.
+            // The exit has overtaken its own adoption.
             None if self.core.stage() == Stage::Listing => {
                 let again = RuntimeExit(id, exit);
                 ctx.notify_later(again, Duration::from_millis(10));
@@ -200,7 +200,7 @@ impl Handler<AppendFailed> for Agent {
 impl Handler<LogLost> for Agent {
     type Result = ();
 
-    /// Saves the last snapshot, so that the next agent ends containers whose events the log lost.
+    /// Lets the next agent end containers whose events the log lost.
     fn handle(&mut self, _: LogLost, ctx: &mut Context<Self>) {
         let kept = self.keep().into_actor(self);
         ctx.spawn(kept.map(|(), actor, _| {

@@ -17,8 +17,8 @@ use crate::runtime::NotStarted;
 use crate::state::{Announced, Job};
 
 impl Agent {
-    /// Writes an incarnation's member list and informs its containers. The write is synchronous, so that the
-    /// small file exists before the next start.
+    /// Writes an incarnation's member list and informs its containers. Synchronous, so that the file exists
+    /// before the next start.
     pub(super) fn announce(
         &mut self,
         job: &JobId,
@@ -108,7 +108,7 @@ impl Agent {
             .map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// Reports a member's answer to a requested change. A job could fill the log with invented ones.
+    /// Reports an answer to a requested change. A job could fill the log with invented ones.
     pub(super) fn answered(&mut self, id: &ContainerId, answer: &Answer) {
         let partition = self.core.state().partition(id);
         let members = partition.and_then(|(_, partition)| partition.members.as_ref());

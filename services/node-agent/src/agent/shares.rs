@@ -21,13 +21,13 @@ use crate::plan;
 use crate::runtime::{Exit, NotStarted, User};
 use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
 
-/// Pause between two checks of usage. A disk takes at most ten gigabytes in this time.
+/// A disk takes at most ten gigabytes in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Time to count one tenant's files per check. A slow file system must not block the checks of other tenants.
+/// Time per check and tenant. A slow file system must not block other tenants' checks.
 const COUNT_WITHIN: Duration = Duration::from_secs(3);
 
-/// Prefix of the reason for a share from the agent's flags.
+/// Prefix of the reason for a share from flags.
 const TOLD: &str = "(the agent's --tenant-";
 
 /// Suffix of the reason for a granted share.
@@ -245,7 +245,7 @@ impl Agent {
         }
     }
 
-    /// Makes an end for a full share the job's own failure, so that it counts as an attempt.
+    /// Blames the job for an end by a full share, so that it counts as an attempt.
     pub(super) fn of_the_job(&self, id: &ContainerId, exit: Exit) -> Exit {
         let is_full = self.full.contains_key(id.job.tenant());
         let of_share = exit.reason.as_deref().is_some_and(is_of_share);

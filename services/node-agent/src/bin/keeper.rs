@@ -7,7 +7,7 @@ use dormouse_node_agent::python::install;
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next().unwrap_or_default();
-    // The supervisor starts its own build with these arguments: `keeper --engine CLUSTER NODE`.
+    // The supervisor's own calls: `keeper --engine CLUSTER NODE`.
     if first == "keeper" {
         let labels: Vec<_> = arguments.skip(1).collect();
         if let [cluster, node] = &labels[..] {

@@ -16,8 +16,7 @@ use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 const BOOT: &str = "boot";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Opens a cache. Empties the cache after a reboot, because a crash of the machine may have torn its files.
-/// Blocking.
+/// Opens a cache. Empties it after a reboot, because a crash may have torn its files. Blocking.
 ///
 /// # Errors
 /// Disk errors.
@@ -68,7 +67,7 @@ impl OneAtATime {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(place.to_owned()).or_default())
         };
-        // Also drops the lock's entry if the caller stops waiting.
+        // Also if the caller stops waiting.
         let _forget = Forget { all: self, place };
         let _alone = making.lock().await;
         work.await

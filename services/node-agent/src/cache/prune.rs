@@ -48,12 +48,12 @@ pub fn old(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<Old> 
     old.collect()
 }
 
-/// Removes data that was last used at least `keep` ago, and returns the number of removed folders. Blocking.
+/// Removes data that [`old`] lists, and returns its number. Blocking.
 #[must_use]
 pub fn prune(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> usize {
     let mut removed = 0;
     for (number, folder) in found(root, in_use, keep).into_iter().enumerate() {
-        // Rename first: a folder under its own name is always complete.
+        // Rename first: an existing folder is always complete.
         let aside = root.join(format!(".gone-{number}"));
         let _ = fs::remove_dir_all(&aside);
         let gone = fs::rename(&folder, &aside).and_then(|()| fs::remove_dir_all(&aside));

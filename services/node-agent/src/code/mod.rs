@@ -35,9 +35,9 @@ use unpack::{Unpacked, unpack};
 /// Name of the copy in a container's directory.
 pub const CODE: &str = "code";
 
-/// How long to wait for an absent archive, since a replica of the store may lag.
+/// Wait for an absent archive, since a replica of the store may lag.
 const ABSENT: Duration = Duration::from_secs(5);
-/// How long to ask a store that does not answer. An agent's lease ends earlier.
+/// Wait for a store that does not answer. An agent's lease ends earlier.
 const UNANSWERED: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -50,7 +50,7 @@ pub struct CodePlan {
 
 /// A source of archives.
 pub trait CodeSource: Send + Sync + 'static {
-    /// Returns the piece that starts at byte `offset`, of at least one byte.
+    /// Returns the piece at byte `offset`, of at least one byte.
     fn piece<'a>(
         &'a self,
         tenant: &'a str,
@@ -195,7 +195,7 @@ fn unpack_to(archive: &Path, beside: &Below, place: &Path) -> Result<(), NotStar
     placed
 }
 
-/// Gives a container a fresh copy in its directory, and replaces an existing one. Blocking.
+/// Gives a container a fresh copy in its directory. Blocking.
 ///
 /// # Errors
 /// Disk errors.

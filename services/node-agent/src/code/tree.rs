@@ -80,8 +80,8 @@ impl Tree {
     }
 }
 
-/// True if a link at `way` stays in the tree regardless of other links. Such a link first goes up, at most to
-/// the tree's root, and then only down.
+/// True if a link at `way` stays in the tree regardless of other links: first up to the tree's root at most,
+/// then only down.
 #[must_use]
 pub fn stays(way: &Path, target: &Path) -> bool {
     let mut above = way.components().count().saturating_sub(1);

@@ -13,10 +13,10 @@ use crate::folder::Below;
 
 const MOST_NAME_BYTES: u64 = 4_096;
 const MOST_DEPTH: usize = 64;
-/// Size of the tar file: the files, and per entry a header, a long name with its header, and padding.
+/// The files, and per entry a header, a long name with its header, and padding.
 const MOST_TAR_BYTES: u64 =
     Workdir::MOST_UNPACKED_BYTES + (Workdir::MOST_ENTRIES as u64) * 3_072 + (1 << 20);
-/// Window limit of the decompressor: 8 MiB, twice the packer's limit.
+/// Window of the decompressor: 8 MiB, twice the packer's limit.
 const WINDOW_LOG: u32 = 23;
 
 /// The reason why an archive was not unpacked.

@@ -50,7 +50,7 @@ pub struct Start {
     pub before: Vec<Before>,
 }
 
-/// Disk work before a start. The thread that renews the lease touches no file.
+/// Disk work before a start, away from the lease's thread.
 pub struct Before(Box<dyn FnOnce() -> Result<(), NotStarted> + Send>);
 
 impl Before {
@@ -98,7 +98,7 @@ pub struct Give(pub Orders);
 /// The way to ask a container to save.
 #[derive(Debug)]
 pub enum How {
-    /// The container leaves between two tasks. Ended tasks are on the log, and nothing needs saving.
+    /// The container leaves between two tasks, and nothing needs saving.
     Drain,
     Signal(Signal),
     /// A command that runs inside the container.
@@ -127,7 +127,7 @@ pub struct Evict {
     pub grace: Duration,
 }
 
-/// Tells the container that its members' file has changed.
+/// Announces a change of members.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Announced {

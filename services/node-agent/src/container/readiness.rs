@@ -14,19 +14,19 @@ use crate::listening::until_own;
 use crate::members::Answer;
 use crate::probe::Probe;
 
-/// Time after which a silent member counts as ready. A member that needs longer must report readiness.
+/// Time after which a silent member counts as ready.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long to look often for an answer, because the other members wait for it.
+/// Time of frequent looks, because other members wait.
 const AWAITED: Duration = Duration::from_secs(10);
 
 /// The question that decides a container's readiness.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// The container takes part from its start, or readiness is known already.
+    /// No question: ready from the start, or known.
     #[default]
     Nothing,
-    /// The container takes part at once, and readiness is reported.
+    /// Ready at once, and reported.
     AtOnce,
     Answer(u32),
     Listens(u16),
@@ -39,7 +39,7 @@ pub enum Asked {
 #[derive(Debug, Default)]
 pub struct Readiness {
     asked: Asked,
-    /// Time since the start, if a previous agent started the container.
+    /// Time since the start under a previous agent.
     since_start: Duration,
     began: Option<Instant>,
     asking: Option<SpawnHandle>,
@@ -125,7 +125,7 @@ impl Container {
         let looking = async move { until_own(&*runtime, &id, port).await };
         let looking = looking.into_actor(self);
         ctx.spawn(looking.map(|listens, actor, _| {
-            // A container that never listens explains itself when it ends.
+            // A container that never listens explains its end.
             if listens.is_some() {
                 actor.is_ready();
             }
@@ -159,7 +159,7 @@ impl Container {
         self.tell(What::Ready(self.readiness.after()));
     }
 
-    /// Stops all probes: answers of a container that must end have no meaning.
+    /// Stops all probes of a container that must end.
     pub(super) fn ask_no_more(&mut self, ctx: &mut Context<Self>) {
         self.readiness.asked = Asked::Nothing;
         if let Some(asking) = self.readiness.asking.take() {

@@ -15,7 +15,7 @@ use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeE
 use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
 
-/// Time limit to verify a checkpoint of ten thousand files on a busy network file system.
+/// Limit for ten thousand files on a busy network file system.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Unstarted {
@@ -67,7 +67,7 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     if let Ok(Some(looked)) = looked.await {
         return looked.map_err(Unstarted::Resume);
     }
-    // The job is at fault for too many files, the node for a file system that does not answer.
+    // Too many files are the job's fault, a hanging file system the node's.
     let answers = aside_in_time(move || root.check_root()).await;
     match answers {
         Some(Ok(())) => {
@@ -118,8 +118,7 @@ impl Container {
         }
     }
 
-    /// Kills a container during a slow start. The container may run before its start is reported, so the kill
-    /// repeats.
+    /// Kills a container during a slow start, whenever it appears.
     pub(super) fn kill_as_it_starts(&mut self, ctx: &mut Context<Self>) {
         if !self.is_running && self.exit.is_none() {
             self.kill(ctx);
@@ -138,7 +137,7 @@ impl Handler<Start> for Container {
             before,
         } = start;
         tracing::debug!(container = %self.id, "starting");
-        // Files that exist now are an earlier container's work.
+        // Existing files are an earlier container's.
         let watch = self.watch.take();
         let passed_over = watch.map(|mut watch| {
             tokio::spawn(aside_in_time(move || {

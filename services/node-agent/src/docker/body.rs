@@ -87,7 +87,7 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     let memory_bytes = plan.demand.get(&Resource::Memory);
     let memory = (memory_bytes > 0).then(|| signed(memory_bytes));
     let cpu_milli = plan.demand.get(&Resource::Cpu);
-    // `--cpus` refuses more than the machine has, and a test cluster may declare more.
+    // `--cpus` refuses more than the machine has.
     let quota_us = (cpu_milli > 0).then(|| signed((cpu_milli * PERIOD_US / 1000).max(1000)));
     let gpus = (!plan.gpus.is_empty()).then(|| {
         vec![DeviceRequest {
@@ -118,7 +118,7 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     }
 }
 
-/// A core file is as large as the memory, and lies in the job's directory.
+/// A core file is as large as the memory.
 fn no_core() -> ResourcesUlimits {
     ResourcesUlimits {
         name: Some("core".to_owned()),
@@ -127,7 +127,7 @@ fn no_core() -> ResourcesUlimits {
     }
 }
 
-/// Limits open files to the agent's own limit, because an engine on the node may grant no more.
+/// The agent's own limit, because an engine may grant no more.
 fn open_files() -> ResourcesUlimits {
     let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, sandbox::FILES_LIMIT));
     let limit = i64::try_from(most.min(sandbox::FILES_LIMIT)).ok();
@@ -141,7 +141,7 @@ fn open_files() -> ResourcesUlimits {
 fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> Vec<Mount> {
     let mut mounts = Vec::new();
     let mut add = |source: &str, target: &str, read_only: bool| {
-        // The job's own mounts come first and win.
+        // The job's own mounts win.
         if mounts
             .iter()
             .all(|mount: &Mount| mount.target.as_deref() != Some(target))

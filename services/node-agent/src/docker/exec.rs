@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 const ATTEMPTS: usize = 20;
 
-/// Pause before the output closes, since child processes may hold the output open.
+/// Child processes may hold the output open.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
 
 struct OfEngine {
@@ -45,12 +45,11 @@ fn namespace(pid: u32) -> Option<std::path::PathBuf> {
 }
 
 impl Control for OfEngine {
-    /// Signals the program by pid, because the engine cannot. The pid must be in the container's pid
-    /// namespace.
+    /// Signals by pid, because the engine cannot. The pid must be in the container's pid namespace.
     fn signal(&self, signal: Signal) {
         let (docker, exec, first) = (self.docker.clone(), self.exec.clone(), self.first);
         tokio::spawn(async move {
-            // A program that has just started has no pid yet, even if it prints.
+            // A new program has no pid yet.
             for _ in 0..ATTEMPTS {
                 let found = docker.inspect_exec(&exec).await.ok();
                 if found.as_ref().is_some_and(|it| it.exit_code.is_some()) {
@@ -74,7 +73,7 @@ impl Control for OfEngine {
     fn resize(&self, size: Size) {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
-            // A program that is just starting has no terminal yet.
+            // A new program has no terminal yet.
             for _ in 0..ATTEMPTS {
                 let options = ResizeExecOptions {
                     h: i32::from(size.rows),
@@ -181,7 +180,7 @@ pub(super) async fn exec(
         first: pid_of(&first),
     };
     if let Some(terminal) = &exec.terminal {
-        // Engines with an older runc ignore a size set before the start.
+        // Engines with an older runc ignore an earlier size.
         control.resize(terminal.size);
     }
     Ok(Attached {

@@ -67,7 +67,7 @@ pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
     (!ports.is_empty()).then_some(ports)
 }
 
-/// Publishes each port under its own number on all addresses of the node, as on the node's network.
+/// Publishes each port under its number on all addresses of the node.
 pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
     let binding = |port: u16| {
         let at = PortBinding {
@@ -81,7 +81,7 @@ pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
 }
 
 impl Inner {
-    /// Gives a new container the node's address if its plan asks for one, and notifies its program.
+    /// Gives a new container the node's address if needed, and notifies its program.
     ///
     /// # Errors
     /// The reason why the network is incomplete.

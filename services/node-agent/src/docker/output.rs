@@ -1,12 +1,11 @@
 //! Copies a container's output to the files of a plain process's output.
 //!
-//! - The engine's own copy ([`log_config`]) loses its oldest lines, so a new agent cannot count lines. It
-//!   continues from the recorded time of the last piece ([`Copied`]) and the length of the files.
-//! - After a rotation the engine may repeat lines (20.10 does). A piece older than the last one is a
-//!   repetition, unless the clock went back behind the last one.
-//! - A followed engine may stop before the last lines (`waitRead` in 20.10's
-//!   `daemon/logger/loggerutils/follow.go`). It is followed again while the container runs, and read in full
-//!   after the end.
+//! - The engine's copy ([`log_config`]) loses its oldest lines. A new agent continues from the recorded time
+//!   of the last piece ([`Copied`]) and the length of the files.
+//! - After a rotation the engine may repeat lines (20.10 does): a piece older than the last one, unless the
+//!   clock went back.
+//! - A followed engine may stop early (`waitRead` in 20.10's `daemon/logger/loggerutils/follow.go`), so it is
+//!   followed again, and read in full after the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -33,11 +32,10 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 const LAST_TRIES: u32 = 10;
 
-/// Number of the engine's files. With a single file each rotation would lose unread output.
+/// With a single file each rotation would lose unread output.
 const ENGINES_FILES: u32 = 2;
 
-/// Returns the engine's log settings: files, so that output can be read again, each as long as the agent's
-/// own.
+/// Returns the engine's log settings: files, to be read again, as long as the agent's own.
 pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     let options = [
         ("max-size", bounds.bytes.max(1).to_string()),
@@ -50,7 +48,7 @@ pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     }
 }
 
-/// The output to copy and the place of its records.
+/// The output to copy.
 pub struct Copying {
     pub directory: Below,
     pub marks: Marks,
@@ -64,7 +62,7 @@ struct Copy {
     is_noted: bool,
 }
 
-/// One of the two streams. The engine delivers each stream in order, but not the two together.
+/// A stream. The engine orders each by itself, not the two together.
 struct Stream {
     file: File,
     copied: CopiedStream,
@@ -89,8 +87,7 @@ impl Known {
         }
     }
 
-    /// True if a piece follows the recorded position. Pieces after the recorded one are new regardless of
-    /// their time.
+    /// True if a piece follows the recorded one. Later pieces are new regardless of time.
     fn is_passed(&mut self, at: &str) -> bool {
         let Some(noted) = &self.noted else {
             return true;
@@ -168,7 +165,7 @@ impl Stream {
 
     fn begin_again(&mut self) {
         self.last.clear();
-        // Bytes behind a predecessor's record that the engine has not delivered yet stay known.
+        // Bytes behind a predecessor's record stay known.
         self.known.noted = (self.copied.pieces > 0).then(|| self.copied.clone());
         self.known.again = 0;
     }
@@ -238,8 +235,8 @@ impl Copy {
     }
 }
 
-/// Copies a container's output. For an adopted container (`is_found`) continues after the previous agent's
-/// copy. After `ended` reads the engine's rest.
+/// Copies a container's output, for an adopted one (`is_found`) after the record. After `ended` reads the
+/// rest.
 pub async fn copy(
     docker: Docker,
     name: String,
@@ -343,7 +340,7 @@ mod tests {
         let mut known = noted("2", 2);
         let passed = again.map(|at| known.is_passed(at));
         assert_eq!(passed, [false, false, false, true, true, true]);
-        // The engine has lost the recorded piece: all the rest is new.
+        // The engine has lost the recorded piece.
         let mut known = noted("2", 2);
         assert_eq!(["3", "1"].map(|at| known.is_passed(at)), [true, true]);
         assert!(Known::default().is_passed("1"));
@@ -363,7 +360,7 @@ mod tests {
         };
         let again = ["5", "6", "7", "8"].map(|at| now_passed(&mut known, at, "8"));
         assert_eq!(again, [false, false, false, true]);
-        // A new piece, an hour older because the clock was set back.
+        // The clock was set back by an hour.
         assert!(now_passed(&mut Known::default(), "3", "3"));
     }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
-/// Time without a start that counts as a pause. A start that follows an exit comes within tens of
-/// milliseconds.
+/// A start that follows an exit comes within tens of milliseconds.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Longest wait for a pause. After it, removals run concurrently with starts.
+/// Longest wait for a pause.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The starts under way and the waiting removals.
@@ -55,7 +54,7 @@ impl Pauses {
         self.under_way.send_modify(|it| it.removals += 1);
     }
 
-    /// Waits for a pause. The caller then removes the container and drops the guard.
+    /// Waits for a pause. The guard ends the removal.
     pub async fn removal(&self) -> Removing<'_> {
         let mut removing = Removing {
             pauses: self,
@@ -80,8 +79,7 @@ impl Pauses {
         }
     }
 
-    /// Stops the waiting, because no more starts will come. Returns when all removals are done, or at the
-    /// limit.
+    /// Stops the waiting, and returns when all removals are done, or at the limit.
     pub async fn end(&self, limit: Duration) {
         self.under_way.send_modify(|it| it.is_over = true);
         let mut under_way = self.under_way.subscribe();

@@ -53,13 +53,13 @@ pub trait Control: Send + Sync {
 pub enum Input {
     Pipe(pipe::Sender),
     Terminal(pipe::Sender),
-    /// A connection to a container engine. True with a terminal.
+    /// An engine's connection. True with a terminal.
     Engine(Pin<Box<dyn AsyncWrite + Send>>, bool),
     Closed,
 }
 
 impl Input {
-    /// Writes as many bytes as fit now, but at least one. Bytes without a reader count as written.
+    /// Writes at least one byte. Bytes without a reader count as written.
     pub async fn write(&mut self, bytes: &[u8]) -> usize {
         let written = match self {
             Self::Pipe(end) | Self::Terminal(end) => end.write(bytes).await,
@@ -97,7 +97,7 @@ pub struct Attached {
     pub control: Arc<dyn Control>,
 }
 
-/// The agent's ends of pipes or of a terminal, and the program's ends.
+/// The ends of pipes or of a terminal.
 pub struct Ends {
     pub input: Input,
     pub output: mpsc::Receiver<(Stream, Bytes)>,
@@ -106,7 +106,7 @@ pub struct Ends {
     pub theirs: (Attachment, Vec<OwnedFd>),
 }
 
-/// Makes the ends. `user` owns the program's ends and may reopen them by name.
+/// Makes the ends. `user` may reopen the program's ends by name.
 ///
 /// # Errors
 /// Kernel errors.
@@ -127,7 +127,7 @@ pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends>
     Ok(ends)
 }
 
-/// Copies until the end. A terminal that no process has open ends with an error.
+/// A terminal that no process has open ends with an error.
 async fn copy(mut reader: pipe::Receiver, stream: Stream, send: mpsc::Sender<(Stream, Bytes)>) {
     let mut piece = vec![0; PIECE];
     while let Ok(count @ 1..) = reader.read(&mut piece).await {

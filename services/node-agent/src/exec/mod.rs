@@ -47,7 +47,7 @@ pub const WAIT: Duration = Duration::from_secs(3);
 pub const MOST: usize = 32;
 /// Limit on programs per tenant.
 pub const MOST_OF_A_TENANT: usize = 8;
-/// Limit on a command with its arguments, because the log stores it.
+/// Limit on a command, because the log stores it.
 pub const COMMAND_BYTES: usize = 16 << 10;
 /// Limit on input bytes per request.
 pub const WRITE_BYTES: usize = 64 << 10;
@@ -167,7 +167,7 @@ pub struct Opened {
 
 type Refused = (String, String);
 
-/// A request to the agent to run a program in a container.
+/// A request to run a program in a container.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ExecAsked {

@@ -23,10 +23,10 @@ const KEPT_BYTES: usize = 256 << 10;
 
 const PIECE_BYTES: usize = 128 << 10;
 
-/// How long a program without requests is kept. A reader asks every few seconds.
+/// Time until an unread program is ended. A reader asks every few seconds.
 pub const UNHEARD: Duration = Duration::from_secs(20);
 
-/// How long leftover child processes may print after the program's end.
+/// Time for leftover child processes to print.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -91,8 +91,8 @@ impl Printed {
 }
 
 impl Session {
-    /// Begins a session for a started program, and sends the exit to `report`. The session ends without
-    /// requests, and calls `forget` some time after the end.
+    /// Begins a session. `report` gets the exit. The session ends without requests, and `forget` follows
+    /// later.
     pub fn begin(
         (container, by): (ContainerId, ExecBy),
         attached: Attached,
@@ -201,7 +201,7 @@ impl Session {
         self.turned();
     }
 
-    /// Returns output from `offset` on, or the exit. Waits for either until `until`.
+    /// Returns output from `offset` on, or the exit, until `until`.
     pub async fn read(&self, offset: u64, until: Instant) -> Piece {
         let mut turn = self.turn.subscribe();
         loop {

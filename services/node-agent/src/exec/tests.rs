@@ -254,7 +254,7 @@ async fn another_tenant_has_nothing_of_it_nor_a_tenant_of_the_operators() {
         offset: 0,
         wait_ms: 0,
     };
-    // Operators cannot read a tenant's input either: only the starter has access.
+    // Only the starter has access, not even operators.
     for other in [Some("search"), None] {
         for (name, query) in [
             (EXEC_READ, serde_json::to_value(&read)),

@@ -10,7 +10,7 @@ use crate::network::{LINK, ports};
 
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
 
-/// Wraps the command line, and sets the variables for the script and MPICH.
+/// Wraps the command line, and sets the variables.
 ///
 /// # Errors
 /// If the gang has no rank 0.
@@ -28,7 +28,7 @@ pub fn launch(
         ),
         ("DORMOUSE_EXIT", exit.display().to_string()),
         go(setting),
-        // Ranks on one node also use TCP, because containers share no memory.
+        // Containers share no memory, even on one node.
         ("MPIR_CVAR_CH4_NETMOD", "ofi".to_owned()),
         ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
         ("FI_PROVIDER", "tcp".to_owned()),

@@ -11,13 +11,13 @@ use super::{Setting, go, wrapped};
 
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mxnet.sh");
 
-/// Two servers share the keys of a large model. A server costs 0.6 s of CPU at its start, and 150 MB.
+/// Two servers share the keys of a large model. Each costs 0.6 s of CPU and 150 MB.
 const MOST_SERVERS: usize = 2;
 
-/// Wraps the command line, and sets the variables for the script and ps-lite.
+/// Wraps the command line, and sets the variables.
 ///
 /// # Errors
-/// If rank 0's address is not an IP. ps-lite's scheduler would exit and leave the others waiting.
+/// If rank 0's address is not an IP. ps-lite's scheduler would exit, and the others hang.
 pub fn launch(
     setting: &Setting<'_>,
     argv: Vec<String>,

@@ -13,7 +13,7 @@ use super::{Setting, is_loopback};
 /// Each departure counts as a restart. The limit lasts a day with a change every ten minutes.
 const MAX_RESTARTS: u32 = 144;
 
-/// Seconds that an incomplete rendezvous waits for more members. The members are known in advance.
+/// Seconds to wait for more members, which are known in advance.
 const LAST_CALL_S: u32 = 1;
 
 /// Heartbeat interval in seconds, and missed heartbeats of a dead member. The defaults (5 and 3) delay others

@@ -19,7 +19,7 @@ use dormouse_messages::service::Service;
 
 use super::Token;
 
-/// Timeout of an answer. A server that computes answers late.
+/// Timeout. A server that computes answers late.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Size of a list of ten thousand kernels.
@@ -30,7 +30,7 @@ const FAILURES: u32 = 3;
 const ASK_S: f64 = 5.0;
 const REPEAT_S: f64 = 60.0;
 
-/// Delay of a report of rest, because a kernel that runs cell after cell counts as busy.
+/// A kernel that runs cell after cell counts as busy.
 const REST_S: f64 = 10.0;
 
 /// The address and token of a notebook's server.
@@ -50,7 +50,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns intervals that look several times before `service.idle_s` ends a notebook.
+    /// Returns intervals with several looks within `service.idle_s`.
     #[must_use]
     pub fn of(service: &Service) -> Self {
         let idle_s = f64::from(service.idle_s);
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// Time limit of a kernel's start. A kernel without a client stays `starting`.
+/// A kernel without a client stays `starting`.
 const KERNEL_START: Duration = Duration::from_secs(30);
 
 impl Kernel {

@@ -26,14 +26,14 @@ use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
 use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
 
-/// Time limit for a supervisor's start, which waits for the containers of a killed predecessor.
+/// Includes the wait for a killed predecessor's containers.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 const START_PAUSE: Duration = Duration::from_millis(2);
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Variables that a supervisor inherits, to reach the engine whose containers it ends.
+/// Variables to reach the engine.
 const INHERITED: [&str; 5] = [
     "DOCKER_HOST",
     "DOCKER_CERT_PATH",
@@ -319,7 +319,7 @@ impl Talk {
         }
     }
 
-    /// Replaces a supervisor that ended with its containers. Returns `None` if the agent ends too.
+    /// Replaces an ended supervisor. Returns `None` if the agent ends too.
     async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Said>) -> Option<UnixStream> {
         tracing::error!(
             "the node's keeper has ended, and its containers with it; starting another one"
@@ -422,7 +422,7 @@ async fn greet(mut stream: UnixStream, settings: &Settings) -> io::Result<(UnixS
     let mut line = Vec::new();
     loop {
         stream.readable().await?;
-        // Byte by byte, because bytes after the line belong to the later reader.
+        // Later bytes belong to the later reader.
         let mut byte = [0];
         match stream.try_read(&mut byte) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -447,7 +447,7 @@ fn start(config: &Config) -> io::Result<()> {
     let mut child = Command::new(Path::new(program))
         .args(arguments)
         .arg(&config.folder)
-        // A sandbox's init is a copy of the supervisor, so the agent's environment must not leak.
+        // A sandbox's init is a copy of the supervisor: no secrets of the agent.
         .env_clear()
         .envs(
             INHERITED
@@ -459,7 +459,7 @@ fn start(config: &Config) -> io::Result<()> {
         .stderr(Stdio::from(log))
         .process_group(0)
         .spawn()?;
-    // The supervisor outlives this agent. A living agent reaps the process.
+    // A living agent reaps the supervisor.
     std::thread::Builder::new()
         .name("keeper".to_owned())
         .spawn(move || child.wait())

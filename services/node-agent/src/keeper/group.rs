@@ -19,10 +19,10 @@ const LEAST_QUOTA_US: u64 = 1_000;
 
 const NESTED_LIMIT: usize = 10_000;
 
-/// Bytes that a container may leave in its group, above the guard's own memory.
+/// Bytes that may stay in a group, above the guard's own memory.
 const LEFT_BYTES: u64 = 4 << 20;
 
-/// Bytes that the kernel may charge in advance, per used processor.
+/// Bytes that the kernel charges in advance per processor.
 const IN_ADVANCE_BYTES: u64 = 256 << 10;
 
 static PROCESSORS: LazyLock<u64> =
@@ -147,7 +147,7 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// Removes groups that an earlier supervisor left without a container record, and kills their members.
+    /// Kills and removes groups of an earlier supervisor without a record.
     pub fn remove_unused(&self) {
         let mut unused = Group::default();
         let parents = self.parents().into_iter();
@@ -160,7 +160,7 @@ impl Cgroups {
                 unused.folders.push(entry.path());
             }
         }
-        // A process without a record must not run on, because its job may start elsewhere.
+        // The process's job may start elsewhere.
         unused.kill();
         for folder in unused.folders {
             let group = Self::one(folder);
@@ -216,8 +216,8 @@ impl Cgroups {
                 if limits.memory_bytes != before.memory_bytes {
                     let limit = text(limits.memory_bytes, "-1");
                     let with_swap = memory.join("memory.memsw.limit_in_bytes");
-                    // The limit with swap must never be the smaller one, hence the write before and after.
-                    // Without swap accounting the file is absent.
+                    // The limit with swap must never be the smaller one. Without swap accounting its file is
+                    // absent.
                     let _ = fs::write(&with_swap, &limit);
                     fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
                     let _ = fs::write(&with_swap, &limit);
@@ -272,7 +272,7 @@ fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> b
 }
 
 impl Group {
-    /// Returns the pids in the first tree, including nested groups. Returns `None` without groups.
+    /// Returns the pids of the first tree, nested groups included, or `None` without groups.
     #[must_use]
     pub fn members(&self) -> Option<Vec<u32>> {
         let first = self.folders.first()?;
@@ -284,8 +284,7 @@ impl Group {
         first.is_dir().then_some(members)
     }
 
-    /// Kills all members atomically, including concurrent forks. Only version 2 since Linux 5.14 supports
-    /// this.
+    /// Kills all members atomically, in version 2 since Linux 5.14.
     pub fn kill(&self) {
         for folder in &self.folders {
             let _ = fs::write(folder.join("cgroup.kill"), "1");
@@ -331,8 +330,7 @@ impl Group {
             .any(|text| oom_kills(&text) > 0)
     }
 
-    /// Reports whether the next container may use the group: no out-of-memory kill, no nested groups, little
-    /// memory charged.
+    /// Reports whether the group is reusable: no out-of-memory kill, nested groups, or much memory.
     #[must_use]
     pub fn is_like_new(&self) -> bool {
         let Some(first) = self.folders.first() else {
@@ -360,7 +358,7 @@ impl Group {
     }
 }
 
-/// Without nested groups the kernel's link count is 2: the folder and its name.
+/// Without nested groups the link count is 2.
 fn has_no_group_below(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|it| it.nlink() == 2)
 }

@@ -47,7 +47,7 @@ struct Guard {
 pub fn main(keeper: UnixStream, group: &Group, view: Option<&HostView>, folder: &Path) -> ! {
     let code = match Guard::new(keeper, group, view, folder) {
         Ok(mut guard) => match guard.serve() {
-            // The supervisor kills the rest if the guard ran out of time.
+            // The supervisor kills leftover processes.
             Ok(()) => i32::from(!guard.has_swept),
             Err(errno) => {
                 eprintln!("a guard: {errno}");
@@ -69,7 +69,7 @@ impl Guard {
         view: Option<&HostView>,
         folder: &Path,
     ) -> std::io::Result<Self> {
-        // Without a sandbox the guard must first end its processes, so it needs a catchable signal.
+        // Without a sandbox the guard must first end its processes.
         let at_keepers_end = match view {
             Some(_) => Signal::SIGKILL,
             None => Signal::SIGTERM,
@@ -208,7 +208,7 @@ impl Guard {
         self.start(program)
     }
 
-    /// A request at a container's end may arrive after the program's exit.
+    /// A request may arrive after the program's exit.
     fn has_program(&self) -> Result<(), NotStarted> {
         match self.program {
             Some(_) => Ok(()),
@@ -227,7 +227,7 @@ impl Guard {
         }
     }
 
-    /// Reaps children and returns true if the guard must end: its program has ended and no other can follow.
+    /// Returns true if the guard must end: no other program can follow.
     fn reap(&mut self) -> bool {
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let (pid, code, signal) = match status {

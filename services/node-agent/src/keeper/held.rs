@@ -13,7 +13,7 @@ use crate::procfs;
 use crate::runtime::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
 
-/// Time for a guard to kill its processes. A starved machine needs a hundred milliseconds.
+/// A starved machine needs a hundred milliseconds.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A guard, idle or with a container.
@@ -22,7 +22,7 @@ pub struct Guard {
     pub pid: Pid,
     pub lines: Lines,
     pub group: Group,
-    /// The guard may serve another container, because its settings are still current.
+    /// The guard is still made as the next one would be.
     pub may_stay: bool,
     pub is_used: bool,
 }

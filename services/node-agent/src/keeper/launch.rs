@@ -45,7 +45,7 @@ impl Ends {
             Err(one) => {
                 let terminal = one.into_iter().next();
                 let terminal = terminal.ok_or("nothing was given to attach to it")?;
-                // Make it the controlling terminal of this process's new session.
+                // The controlling terminal of the new session.
                 rustix::process::ioctl_tiocsctty(&terminal).map_err(|error| why(error.into()))?;
                 let copy = || terminal.try_clone().map_err(why);
                 Ok([copy()?, copy()?, terminal])
@@ -54,7 +54,7 @@ impl Ends {
     }
 }
 
-/// In a sandbox nothing is opened by path, because a tenant's mount may cover it.
+/// A tenant's mount may cover any path in a sandbox.
 fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], NotStarted> {
     let in_folder = |folder: &Folder, null: File| -> io::Result<[OwnedFd; 3]> {
         let files = [folder.append(STDOUT)?, folder.append(STDERR)?];
@@ -99,7 +99,7 @@ pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Resul
             end(tell, &why)
         }
         Fork::Parent(pid) => {
-            // A reader sees the program's end only if no other process holds the pipe's other end.
+            // The reader sees the end only without other holders.
             drop((tell, ends));
             let mut why = Vec::new();
             told.read_to_end(&mut why).map_err(of_node)?;
@@ -141,7 +141,7 @@ fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
 /// Becomes the program. Returns only on failure.
 fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> NotStarted {
     let _ = setsid();
-    // The guard blocks signals for its signal descriptor. The program must not inherit the mask.
+    // The program must not inherit the guard's mask.
     let _ = SigSet::empty().thread_set_mask();
     let [input, output, errors] = match ends.open(program, sandbox) {
         Ok(standard) => standard.map(Stdio::from),
@@ -149,7 +149,7 @@ fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> N
     };
     match sandbox {
         Some(sandbox) => {
-            // Under memory pressure the program must go before the supervisor.
+            // The program must go before the supervisor.
             let _ = sandbox.reset_oom_score();
             if let Err(why) = sandbox.drop_privileges() {
                 return why;

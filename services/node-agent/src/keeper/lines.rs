@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 /// Disconnect a peer whose send backlog exceeds this.
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// Bytes of one read. Most messages are smaller, and a guard's stack has space for it.
+/// Most messages are smaller, and a guard's stack has space for it.
 const CHUNK: usize = 8 * 1024;
 
 const MOST: usize = 3;

@@ -20,7 +20,7 @@ const IFF_UP: u32 = 1;
 /// Type of an acknowledgement. An error number follows its header, and 0 is success.
 const NLMSG_ERROR: u16 = 2;
 
-/// Leaves the node's network irrevocably, for this process and its later children.
+/// Leaves the node's network irrevocably, with later children.
 ///
 /// # Errors
 /// Kernel errors.

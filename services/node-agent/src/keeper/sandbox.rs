@@ -1,11 +1,8 @@
-//! The sandbox of a plain process. The order protects the node: own mounts precede the tenant's, and the
-//! tenant's sources are mounted by descriptor.
+//! The sandbox of a plain process. The order protects the node:
 //!
 //! 1. A waiting init ([`prepare`]) takes pid, mount and IPC namespaces and a session keyring. It builds a
-//!    root in memory: programs and configuration read-only, a minimal `/dev`, `/dev/shm`, `/proc` and `/sys`
-//!    ([`root`]).
-//! 2. With orders ([`enter`]) it adds temporary files, GPUs, directory, checkpoints and network, then the
-//!    tenant's mounts ([`mounts`]), and pivots.
+//!    root in memory from read-only programs, a minimal `/dev`, `/proc` and `/sys` ([`root`]).
+//! 2. With orders ([`enter`]) it adds own mounts, then the tenant's by descriptor ([`mounts`]), and pivots.
 //! 3. Each program ([`restrict`]) becomes the tenant's user without privileges, limited by Landlock and
 //!    [`syscalls`].
 //!
@@ -33,7 +30,7 @@ use crate::folder::Folder;
 use crate::runtime::NotStarted;
 use mounts::Mounts;
 
-/// Programs, libraries and configuration. The node's permissions decide who reads them.
+/// Programs, libraries and configuration, with the node's permissions.
 pub const SYSTEM: [&str; 10] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix",
 ];
@@ -61,7 +58,7 @@ pub struct SandboxSpec {
     pub mounts: Vec<BindMount>,
     pub gpu_uuids: Vec<String>,
     pub network: Network,
-    /// Limit on the tenant's processes on this node, if no control group counts them.
+    /// Limit on the tenant's processes, without control groups.
     pub processes: Option<u64>,
 }
 
@@ -71,8 +68,7 @@ pub struct SandboxSpec {
 pub enum Network {
     #[default]
     Host,
-    /// The node's network. TCP listens only on the placement's ports (first, count) and on ports that the
-    /// kernel picks.
+    /// The node's network. TCP listens only on own ports (first, count) and ports that the kernel picks.
     OwnPorts(u16, u16),
     None,
 }
@@ -96,7 +92,7 @@ pub struct Prepared {
     proc: OwnedFd,
 }
 
-/// The inside of a sandbox, with descriptors opened before the tenant's mounts.
+/// A sandbox from inside, with descriptors from before the tenant's mounts.
 #[derive(Debug)]
 pub struct Sandbox {
     pub spec: SandboxSpec,
@@ -112,8 +108,7 @@ fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
     NotStarted::of_node(NodeFault::Processes, why)
 }
 
-/// Explains a failed own mount. A missing or replaced folder is the tenant's fault: its packages lie in its
-/// own folder.
+/// Explains a failed own mount. A missing folder is the tenant's fault, who may write to its parent.
 fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     use io::ErrorKind::{NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
@@ -124,10 +119,10 @@ fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     format!("{} cannot be shown to it: {error}", path.display()).into()
 }
 
-/// Builds the root common to all containers, in new namespaces.
+/// Builds the common root in new namespaces.
 ///
 /// # Errors
-/// Kernel errors, which are the node's fault.
+/// Kernel errors, the node's fault.
 pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
     let no_sandbox = |error: io::Error| of_node("no sandbox for it", error);
     let prepared = root::build(view, folder).map_err(no_sandbox)?;
@@ -138,7 +133,7 @@ pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
 /// Adds the container's mounts and pivots.
 ///
 /// # Errors
-/// A missing or misplaced mount of the job, which is the job's fault. Errors of the kernel.
+/// A bad mount, the job's fault. Kernel errors.
 pub fn enter(
     prepared: Prepared,
     view: &HostView,
@@ -148,7 +143,7 @@ pub fn enter(
     let mut add = || -> io::Result<()> {
         for temporary in &spec.temporary {
             mounts.add_temporary(temporary)?;
-            // The mount covers shown and hidden folders below it: mount them again.
+            // The mount covers folders below it: mount them again.
             let is_covered = |path: &&PathBuf| path.starts_with(&temporary.target);
             for path in view.shown.iter().filter(is_covered) {
                 root::show_system(&mounts, path)?;
@@ -196,10 +191,10 @@ fn pivot(mounts: &Mounts) -> io::Result<()> {
 }
 
 impl Sandbox {
-    /// Becomes the tenant's user irrevocably. All files that need root are open already.
+    /// Becomes the tenant's user irrevocably.
     ///
     /// # Errors
-    /// Kernel errors, which are the node's fault.
+    /// Kernel errors, the node's fault.
     pub fn drop_privileges(&self) -> Result<(), NotStarted> {
         restrict::become_user(&self.spec)
             .map_err(|error| of_node("it cannot become its tenant's user", error))?;

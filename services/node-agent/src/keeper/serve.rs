@@ -35,7 +35,7 @@ use super::zygote::Zygote;
 use crate::procfs;
 use crate::runtime::NotStarted;
 
-/// Delay after a start or an end before guards are made, to favour the running containers.
+/// Favours running containers.
 const FILL_AFTER: Duration = Duration::from_millis(5);
 
 const FIRST_AGENT: Duration = Duration::from_secs(30);
@@ -139,7 +139,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends all containers if the folder is gone, because no agent can reach the supervisor any more.
+    /// Without the folder no agent can reach the supervisor.
     fn end_if_unreachable(&mut self) {
         if self.agent.is_none() && !self.folder.exists() {
             self.held.retain(|_, held| held.guard.is_some());
@@ -202,7 +202,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Accepts the newest agent as the only one, because it holds the lock on the node's folder.
+    /// The newest agent holds the lock on the node's folder.
     fn accept(&mut self) {
         let accepted = self.listener.as_ref().and_then(|it| it.accept().ok());
         if let Some(lines) = accepted.and_then(|(stream, _)| Lines::new(stream).ok()) {
@@ -228,7 +228,7 @@ impl Keeper {
         if !agent.is_open() {
             self.agent = None;
             self.end_execs();
-            // The next agent may want another sandbox, and without an agent idle guards only use memory.
+            // The next agent may want another sandbox.
             self.end_waiting();
         }
         for ask in asked {

@@ -72,15 +72,13 @@ pub enum Ask {
     Notify(ContainerId, i32),
     Kill(ContainerId),
     Beside(u64, ContainerId, Box<Program>),
-    /// Runs an attached program under a number. Its descriptors follow: input, output and errors, or a
-    /// terminal.
+    /// Runs an attached program. Its descriptors follow.
     Exec(u64, ContainerId, Box<Program>, Attachment),
     ExecSignal(u64, ContainerId, i32),
     Forget(ContainerId, Sequence),
-    /// The deadline in milliseconds since boot, including suspended time.
+    /// Milliseconds since boot, suspended time included.
     Deadline(Option<u64>),
-    /// Orders for the agent's death. `None`: the lease runs out. A supervisor of an earlier build ignores
-    /// them.
+    /// `None`: the lease runs out. Earlier builds ignore orders.
     Gone(Option<Box<Gone>>),
 }
 
@@ -102,7 +100,7 @@ pub struct Welcome {
     pub started_ticks: u64,
     pub limits: Result<(), String>,
     pub held: Vec<HeldNow>,
-    /// True if the supervisor runs attached programs. Earlier builds do not.
+    /// True if attached programs are supported.
     #[serde(default)]
     pub execs: bool,
 }
@@ -170,7 +168,6 @@ pub enum GuardTell {
     Started(Result<(), NotStarted>),
     BesideEnded(u64, Result<(), String>),
     ExecEnded(u64, ExecExit),
-    /// The program's exit code or signal. True if only the guard is left, which then waits for another
-    /// container.
+    /// Code or signal. True if only the guard is left, which then waits for another container.
     Ended(Option<i32>, Option<i32>, bool),
 }

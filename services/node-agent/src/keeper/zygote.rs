@@ -24,7 +24,7 @@ use super::guard;
 use super::lines::Lines;
 use super::sandbox::{HostView, syscalls};
 
-/// Time limit of a fork, which takes tens of milliseconds on a starved machine.
+/// A fork takes tens of milliseconds on a starved machine.
 const TIMEOUT_MS: u16 = 10_000;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -32,7 +32,7 @@ pub const CONTAINERS: &str = "containers";
 /// Query for a piece of output.
 pub const LOGS: &str = "logs";
 
-/// Limit on an answer's bytes: milliseconds on a network, and a tenth of the broker's buffer per client.
+/// Milliseconds on a network, and a tenth of the broker's buffer per client.
 pub const CHUNK_BYTES: u32 = 256 << 10;
 /// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
@@ -210,7 +210,7 @@ impl Printed {
         let mut from = Begin::of(&query);
         let until = Instant::now() + WAIT.min(Duration::from_millis(query.wait_ms.into()));
         loop {
-            // Ask first: the final output is complete if the container has already ended.
+            // Ask first, so that the final output is complete.
             let runs = self.alive.runs(&query.container);
             let (at, name) = (folder.clone(), name.clone());
             let looked = aside_in_time(move || read(&at, &name, from, limit)).await;

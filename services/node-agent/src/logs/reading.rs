@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     Kept,
-    /// This byte of the whole output, or the first kept one after it.
+    /// This byte, or the first kept one after it.
     Byte(u64),
     Time(Timestamp),
     Lines(u32),
@@ -42,7 +42,7 @@ impl Begin {
 /// A piece of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// Offset of the first byte. Later than requested if bytes were discarded.
+    /// Offset of the first byte, later than requested after a rotation.
     pub offset: u64,
     pub next: u64,
     pub bytes: Vec<u8>,
@@ -116,7 +116,7 @@ pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<C
         let before = pieces(&folder, name);
         let chunk = read_in(&folder, &before, from, limit, name)?;
         let after = pieces(&folder, name);
-        // The same files with the same starts: no rotation happened.
+        // No rotation happened.
         let same = before.len() == after.len()
             && before.iter().zip(&after).all(|(a, b)| a.start == b.start);
         if same {

@@ -127,7 +127,7 @@ pub fn sandbox(
         let below = Below::new(layout.environments(), job.tenant());
         own.push(read_only(below.join(python.name()), &python.folder));
     }
-    // Sources are resolved already: a link placed later is not followed.
+    // Sources are resolved: later links are not followed.
     let mounts = plan.mounts.iter().map(|mount| BindMount {
         root: PathBuf::from("/"),
         way: PathBuf::from(mount.source.trim_start_matches('/')),
@@ -154,8 +154,7 @@ pub fn sandbox(
     }
 }
 
-/// Returns the sandbox of a package installer. It writes only to the tenant's folder, and sees some more
-/// files.
+/// Returns a package installer's sandbox, which writes only to the tenant's folder.
 #[must_use]
 pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec {
     let at = |path: PathBuf, read_only: bool| BindMount {

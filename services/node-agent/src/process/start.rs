@@ -32,8 +32,7 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// Checks mounts. Without a sandbox a plain process sees the node's files, so source and target must be
-/// equal.
+/// Without a sandbox, source and target must be equal.
 fn check_mounts(mounts: &[Mount], is_contained: bool) -> Result<(), String> {
     for mount in mounts {
         if !is_contained && mount.source != mount.target {
@@ -59,7 +58,7 @@ impl Inner {
             mounts: mounts::real(plan)?,
             ..plan.clone()
         };
-        // A container that runs for this request keeps its directory.
+        // A running container keeps its directory.
         if self
             .marks
             .get(&plan.container, plan.request)
@@ -155,13 +154,13 @@ impl Inner {
     }
 }
 
-/// Makes the container's directory with empty output files. Moves an existing directory aside.
+/// Makes the container's directory, and moves an existing one aside.
 fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let directory = &plan.directory;
     let below = layout.container_below(&plan.container);
     let make = || {
         let folder = below.make()?;
-        // Existing output is another log's, or from a start that the agent did not survive.
+        // Another log's output, or a lost start's.
         if folder.names()?.is_empty() {
             return Ok(folder);
         }
@@ -182,7 +181,7 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
     Ok(())
 }
 
-/// Finds the program like `exec`, so that its absence is reported before a start.
+/// Finds the program like `exec`, before a start.
 fn find(
     argv: &[String],
     env: &BTreeMap<String, String>,

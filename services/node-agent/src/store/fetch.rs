@@ -32,7 +32,7 @@ const PIECES_UNDER_WAY: usize = 4;
 const FILES_UNDER_WAY: usize = 8;
 const BOOT_BYTES: u64 = 256;
 
-/// File with a cached checkpoint's boot id, next to the folder and invisible to the job.
+/// File with a cached checkpoint's boot id, invisible to the job.
 pub(super) fn mark(name: &str) -> String {
     format!(".{name}.boot")
 }
@@ -67,7 +67,7 @@ pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
     let path = sealed.path();
     let name = path.file_name().and_then(|name| name.to_str());
     match name {
-        // An unsealed checkpoint is the job's own folder, where the job saves again.
+        // The job saves again in an unsealed folder.
         Some(name) if seal::is_sealed(name) => place_at(place, name),
         _ => Ok(()),
     }

@@ -6,13 +6,12 @@
 //!     manifest.json       written last: each file with its size and digest
 //! ```
 //!
-//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. Its name is the digest of its manifest
-//!    ([`manifest`]), so a torn upload is ignored, a repeated one finds its files, and no other can overwrite
-//!    it.
+//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The manifest's digest ([`manifest`]) is its name,
+//!    so a torn upload is ignored and none is overwritten.
 //! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache valid within one boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
-//! All work runs on the runtime that opened the store ([`settings`]), not on the agent's actor.
+//! All work runs on the runtime that opened the store ([`settings`]).
 
 pub mod fetch;
 pub mod manifest;

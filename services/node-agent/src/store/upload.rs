@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// Reads the next piece. Returns the last piece only if the whole file matches its description.
+    /// Reads the next piece. The last one requires the described file.
     async fn read(
         &self,
         mut reading: Reading,
@@ -202,7 +202,7 @@ impl Store {
         let options = PutOptions::from(PutMode::Create);
         let payload = PutPayload::from(text.clone());
         match self.objects.put_opts(&object, payload, options).await {
-            // An equal manifest, by its name: an earlier upload lost its answer.
+            // An earlier upload lost its answer.
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => {}
             Err(error) => return Err(self.unanswered(&error)),
         }

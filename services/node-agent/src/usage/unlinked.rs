@@ -58,7 +58,7 @@ pub fn unlinked(uids: &BTreeSet<u32>, folders: &[Below]) -> Unlinked {
         let held = found.of.entry(uid).or_default();
         held.add(&process, &disks);
         if is_over {
-            // The first thread has ended and shows nothing, but other threads may run.
+            // Other threads may run.
             for thread in numbered(&process.join("task")) {
                 held.add(&thread, &disks);
             }
@@ -76,8 +76,7 @@ fn numbered(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path()).filter(is_number)
 }
 
-/// Returns a process's user, and true if its first thread has ended. The owner of the `/proc` folder may
-/// differ.
+/// Returns a process's user, and true if its first thread has ended. `/proc` may have another owner.
 fn user_of(process: &Path) -> Option<(u32, bool)> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let field = |name: &str| {

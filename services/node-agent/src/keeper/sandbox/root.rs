@@ -19,7 +19,7 @@ const ROOT: &str = "root";
 /// The resolver's configuration, a frequent target of `/etc/resolv.conf`.
 const RESOLVER: &str = "/run/systemd/resolve";
 
-/// Files that an engine bind-mounts one by one if the agent runs in a container itself.
+/// An engine bind-mounts these one by one around a containerised agent.
 const OF_THE_NETWORK: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -35,12 +35,12 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
-    // For the folders created here, independent of the agent's umask.
+    // Independent of the agent's umask.
     umask(Permissions::from_bits_truncate(0o022));
     let null = File::open("/dev/null")?;
     new_session_keyring()?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)?;
-    // Unmounts on the node propagate here while the init waits. Nothing propagates back.
+    // Unmounts on the node propagate here, nothing back.
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
     let root = folder.join(ROOT);
@@ -111,7 +111,7 @@ pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
 
 /// Covers a visible folder with an empty one.
 pub fn hide(mounts: &Mounts, path: &Path) -> io::Result<()> {
-    // The new root shows links as links: hide their target.
+    // Hide a link's target.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if !mounts.has(&path) {
         return Ok(());

@@ -413,7 +413,7 @@ const PROTOCOLS: [c_int; 2] = [256, IPPROTO_MPTCP];
 /// Harmless personalities: the default, 32-bit uname, both, and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Both filters, compiled once. An init inherits them in its copy of this process.
+/// Both filters, compiled once and inherited by inits.
 static FILTERS: LazyLock<Result<[BpfProgram; 2], String>> =
     LazyLock::new(|| Ok([filter_of_init()?, filter_of_program()?]));
 

@@ -17,10 +17,10 @@ use crate::preparing::ENDED;
 use crate::procfs;
 use crate::runtime::{Exit, NotStarted};
 
-/// Number of idle guards: the usual batch of containers for a node.
+/// The usual batch of starts on a node.
 const WAITING: usize = 8;
 
-/// Limit on idle guards including used ones, so that a burst of starts can reuse those of the last burst.
+/// Limit including used guards, for bursts of starts.
 const MOST_WAITING: usize = 32;
 
 const FEW: usize = 4;
@@ -77,7 +77,7 @@ impl Keeper {
         self.cgroups.limit(group, &orders.demand, orders.processes)
     }
 
-    /// Keeps a guard for another container if its state equals a new guard's, or ends it.
+    /// Reuses a guard like new, or ends it.
     pub(super) fn put_back(&mut self, mut guard: Guard) {
         let is_wanted = self.agent.is_some() && self.waiting.len() < MOST_WAITING;
         let hears = guard.lines.is_open() && guard.lines.has_said_all();
@@ -120,13 +120,13 @@ impl Keeper {
             return;
         }
         self.fill_at = None;
-        // The kernel may block the removal during a move of a process.
+        // The removal may block during a move of a process.
         if let Some(group) = self.unused.pop() {
             group.remove();
             return self.fill_at = Some(Instant::now());
         }
         if self.to_make == 0 && self.waiting.len() < FEW {
-            // The number missing now. If guards die at once, the next start makes others.
+            // If guards die at once, the next start makes others.
             self.to_make = WAITING - self.waiting.len();
         }
         let is_of_engine = self.settings.engine.is_some();
@@ -173,7 +173,7 @@ impl Keeper {
             return;
         }
         if self.zygote.pid == pid {
-            // A copy of this memory cannot replace the zygote: another supervisor must follow.
+            // Another supervisor must follow, because this memory is not empty.
             eprintln!("the zygote has ended; this supervisor ends with its last container");
             return self.has_zygote = false;
         }

@@ -159,7 +159,7 @@ impl Absence {
             self.phase = if ending { Phase::Ending } else { Phase::Idle };
         }
         match self.phase {
-            // Nothing may have run, so that no end would trigger this step.
+            // Otherwise no end would trigger this step.
             Phase::Ending if ends.runs_nothing() => self.say(),
             Phase::Again(_) if is_due => self.say(),
             _ => {}
