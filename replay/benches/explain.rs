@@ -18,7 +18,6 @@ use dormouse_replay::simulate::{START, seconds_after_start};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The command line's default limit on decisions.
 const SOLVES: usize = 120;
 
 fn main() {
@@ -48,7 +47,6 @@ fn id(number: u32) -> JobId {
     format!("{tenant}/j{number:03}").parse().expect("a job")
 }
 
-/// Submits nine tenths of the jobs at once and the rest a little later.
 fn logged(nodes: u32, jobs: u32, mixed: bool) -> Vec<Arc<Recorded>> {
     let mut random = Random::new(7);
     let mut engine = Engine::new(START, false);

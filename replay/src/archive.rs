@@ -42,7 +42,6 @@ pub enum ArchiveError {
     },
 }
 
-/// The first bytes of a slice's head.
 const SLICE: &str = "{\"slice\":";
 
 /// Packs events as blocks of an archive, which take less memory than decoded events.

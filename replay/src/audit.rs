@@ -3,15 +3,14 @@
 //! 1. A container starts at most once.
 //! 2. Two incarnations of a job never run at the same time.
 //! 3. Running containers never over-commit a node.
-//! 4. A job ends once, and none of its containers runs afterwards.
+//! 4. A job ends once, and no container runs afterwards.
 //! 5. Every submission is decided once.
-//! 6. A task set completes when each of its tasks was reported complete.
-//! 7. Every container starts where its constraints and the taints hold as of the decision
-//!    ([`eligible`]).
-//! 8. Only permitted jobs preempt, within the bound on preemptions ([`preemption`]).
+//! 6. A task set completes when each task was reported complete.
+//! 7. Containers start only on nodes that were eligible at the decision ([`eligible`]).
+//! 8. Only permitted jobs preempt, within the bound ([`preemption`]).
 //! 9. Allocations are not decided and refused in turns while nothing else happens.
 //! 10. Nothing is placed on a quarantined node, and no quarantine outlasts its time.
-//! 11. A decision moves the running jobs that it counted, at most up to its bound ([`restarts`]).
+//! 11. A decision moves the jobs that it counted, within its bound ([`restarts`]).
 //!
 //! Memory is bounded by the live jobs and nodes, except for the names of ended jobs.
 
@@ -32,8 +31,8 @@ use eligible::Starts;
 use preemption::Preemptions;
 use restarts::Restarts;
 
-/// A refused allocation is decided again with the refusal in view, and twice if a node is lost
-/// meanwhile. More refusals mean that optimizer and placer see different clusters.
+/// A refusal leads to one new decision, or two if a node is lost meanwhile. More refusals mean that
+/// optimizer and placer see different clusters.
 const REFUSALS: u32 = 4;
 
 /// A fact that must not happen.
@@ -43,22 +42,18 @@ pub struct Violation {
     pub what: String,
 }
 
-/// A job that has not ended.
 #[derive(Debug, Clone, Default)]
 struct Open {
     demands: Demands,
     running: BTreeMap<(Incarnation, Rank), NodeId>,
     seen: BTreeSet<(Incarnation, Rank)>,
-    /// Each container needs a node of its own.
     exclusive: bool,
-    /// Tasks without a completion report.
     tasks: TaskRanges,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Node {
     capacity: Amounts,
-    /// The agent's incarnation.
     life: u64,
     used: Amounts,
     /// Containers on the node, and the exclusive ones among them.

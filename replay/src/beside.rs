@@ -10,14 +10,12 @@ use dormouse_projections::ReadModel;
 
 /// Events per handover; a shorter log starts no thread.
 const BATCH: usize = 1_024;
-/// Batches in flight between the threads.
 const BATCHES: usize = 8;
 
 type Batch = Vec<Arc<Recorded>>;
 
 /// A reader of a log.
 pub trait Reader: Send + 'static {
-    /// Reads the next event.
     fn read(&mut self, recorded: &Arc<Recorded>);
 }
 
@@ -44,7 +42,6 @@ impl<R: Reader + Default> Beside<R> {
         }
     }
 
-    /// Reads the next event.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         self.unread.push(Arc::clone(recorded));
         if self.unread.len() < BATCH {

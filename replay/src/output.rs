@@ -36,7 +36,6 @@ enum Sink {
     Stdout(Stdout),
     /// For a device or a pipe.
     Direct(BufWriter<File>),
-    /// Takes the file's name when complete.
     Partial(BufWriter<NamedTempFile>),
 }
 

@@ -3,8 +3,7 @@
 //!
 //! One fold per service follows the log to each decision's `asof`. Events with equal `asof` and `now`
 //! are one decision; a crash leaves a prefix, decided again later. Services are verified in parallel,
-//! slow decisions on all processors with copies of their states. Moved jobs are checked by
-//! [`crate::audit::restarts`].
+//! slow decisions on copies of their states.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +27,6 @@ pub struct Finding {
     pub sequence: Sequence,
     #[serde(rename = "type")]
     pub type_name: String,
-    /// The build that decided.
     pub build: String,
     pub what: String,
 }
@@ -36,11 +34,9 @@ pub struct Finding {
 /// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Events read.
     pub events: u64,
     /// All decisions read: verified, checked, and in findings.
     pub decisions: u64,
-    /// Decisions repeated equally.
     pub verified: u64,
     /// Decisions that ran out of time, with valid problem, figures and bound.
     #[serde(default)]
@@ -48,13 +44,12 @@ pub struct Report {
     /// Decisions at the beginning of a slice whose basis precedes its states.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_slice: u64,
-    /// Missing events between the first and the last: refused as not permitted, or removed from a file.
-    /// They are no findings, since a log may lack refused events.
+    /// Refused as not permitted, or removed from a file. No findings, since a log may lack refused
+    /// events.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_missing: Option<Sequence>,
-    /// Empty on a healthy log.
     pub findings: Vec<Finding>,
 }
 
@@ -76,37 +71,29 @@ impl Report {
     }
 }
 
-/// One service's decisions.
 struct Lagging<D: Decider> {
     decider: D,
     report: Report,
     state: D::State,
     folded: Sequence,
-    /// The newest decision's basis.
     decided_asof: Option<Sequence>,
-    /// The sequence of the first state.
     begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
-    /// The newest decision, made from the current state.
     newest: Option<Made>,
-    /// Slow decisions to repeat, with their states.
     slow: Vec<(D::State, Made)>,
     /// The last state with checked invariants, and the events folded since.
     checked: (D::State, Vec<Arc<Recorded>>),
 }
 
-/// Events between checks of the whole state; in between only [`Fold::check_since`] runs. After a broken
-/// check each event is examined.
+/// Between whole checks only [`Fold::check_since`] runs. After a broken check each event is examined.
 const CHECK_EVERY: usize = 64;
 
-/// The most events that an idle service's fold stays behind: a minute at a thousand events per second,
-/// longer than any decision takes.
+/// Bounds an idle service's delay: a minute at a thousand events per second, longer than any decision
+/// takes.
 const MOST_WAITING: usize = 65_536;
 
-/// Slow decisions repeated in one parallel batch.
 const SLOW_AT_ONCE: usize = 128;
 
-/// The events of one decision.
 struct Made {
     asof: Sequence,
     now: Timestamp,
@@ -114,7 +101,6 @@ struct Made {
 }
 
 impl Made {
-    /// Repeats the decision and compares each event.
     fn judge<D: Decider>(&self, decider: &D, state: &D::State) -> Report {
         let mut report = Report::default();
         let mut again: Option<VecDeque<Proposal>> = None;
@@ -145,7 +131,6 @@ impl Made {
     }
 }
 
-/// Returns a decided event and its basis.
 fn decided(recorded: &Recorded) -> Option<(&Event, &Basis)> {
     let event = recorded.event()?;
     Some((event, event.basis()?))
@@ -183,7 +168,6 @@ impl<D: Decider> Lagging<D> {
     /// Optimizer, placer and checkpointer fold the same state, so only one checks it.
     const CHECKS: bool = !matches!(D::WRITER, Writer::Placer | Writer::Checkpointer);
 
-    /// Begins with a snapshot's state.
     fn begin(&mut self, state: D::State, at: Sequence) {
         self.checked.0 = state.clone();
         self.state = state;
@@ -292,7 +276,6 @@ impl<D: Decider> Lagging<D> {
         }
     }
 
-    /// Checks all invariants, and finds the event that broke one.
     fn check_whole_state(&mut self) {
         let (mut state, since) = std::mem::take(&mut self.checked);
         if self.state.check_invariants().is_err() {
@@ -332,7 +315,6 @@ impl<D: Decider + Default> Beside<Lagging<D>> {
         *self = Self::starting_from(lagging);
     }
 
-    /// Folds the end of the log and returns the findings.
     fn report(self) -> Report {
         let mut lagging = self.finish();
         lagging.judge_newest();

@@ -7,7 +7,6 @@ use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
 
-/// Simulates 3,000 jobs on 200 nodes and passes each event to `each`.
 pub fn simulated(each: impl FnMut(&Arc<Recorded>) -> Result<(), String>) {
     let size = Size {
         jobs: 3_000,

@@ -1,12 +1,12 @@
 //! Decodes an archive on several threads while another thread folds the events.
 //!
-//! 1. One thread reads the blocks and deals them to the decoding threads in turn.
+//! 1. One thread deals the blocks to the decoding threads in turn.
 //! 2. The reader takes the decoded events in order, a part of a block at a time.
-//! 3. A part that the reader only borrowed returns to its decoding thread, which frees its own memory
-//!    faster than another thread can.
+//! 3. A borrowed part returns to its decoding thread, which frees its own memory faster than another
+//!    thread can.
 //!
-//! Every channel is bounded, so a slow reader holds the threads back and a dropped reader ends them.
-//! Damage ends the archive.
+//! Every channel is bounded: a slow reader holds the threads back, a dropped reader ends them. Damage
+//! ends the archive.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -51,12 +51,10 @@ struct Part {
 /// Iterates over the decoded events in order.
 pub struct Decoding {
     lanes: Vec<Lane>,
-    /// The index of the lane with the next part.
     turn: usize,
     part: vec::IntoIter<Decoded>,
 }
 
-/// The reader's ends of one decoding thread's channels.
 struct Lane {
     decoded: Receiver<Part>,
     /// Unbounded, but no more parts return than were sent.
@@ -106,7 +104,6 @@ impl Iterator for Decoding {
 }
 
 impl Decoding {
-    /// Returns the next part and its lane.
     fn next_part(&mut self) -> Option<(usize, Vec<Decoded>)> {
         let turn = self.turn;
         // The thread in turn ends only when no blocks are left.
@@ -117,7 +114,6 @@ impl Decoding {
         Some((turn, part.events))
     }
 
-    /// Passes every remaining event to `each` until `each` fails.
     pub fn look<E: From<ArchiveError>>(
         mut self,
         mut each: impl FnMut(&Recorded) -> Result<(), E>,
@@ -142,7 +138,6 @@ impl Decoding {
     }
 }
 
-/// Reads blocks until the archive ends or every receiver is gone.
 fn read_blocks(path: &Path, mut file: BufReader<File>, blocks: &[SyncSender<Unread>]) {
     let mut first = 1;
     for sender in blocks.iter().cycle() {
@@ -190,7 +185,6 @@ fn wrong(path: &Path, number: u64, error: String) -> ArchiveError {
 struct Decoder {
     path: PathBuf,
     out: SyncSender<Part>,
-    /// Parts that the reader is done with.
     back: Receiver<Vec<Decoded>>,
 }
 
@@ -245,7 +239,6 @@ impl Decoder {
     }
 }
 
-/// Unpacks all blocks into one reused buffer.
 #[derive(Default)]
 struct Unpacker {
     zstd: Decompressor<'static>,
@@ -291,7 +284,6 @@ mod tests {
         }
     }
 
-    /// Writes enough events for blocks on every thread.
     fn archive(dir: &Path) -> (PathBuf, Vec<Recorded>) {
         let path = dir.join("log.dmlog");
         let mut writer = LogWriter::create(&path, "test").expect("creates");
@@ -337,7 +329,6 @@ mod tests {
         };
         reader.look(each).expect("decodes");
         assert_eq!(looked, events);
-        // A reader dropped early blocks no thread.
         let mut reader = LogReader::open(&path).expect("opens");
         assert_eq!(reader.next().and_then(Result::ok).as_ref(), events.first());
     }

@@ -2,7 +2,7 @@
 //!
 //! An archive is `dormouse-log-2\n`, the log's identity on a line, blocks, and an empty block.
 //! A block is its packed length, its unpacked length and its number of events (`u32` each, little
-//! endian) and a zstd frame with a checksum. Each block decodes without the others, on any thread:
+//! endian) and a zstd frame with a checksum. Each block decodes without the others:
 //!
 //! ```text
 //! types   words   shapes   event event event …
@@ -15,17 +15,13 @@
 //!         id, source, subject, trace context, data
 //! ```
 //!
-//! Numbers are variable-length (7 bits a byte, lowest first; signed ones in zigzag). A value is a
-//! tag ([`tag`]) and the tag's content. A record has the number of its shape, then its fields' values. A
-//! reader maps a shape to a struct's fields once. Readers skip unknown fields and default absent
-//! fields, so that earlier and later builds can read an archive. Formats such as postcard and bitcode
-//! write structs without names and cannot do that.
+//! Numbers are variable-length (7 bits a byte, lowest first; signed ones in zigzag). A value is a tag
+//! ([`tag`]) and its content. A record has the number of its shape, then its fields' values. Readers map
+//! a shape to a struct once, skip unknown fields and default absent fields, so that earlier and later
+//! builds can read an archive. Formats such as postcard and bitcode write structs without names.
 //!
-//! - `access`: the values of lists, records and variants.
-//! - `block`: reads and writes blocks.
-//! - `reader`: the deserializer.
-//! - `serializer`: the serializer.
-//! - `writer`: writes values and their shared words and shapes.
+//! - `access`: lists, records and variants; `block`: blocks.
+//! - `reader`, `serializer`: serde's sides; `writer`: values and their shared tables.
 
 mod access;
 mod block;
@@ -63,7 +59,6 @@ mod tag {
     pub const FIRST_WORD: u8 = 0xa0;
 }
 
-/// Appends a variable-length number.
 fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -82,7 +77,6 @@ const fn zigzag(number: i64) -> u64 {
     (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
 }
 
-/// The inverse of [`zigzag`].
 const fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }

@@ -9,7 +9,6 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use dormouse_messages::{Envelope, Recorded, Sequence, Timestamp, Writer};
 
-/// The first line of the stream; the log's identity is the second.
 const MAGIC: &str = "dormouse-log-1";
 
 /// The broker accepts no larger message.
@@ -36,7 +35,6 @@ impl Records {
         Ok((log, Self { unpacked, event }))
     }
 
-    /// Reads the next record, if any.
     pub fn next(&mut self) -> Result<Option<Recorded>, String> {
         let left = self.unpacked.fill_buf();
         if left.map_err(|error| error.to_string())?.is_empty() {
@@ -90,7 +88,6 @@ mod tests {
             .1
     }
 
-    /// Encodes events as the first version did.
     fn version1(events: &[Recorded]) -> Vec<u8> {
         let mut bytes = b"dormouse-log-1\nold\n".to_vec();
         for recorded in events {

@@ -1,7 +1,5 @@
-//! Checks the nodes of starting containers against labels and taints (rule 7).
-//!
-//! A decision is checked against the labels of the prefix that it was made from. Later changes do not
-//! stop running containers.
+//! Checks starting containers against labels and taints (rule 7), as of the decision's basis. Later
+//! changes do not stop running containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +19,10 @@ pub struct Starts {
     needs: BTreeMap<JobId, (Needs, Beside)>,
     placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Vec<Said>>,
-    /// Labels given since a node's removal, which replace all earlier ones when an agent joins. A
-    /// restored node had not been removed, since it held containers.
+    /// Labels given since a node's removal, which replace all earlier ones when an agent joins.
     removed: BTreeMap<NodeId, (Labels, BTreeSet<String>)>,
 }
 
-/// Applies the operator's changes.
 fn label(event: &NodeLabelled, labels: &mut Labels, taints: &mut BTreeSet<String>) {
     for (label, value) in &event.labels {
         match value {
@@ -40,7 +36,6 @@ fn label(event: &NodeLabelled, labels: &mut Labels, taints: &mut BTreeSet<String
 }
 
 impl Starts {
-    /// Reads the next event of the log; returns the violations.
     pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
         let at = recorded.sequence;
         match recorded.event() {
@@ -103,7 +98,6 @@ impl Starts {
         self.placed.remove(job);
     }
 
-    /// Returns the violations of an incarnation's containers: all of them, or `ranks`.
     fn check(
         &self,
         job: &JobId,
@@ -146,8 +140,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the violations when a job starts on a node that had a taint and was perhaps removed
-    /// since.
     fn found(removed: bool) -> Vec<String> {
         let name: NodeId = "n0".parse().expect("a node");
         let mut history = History::default();

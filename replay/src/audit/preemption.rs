@@ -1,13 +1,11 @@
-//! Checks preemptions against the policy's bound and the classes (rule 8).
+//! Checks preemptions against the policy's bound and the classes (rule 8), as of each decision's basis.
 //!
 //! 1. Services, notebooks and jobs of a preempting class preempt training and batch jobs of a lower
 //!    class. Two jobs never preempt each other.
 //! 2. A job is preempted (restarted with fewer containers, or requeued) at most
-//!    `preemption.max_per_hour` times within an hour, and only after `preemption.min_run_s`. A `forced`
-//!    decision is exempt, for services and notebooks only.
-//! 3. A job of a class that preempts gets containers itself.
-//!
-//! A decision is checked against its own prefix, since it could not know later events.
+//!    `preemption.max_per_hour` times an hour, and only after `preemption.min_run_s`. Services and
+//!    notebooks are exempt if `forced`.
+//! 3. A job that preempts by its class gets containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +16,6 @@ use dormouse_messages::{Event, JobId, LogClock, Recorded, Sequence, Timestamp};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// The facts about a job that decide who preempts whom.
 #[derive(Debug, Clone, Default)]
 struct Known {
     urgency: Urgency,
@@ -38,14 +35,12 @@ pub struct Preemptions {
     clock: LogClock,
     jobs: BTreeMap<JobId, Known>,
     policies: Vec<(Sequence, Preemption)>,
-    /// Each preempting job with its victim.
     pairs: BTreeSet<(JobId, JobId)>,
     /// The number of preempted jobs: for services and notebooks, for classes, and by force.
     counts: [u64; 3],
 }
 
 impl Preemptions {
-    /// Reads the next event of the log; returns the violations.
     pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
         let now = self.clock.pass(recorded);
         let at = recorded.sequence;
@@ -72,7 +67,6 @@ impl Preemptions {
         Vec::new()
     }
 
-    /// Returns the number of preempted jobs: for services and notebooks, for classes, and by force.
     #[must_use]
     pub const fn counts(&self) -> [u64; 3] {
         self.counts
@@ -144,7 +138,6 @@ impl Preemptions {
 }
 
 impl Known {
-    /// Returns the part of the bound that another preemption would break.
     fn bound_broken(&self, bound: Preemption, asof: Sequence, now: Timestamp) -> Option<String> {
         let lately = |at: &&Timestamp| now.ms_since(**at) < HOUR_MS;
         let lately = self.preempted.iter().filter(lately).count();

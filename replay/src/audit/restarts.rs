@@ -1,12 +1,10 @@
 //! Checks which jobs move against the count of each decision (rule 11).
 //!
-//! 1. A decision restarts the jobs that it lists with containers and that had some before, except those
-//!    resized in place. The decision counts all of these. Apart from forced restarts they keep to its
-//!    bound, unless the decision was forced or the policy is not `dorm`.
-//! 2. The placement gives new places to exactly these jobs, except those that ended or were to be
-//!    cancelled before.
-//!
-//! A job created under a new incarnation has new places; any other job keeps its places.
+//! 1. A decision restarts the listed jobs that have containers before and after, except those resized in
+//!    place. The decision counts them. Without forced restarts they keep to its bound, unless the
+//!    decision was forced or the policy is not `dorm`.
+//! 2. The placement moves exactly these jobs, by new incarnations, except those that ended or were to be
+//!    cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +13,6 @@ use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Epoch, Event, Incarnation, JobId, Recorded, Sequence};
 use dormouse_state::ClusterState;
 
-/// A decision that is not placed yet.
 #[derive(Debug, Clone)]
 struct Pending {
     epoch: Epoch,
@@ -29,9 +26,7 @@ struct Pending {
 pub struct Restarts {
     policies: Vec<(Sequence, Allocation)>,
     in_place: BTreeSet<JobId>,
-    /// The incarnations of the jobs that have places.
     placed: BTreeMap<JobId, Incarnation>,
-    /// Jobs that ended, or are to be cancelled, since the pending decision.
     gone: BTreeSet<JobId>,
     pending: Option<Pending>,
     restarted: u64,

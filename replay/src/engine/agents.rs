@@ -7,8 +7,8 @@
 //!                     programs: what containers do, when, and what that costs
 //! ```
 //!
-//! Due events are kept by time. Interrupted work makes a new plan, and due events of an older plan are
-//! void. The programs, not the agents' reports, tell the ground truth ([`super::world`]).
+//! Interrupted work makes a new plan, and due events of an older plan are void. The programs, not the
+//! agents' reports, tell the ground truth ([`super::world`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,15 +27,12 @@ use super::standing::Standing;
 use super::ties::Ties;
 use super::world::World;
 
-/// One incarnation of a job.
 pub(super) type LifeId = (JobId, Incarnation);
 
-/// An event due in an incarnation's containers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Due {
     Started,
     Joined(Rank),
-    /// The engine has ended a container that started too slowly.
     Removed(Rank),
     Ready(Rank),
     Left(Rank),
@@ -61,7 +58,6 @@ pub struct ModelAgents {
     scheduled: u64,
     /// Failures per job that the model itself caused.
     blame: BTreeMap<JobId, u32>,
-    /// The incarnations of each job that lacked an image on a node.
     pub(super) lacking: BTreeMap<JobId, BTreeSet<Incarnation>>,
     pub(super) nodes: BTreeMap<NodeId, Box<ModelNode>>,
     pub(super) routes: Routes,
@@ -70,7 +66,6 @@ pub struct ModelAgents {
     pub(super) clock: Timestamp,
     /// True if there are several brokers, so that reports take time.
     pub(super) replicated: bool,
-    /// Agents with unfinished reports.
     pub(super) talks: VecDeque<NodeId>,
     /// True if the agents follow a log that already holds their reports.
     pub(super) led: bool,
@@ -78,15 +73,14 @@ pub struct ModelAgents {
     pub(super) late: bool,
     pub(super) ties: Ties,
     pub(super) standing: BTreeMap<NodeId, Standing>,
-    /// Incarnations that worked when one of their hosts was suspended.
     pub(super) stalled: BTreeSet<LifeId>,
     pub(super) world: World,
     pub(super) aside: Aside,
 }
 
 impl ModelAgents {
-    /// Returns the number of failures that the model itself caused for a job: a crash, or too slow a
-    /// start. The platform caused any further failure.
+    /// Returns the number of failures that the model itself caused for a job; the platform caused any
+    /// others.
     pub fn blame(&self, id: &JobId) -> u32 {
         self.blame.get(id).copied().unwrap_or(0)
     }
@@ -132,7 +126,6 @@ impl ModelAgents {
     pub fn fold(&mut self, recorded: &Arc<Recorded>, now: Timestamp, faults: &mut Faults) {
         self.world.fold(recorded, now);
         if let Some(Event::JobAdmitted(event)) = recorded.event() {
-            // A job without a model works for a minute.
             let model = self.models.remove(&event.job);
             let model = model.unwrap_or_else(|| ModelJob::linear(60.0));
             let job = Simulated::admitted(model, &event.spec);

@@ -1,10 +1,8 @@
 //! Injects start faults and reboots into nodes.
 //!
-//! 1. A node with a full disk, or without an image, starts nothing. The agent reports the fault and its
-//!    cause at once.
-//! 2. An engine that answers too late has still started the container. The container is ended before the
-//!    node reports a failed start, and does no work until then. An agent started meanwhile adopts the
-//!    container.
+//! 1. A node with a full disk, or without an image, starts nothing and reports the fault at once.
+//! 2. An engine that answers too late has started the container. The container does no work and ends
+//!    before the node reports a failed start, unless a new agent adopts it.
 //! 3. A rebooted node runs nothing. Its agent finds the former containers on its disk.
 
 use dormouse_agent_core::{Exit, NotStarted};
@@ -44,14 +42,12 @@ fn unable(fault: NodeFault) -> Exit {
 }
 
 impl ModelAgents {
-    /// Sets or clears a node's start fault.
     pub(super) fn ails(&mut self, node: &NodeId, ails: Option<Ailment>) {
         if let Some(it) = self.nodes.get_mut(node) {
             it.ails = ails;
         }
     }
 
-    /// Reports a failed start.
     pub(super) fn cannot_start(
         &mut self,
         it: &ModelNode,
@@ -70,7 +66,6 @@ impl ModelAgents {
         self.notes.push_back((node, Note::Ended(id, exit)));
     }
 
-    /// Several nodes lack the image, so the image is wrong and the job fails for it.
     fn lacks_image(&mut self, id: &ContainerId) {
         let lacking = self.lacking.entry(id.job.clone()).or_default();
         lacking.insert(id.incarnation);
@@ -96,7 +91,6 @@ impl ModelAgents {
         gang.is_some_and(|gang| gang.unanswered.contains_key(&rank))
     }
 
-    /// Records a container that runs without its node's knowledge.
     pub(super) fn runs_unanswered(
         &mut self,
         life: &LifeId,
@@ -132,14 +126,12 @@ impl ModelAgents {
         self.schedule(gone, life.clone(), Due::Removed(rank));
     }
 
-    /// Ends a container with an unanswered start.
     pub(super) fn removed(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
         if self.is_unanswered(life, rank) {
             self.evict(&container_id(life, rank), unable(NodeFault::Engine), now);
         }
     }
 
-    /// Hands unanswered starts to the next agent after the agent died.
     pub(super) fn left_unanswered(&mut self, node: &NodeId) {
         let mut found = Vec::new();
         for (life, gang) in &mut self.gangs {
@@ -156,7 +148,6 @@ impl ModelAgents {
         }
     }
 
-    /// Reboots a node, whose agent was killed with it.
     pub(super) fn reboot(&mut self, node: &NodeId, now: Timestamp, faults: &Faults) {
         if let Some(it) = self.nodes.get_mut(node)
             && faults.plant() != Some(Plant::StaleMarks)

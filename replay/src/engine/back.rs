@@ -1,12 +1,9 @@
 //! Rolls the log back: the broker's host lost power before the last events were on disk.
 //!
-//! 1. The last events are gone. Services and agents that folded them restart from the remaining log; a
-//!    service ignores a snapshot that is ahead. The nodes keep their containers.
+//! 1. Services and agents restart from the remaining log; a service ignores a snapshot that is ahead.
 //! 2. Unrequested containers run on until their agent is back or their supervisor ends them. Meanwhile
-//!    another incarnation of the job may run elsewhere, which is no violation, and a name may be given
-//!    again.
-//! 3. External inputs come again: the operator's commands and the tenants' submissions, with the former
-//!    numbers if the ingress kept them.
+//!    another incarnation of the job may run elsewhere, and an id may be given again.
+//! 3. Commands and submissions come again, with the former numbers if the ingress kept them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,9 +31,7 @@ const AGENTS_MS: u64 = 20_000;
 pub struct Back {
     /// Number of lost events; the first event of a log is never lost.
     pub events: usize,
-    /// True if the ingress is rolled back too.
     pub ingress: bool,
-    /// The time when the services are back.
     pub until: Timestamp,
 }
 
@@ -74,7 +69,6 @@ impl Engine {
     }
 }
 
-/// Returns the number of a submission.
 fn number(recorded: &Recorded) -> Option<u64> {
     match recorded.event()? {
         Event::SubmissionReceived(event) => Some(event.ingress_sequence),
@@ -102,13 +96,11 @@ fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
 /// Containers started under ids of the rolled-back log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Aside {
-    /// True once the log was rolled back.
     is_needed: bool,
     containers: BTreeSet<(NodeId, ContainerId)>,
 }
 
 impl ModelAgents {
-    /// Returns the nodes with live agents.
     pub(super) fn up(&self) -> Vec<NodeId> {
         let up = self.nodes.keys().filter(|node| self.is_up(node));
         up.cloned().collect()
@@ -139,7 +131,6 @@ impl ModelAgents {
         self.jobs_go_back(log);
     }
 
-    /// Reopens jobs whose end was lost.
     fn jobs_go_back(&mut self, log: &[Arc<Recorded>]) {
         let mut open: BTreeMap<&JobId, &JobSpec> = BTreeMap::new();
         for recorded in log {
@@ -194,7 +185,6 @@ impl ModelAgents {
         }
     }
 
-    /// Removes a container from a node.
     pub(super) fn evict_on(&mut self, node: &NodeId, id: &ContainerId, exit: Exit, now: Timestamp) {
         let key = (node.clone(), id.clone());
         let gang = self.gangs.get(&life_of(id));
@@ -210,7 +200,6 @@ impl ModelAgents {
 }
 
 impl ModelNode {
-    /// Returns the containers that run here without a request.
     fn forgotten(&self, state: &AgentState) -> impl Iterator<Item = ContainerId> {
         let wanted = state.wanted();
         let runs = self.containers.iter();
@@ -221,7 +210,6 @@ impl ModelNode {
         .map(|(id, _)| id.clone())
     }
 
-    /// Restarts the agent with exactly this folded state.
     fn restart_from(&mut self, state: AgentState) {
         let offer = self.agent.offer().clone();
         let former = self.agent.heard().clone();

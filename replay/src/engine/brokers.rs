@@ -10,16 +10,12 @@
 //!            a part of it is in the next leader's log; the rest is gone; nobody is answered
 //! ```
 //!
-//! 1. The leader checks and answers an append as nats-server 2.15 does. Proposals apply in order, mostly
-//!    within milliseconds, at times after the client's timeout.
-//! 2. A new leader applies its own log before it answers (`aflr` in nats-server's `raft.go`) and knows of
-//!    no other message in flight. Its clock differs, and it may have forgotten the ids. The former leader
-//!    may still answer questions for a while from its applied state.
-//! 3. Messages of a disconnected host are lost or arrive late.
+//! 1. The leader checks and answers an append as nats-server 2.15 does. Proposals apply in order, at times
+//!    after the client's timeout.
+//! 2. A new leader applies its own log before it answers (`aflr` in nats-server's `raft.go`). Its clock
+//!    differs, and it may have forgotten the ids. The former leader may still answer for a while.
+//! 3. Messages of a disconnected host are lost or late. External writes wait in order and are never lost.
 //! 4. The judge: nothing is stored twice, and each message that its writer takes for stored is on the log.
-//!
-//! External writes (the operator, submissions, a lease's end) wait in order for a free fence and are
-//! never lost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +33,6 @@ const SECOND: u64 = 1_000_000;
 /// A client's timeout for an answer, as in the shipped client.
 pub(super) const ANSWER_US: u64 = 5 * SECOND;
 
-/// The delay between two attempts at an external write.
 const AGAIN_US: u64 = 200 * MILLI;
 
 /// A batch that spans a change of leaders is refused.
@@ -46,10 +41,8 @@ const BATCH_US: u64 = 5 * MILLI;
 /// The probability per append that the leader is lost while the append is in flight.
 const FALLS: f64 = 0.02;
 
-/// The subjects that a fence covers.
 pub(super) type Filter = (Writer, Option<NodeId>);
 
-/// The author of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
     Outside,
@@ -67,14 +60,11 @@ pub(super) enum By {
     },
 }
 
-/// An append in transit.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub by: By,
     pub filter: Filter,
-    /// The expected last sequence.
     pub expected: Option<Sequence>,
-    /// The events with their ids.
     pub events: Vec<(Option<String>, Event)>,
     pub written: Timestamp,
 }
@@ -82,29 +72,23 @@ pub(super) struct Request {
 /// An answer to an agent's question.
 pub(super) type Call = (NodeId, u64, Heard);
 
-/// A message in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Proposal {
     pub request: Request,
     /// The leader's clock at the proposal.
     pub stamp: Timestamp,
     applies: Timestamp,
-    /// The leader is lost, so nobody is answered.
     pub orphaned: bool,
 }
 
-/// The leader's immediate answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Proposed,
-    /// The message was already stored.
     Stored(Sequence),
-    /// An error's code and status.
     Error(u64, u64),
     Silence,
 }
 
-/// A message on the log, as a writer finds it again.
 #[derive(Debug, Clone)]
 struct Stored {
     id: Option<String>,
@@ -112,12 +96,9 @@ struct Stored {
     is_word: bool,
 }
 
-/// The brokers of a simulated cluster.
 pub(super) struct Brokers {
     random: Random,
-    /// The start of the leader's term; nobody leads before.
     leads: Timestamp,
-    /// The time at which the leader is lost.
     falls: Option<Timestamp>,
     /// The former leader's last applied message, and the time until which it still answers.
     former: (Sequence, Timestamp),
@@ -126,22 +107,15 @@ pub(super) struct Brokers {
     /// The offset of the leader's clock, in microseconds.
     off_us: i64,
     in_flight: VecDeque<Proposal>,
-    /// Answers on the way to agents.
     calls: Schedule<Call>,
-    /// Requests on the way to the brokers.
     late: Schedule<Request>,
-    /// Requests from disconnected agents.
     held: BTreeMap<NodeId, Vec<Request>>,
-    /// External writes that are not proposed yet.
     outside: VecDeque<Request>,
     again: Option<Timestamp>,
     last: BTreeMap<Filter, Sequence>,
     ids: BTreeMap<String, Sequence>,
-    /// The messages of each node's agent.
     of_nodes: BTreeMap<NodeId, BTreeMap<Sequence, Stored>>,
-    /// The stored reports.
     reports: BTreeMap<(NodeId, u64), Sequence>,
-    /// The first violation.
     broken: Option<String>,
 }
 
@@ -168,7 +142,6 @@ impl Brokers {
         }
     }
 
-    /// Returns the first violation.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
@@ -177,7 +150,6 @@ impl Brokers {
         self.broken.get_or_insert(what);
     }
 
-    /// Returns the time of the next due item.
     pub fn due(&self) -> Option<Timestamp> {
         let applies = self.in_flight.front().map(|it| it.applies);
         let again = self.again.filter(|_| !self.outside.is_empty());
@@ -186,22 +158,18 @@ impl Brokers {
         all.into_iter().flatten().min()
     }
 
-    /// Schedules an answer to an agent.
     pub fn call(&mut self, at: Timestamp, call: Call) {
         self.calls.add(at, call);
     }
 
-    /// Takes the next answer due by `now`.
     pub fn take_call(&mut self, now: Timestamp) -> Option<Call> {
         self.calls.take(now)
     }
 
-    /// Schedules the late arrival of a request.
     pub fn arrives_late(&mut self, at: Timestamp, request: Request) {
         self.late.add(at, request);
     }
 
-    /// Takes the next late request due by `now`.
     pub fn take_late(&mut self, now: Timestamp) -> Option<Request> {
         self.late.take(now)
     }
@@ -213,12 +181,10 @@ impl Brokers {
         }
     }
 
-    /// Drops the buffers of a host that lost power.
     pub fn forgets(&mut self, node: &NodeId) {
         self.held.remove(node);
     }
 
-    /// Returns the incarnation of a join in flight.
     pub fn joining(&self, node: &NodeId) -> Option<u64> {
         let events = self.in_flight.iter().flat_map(|it| &it.request.events);
         let mut lives = events.filter_map(|(_, event)| match event {
@@ -228,24 +194,20 @@ impl Brokers {
         lives.next_back()
     }
 
-    /// Releases the buffered messages of a reconnected agent.
     pub fn lets_go(&mut self, node: &NodeId, now: Timestamp) {
         for request in self.held.remove(node).unwrap_or_default() {
             self.arrives_late(now, request);
         }
     }
 
-    /// Returns the time from which questions are answered.
     pub const fn leads_from(&self) -> Timestamp {
         self.leads
     }
 
-    /// True if there is a leader.
     pub fn is_led(&self, now: Timestamp) -> bool {
         self.leads <= now
     }
 
-    /// True if an append under this fence is in flight.
     fn is_in_process(&self, filter: &Filter) -> bool {
         self.led().any(|it| it.request.filter == *filter)
     }
@@ -255,14 +217,12 @@ impl Brokers {
         self.in_flight.iter().filter(|it| !it.orphaned)
     }
 
-    /// True if an external write would be proposed at once.
     pub fn takes(&self, filter: &Filter, now: Timestamp) -> bool {
         let mut waiting = self.outside.iter();
         let waits = waiting.any(|it| it.filter == *filter);
         self.is_led(now) && !waits && !self.is_in_process(filter)
     }
 
-    /// Returns the last message under a fence.
     fn last(&self, filter: &Filter) -> Sequence {
         self.last.get(filter).copied().unwrap_or_default()
     }
@@ -283,8 +243,8 @@ impl Brokers {
         last.map_or(Sequence(0), |(sequence, _)| *sequence)
     }
 
-    /// Returns the first message of a node's agent between `after` and `known`: the sequence, the id,
-    /// and whether a supervisor wrote the message.
+    /// Returns a node's first message between `after` and `known`: sequence, id, and true for a
+    /// supervisor's report.
     pub fn first_after(
         &self,
         node: &NodeId,
@@ -296,7 +256,6 @@ impl Brokers {
         (*sequence <= known).then_some((*sequence, it.id.as_deref(), it.is_word))
     }
 
-    /// Queues an external write.
     pub fn write_outside(&mut self, filter: Filter, event: Event, written: Timestamp) {
         self.again = None;
         self.outside.push_back(Request {
@@ -308,7 +267,6 @@ impl Brokers {
         });
     }
 
-    /// Proposes the external writes that can be proposed.
     pub fn propose_outside(&mut self, now: Timestamp) {
         if self.outside.is_empty() || self.again.is_some_and(|again| again > now) {
             return;
@@ -322,7 +280,6 @@ impl Brokers {
         self.again = Some(after_us(now, AGAIN_US));
     }
 
-    /// Handles an append that reaches the brokers.
     pub fn asked(&mut self, request: Request, now: Timestamp, plant: Option<Plant>) -> Answer {
         if !self.is_led(now) {
             return match self.random.chance(0.5) {
@@ -339,7 +296,6 @@ impl Brokers {
         }
     }
 
-    /// Returns the leader's refusal, if any.
     fn refuses(&self, request: &Request, plant: Option<Plant>) -> Option<Answer> {
         let is_batch = request.events.len() > 1;
         for id in request.events.iter().filter_map(|(id, _)| id.as_ref()) {
@@ -381,7 +337,6 @@ impl Brokers {
         });
     }
 
-    /// Takes the next proposal to apply by `now`.
     pub fn take_due(&mut self, now: Timestamp) -> Option<Proposal> {
         let first = self.in_flight.front()?;
         (first.applies <= now).then(|| self.in_flight.pop_front())?
@@ -400,7 +355,6 @@ impl Brokers {
         let away_us = match self.random.below(10) {
             0..5 => self.random.below(SECOND),
             5..9 => self.random.below(10 * SECOND),
-            // A restart of the broker.
             _ => self.random.below(60 * SECOND),
         };
         self.leads = after_us(now, away_us);
@@ -428,7 +382,6 @@ impl Brokers {
         self.off_us = off_us().unwrap_or(self.off_us);
     }
 
-    /// Records an applied message.
     pub fn applied(
         &mut self,
         filter: &Filter,
@@ -447,7 +400,6 @@ impl Brokers {
         }
     }
 
-    /// Records that an agent's report is on the log, at most once.
     pub fn reported(&mut self, node: &NodeId, report: u64, at: Sequence) {
         let before = self.reports.insert((node.clone(), report), at);
         if let Some(before) = before {

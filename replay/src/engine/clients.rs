@@ -1,10 +1,10 @@
 //! Models the clients of services and their gateway, one second at a time.
 //!
-//! 1. The log tells which replicas answer: the ready ones that were not asked to leave.
+//! 1. Ready replicas answer until they are asked to leave.
 //! 2. In a *closed loop* each of N clients asks again when answered, so that k replicas answer after
-//!    work · max(1, N ÷ k). At a *rate*, requests arrive regardless of answers and queue beyond the
-//!    replicas' speed: a deterministic fluid.
-//! 3. Every [`REPORT_S`] seconds the gateway reports its measurements (`service.measured`).
+//!    work · max(1, N ÷ k). At a *rate*, requests beyond the replicas' speed queue up: a deterministic
+//!    fluid.
+//! 3. Every [`REPORT_S`] seconds the gateway reports (`service.measured`).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,6 @@ use super::agents::after;
 /// Seconds between a gateway's reports while traffic changes.
 const REPORT_S: usize = 2;
 
-/// The model's only gateway.
 const GATEWAY: &str = "g0";
 
 /// The arrival process of requests.
@@ -65,17 +64,14 @@ impl Clients {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     pub job: JobId,
-    /// The start of the second.
     pub at: Timestamp,
     /// The table's value.
     pub number: f64,
-    /// Replicas that answered.
     pub ready: u32,
     /// Milliseconds until an answer; `None` without replicas.
     pub latency_ms: Option<f64>,
 }
 
-/// The gateway's counts of one second.
 #[derive(Debug, Clone, Copy, Default)]
 struct Second {
     requests: f64,
@@ -84,20 +80,17 @@ struct Second {
     queued: f64,
 }
 
-/// A service and its clients.
 #[derive(Debug, Clone)]
 struct Service {
     clients: Clients,
     begins: Timestamp,
     next_s: u32,
-    /// The nodes of the answering replicas.
     ready: BTreeMap<(Incarnation, Rank), NodeId>,
     /// Waiting requests, at a rate.
     backlog: f64,
     window: Vec<Second>,
 }
 
-/// The services that have clients.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
@@ -195,7 +188,6 @@ impl Service {
         u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
     }
 
-    /// Simulates the next second.
     fn pass(&mut self, job: &JobId) -> Sample {
         let (at, number) = (self.next(), self.clients.number(f64::from(self.next_s)));
         self.next_s += 1;
@@ -235,7 +227,6 @@ impl Service {
         }
     }
 
-    /// Simulates a second without a replica.
     fn unanswered(&mut self, number: f64) -> Second {
         let requests = match self.clients.asking {
             Asking::ClosedLoop => 0.0,

@@ -8,7 +8,6 @@ use super::ties::Cut;
 use super::{Action, Engine, EngineError};
 
 impl Engine {
-    /// Applies an action to one host, its agent and its supervisor.
     pub(super) fn happens_to_host(&mut self, action: Action) -> Result<(), EngineError> {
         match action {
             Action::Expire(node) => {
@@ -60,7 +59,6 @@ impl Engine {
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
     }
 
-    /// Kills a node with all its containers; returns the agent's incarnation.
     pub(super) fn dies(&mut self, node: &NodeId) -> u64 {
         let life = self.life(node);
         self.agents.lose(node, self.now);
@@ -70,7 +68,6 @@ impl Engine {
         life.unwrap_or(0)
     }
 
-    /// Returns the incarnation in which a node's agent has joined, or is joining.
     fn life(&self, node: &NodeId) -> Option<u64> {
         let brokers = self.brokers.as_ref();
         let joining = brokers.and_then(|it| it.joining(node));
@@ -87,7 +84,6 @@ impl Engine {
         }
     }
 
-    /// Lets a disconnected agent renew its lease or end its containers.
     pub(super) fn renewal(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if !self.agents.ties.counts(node, of) {
             return Ok(());
@@ -105,7 +101,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the containers of a disconnected node, before the lease ends.
     pub(super) fn fence(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if self.agents.ties.is_past(node, of, self.now) {
             self.agents.keeper_ends(node, self.now, &mut self.faults);
@@ -159,7 +154,6 @@ impl Engine {
         self.append(Writer::Placer, Event::from(lost), None)
     }
 
-    /// Reconnects an agent, which sends its reports, catches up, and joins again if necessary.
     pub(super) fn mend(&mut self, node: &NodeId) -> Result<(), EngineError> {
         if let Some(until) = self.agents.stands_until(node) {
             self.at(until, Action::Mend(node.clone()));
@@ -176,13 +170,11 @@ impl Engine {
         self.append_said()
     }
 
-    /// Delivers missed events to a reconnected agent.
     pub(super) fn catch_up(&mut self, node: &NodeId) -> Result<(), EngineError> {
         self.agents.catch_up(node, self.now, &mut self.faults);
         self.append_said()
     }
 
-    /// Appends the agents' reports.
     pub(super) fn append_said(&mut self) -> Result<(), EngineError> {
         for event in self.agents.take_said() {
             self.append(Writer::Node, event, None)?;

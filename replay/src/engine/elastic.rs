@@ -1,10 +1,9 @@
 //! Simulates partitions that are resized in place.
 //!
-//! 1. A newcomer starts like any container and is ready after its model's delay.
+//! 1. A newcomer is ready after its model's delay; the other members pause for the cost of the resize.
 //! 2. A leaving training member ends after its step, or under faults at the deadline. A replica leaves
 //!    when stopped.
-//! 3. The other members pause only for the cost of the resize.
-//! 4. A failure hits one member: the last, or the coordinator when alone.
+//! 3. A failure hits one member: the last, or the coordinator when alone.
 
 use dormouse_agent_core::state::Announced;
 use dormouse_messages::events::{ContainerReady, PartitionResized};
@@ -16,7 +15,6 @@ use super::faults::{Faults, Saving};
 use super::programs::{Container, exited};
 
 impl ModelAgents {
-    /// Announces the membership to a node's members.
     pub(super) fn announce(
         &mut self,
         node: &NodeId,
@@ -44,7 +42,6 @@ impl ModelAgents {
         }
     }
 
-    /// Applies a change of members; the gang resumes after its cost.
     pub(super) fn resized(
         &mut self,
         event: &PartitionResized,
@@ -88,7 +85,6 @@ impl ModelAgents {
         self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
     }
 
-    /// Returns the seconds from a container's start until it is ready.
     pub(super) fn ready_s(&self, life: &LifeId, rank: Rank) -> f64 {
         let job = self.jobs.get(&life.0);
         job.map_or(0.0, |job| job.model.ready_s((life.1, rank)))

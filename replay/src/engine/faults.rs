@@ -12,22 +12,16 @@ const SECOND: u64 = 1_000_000;
 /// The outcome of a service's append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The append succeeds, and is answered.
     Lives {
         answer_us: u64,
     },
     /// No answer comes in time, and a prefix of the events is stored.
     Doubt {
-        /// Number of stored events.
         stored: usize,
-        /// Time until the service gives up the answer.
         answer_us: u64,
     },
-    /// The service dies after a prefix of its events was stored.
     Crashes {
-        /// Number of stored events.
         stored: usize,
-        /// Time until the restart.
         down_us: u64,
         /// Start from the snapshot, if there is one.
         from_snapshot: bool,
@@ -37,44 +31,31 @@ pub enum Fate {
 /// The outcome of a checkpoint request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saving {
-    /// Saved in the model's time.
     Saves,
-    /// The agent reports a failure.
     Fails,
-    /// No answer ever comes.
     Hangs,
 }
 
 /// The probability of each fault at each opportunity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// A service notices an append late.
     pub late: f64,
     /// A service decides on a prefix of the log.
     pub lagging: f64,
-    /// A service wakes without cause.
     pub spurious: f64,
-    /// A service dies during an append.
     pub crash: f64,
-    /// An append is not answered in time.
     pub doubt: f64,
-    /// An append is answered late.
     pub late_answer: f64,
     /// A second copy of a service takes a turn as if active.
     pub second_copy: f64,
-    /// A service writes a snapshot.
     pub snapshot: f64,
-    /// A solver is slow.
     pub slow: f64,
-    /// A gang starts late, at times after the checkpointer's limit.
     pub slow_start: f64,
     /// A container fails.
     pub container: f64,
     pub save_fails: f64,
     pub save_hangs: f64,
-    /// Another broker leads, with another clock.
     pub leader: f64,
-    /// A host's clock is off.
     pub host_clock: f64,
 }
 
@@ -104,11 +85,9 @@ impl Rates {
 pub enum Plant {
     /// The broker ignores fences, and so accepts appends of stale copies.
     StaleAppends,
-    /// A stored but unanswered append is stored again.
     DoubledRetries,
     /// Folds trust the brokers' stamps instead of the writers' clocks.
     RawStamps,
-    /// Nobody ends the containers of a disconnected agent.
     Unfenced,
     /// An unanswered renewal counts.
     UnheardRenewals,
@@ -128,7 +107,6 @@ pub enum Plant {
     StolenLeases,
     /// A conflict with an append in flight is taken for a refusal, and the event is left out.
     InProcessRefused,
-    /// A retry has neither its id nor its fence.
     BareRetries,
     /// A late arrival is stored without its fence.
     UnfencedLatecomers,
@@ -213,7 +191,6 @@ impl Faults {
         self.random.chance(rate)
     }
 
-    /// Draws the delay until a service notices an append, in microseconds.
     pub(super) fn notice_us(&mut self) -> u64 {
         match self.hits(|rates| rates.late) {
             // Mostly short; at times longer than a lease or a checkpoint.
@@ -223,7 +200,6 @@ impl Faults {
         }
     }
 
-    /// Draws the prefix of a service that has folded at least `least`.
     pub(super) fn follows(&mut self, least: Sequence, head: Sequence) -> Sequence {
         match self.hits(|rates| rates.lagging) {
             true => {
@@ -239,13 +215,11 @@ impl Faults {
         self.hits(|rates| rates.leader).then(|| self.off_us())
     }
 
-    /// Returns the clock offset of a new leader among several brokers, if it differs.
     pub(super) fn leads_next(&mut self) -> Option<i64> {
         self.hits(|rates| 20.0 * rates.leader)
             .then(|| self.off_us())
     }
 
-    /// Draws the offset of a host's clock, in microseconds.
     pub(super) fn clock_off_us(&mut self) -> i64 {
         match self.hits(|rates| rates.host_clock) {
             true => self.off_us(),
@@ -253,7 +227,6 @@ impl Faults {
         }
     }
 
-    /// Draws an offset of up to a day, up to minutes, or zero, in either direction.
     fn off_us(&mut self) -> i64 {
         const S: i64 = 1_000_000;
         let most = *self.random.choose(&[0, 300 * S, 86_400 * S]);
@@ -264,17 +237,14 @@ impl Faults {
         }
     }
 
-    /// Reports whether a service wakes without cause.
     pub(super) fn wakes(&mut self) -> bool {
         self.hits(|rates| rates.spurious)
     }
 
-    /// Reports whether a service writes a snapshot now.
     pub(super) fn snapshots(&mut self) -> bool {
         self.hits(|rates| rates.snapshot)
     }
 
-    /// Draws the outcome of an append of `proposals` events.
     pub(super) fn fate(&mut self, proposals: usize) -> Fate {
         let stored = self.random.below(proposals as u64 + 1);
         let stored = usize::try_from(stored).unwrap_or(proposals);
@@ -295,12 +265,10 @@ impl Faults {
         }
     }
 
-    /// Reports whether a disconnected host's message arrives after the reconnection.
     pub(super) fn is_sent_late(&mut self) -> bool {
         self.random.chance(0.5)
     }
 
-    /// Returns the number of copies of each service.
     pub(super) const fn copies(&self) -> usize {
         match self.rates {
             Some(_) => 2,
@@ -308,12 +276,10 @@ impl Faults {
         }
     }
 
-    /// Reports whether the second copy acts as the active one now.
     pub(super) fn believes_to_be_active(&mut self) -> bool {
         self.hits(|rates| rates.second_copy)
     }
 
-    /// Draws a solver's microseconds.
     pub(super) fn thinks_us(&mut self) -> u64 {
         match self.hits(|rates| rates.slow) {
             true => 1 + self.random.below(15 * SECOND),
@@ -321,7 +287,6 @@ impl Faults {
         }
     }
 
-    /// Draws the seconds by which a gang starts late.
     pub(super) fn start_delay_s(&mut self) -> f64 {
         match self.hits(|rates| rates.slow_start) {
             true => self.random.between(0.0, 150.0),
@@ -329,18 +294,15 @@ impl Faults {
         }
     }
 
-    /// Draws the seconds of work until a container fails, if one does.
     pub(super) fn dies_after_s(&mut self) -> Option<f64> {
         self.hits(|rates| rates.container)
             .then(|| self.random.exponential(60.0))
     }
 
-    /// Reports whether one task of a batch fails.
     pub(super) fn task_fails(&mut self) -> bool {
         self.hits(|rates| rates.container)
     }
 
-    /// Draws the outcome of a checkpoint.
     pub(super) fn saving(&mut self) -> Saving {
         if self.hits(|rates| rates.save_fails) {
             Saving::Fails

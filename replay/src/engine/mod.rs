@@ -1,23 +1,21 @@
 //! Runs the shipped services over a log in memory, with a virtual clock and model agents.
 //!
 //! 1. The script's actions for this instant happen.
-//! 2. The reports of the model nodes ([`agents`]) and of the services' clients ([`clients`]) are appended.
-//! 3. Every due service folds the new events and decides, in turn, until none is due ([`service`]).
-//! 4. The clock jumps to the next instant at which something is due.
+//! 2. The reports of model nodes ([`agents`]) and clients ([`clients`]) are appended.
+//! 3. Every due service folds and decides, in turn, until none is due ([`service`]).
+//! 4. The clock jumps to the next due instant.
 //!
-//! An append is on the log at once, unless there are [several brokers](brokers). On a calm cluster every
-//! service acts at once; under [`Faults`] each has two copies. The audit ([`crate::Audit`]) checks the
-//! facts after every event, and with `check` every service checks its own invariants.
+//! On a calm cluster every service acts at once; under [`Faults`] each has two copies. The audit
+//! ([`crate::Audit`]) runs after every event, and with `check` the services' own invariants.
 //!
-//! - Nodes: `agents` (all of them), `nodes` (one), `programs` (containers), `simulated` (a job's state),
-//!   `work`, `tasks`, `elastic` (resizes in place), `model` (a job's behaviour), `routes` (the recipients of
-//!   an event), `world` (the ground truth).
-//! - Services: `service` (one participant), `log`, `brokers` (a replicated log), `proposals` (its clients),
-//!   `clients` (of services), `schedule` (due times).
-//! - Faults: `faults` (drawn here), `ailing` (failed starts, reboots), `back` (log rollback), `cuts` and
-//!   `ties` (disconnected agents), `standing` (suspended hosts), `stops` (stopped services), `twins` (second
-//!   agents).
-//! - Forks: `resume` (from a state), `observe` and `retold` (models that follow a real log).
+//! - Nodes: `agents` (all), `nodes` (one), `programs` (containers), `simulated` (a job's progress), `work`,
+//!   `tasks`, `elastic` (resizes in place), `model` (a job's costs), `routes` (recipients of events), `world`
+//!   (the ground truth).
+//! - Services: `service`, `log`, `brokers` (a replicated log), `proposals` (its clients), `clients` (of
+//!   services), `schedule` (due times).
+//! - Faults: `faults` (all draws), `ailing` (failed starts), `back` (log rollback), `cuts`, `ties`
+//!   (disconnections), `standing` (suspended hosts), `stops` (stopped services), `twins` (second agents).
+//! - Forks: `resume`, `observe`, `retold`.
 
 mod agents;
 mod ailing;
@@ -81,35 +79,27 @@ pub use ties::Cut;
 /// An external action on the cluster.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// A payload arrives on a tenant's ingress subject.
     Submit {
         tenant: String,
         /// `submit`, `cancel` or `revise`.
         verb: String,
         payload: Vec<u8>,
     },
-    /// An agent starts on a node.
     Join {
         node: NodeId,
         capacity: Amounts,
     },
-    /// A node dies with all its containers.
     Lose(NodeId),
     /// As [`Action::Lose`], declared by the operator.
     Fence(NodeId),
     /// An agent missed its lease: it ends its containers and starts none until it has joined again.
     Expire(NodeId),
-    /// An agent is disconnected, or killed.
     Cut(NodeId, Cut),
-    /// A second agent of the same name starts on another host.
     Second(NodeId),
-    /// The second agent asks for the lease.
     SecondAsks(NodeId),
     /// A host with a copy of every service is disconnected until the given time.
     CutCopies(usize, Cut, Timestamp),
-    /// The agent is back.
     Mend(NodeId),
-    /// The returned agent receives the events that it missed.
     CatchUp(NodeId),
     /// A disconnected agent checks its lease, unless its state number has changed.
     RenewalDue(NodeId, u64),
@@ -121,28 +111,22 @@ pub enum Action {
     Forsake(NodeId, u64),
     /// A supervisor's report is stored: the containers of this incarnation have ended.
     KeeperSays(NodeId, u64),
-    /// A start fault begins on a node.
     Ails(NodeId, Ailment),
-    /// The start fault ends.
     Heals(NodeId),
     /// A node reboots: its containers are gone, its disk stays. The agent is away until `Mend`.
     Reboot(NodeId),
     /// A host is suspended until the given time, with agent, supervisor and containers.
     Stand(NodeId, Timestamp),
-    /// The host resumes.
     Wake(NodeId),
     /// The supervisor of a resumed host has ended its overdue containers.
     EndStale(NodeId),
     Drain(NodeId),
-    /// The operator restores a drained node.
     Restore(NodeId),
     /// Every service is stopped until the given time; rebooted hosts add the given microseconds to their
     /// clocks. Submissions wait.
     Stop(Timestamp, Option<i64>),
     GoBack(Back),
-    /// Any event of the operator.
     Operator(Event),
-    /// Any event of the autoscaler.
     Autoscaler(Event),
     /// Any event of a recorded log that no service decides.
     Recorded(Writer, Event),
@@ -151,18 +135,15 @@ pub enum Action {
 /// An error that stopped a run early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// An invariant is broken.
     #[error("event {sequence}: {what}")]
     Invariant {
         /// The event after which the invariant was checked.
         sequence: Sequence,
         what: String,
     },
-    /// The services never come to rest at one instant.
     #[error("the services append without end at {at}: the last event is {last}")]
     Livelock {
         at: Timestamp,
-        /// The type of the last event.
         last: String,
     },
 }
@@ -177,9 +158,7 @@ pub struct Engine {
     script: Schedule<Action>,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
-    /// The last incarnation of each lost node.
     lost: BTreeMap<NodeId, u64>,
-    /// The lease term of the policy on the log.
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
     agents: ModelAgents,
@@ -188,17 +167,14 @@ pub struct Engine {
     audit: Audit,
     audits: bool,
     broker: Broker,
-    /// Second agents that wait for their node's lease.
     seconds: BTreeMap<NodeId, Holder>,
     /// `None` for a single broker.
     brokers: Option<Box<Brokers>>,
-    /// The end of the services' stop.
     stopped: Timestamp,
 }
 
 impl Engine {
-    /// Returns an empty, calm cluster at `start`. With `check` the services check their invariants after
-    /// every event; the audit always runs.
+    /// Returns an empty, calm cluster at `start`; `check` adds the services' invariants to the audit.
     #[must_use]
     pub fn new(start: Timestamp, check: bool) -> Self {
         Self::with_faults(start, check, Faults::none())
@@ -257,8 +233,8 @@ impl Engine {
         self.log.events()
     }
 
-    /// Takes the events away, so that memory stays bounded in long runs. Only for a calm cluster, where
-    /// every service has folded them and never folds them again.
+    /// Takes the events away, so that memory stays bounded. Only for a calm cluster, where every service
+    /// has folded them.
     pub fn take_events(&mut self) -> Vec<Arc<Recorded>> {
         self.log.take()
     }
@@ -406,7 +382,6 @@ impl Engine {
         self.append(writer, event, None)
     }
 
-    /// Applies a recorded event about nodes to the model.
     fn comes_to_nodes(&mut self, event: &Event) {
         match event {
             Event::NodeJoined(event) => self.agents.joined(event, self.now),
@@ -461,8 +436,8 @@ impl Engine {
         self.flow()
     }
 
-    /// Appends an event. `written` is a decider's time; without it, an exact clock or the node's clock
-    /// stamps the event. Several brokers store it later.
+    /// Appends an event at a decider's time `written`; without it, an exact clock or the node's clock
+    /// applies.
     fn append(
         &mut self,
         writer: Writer,
@@ -482,7 +457,6 @@ impl Engine {
         self.store(writer, event, written, stamp)
     }
 
-    /// Returns the time of an event that no decider writes.
     fn written(&mut self, writer: Writer, event: &Event) -> Timestamp {
         match event.key() {
             Key::Node(node) if writer == Writer::Node => self.by_host(node),
@@ -491,14 +465,12 @@ impl Engine {
         }
     }
 
-    /// Reads the clock of a node's host.
     fn by_host(&mut self, node: &NodeId) -> Timestamp {
         let (hosts, faults) = (&mut self.broker.hosts, &mut self.faults);
         let off_us = hosts.entry(node.clone());
         off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
     }
 
-    /// Tracks the agents' incarnations and the lease term.
     fn notes_life(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
@@ -508,7 +480,6 @@ impl Engine {
         }
     }
 
-    /// Puts an event on the log.
     fn store(
         &mut self,
         writer: Writer,
@@ -563,12 +534,9 @@ impl Engine {
     }
 }
 
-/// The clocks of the brokers and of the nodes' hosts.
 #[derive(Default)]
 struct Broker {
-    /// The leader's offset in microseconds.
     off_us: i64,
-    /// The hosts' offsets in microseconds.
     hosts: BTreeMap<NodeId, i64>,
     /// The log's time, read at `passed`.
     clock: LogClock,

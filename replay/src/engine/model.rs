@@ -7,7 +7,6 @@ use dormouse_messages::{Incarnation, Rank};
 /// The speed of a gang of n containers, in seconds of one container's work per second.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
-    /// n.
     Linear,
     /// The speed of 1, 2, … containers; the last one holds for more.
     Table(Vec<f64>),
@@ -15,11 +14,8 @@ pub enum Scaling {
     Efficiency(f64),
     /// 1 / (a + b/n + c(n − 1)), the inverse time of a step. Work is counted in steps.
     Steps {
-        /// Serial seconds.
         a: f64,
-        /// Seconds that are divided among the containers.
         b: f64,
-        /// Seconds that each further container adds.
         c: f64,
     },
 }
@@ -51,30 +47,21 @@ impl Scaling {
 /// The costs of one container that joins, leaves or is a replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MemberCosts {
-    /// From the request until it runs.
     pub join_s: Option<f64>,
-    /// From the start until it is ready.
     pub ready_s: Option<f64>,
-    /// From the request until it has left.
     pub leave_s: Option<f64>,
 }
 
 /// The costs of one incarnation, which override the job's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LifeCosts {
-    /// From the start request until the containers run.
     pub start_s: Option<f64>,
-    /// From the start until the first work.
     pub pause_s: Option<f64>,
-    /// From the request until the checkpoint is saved.
     pub save_s: Option<f64>,
-    /// From the request until the containers have ended.
     pub stop_s: Option<f64>,
     /// Speed as a fraction of the scaling curve.
     pub pace: Option<f64>,
-    /// Seconds of work until the first progress report.
     pub first_report_s: Option<f64>,
-    /// The costs of single containers.
     pub members: BTreeMap<Rank, MemberCosts>,
 }
 
@@ -84,25 +71,20 @@ pub struct ModelJob {
     /// Work in seconds of one container.
     pub work_container_s: f64,
     pub scaling: Scaling,
-    /// From the request until the checkpoint is saved, without progress.
     pub save_s: f64,
     /// Seconds without progress after a start from a checkpoint.
     pub resume_s: f64,
-    /// From the start request until the containers run.
     pub start_s: f64,
     /// As `start_s`, for a member that joins in place.
     pub join_s: Option<f64>,
     /// Speed on several nodes as a fraction of the speed on one.
     pub crossing: f64,
-    /// Seconds without progress at a resize in place.
     pub resize_s: f64,
-    /// From a replica's start until it is ready.
     pub ready_s: f64,
     /// Seconds of work until each incarnation fails with exit code 1.
     pub fails_after_s: Option<f64>,
     /// Seconds without progress after a first start.
     pub warm_up_s: f64,
-    /// From the stop request until the end.
     pub stop_s: f64,
     /// Seconds of work between progress reports. With reports, work is counted in steps.
     pub progress_s: Option<f64>,
@@ -110,7 +92,6 @@ pub struct ModelJob {
     pub first_report_s: Option<f64>,
     /// An incarnation fails at each of these amounts of work, once each.
     pub failures: Vec<f64>,
-    /// The costs of single incarnations.
     pub lives: BTreeMap<Incarnation, LifeCosts>,
 }
 

@@ -1,11 +1,10 @@
-//! A model node: the shipped agent machine ([`dormouse_agent_core`]) over model containers.
+//! A model node: the shipped agent machine ([`dormouse_agent_core`]) over model containers
+//! ([`super::programs`]).
 //!
-//! 1. The machine receives log events as its link allows, and its containers' reports. The model
-//!    ([`super::programs`]) carries out its actions.
-//! 2. The node's reports are stored at once, or wait for the link.
-//! 3. A killed agent leaves its containers, and their reports on disk. The next agent continues from the
+//! 1. Log events and reports pass as the link allows.
+//! 2. A killed agent leaves its containers, and their reports on disk. The next agent continues from the
 //!    former fold and adopts the containers.
-//! 4. A node that loses power keeps only its disk.
+//! 3. A node that loses power keeps only its disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +21,6 @@ use super::faults::Faults;
 use super::proposals::Outlet;
 use super::ties::Cut;
 
-/// A message to a node's agent.
 #[derive(Debug, Clone)]
 pub(super) enum Note {
     Heard(Arc<Recorded>),
@@ -31,7 +29,6 @@ pub(super) enum Note {
     Said(Event),
 }
 
-/// A container's state on its node.
 #[derive(Debug, Clone)]
 pub(super) enum Present {
     Asked,
@@ -39,22 +36,16 @@ pub(super) enum Present {
     Ended(Exit),
 }
 
-/// A model node.
 #[derive(Debug, Clone)]
 pub(super) struct ModelNode {
     pub(super) agent: Agent,
-    /// True if the agent is alive.
     is_up: bool,
-    /// Events that the agent has not received yet.
     pub(super) unheard: VecDeque<Arc<Recorded>>,
-    /// The report that could not be sent yet.
     pub(super) unsent: Option<Event>,
-    /// Sends `unsent` to several brokers.
     pub(super) outlet: Outlet,
     /// Reports of containers from the time without an agent.
     left: Vec<Event>,
     pub(super) containers: BTreeMap<ContainerId, (Sequence, Present)>,
-    /// The start fault, if any.
     pub(super) ails: Option<Ailment>,
 }
 
@@ -82,12 +73,10 @@ impl ModelNode {
         }
     }
 
-    /// True if the agent has received all its events.
     pub(super) fn has_heard_all(&self) -> bool {
         self.is_up && self.unheard.is_empty()
     }
 
-    /// Replaces the agent by one with the same fold.
     fn renew(&mut self, offer: Option<Offer>) {
         let node = self.agent.node().clone();
         let offer = offer.unwrap_or_else(|| self.agent.offer().clone());
@@ -125,7 +114,6 @@ impl ModelNode {
         self.hear(self.unheard.len());
     }
 
-    /// Delivers the next `events` unheard events.
     fn hear(&mut self, events: usize) {
         for recorded in self.unheard.drain(..events) {
             self.agent.hear(&recorded);
@@ -153,7 +141,6 @@ impl ModelNode {
     }
 }
 
-/// The exit of a container that its node ended.
 pub(super) fn fenced() -> Exit {
     Exit {
         signal: Some(9),
@@ -266,8 +253,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Ends a cut: the agent sends its reports and catches up. Returns the milliseconds until the rest
-    /// of the events arrives, if it is late.
+    /// Ends a cut. Returns the milliseconds until the missed events arrive, if they are late.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
         let news = match self.ties.mend(node, now)? {
             (Cut::Killed, _) => {
@@ -331,7 +317,6 @@ impl ModelAgents {
         }
     }
 
-    /// Exchanges messages between agents and containers until none is left.
     pub(super) fn pump(&mut self, now: Timestamp, faults: &mut Faults) {
         self.clock = now;
         while let Some((node, note)) = self.notes.pop_front() {
@@ -343,7 +328,6 @@ impl ModelAgents {
         }
     }
 
-    /// Tells an agent that its report is stored.
     pub(super) fn has_stored(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             it.agent.stored();
@@ -352,7 +336,6 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Carries out the agent's effects.
     fn act(&mut self, it: &mut ModelNode, now: Timestamp, faults: &mut Faults) {
         if !it.is_up {
             return;

@@ -1,8 +1,5 @@
-//! Makes model agents follow a real log, so that a fork can take over at its end.
-//!
-//! 1. The log's requests are folded as usual and schedule due events.
-//! 2. The log's reports ([`ModelAgents::observe`]) replace the due events.
-//! 3. Events still due at the end of the log happen on the fork, in time or at once.
+//! Makes model agents follow a real log, so that a fork can take over at its end. The log's reports
+//! ([`ModelAgents::observe`]) replace due events; those still due at the end happen on the fork.
 
 use dormouse_agent_core::Exit;
 use dormouse_messages::events::{ContainerExited, ContainerStarted, TasksEnded};
@@ -23,8 +20,8 @@ pub struct Died {
 }
 
 impl ModelAgents {
-    /// Applies a recorded report at its time; returns the incarnation that failed, if any. The caller
-    /// then folds the event ([`Self::fold`]). The log already holds the agents' reports.
+    /// Applies a recorded report at its time; returns the failed incarnation, if any. The caller then
+    /// folds the event ([`Self::fold`]).
     pub fn observe(&mut self, recorded: &Recorded, now: Timestamp) -> Option<Died> {
         self.led = true;
         let died = self.happened(recorded, now);
@@ -96,7 +93,6 @@ impl ModelAgents {
         }
     }
 
-    /// Drops due events that the log has reported.
     fn drop_due(&mut self, life: &LifeId, is_said: impl Fn(Due) -> bool) {
         self.due.retain(|_, (of, due)| of != life || !is_said(*due));
     }
@@ -198,7 +194,6 @@ impl ModelAgents {
         died
     }
 
-    /// Removes ended tasks from a container's queue.
     fn tasks_have_ended(&mut self, event: &TasksEnded, now: Timestamp) {
         let life = (event.job.clone(), event.incarnation);
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);

@@ -3,11 +3,9 @@
 //! 1. A gang works at speed(n) once all its containers run. After a checkpoint the resume cost comes
 //!    first.
 //! 2. A gang that saves makes no progress meanwhile and, in mode `exit`, ends. A save may fail or hang.
-//! 3. A stopped container ends, and loses the work since the last checkpoint.
-//! 4. An evicted container ends at once.
-//! 5. A container of a task set runs its assigned tasks ([`super::tasks`]) and leaves when asked.
-//! 6. [`super::elastic`] resizes partitions in place.
-//! 7. Auxiliary containers do no work, save nothing, and run until stopped.
+//! 3. A stopped container ends, and loses the work since the last checkpoint. An evicted one ends at
+//!    once.
+//! 4. Auxiliary containers do no work, save nothing, and run until stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,48 +23,39 @@ use super::simulated::Simulated;
 use super::tasks::Queue;
 use super::work::whole;
 
-/// A container's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Container {
     Asked,
     Runs,
 }
 
-/// The containers of an incarnation that have not ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gang {
     pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
     /// The sequence of the first start request.
     pub(super) request: Sequence,
-    /// Number of containers at the start.
     pub(super) size: u32,
     /// The members after the first resize.
     pub(super) members: Option<BTreeSet<Rank>>,
     pub(super) resumes: bool,
-    /// True if the gang is resized in place.
     pub(super) in_place: bool,
     /// True for replicas, which never complete.
     pub(super) served: bool,
-    /// The common start time of the containers.
     starts_at: Option<Timestamp>,
-    /// Containers that end at their next due time.
     pub(super) stopping: BTreeSet<Rank>,
     /// Task-set containers that take no more tasks and leave at their next due time.
     pub(super) draining: BTreeSet<Rank>,
     /// True if a task outlasts the drain.
     pub(super) hangs: Option<bool>,
-    /// Members that were told to leave.
     pub(super) leaving: BTreeSet<Rank>,
     pub(super) tasks: BTreeMap<Rank, Queue>,
     /// Containers with a slow engine, and the due event by which each started.
     pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
-    /// True once the whole gang has run.
     pub(super) begun: bool,
     /// Containers that had succeeded before the last one ran, on a recorded log.
     pub(super) succeeded: u32,
     /// True if a container failed before the whole gang ran, on a recorded log.
     pub(super) failed: bool,
-    /// Number of auxiliary containers.
     pub(super) beside: u32,
 }
 
@@ -76,13 +65,11 @@ impl Gang {
         !(1..=self.beside).contains(&rank.0)
     }
 
-    /// Replaces these containers in a gang of `size`.
     pub(super) fn replace(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
         ranks.for_each(|rank| drop(self.containers.remove(&rank)));
         (self.size, self.begun, self.starts_at) = (size, false, None);
     }
 
-    /// Returns the number of workers at the start.
     pub(super) fn workers(&self) -> u32 {
         self.size.saturating_sub(self.beside)
     }
@@ -92,7 +79,6 @@ impl Gang {
 const SLOW_START_S: f64 = 100.0;
 
 impl ModelAgents {
-    /// Handles a container's start request.
     pub(super) fn begin(
         &mut self,
         state: &AgentState,
@@ -199,14 +185,12 @@ impl ModelAgents {
         }
     }
 
-    /// Records that a container runs.
     pub(super) fn runs(&mut self, life: &LifeId, rank: Rank, node: NodeId) {
         let id = container_id(life, rank);
         self.world.starts(&id, &node);
         self.notes.push_back((node, Note::Running(id)));
     }
 
-    /// Records that a container ended or will never start.
     pub(super) fn end(&mut self, life: &LifeId, rank: Rank, exit: Exit) {
         if let Some(node) = self.takes_away(life, rank) {
             let id = container_id(life, rank);
@@ -241,12 +225,10 @@ impl ModelAgents {
         }
     }
 
-    /// Loses the work since the last checkpoint with a container, unless the other members continue.
     fn disturb(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
         let gang = self.gangs.get(life);
         let members = gang.and_then(|it| it.members.as_ref());
         if members.is_some_and(|members| !members.contains(&rank)) {
-            // The other members continue.
             return;
         }
         let goes_on = gang.is_some_and(|it| it.in_place && it.containers.contains_key(&Rank(0)));
@@ -260,7 +242,6 @@ impl ModelAgents {
         }
     }
 
-    /// Evicts a container.
     pub(super) fn evict(&mut self, id: &ContainerId, exit: Exit, now: Timestamp) {
         let life = life_of(id);
         self.end(&life, id.rank, exit);
@@ -277,12 +258,10 @@ impl ModelAgents {
         }
     }
 
-    /// Drops a start request without a report.
     pub(super) fn vanish(&mut self, id: &ContainerId) {
         let _ = self.takes_away(&life_of(id), id.rank);
     }
 
-    /// Drops a node's containers without a report.
     pub(super) fn lose_containers(&mut self, node: &NodeId, now: Timestamp) {
         let mut lost = Vec::new();
         for (life, gang) in &self.gangs {
@@ -295,7 +274,6 @@ impl ModelAgents {
         }
     }
 
-    /// Stops a container, with its incarnation or as a leaving member.
     pub(super) fn stop(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
         let life = life_of(id);
         let leaves = state
@@ -316,7 +294,6 @@ impl ModelAgents {
         let Some(gang) = self.gangs.get_mut(life) else {
             return;
         };
-        // Suspended containers end when their host resumes.
         let stands = |rank: &Rank| {
             let place = gang.containers.get(rank);
             place.is_some_and(|(node, _)| self.standing.contains_key(node))
@@ -391,12 +368,10 @@ impl ModelAgents {
         }
     }
 
-    /// Sends a container's report to its agent.
     pub(super) fn says(&mut self, node: NodeId, event: impl Into<Event>) {
         self.notes.push_back((node, Note::Said(event.into())));
     }
 
-    /// Returns the node of rank 0 if the whole gang runs, since an incomplete gang saves nothing.
     fn chief(&self, life: &LifeId) -> Option<NodeId> {
         let gang = self.gangs.get(life)?;
         let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
@@ -407,7 +382,6 @@ impl ModelAgents {
         chief.map(|(node, _)| node.clone())
     }
 
-    /// Ends the containers of a completed or failed plan, unless the plan has changed.
     pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
         let dies = u32::from(code != 0);
         let counts =
@@ -431,7 +405,6 @@ impl ModelAgents {
     }
 }
 
-/// Returns an exit with a code.
 pub(super) fn exited(code: i32) -> Exit {
     Exit {
         code: Some(code),

@@ -17,19 +17,15 @@ use super::service::{Asked, Line};
 use super::{Engine, EngineError};
 use crate::random::Random;
 
-/// Microseconds between an agent's attempts.
 const RETRY_US: u64 = 200_000;
 
-/// Sends an agent's reports, one at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Outlet {
     settle: Settle,
     /// Identifies the agent among its node's; part of its messages' ids.
     life: u64,
-    /// The current report and its number.
     report: Option<(u64, Event)>,
     reports: u64,
-    /// The report was already sent under `expected`.
     tried: bool,
     expected: Sequence,
     /// The number of the last question, and the step that waits for its answer.
@@ -37,12 +33,10 @@ pub(super) struct Outlet {
     awaits: Option<Step>,
 }
 
-/// An answer to an agent's question.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Heard {
     Silence,
     Sent(Sent),
-    /// The delay has passed.
     Waited,
 }
 
@@ -81,7 +75,6 @@ impl Outlet {
         self.settle.begin();
     }
 
-    /// Returns the id of the last message.
     fn id(&self, node: &NodeId) -> String {
         let name = format!("node.{node}.{}", self.life);
         let event = self.report.as_ref().map(|(_, event)| event);
@@ -89,7 +82,6 @@ impl Outlet {
         append_id(&name, self.expected.0, 0, &data)
     }
 
-    /// Finds the node's first message after `after`.
     fn first_after(
         &self,
         (brokers, known): (&Brokers, Sequence),
@@ -121,7 +113,6 @@ impl Outlet {
     }
 }
 
-/// Returns the fence of a writer's event.
 fn filter_of(writer: Writer, event: &Event) -> Filter {
     match event.key() {
         Key::Node(node) if writer == Writer::Node => (writer, Some(node.clone())),
@@ -129,7 +120,6 @@ fn filter_of(writer: Writer, event: &Event) -> Filter {
     }
 }
 
-/// Returns the events of a service's append, each with its id.
 fn with_ids(writer: Writer, asked: &Asked) -> Vec<(Option<String>, Event)> {
     let id = |(index, event): (usize, &Event)| {
         let data = rmp_serde::to_vec_named(event).ok()?;
@@ -141,7 +131,6 @@ fn with_ids(writer: Writer, asked: &Asked) -> Vec<(Option<String>, Event)> {
         .collect()
 }
 
-/// Translates an answer for a service's copy, if there is one.
 fn outcome(answer: Answer) -> Option<Outcome> {
     let (last, failure) = match answer {
         Answer::Proposed | Answer::Silence => return None,
@@ -179,7 +168,6 @@ impl Engine {
         self.agents.replicated = true;
     }
 
-    /// Returns the services' connection to the brokers.
     pub(super) fn line(&self) -> Line {
         let brokers = self.brokers.as_ref();
         Line {
@@ -188,7 +176,6 @@ impl Engine {
         }
     }
 
-    /// Queues an external write.
     pub(super) fn write_outside(&mut self, writer: Writer, event: Event, written: Timestamp) {
         let filter = filter_of(writer, &event);
         if let Some(brokers) = &mut self.brokers {
@@ -196,13 +183,11 @@ impl Engine {
         }
     }
 
-    /// True if an external write would be proposed at once.
     pub(super) fn takes(&self, writer: Writer) -> bool {
         let brokers = self.brokers.as_ref();
         brokers.is_none_or(|it| it.takes(&(writer, None), self.now))
     }
 
-    /// Runs everything that brokers and agents have due at this instant.
     pub(super) fn flow(&mut self) -> Result<(), EngineError> {
         while let Some(brokers) = &mut self.brokers {
             let now = self.now;
@@ -230,7 +215,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies a proposal; its leader answers.
     fn applied(&mut self, proposal: Proposal) -> Result<(), EngineError> {
         let Proposal {
             request,
@@ -281,7 +265,6 @@ impl Engine {
         }
     }
 
-    /// Sends a service copy's append to the brokers.
     pub(super) fn ask(&mut self, service: usize, asked: Asked) {
         let (Some(brokers), Some(arrives)) = (&mut self.brokers, asked.arrives) else {
             return;
@@ -305,7 +288,6 @@ impl Engine {
         }
     }
 
-    /// Delivers an append without a waiting client.
     fn arrives(&mut self, mut request: Request, is_late: bool) {
         let plant = self.faults.plant();
         let Some(brokers) = &mut self.brokers else {
@@ -334,7 +316,6 @@ impl Engine {
         }
     }
 
-    /// Delivers an answer to a service's copy after `answer_us`.
     fn copy_hears(
         &mut self,
         service: usize,
@@ -356,7 +337,6 @@ impl Engine {
         }
     }
 
-    /// Takes an agent's next step with its report.
     fn talk(&mut self, node: &NodeId) {
         let is_up = self.agents.is_up(node);
         let hears = self.agents.ties.is_answered(node) && self.line().answers <= self.now;
@@ -409,7 +389,6 @@ impl Engine {
         }
     }
 
-    /// Sends an agent's report.
     fn send(&mut self, node: &NodeId, expected: Sequence) -> Went {
         let plant = self.faults.plant();
         let written = self.by_host(node);
@@ -457,7 +436,6 @@ impl Engine {
         Went::Heard
     }
 
-    /// Completes a report that the agent takes for stored or leaves out.
     fn report_ends(&mut self, node: &NodeId) {
         let it = self.agents.nodes.get_mut(node);
         let report = it.and_then(|it| it.outlet.report.take());
@@ -468,11 +446,8 @@ impl Engine {
     }
 }
 
-/// The immediate outcome of a message.
 enum Went {
     Heard,
-    /// An answer may still come.
     Unanswered,
-    /// The agent leaves the report out.
     LeftOut,
 }

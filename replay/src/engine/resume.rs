@@ -20,13 +20,9 @@ use crate::audit::Audit;
 pub struct Ground {
     pub sequence: Sequence,
     pub now: Timestamp,
-    /// Admission's folded state.
     pub admission: AdmissionState,
-    /// The folded state of optimizer, placer and checkpointer.
     pub cluster: ClusterState,
-    /// The autoscaler's folded state.
     pub autoscaler: AutoscalerState,
-    /// The last sequence of each writer.
     pub own: BTreeMap<Writer, Sequence>,
     pub agents: ModelAgents,
     pub ingress: u64,

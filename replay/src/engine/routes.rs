@@ -1,12 +1,10 @@
 //! Routes events to nodes. A shipped agent receives the whole log; a model node receives only events
 //! that can change its actions, so that a run's cost grows with its events.
+//! [`ModelAgents::heard_enough`] compares the result with the whole log.
 //!
 //! 1. A node follows a job from the first placement there on. For partitions resized in place it first
 //!    receives the job's earlier events.
-//! 2. Reports of a container go only to its own node, except exits in a partition resized in place.
-//! 3. Addresses, grants, tenant order and lease terms are left out.
-//!
-//! [`ModelAgents::heard_enough`] compares the result with the whole log.
+//! 2. Reports go only to their own node, except exits in a partition resized in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +17,6 @@ use super::agents::ModelAgents;
 use super::faults::Plant;
 use super::nodes::Note;
 
-/// The recipients of each job's events.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Routes(BTreeMap<JobId, Route>);
 
@@ -31,13 +28,9 @@ struct Route {
     nodes: BTreeSet<NodeId>,
 }
 
-/// The recipients of an event.
 enum Concern<'a> {
-    /// A job is admitted.
     Begins(&'a JobId, bool),
-    /// Containers get places.
     Places(&'a PlacementDecided),
-    /// The nodes of a job, and those that join it later.
     Job(&'a JobId),
     Ends(&'a JobId),
     /// A container of a job has ended on a node.
@@ -98,7 +91,6 @@ fn only(job: &JobId, placed: &PlacementDecided, recorded: &Arc<Recorded>) -> Arc
 }
 
 impl ModelAgents {
-    /// Delivers an event to the agents that it concerns.
     pub(super) fn route(&mut self, recorded: &Arc<Recorded>, plant: Option<Plant>) {
         let Some(event) = recorded.event() else {
             return;

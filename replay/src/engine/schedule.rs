@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::Timestamp;
 
-/// Items in the order of their due times.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule<T> {
     due: BTreeMap<(Timestamp, u64), T>,
@@ -19,18 +18,15 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Plans an item.
     pub fn add(&mut self, at: Timestamp, what: T) {
         self.planned += 1;
         self.due.insert((at, self.planned), what);
     }
 
-    /// Returns the next due time.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes the next item due by `now`.
     pub fn take(&mut self, now: Timestamp) -> Option<T> {
         let first = self.due.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())

@@ -1,15 +1,13 @@
 //! Runs one service in memory: the shipped machine around its decider ([`dormouse_shell::Shell`]), in
 //! one copy or two.
 //!
-//! 1. An append triggers a copy's turn, at once or late.
-//! 2. In its turn a copy takes pending answers, folds a prefix of the log, and carries out the machine's
+//! 1. In its turn a copy takes pending answers, folds a prefix of the log, and carries out the machine's
 //!    effects.
-//! 3. The fence decides each append. The answer comes at once, late, or never; then the machine is told
-//!    of a doubt, stored or not. [Several brokers](super::brokers) check, store and answer themselves. A
-//!    disconnected copy misses the log, and its requests and answers are lost or late.
-//! 4. Each incarnation of a copy has its own host clock, which may be days off.
-//! 5. A crash stores any prefix of an append. The copy restarts from a snapshot or from the whole log,
-//!    which must give the same state. Its clock anchor survives.
+//! 2. The fence decides each append. The answer comes at once, late, or never; then the machine is told
+//!    of a doubt, stored or not. A disconnected copy misses the log and its answers.
+//! 3. Each incarnation of a copy has its own host clock, which may be days off.
+//! 4. A crash stores any prefix of an append. A snapshot and the whole log must give the restarted copy
+//!    the same state. Its clock anchor survives.
 
 mod resume;
 
@@ -28,17 +26,14 @@ use super::ties::Cut;
 
 pub use resume::Begun;
 
-/// The build named in a simulated cluster's decisions.
 const BUILD: &str = "simulated";
 
-/// A broken invariant and the event after which it was found.
 type Broken = (Sequence, String);
 
 /// The result of a turn.
 #[derive(Debug)]
 pub enum Turn {
     Nothing,
-    /// The log stores these events.
     Stored {
         /// The decision's own time.
         written: Timestamp,
@@ -50,16 +45,12 @@ pub enum Turn {
 /// An append on its way to the brokers.
 #[derive(Debug)]
 pub struct Asked {
-    /// The index of the copy.
     pub copy: usize,
-    /// Identifies the append in the answer.
     pub number: u64,
     /// The fence.
     pub expected: Sequence,
-    /// The decision's own time.
     pub written: Timestamp,
     pub events: Vec<Event>,
-    /// The time of arrival, if the append arrives.
     pub arrives: Option<Timestamp>,
     /// The delay from apply to answer; `None` if no answer comes.
     pub answer_us: Option<u64>,
@@ -68,7 +59,6 @@ pub struct Asked {
 /// The services' connection to the brokers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Line {
-    /// True for several brokers, which take time and need a leader.
     pub replicated: bool,
     /// The time from which questions are answered.
     pub answers: Timestamp,
@@ -116,16 +106,12 @@ pub struct Service<D: Decider> {
     decider: Arc<D>,
     check: bool,
     copies: Vec<Copy<D>>,
-    /// The last sequence of its subjects on the log.
     own_last: Sequence,
-    /// Number of appends so far.
     appends: u64,
 }
 
-/// The activity of a copy.
 enum Phase {
     Following,
-    /// The solver is busy until then.
     Deciding(Timestamp, Box<Made>),
     /// The process is dead until then; true if it restarts from its snapshot.
     Down(Timestamp, bool),
@@ -134,26 +120,18 @@ enum Phase {
 struct Copy<D: Decider> {
     shell: Shell<D>,
     phase: Phase,
-    /// The next look at the log.
     turn: Option<Timestamp>,
     wake: Option<Timestamp>,
-    /// Ends of pauses after failures.
     pauses: Vec<Timestamp>,
-    /// An answer in transit.
     answer: Option<(Timestamp, Outcome)>,
-    /// The append that waits for the brokers' answer.
     awaits: Option<u64>,
-    /// The times at which questions for the head are answered.
     asking: Vec<Timestamp>,
-    /// The kind and the end of a disconnection.
     cut: Option<(Cut, Timestamp)>,
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
-    /// The host clock's offset in microseconds.
     off_us: i64,
     /// The host's boot number, and the clock offset after the next boot.
     boot: u64,
     reboot: Option<i64>,
-    /// The persisted clock anchor.
     mark: Option<Mark>,
 }
 
@@ -192,12 +170,10 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Returns the host clock's reading.
     fn clock(&self, now: Timestamp) -> Timestamp {
         Timestamp::from_micros(now.as_micros().saturating_add(self.off_us))
     }
 
-    /// Returns the time at which the host's clock shows `at`.
     fn shown(&self, at: Timestamp) -> Timestamp {
         Timestamp::from_micros(at.as_micros().saturating_sub(self.off_us))
     }
@@ -290,7 +266,6 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Passes the persisted clock anchor to a new incarnation.
     fn recall(&mut self) {
         if let Some(mark) = self.mark.clone() {
             self.shell.recall(mark);
@@ -321,7 +296,6 @@ impl<D: Decider> Copy<D> {
         self.asking.retain(|at| *at > now);
         for _ in self.asking.len()..before {
             self.shell.head(log.head());
-            // The copy follows to the new head.
             self.turn.get_or_insert(now);
         }
         let before = self.pauses.len();
@@ -334,7 +308,6 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Carries out the machine's effects until it appends or stops.
     fn step(
         &mut self,
         log: &MemoryLog,
@@ -383,8 +356,8 @@ impl<D: Decider> Copy<D> {
 }
 
 impl<D: Decider> Service<D> {
-    /// Returns a service with fresh copies, all active: leases choose the active copy, but correctness
-    /// does not depend on them. With `check` its invariants are checked after every event.
+    /// Returns a service with fresh copies, all active, since correctness does not depend on leases.
+    /// With `check` its invariants are checked after every event.
     pub fn new(decider: D, check: bool, faults: &mut Faults) -> Self {
         let decider = Arc::new(decider);
         let copies = faults.copies();
@@ -402,7 +375,6 @@ impl<D: Decider> Service<D> {
         }
     }
 
-    /// Stores an append by its drawn fate, and answers the copy.
     fn store(
         &mut self,
         index: usize,

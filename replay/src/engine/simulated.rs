@@ -6,34 +6,27 @@ use dormouse_messages::{Beside, Timestamp};
 
 use super::model::ModelJob;
 
-/// A running model job.
 #[derive(Debug, Clone)]
 pub(super) struct Simulated {
     pub(super) model: ModelJob,
     pub(super) mode: CheckpointMode,
     pub(super) in_place: bool,
     pub(super) served: bool,
-    /// Seconds per task of a task set.
     pub(super) task_s: Option<f64>,
     /// Work done and work saved, in seconds of one container.
     pub(super) done: f64,
     pub(super) saved: f64,
-    /// The start and the speed of the current work.
     pub(super) working: Option<(Timestamp, f64)>,
     /// Invalidates due events of older plans.
     pub(super) plan: u64,
-    /// Number of the model's failures so far.
     pub(super) failed: usize,
-    /// Work at the program's success, on a recorded log.
     pub(super) ended: Option<f64>,
     /// The incarnation that worked last; older ones no longer affect the work.
     pub(super) life: Option<Incarnation>,
-    /// Number of auxiliary containers.
     pub(super) beside: u32,
 }
 
 impl Simulated {
-    /// Returns a job without progress.
     #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
     pub(super) fn of(
         model: ModelJob,
@@ -65,7 +58,6 @@ impl Simulated {
         self.working = None;
     }
 
-    /// Returns the work done by `now`.
     pub(super) fn done_at(&self, now: Timestamp) -> f64 {
         let since = self.working;
         let more = since.map(|(since, speed)| now.seconds_since(since).max(0.0) * speed);
@@ -86,7 +78,6 @@ impl Simulated {
 }
 
 impl Simulated {
-    /// Returns an admitted job.
     pub(super) fn admitted(model: ModelJob, spec: &JobSpec) -> Self {
         let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
         let (in_place, served) = (spec.is_in_place(), spec.service.is_some());

@@ -1,12 +1,10 @@
 //! Simulates suspended hosts, such as sleeping machines and paused virtual machines.
 //!
-//! 1. Nothing on the host proceeds: containers, agent and supervisor stop, and due events wait for the
-//!    resume.
-//! 2. The others see a disconnected agent: the lease ends, the node is lost, and its jobs start
-//!    elsewhere.
-//! 3. On resume, the supervisor's clock includes the suspended time. Within [two seconds](super::world)
-//!    the supervisor ends all containers beyond their lease, before or after the agent is answered.
-//! 4. Reports and checkpoints of the stale incarnation have no effect.
+//! 1. Nothing on the host proceeds, and due events wait for the resume. The others see a disconnected
+//!    agent.
+//! 2. On resume, the supervisor's clock includes the suspended time. Within [two seconds](super::world)
+//!    the supervisor ends all containers beyond their lease.
+//! 3. Reports and checkpoints of the stale incarnation have no effect.
 
 use dormouse_messages::{NodeId, Rank, Timestamp};
 
@@ -20,7 +18,6 @@ use super::{Action, Engine, EngineError};
 /// Time limit for a resumed supervisor to end its overdue containers.
 const ENDING_MS: u64 = 1_500;
 
-/// A suspended host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     until: Timestamp,
@@ -29,7 +26,6 @@ pub(super) struct Standing {
 }
 
 impl Engine {
-    /// Suspends a host.
     pub(super) fn stand(&mut self, node: &NodeId, until: Timestamp) {
         if until <= self.now || !self.agents.is_up(node) {
             return;
@@ -59,12 +55,10 @@ impl Engine {
         }
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
         self.at(until, Action::Wake(node.clone()));
-        // The brokers answer at once, or a while later.
         let back_ms = self.faults.up_to(10_000);
         self.at(until.plus_ms(back_ms), Action::Mend(node.clone()));
     }
 
-    /// Resumes a host, unless it was rebooted meanwhile.
     pub(super) fn wake(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let until = self.agents.stands_until(node);
         if until.is_none_or(|until| until > self.now) {
@@ -82,7 +76,6 @@ impl Engine {
         self.append_said()
     }
 
-    /// Ends the overdue containers of a resumed host.
     pub(super) fn end_stale(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let (now, faults) = (self.now, &mut self.faults);
         self.agents.end_stale(node, now, faults);
@@ -91,12 +84,10 @@ impl Engine {
 }
 
 impl ModelAgents {
-    /// Returns the end of a host's suspension.
     pub(super) fn stands_until(&self, node: &NodeId) -> Option<Timestamp> {
         self.standing.get(node).map(|it| it.until)
     }
 
-    /// Suspends a node's containers, and the gangs with a member there.
     fn stand(&mut self, node: &NodeId, now: Timestamp) {
         self.world.stands(node);
         let mut late = Vec::new();
@@ -118,7 +109,6 @@ impl ModelAgents {
         late.iter().for_each(|job| self.note_blame(job, 1));
     }
 
-    /// Resumes a host; returns the supervisor's delay in ms, if its deadline has passed.
     fn goes_on(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
         let standing = self.standing.remove(node)?;
         let is_over = now >= standing.ends;
@@ -143,7 +133,6 @@ impl ModelAgents {
         is_over.then(|| now.ms_since(standing.ends))
     }
 
-    /// Drops a node's pending starts after the supervisor's deadline.
     pub(super) fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
         let mut asked = Vec::new();
         for (life, gang) in &self.gangs {
@@ -165,7 +154,6 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Returns the time until which a gang's hosts are suspended.
     fn standing_under(&self, gang: &Gang) -> Option<Timestamp> {
         let places = gang.containers.values();
         let until = places.filter_map(|(node, _)| self.stands_until(node));

@@ -5,7 +5,6 @@ use dormouse_messages::Timestamp;
 use super::{Action, Engine, EngineError};
 
 impl Engine {
-    /// Stops every service until `until`.
     pub(super) fn stop(
         &mut self,
         until: Timestamp,
@@ -18,7 +17,6 @@ impl Engine {
         Ok(())
     }
 
-    /// True if a submission must wait for the stopped services.
     pub(super) fn waits(&self, action: &Action) -> bool {
         matches!(action, Action::Submit { .. }) && self.now < self.stopped
     }

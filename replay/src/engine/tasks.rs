@@ -13,7 +13,6 @@ use super::programs::exited;
 /// The tasks of one container.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
-    /// The newest order that was taken.
     newest: Sequence,
     waiting: TaskRanges,
     running: TaskRanges,
@@ -30,19 +29,16 @@ impl Queue {
         }
     }
 
-    /// Begins all waiting tasks; returns their number, if any.
     pub fn begin(&mut self, now: Timestamp) -> Option<u64> {
         self.running = std::mem::take(&mut self.waiting);
         self.since = now;
         (!self.running.is_empty()).then(|| self.running.len())
     }
 
-    /// Takes the running tasks as ended.
     pub fn ended(&mut self) -> TaskRanges {
         std::mem::take(&mut self.running)
     }
 
-    /// Returns the number of running tasks.
     pub fn running(&self) -> u64 {
         self.running.len()
     }
@@ -79,7 +75,6 @@ impl Queue {
     }
 }
 
-/// Removes one of `tasks` as failed.
 pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
     let failed = tasks.take_lowest(1, 1);
     let failed = failed.iter().map(|task| FailedTask { task, exit_code: 1 });
@@ -87,7 +82,6 @@ pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
 }
 
 impl ModelAgents {
-    /// Gives a container its orders; an idle one begins at once.
     pub(super) fn give(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
         let life = life_of(id);
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
@@ -125,7 +119,6 @@ impl ModelAgents {
         self.schedule(at, life.clone(), Due::TasksEnded(rank));
     }
 
-    /// Ends a container's batch and begins the waiting tasks, unless the container drains.
     pub(super) fn tasks_ended(
         &mut self,
         life: &LifeId,
@@ -178,7 +171,6 @@ impl ModelAgents {
         }
     }
 
-    /// Ends draining containers and drops their other tasks.
     pub(super) fn drained(&mut self, life: &LifeId, now: Timestamp) {
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
         let Some(gang) = self.gangs.get_mut(life) else {
@@ -201,7 +193,6 @@ impl ModelAgents {
         }
     }
 
-    /// Reports a container's ended tasks, if any.
     fn report_tasks(
         &mut self,
         life: &LifeId,

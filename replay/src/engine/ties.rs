@@ -6,9 +6,8 @@
 //!               │ the lease: the node is lost            missed events are delivered
 //! ```
 //!
-//! 1. A killed agent leaves its containers running, and its supervisor enforces the fence. A disconnected
-//!    agent enforces the fence with the shipped machine ([`Holder`]); its supervisor ends the rest. An agent
-//!    that returns earlier adopts the running containers.
+//! 1. A disconnected agent enforces the fence with the shipped machine ([`Holder`]), a killed agent's
+//!    supervisor alone. An agent that returns earlier adopts the running containers.
 //! 2. A deaf agent starts and stops nothing; a mute one keeps its reports. A renewal needs both directions.
 //! 3. The brokers count the lease from a later moment than the agent, which misses their last answers.
 //! 4. An agent that returns after the fence joins again; after the loss it first ends the containers.
@@ -45,7 +44,6 @@ pub struct Tie {
     changes: u64,
     /// The lease machine while disconnected; `None` for a killed agent.
     holder: Option<Holder>,
-    /// The time of the unanswered renewal.
     asked_ms: Option<u64>,
     /// The supervisor's deadline for the containers.
     ends_ms: u64,
@@ -58,13 +56,10 @@ pub struct Tie {
 /// The deadlines of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// The agent's next look at its lease.
     pub wakes: Option<Timestamp>,
     /// The supervisor's deadline for the containers; `None` if the planted bug skips it.
     pub fence: Option<Timestamp>,
-    /// The node's loss.
     pub loss: Timestamp,
-    /// The count of changes that the deadlines belong to.
     pub of: u64,
 }
 
@@ -72,13 +67,10 @@ pub struct Deadlines {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Woken {
     pub fences: bool,
-    /// The deadline given to the supervisor.
     pub ends: Option<Timestamp>,
-    /// The next look at the lease.
     pub wakes: Option<Timestamp>,
 }
 
-/// Converts a time to a driver's milliseconds.
 pub(super) fn ms(at: Timestamp) -> u64 {
     u64::try_from(at.as_micros()).unwrap_or(0) / 1_000
 }
@@ -87,7 +79,6 @@ pub(super) fn at_ms(ms: u64) -> Timestamp {
     Timestamp::from_micros(0).plus_ms(ms)
 }
 
-/// Returns a lease renewed at `asked_ms`, and the end that the supervisor was told.
 fn renewed(asked_ms: u64, term: LeaseTerm) -> (Holder, u64) {
     let mut holder = Holder::new(true, term);
     holder.woken(asked_ms);
@@ -193,7 +184,6 @@ impl Ties {
         self.of(node).is_none_or(|tie| tie.cut.is_none())
     }
 
-    /// Cuts a whole link.
     pub fn cut(
         &mut self,
         node: &NodeId,
@@ -231,7 +221,6 @@ impl Ties {
         })
     }
 
-    /// Lets a disconnected agent check its lease.
     pub fn woken(&mut self, node: &NodeId, now: Timestamp, faults: &Faults) -> Woken {
         let unheard = match faults.plant() {
             Some(Plant::UnheardRenewals) => Answer::Renewed,
@@ -247,13 +236,11 @@ impl Ties {
         self.counts(node, of) && ms(now) >= ends_ms
     }
 
-    /// True if the agent was killed and none is back.
     pub fn is_killed(&self, node: &NodeId) -> bool {
         self.of(node)
             .is_some_and(|tie| tie.cut == Some(Cut::Killed))
     }
 
-    /// True if the agent is disconnected or killed.
     pub fn is_cut(&self, node: &NodeId) -> bool {
         self.of(node).is_some_and(|tie| tie.cut.is_some())
     }
@@ -270,13 +257,11 @@ impl Ties {
         }
     }
 
-    /// True if a deadline of this change is still valid.
     pub fn counts(&self, node: &NodeId, of: u64) -> bool {
         let tie = self.of(node);
         tie.is_some_and(|tie| tie.cut.is_some() && tie.changes == of)
     }
 
-    /// Resets the link of a node that dies with its agent.
     pub fn die(&mut self, node: &NodeId) {
         let tie = self.0.entry(node.clone()).or_default();
         (tie.cut, tie.holder, tie.asked_ms) = (None, None, None);
@@ -292,12 +277,10 @@ impl Ties {
         Some((cut, tie.answered(ms(now))))
     }
 
-    /// Returns the supervisor's deadline for a disconnected agent's containers.
     pub fn ends_at(&self, node: &NodeId) -> Timestamp {
         at_ms(self.of(node).map_or(0, |tie| tie.ends_ms))
     }
 
-    /// Delays missed events beyond the answers.
     pub fn stays_behind(&mut self, node: &NodeId) {
         self.0.entry(node.clone()).or_default().behind = true;
     }

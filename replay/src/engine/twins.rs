@@ -1,11 +1,9 @@
 //! Simulates a second agent of the same name on another host: an operator's mistake, or a replacement
 //! machine.
 //!
-//! 1. The second agent asks for the lease with the shipped machine ([`Holder`]), and leaves if the first
-//!    one renews.
-//! 2. Without renewals the second agent waits for the lease's end and then acts for the node. It knows
-//!    the whole log, and has no containers: those ended with the lease, on the first host.
-//! 3. The first agent learns that its lease is taken, and ends. Its earlier messages may still arrive.
+//! 1. The second agent leaves if the first one renews the lease ([`Holder`]). Otherwise it waits for the
+//!    lease's end and then acts for the node, without containers.
+//! 2. The first agent learns that its lease is taken, and ends. Its earlier messages may still arrive.
 
 use std::sync::Arc;
 
@@ -19,7 +17,6 @@ use super::nodes::ModelNode;
 use super::ties::{at_ms, ms};
 use super::{Action, Engine, EngineError};
 
-/// A node's lease at the brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
     Free,
@@ -28,14 +25,12 @@ pub(super) enum Lease {
 }
 
 impl Engine {
-    /// Starts a second agent.
     pub(super) fn second_starts(&mut self, node: NodeId) -> Result<(), EngineError> {
         let holder = Holder::new(true, self.term);
         self.seconds.insert(node.clone(), holder);
         self.second_asks(&node)
     }
 
-    /// Lets the second agent ask for the lease.
     pub(super) fn second_asks(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let Some(mut holder) = self.seconds.remove(node) else {
             return Ok(());
@@ -69,7 +64,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the lease of a node whose agent is expected.
     fn lease_of(&self, node: &NodeId) -> Option<Lease> {
         let agents = &self.agents;
         let is_lost = self.lost.get(node) >= self.lives.get(node);
@@ -84,7 +78,6 @@ impl Engine {
 }
 
 impl ModelAgents {
-    /// Makes the second agent the node's agent.
     fn second_acts(
         &mut self,
         node: &NodeId,

@@ -42,7 +42,6 @@ impl ModelAgents {
         self.plan(life, by_chance);
     }
 
-    /// Schedules the end and the progress reports of the current work.
     pub(super) fn plan(&mut self, life: LifeId, by_chance: Option<f64>) {
         let Some(job) = self.jobs.get_mut(&life.0) else {
             return;
@@ -69,13 +68,11 @@ impl ModelAgents {
         if let Some(first_s) = first_s.filter(|first_s| *first_s < ends_s) {
             self.schedule(after(since, first_s), life.clone(), Due::Progress(plan));
         }
-        // Endless work has no end to schedule.
         if ends_s.is_finite() {
             self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
         }
     }
 
-    /// Reports a job's progress and schedules the next report.
     pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) {
         let job = self.jobs.get(&life.0).filter(|job| job.plan == plan);
         let (Some(job), Some(gang)) = (job, self.gangs.get(&life)) else {
@@ -101,7 +98,6 @@ impl ModelAgents {
     }
 }
 
-/// Rounds work down to whole steps.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

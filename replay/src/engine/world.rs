@@ -1,4 +1,4 @@
-//! Judges the ground truth of the model world, whatever the log says.
+//! Judges the ground truth of the model world, as the programs report it.
 //!
 //! 1. Two incarnations of a job never run at the same time.
 //! 2. No node runs more than its capacity.
@@ -6,8 +6,6 @@
 //! 4. Containers that a rolled-back log no longer requests end once their agent is back.
 //! 5. A resumed host ends its overdue containers within two seconds.
 //! 6. No start is given up early, by an exact clock instead of the log's.
-//!
-//! The programs report real starts and ends, independently of the agents' reports.
 
 use std::collections::BTreeMap;
 
@@ -43,19 +41,15 @@ pub struct World {
     stale: BTreeMap<ContainerId, (NodeId, Timestamp)>,
     /// Containers that the rolled-back log no longer requests, with nodes and deadlines.
     forgotten: BTreeMap<ContainerId, (NodeId, Timestamp)>,
-    /// The pending starts with their times.
     starts: BTreeMap<JobId, (Incarnation, Timestamp)>,
-    /// The first violation.
     broken: Option<String>,
 }
 
 impl World {
-    /// Returns the first violation.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
-    /// Folds a log event: demands, capacities, and ends of jobs.
     pub fn fold(&mut self, recorded: &Recorded, now: Timestamp) {
         self.given_up(recorded, now);
         match recorded.event() {
@@ -98,7 +92,6 @@ impl World {
         }
     }
 
-    /// Records a container's start.
     pub fn starts(&mut self, id: &ContainerId, node: &NodeId) {
         let running = self.running.entry(id.job.clone()).or_default();
         let other = running.keys().find(|(other, _)| *other != id.incarnation);
@@ -117,7 +110,6 @@ impl World {
         self.broken = self.broken.take().or(other).or(short);
     }
 
-    /// Suspends a host.
     pub fn stands(&mut self, node: &NodeId) {
         let mut here = Vec::new();
         for (job, running) in &self.running {
@@ -163,7 +155,6 @@ impl World {
         }
     }
 
-    /// Counts a container that the log requests again.
     fn asks_again(&mut self, id: &ContainerId, node: &NodeId) {
         if self.forgotten.get(id).is_some_and(|(at, _)| at == node) {
             self.forgotten.remove(id);
@@ -171,12 +162,10 @@ impl World {
         }
     }
 
-    /// Records the end of a forgotten container.
     pub fn ends_forgotten(&mut self, id: &ContainerId) {
         self.forgotten.remove(id);
     }
 
-    /// Checks the deadlines at `now`.
     pub fn passed(&mut self, now: Timestamp) {
         let mut beyond = self.stale.iter().chain(&self.forgotten);
         let late = beyond.find(|(_, (_, until))| *until < now);
@@ -184,13 +173,11 @@ impl World {
         self.broken = self.broken.take().or(late);
     }
 
-    /// Returns the overdue containers of a resumed host.
     pub fn stale_on(&self, node: &NodeId) -> Vec<ContainerId> {
         let here = self.stale.iter().filter(|(_, (at, _))| at == node);
         here.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Records a container's end.
     pub fn ends(&mut self, id: &ContainerId) {
         self.still.remove(id);
         self.stale.remove(id);

@@ -1,11 +1,10 @@
 //! Finds the first event after which a predicate holds: a job's phase, a metric's bound, or a broken
 //! invariant.
 //!
-//! 1. The log is folded from its beginning, or from a slice's states, up to the place.
-//! 2. A lasting predicate (a job was seen, has ended) is checked at the end of each block of [`BLOCK`]
-//!    events. Halving the block, from copies of the read model, then finds the place.
-//! 3. Other predicates may hold and fail again, so they are checked after every event. [`Bisect::some`]
-//!    accepts any place and halves as well.
+//! A lasting predicate (a job was seen, has ended) is checked at the end of each block of [`BLOCK`]
+//! events; halving the block, from copies of the read model, finds the place. Other predicates may hold
+//! and fail again, so they are checked after every event. [`Bisect::some`] accepts any place and halves
+//! as well.
 
 mod predicate;
 
@@ -28,22 +27,16 @@ pub const BLOCK: usize = 4096;
 /// A place at which the predicate begins to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The first event after which the predicate holds.
     pub sequence: Sequence,
     pub at: Timestamp,
     /// The type without prefix and version.
     pub event: String,
-    /// The event's subject.
     pub subject: String,
-    /// The value before.
     pub before: String,
-    /// The value since.
     pub after: String,
     /// True for the first place; false for any place at which the value changed.
     pub exact: bool,
-    /// The search method.
     pub looked: Looked,
-    /// Folded events, with repetitions.
     pub folds: u64,
     /// Parts of a block that were folded again for halving.
     pub halves: u64,
@@ -53,7 +46,6 @@ pub struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Looked {
-    /// Checked after every event.
     OneByOne,
     /// Checked at the ends of blocks, then halved.
     Halving,
@@ -62,7 +54,7 @@ pub enum Looked {
 }
 
 impl Found {
-    /// Hides other tenants' names from `viewer`; amounts stay.
+    /// Hides other tenants' names.
     ///
     /// # Errors
     /// A name cannot be removed.
@@ -71,7 +63,6 @@ impl Found {
     }
 }
 
-/// The states that the predicate reads.
 #[derive(Clone)]
 struct World {
     model: ReadModel,
@@ -83,11 +74,9 @@ pub struct Bisect {
     predicate: Predicate,
     halves: bool,
     world: World,
-    /// The states before the block.
     copy: World,
     block: Vec<Arc<Recorded>>,
     last: Option<String>,
-    /// Jobs admitted under the name.
     named: u64,
     sliced: bool,
     folded: u64,
@@ -126,7 +115,7 @@ impl Bisect {
         self
     }
 
-    /// Begins with the states of a slice. A predicate that holds there held before the slice.
+    /// Begins with a slice's states.
     #[must_use]
     pub fn starting_from(mut self, states: States) -> Self {
         if let Some(folds) = &mut self.world.folds {
@@ -286,7 +275,6 @@ impl World {
         }
     }
 
-    /// Returns whether the predicate holds, and the value.
     fn look(&self, predicate: &Predicate) -> (bool, String) {
         let not_there = || (false, "not there".to_owned());
         match predicate {

@@ -1,11 +1,9 @@
 //! Changes on a fork of a log, in the command line's syntax: `--set policy.theta2=0.2` (several values
 //! are a sweep), `--set tenant.ads.weight=3`, `--set job.ads/lr.containers.min=2`, `--add-node
-//! NAME:cpu=16`, `--drop-node NAME`, `--drain NAME`, `--drop-job ID`, and a scenario's jobs.
+//! NAME:cpu=16`, `--drop-node NAME`, `--drain NAME`, `--drop-job ID`.
 //!
-//! 1. Policy and tenant settings hold from the fork on, even if the log configures them again later.
-//! 2. A job submitted after the fork gets its document changed. An existing job can get another weight
-//!    and other bounds, by a revision at the fork.
-//! 3. Nodes join and leave at the fork.
+//! Policy and tenant settings hold from the fork on, even if the log configures them again. A later job
+//! gets its document changed; an existing job gets a revision of its weight and bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -22,19 +20,16 @@ use crate::scenario::settings::{Combination, Setting, combinations, put};
 /// An invalid change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// The path names no setting.
     #[error(
         "{0:?} is nothing that can be set; write policy.FIELD, tenant.NAME.weight, tenant.NAME.quota.RESOURCE, tenant.NAME.priority or job.TENANT/NAME.FIELD"
     )]
     Path(String),
-    /// The value does not fit.
     #[error("{path}={value}: {what}")]
     Value {
         path: String,
         value: String,
         what: String,
     },
-    /// This field of an existing job cannot change.
     #[error(
         "{job} was submitted before the fork: only its weight, containers.min and containers.max can be set there, not {field}; choose an earlier --at"
     )]
@@ -42,10 +37,8 @@ pub enum ChangeError {
         job: JobId,
         field: String,
     },
-    /// The name does not exist.
     #[error("there is no {0} at the fork or after it")]
     NotThere(String),
-    /// The name exists already.
     #[error("{0} is there already; choose another name")]
     Taken(String),
 }
@@ -81,9 +74,7 @@ impl FromStr for NewNode {
 pub struct Asked {
     pub settings: Vec<Setting>,
     pub add_nodes: Vec<NewNode>,
-    /// Lost nodes.
     pub drop_nodes: Vec<NodeId>,
-    /// Drained nodes.
     pub drain_nodes: Vec<NodeId>,
     /// Jobs that are not submitted, or are cancelled if they exist.
     pub drop_jobs: Vec<JobId>,
@@ -94,7 +85,6 @@ pub struct Asked {
 /// One combination of the requested settings.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// The settings as written.
     pub written: Vec<String>,
     /// The part that differs within the sweep.
     pub label: String,
@@ -102,13 +92,9 @@ pub struct Changes {
     pub tenants: BTreeMap<TenantId, Vec<(Vec<String>, Value)>>,
     pub jobs: BTreeMap<JobId, Vec<(Vec<String>, Value)>>,
     pub add_nodes: Vec<NewNode>,
-    /// Lost nodes.
     pub drop_nodes: BTreeSet<NodeId>,
-    /// Drained nodes.
     pub drain_nodes: BTreeSet<NodeId>,
-    /// Omitted jobs.
     pub drop_jobs: BTreeSet<JobId>,
-    /// Additional submissions.
     pub added: Vec<Submission>,
 }
 
@@ -324,7 +310,6 @@ fn whole(value: &Value) -> Result<u32, String> {
     number.ok_or_else(|| "not a whole number".to_owned())
 }
 
-/// Returns a value as it was written.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,9 +1,7 @@
 //! Finds the first differing decision of two policies, or of two logs (two builds on the same inputs).
 //!
-//! 1. Two policies are compared *at the prefixes that a log records*: the other policy decides each
-//!    allocation again from its recorded state. [`super::whatif`] simulates the consequences.
-//! 2. Two logs are compared allocation by allocation. Their states differ after the first difference,
-//!    which is the only one reported.
+//! The other policy decides each allocation again from its recorded basis; [`super::whatif`] simulates the
+//! consequences. Two logs are compared up to the first difference, after which their states differ.
 //!
 //! | class | meaning |
 //! |---|---|
@@ -150,7 +148,6 @@ fn decisions(log: &[Arc<Recorded>]) -> impl Iterator<Item = &Arc<Recorded>> {
     own.filter(|it| it.event().and_then(Event::basis).is_some())
 }
 
-/// A decision of a log or of another policy.
 struct Of {
     sequence: Option<Sequence>,
     at: Timestamp,
@@ -263,19 +260,16 @@ fn class(
     }
 }
 
-/// Reports whether the independent checker accepts the decision.
 fn has_room(before: &Fork, of: &Of) -> bool {
     match &of.event {
         Event::AllocationDecided(event) => {
             Optimizer::fits(&before.cluster, event, before.now).is_ok()
         }
-        // Nothing changes.
         _ => true,
     }
 }
 
-/// Reports whether the second decision restarts more jobs, or is less fair, than the first policy
-/// allows. The bounds do not apply to forced or unbounded decisions.
+/// The bounds do not apply to forced or unbounded decisions.
 fn breaks_bounds(first: &Side, second: &Side, right: &Of) -> bool {
     let exempt = right.outcome().is_none_or(|it| it.forced || it.unbounded);
     !exempt
@@ -283,7 +277,6 @@ fn breaks_bounds(first: &Side, second: &Side, right: &Of) -> bool {
             || second.fairness_loss > first.fairness_loss_bound + 1e-9)
 }
 
-/// Describes the difference in sentences.
 fn explained(left: &Side, right: &Side, jobs: &[Differs], class: Class) -> Vec<String> {
     let count = |count: Option<u32>| count.unwrap_or(0);
     let mut said: Vec<String> = jobs

@@ -16,15 +16,10 @@ const MOST_DECISIONS: usize = 64;
 /// The deciders' states at one position of a log.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
-    /// Admission's state.
     pub admission: AdmissionState,
-    /// The state of optimizer, placer and checkpointer.
     pub cluster: ClusterState,
-    /// The autoscaler's state.
     pub autoscaler: AutoscalerState,
-    /// The last sequence.
     pub sequence: Sequence,
-    /// The time of a decision here.
     pub now: Timestamp,
 }
 
@@ -33,7 +28,6 @@ pub struct Fork {
 pub struct Outcome {
     /// The event without basis; `None` without a decision.
     pub event: Option<Event>,
-    /// The jobs that admission released first.
     pub releases: Vec<JobId>,
 }
 

@@ -72,7 +72,6 @@ pub fn subject(event: &str, subject: &str, viewer: &TenantId) -> Option<&'static
     }
 }
 
-/// Removes other tenants' names from every text; true if there were any.
 fn hide(value: &mut Value, viewer: &TenantId) -> bool {
     match value {
         Value::String(text) => {

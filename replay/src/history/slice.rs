@@ -1,11 +1,9 @@
 //! A slice of a log: the states before it, and the events that follow.
 //!
-//! The first line of the file is the head: `{"slice": 1, "log", "from", "asof", "at", "build",
-//! "states"}`. Each state has its shape's version and is packed (MessagePack, zstd, hexadecimal). The
-//! other lines are events as in an export. A slice can stand wherever a log file can.
-//!
-//! The states precede the basis and the causes of every decision between `from` and `to`, so that all of
-//! them can be repeated and explained.
+//! The first line is the head: `{"slice": 1, "log", "from", "asof", "at", "build", "states"}`. Each
+//! state has its shape's version and is packed (MessagePack, zstd, hexadecimal). The other lines are
+//! events as in an export. The states precede the basis and the causes of every decision in the slice,
+//! so that all of them can be repeated and explained.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::fork::Fork;
 
-/// The version of the head.
 const VERSION: u32 = 1;
 /// Fast, and small enough since states repeat names.
 const LEVEL: i32 = 3;
@@ -28,22 +25,17 @@ const LEVEL: i32 = 3;
 pub enum SliceError {
     #[error("the first line is not the head of a slice: {0}")]
     Head(#[from] serde_json::Error),
-    /// Another version of the head.
     #[error(
         "a slice of version {0}; this build reads version {VERSION}: use the build that made it, {1}"
     )]
     Version(u32, String),
-    /// A state of another shape.
     #[error(
         "its state {name} has version {has}, and this build reads version {reads}: use the build that made it, {build}, or make the slice again from the log"
     )]
     State {
         name: String,
-        /// The slice's version.
         has: u32,
-        /// This build's version.
         reads: u32,
-        /// The build that made the slice.
         build: String,
     },
     #[error("its state {0} is damaged: {1}")]

@@ -32,10 +32,8 @@ pub struct Trace {
 /// `TracePacket`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
-    /// Nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// The writer; one sequence here.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "11")]
@@ -51,12 +49,10 @@ pub struct TrackDescriptor {
     pub uuid: Option<u64>,
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
-    /// For a process track.
     #[prost(message, optional, tag = "3")]
     pub process: Option<ProcessDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub parent_uuid: Option<u64>,
-    /// For a counter track.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
@@ -91,7 +87,6 @@ pub struct TrackEvent {
     pub name: Option<String>,
     #[prost(double, optional, tag = "44")]
     pub double_counter_value: Option<f64>,
-    /// Arrows through this event.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
 }
@@ -121,7 +116,6 @@ const DECISIONS: u64 = 2;
 const UTILIZATION: u64 = 3;
 const LOSS: u64 = 4;
 const WAITING: u64 = 5;
-/// The first number of the other tracks.
 const FIRST: u64 = 16;
 
 /// Writes a trace while a log is read.
@@ -260,7 +254,6 @@ impl<W: Write> TraceWriter<W> {
         Ok((self.packets, self.out))
     }
 
-    /// Writes the phase changes of the jobs in this event.
     fn changed(&mut self, event: &Event) -> io::Result<()> {
         let jobs: Vec<JobId> = match event {
             Event::AllocationDecided(event) => event.jobs.iter().map(|it| it.job.clone()).collect(),
@@ -456,7 +449,6 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Writes one packet; concatenated packets form a trace.
     fn packet(&mut self, mut packet: Packet) -> io::Result<()> {
         packet.trusted_packet_sequence_id = Some(1);
         self.packets += 1;

@@ -9,7 +9,6 @@ const LEFT: f64 = 150.0;
 /// Of more jobs, those with the most container-hours are shown.
 const MOST_ROWS: usize = 150;
 
-/// Draws up to `end_h` hours.
 pub fn svg(jobs: &[JobRecord], end_h: f64) -> String {
     let shown = largest(jobs);
     let row = if shown.len() > 60 { 8.0 } else { 13.0 };

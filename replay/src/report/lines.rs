@@ -19,7 +19,6 @@ pub struct Line {
 
 /// A drawing of lines.
 pub struct Chart<'a> {
-    /// The label of the horizontal axis.
     pub x: &'a str,
     pub end: f64,
     /// True if a value holds until the next one.
@@ -32,7 +31,6 @@ impl Chart<'_> {
         self.svg_from(0)
     }
 
-    /// Starts with colour number `first`.
     pub fn svg_from(&self, first: usize) -> String {
         let largest = self
             .lines

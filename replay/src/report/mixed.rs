@@ -7,7 +7,6 @@ use super::lines::{Chart, Line};
 use super::svg::{escape, number};
 use super::{Run, section};
 
-/// Adds drawings and table if a run has services with clients.
 pub fn sections(page: &mut String, runs: &[Run<'_>]) {
     if runs.iter().all(|run| run.outcome.mixed.is_none()) {
         return;

@@ -1,10 +1,8 @@
 //! Renders simulations as one page: self-contained HTML with inline SVG, without scripts, in light and
 //! dark.
 //!
-//! 1. The figures as a table.
-//! 2. The drawings of the Dorm paper's evaluation, figures 6 to 9 ([`lines`], axes in [`svg`]).
-//! 3. Services with clients ([`mixed`]).
-//! 4. Waiting by tenant ([`bars`]), and every run's jobs over time ([`gantt`]).
+//! - `lines`, `svg`: figures 6 to 9 of the Dorm paper's evaluation; axes.
+//! - `mixed`: services with clients; `bars`: waiting by tenant; `gantt`: jobs over time.
 
 mod bars;
 mod gantt;
@@ -19,7 +17,6 @@ use svg::escape;
 
 /// A run and its name.
 pub struct Run<'a> {
-    /// Shown in legends.
     pub name: String,
     pub outcome: &'a Outcome,
 }
@@ -34,7 +31,6 @@ th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto;display
 text{fill:var(--dim);font:12px system-ui,sans-serif}.axis{stroke:var(--line);fill:none}.step{fill:none;stroke-width:1.6}.name{fill:var(--ink)}
 ";
 
-/// Number of distinct line colours.
 const COLOURS: usize = 7;
 
 fn colour(index: usize) -> String {
@@ -127,7 +123,6 @@ fn against_the_first(page: &mut String, runs: &[Run<'_>]) {
             "Completion time under {} over that of the run, jobs in order of it (as figure 9)",
             first.name
         );
-        // The first run keeps its colour of the other drawings.
         let chart = Chart {
             x: "% of the jobs",
             end: 100.0,
@@ -146,7 +141,6 @@ fn section(page: &mut String, name: &str, what: &str, drawing: &str) {
     ));
 }
 
-/// Renders the figures, one row per run, with [`METRICS`] relative to the first run in brackets.
 fn table(runs: &[Run<'_>]) -> String {
     let names = ["utilization", "loss", "JCT", "wait", "makespan", "adjusted"];
     let header: String = names
@@ -194,7 +188,6 @@ fn written(column: usize, value: f64) -> String {
     }
 }
 
-/// Returns each job's completion time under `first` over that under `run`, ascending.
 fn speed_ups(first: &Run<'_>, run: &Run<'_>) -> Line {
     let jct_s = |job: &JobRecord| job.ended_s - job.submitted_s;
     let of: std::collections::BTreeMap<_, _> = run

@@ -38,7 +38,6 @@ pub fn ticks(end: f64) -> Vec<f64> {
     ticks
 }
 
-/// Formats a tick without trailing zeros.
 pub fn label(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -85,7 +85,6 @@ pub struct ModelDocument {
     /// Speed on several nodes as a fraction of that on one; default 1.
     #[serde(default)]
     pub crossing: Option<f64>,
-    /// Costs that differ from the scenario's.
     #[serde(default)]
     pub costs: OwnCostsDocument,
 }
@@ -94,13 +93,10 @@ pub struct ModelDocument {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OwnCostsDocument {
-    /// Seconds from the start request until the containers run.
     pub start_s: Option<f64>,
     /// As `start_s`, for a member that joins in place; default `start_s`.
     pub join_s: Option<f64>,
-    /// Seconds without progress at a resize in place.
     pub resize_s: Option<f64>,
-    /// Seconds from a replica's start until ready.
     pub ready_s: Option<f64>,
 }
 
@@ -111,7 +107,6 @@ pub struct ClientsDocument {
     /// Numbers of clients, each of which asks again when answered.
     #[serde(default)]
     pub clients: Option<Vec<f64>>,
-    /// Requests per second.
     #[serde(default)]
     pub rate: Option<Vec<f64>>,
     /// Seconds per number; the last one holds from then on.
@@ -124,7 +119,6 @@ pub struct ClientsDocument {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ScalingDocument {
-    /// n.
     Linear,
     /// The speed of 1, 2, … containers; the last one holds for more.
     Table {

@@ -21,13 +21,9 @@ use crate::serving::traces::DYNAMOML_CLIENTS;
 /// The paper's configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Configuration {
-    /// All techniques.
     All,
-    /// Notebooks share a GPU.
     Sharing,
-    /// Replicas follow the clients.
     Scaling,
-    /// Plain Kubernetes.
     None,
 }
 
@@ -78,7 +74,6 @@ struct Program {
     name: &'static str,
     /// Seconds on one GPU.
     work_s: f64,
-    /// Speed-up of one to four workers.
     speed: [f64; 4],
     /// Speed on two nodes as a fraction of that on one.
     crossing: f64,
@@ -118,7 +113,6 @@ pub fn dynamoml(configuration: Configuration) -> Value {
             jobs.push(training(configuration, at_s, number, program));
         }
     }
-    // Notebooks that share a GPU are on one node.
     let node = |name: &str, notebooks: &str| json!({"name": name, "capacity": {"gpu": 8}, "labels": {"notebooks": notebooks}});
     json!({
         "scenario": format!("dynamoml-{}", configuration.as_str()),

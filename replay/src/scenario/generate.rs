@@ -30,7 +30,6 @@ impl std::str::FromStr for Kind {
 pub struct Size {
     pub jobs: u32,
     pub nodes: u32,
-    /// Days over which jobs arrive.
     pub days: f64,
 }
 
@@ -68,9 +67,9 @@ const TABLE_2: [Row; 7] = [
     ("resnet50", "mpi", [4, 1, 32], 4, 5, 1, 3),
 ];
 
-/// The paper's cluster and arrivals: 20 nodes with 240 CPUs, 5 GPUs and 2.5 TB in total; 50 jobs in
-/// random order, exponential gaps of 20 minutes on average; three minutes per adjustment. The run times
-/// are unpublished; here they are lognormal under the static baseline, median 4 hours, sigma 0.3.
+/// The paper's cluster and arrivals: 20 nodes with 240 CPUs, 5 GPUs and 2.5 TB; 50 jobs in random order,
+/// exponential gaps of 20 minutes on average; three minutes per adjustment. The run times are
+/// unpublished; here lognormal under the static baseline, median 4 hours, sigma 0.3.
 fn table2(seed: u64) -> Value {
     let mut random = Random::new(seed);
     let nodes = (0..20).map(|index| {
@@ -81,7 +80,6 @@ fn table2(seed: u64) -> Value {
         .iter()
         .flat_map(|row| std::iter::repeat_n(row, row.5 as usize))
         .collect();
-    // Fisher and Yates.
     for index in (1..rows.len()).rev() {
         let other = random.below(index as u64 + 1);
         rows.swap(index, usize::try_from(other).unwrap_or(0));
@@ -114,8 +112,8 @@ fn table2(seed: u64) -> Value {
     })
 }
 
-/// Tenants with their parts of the jobs: few teams submit most, as in published traces of shared GPU
-/// clusters (Jeon et al., USENIX ATC 2019).
+/// Few teams submit most jobs, as in published traces of shared GPU clusters (Jeon et al., USENIX ATC
+/// 2019).
 const TENANTS: [(&str, f64); 6] = [
     ("search", 0.35),
     ("ads", 0.25),
@@ -128,8 +126,7 @@ const TENANTS: [(&str, f64); 6] = [
 /// The load on the cluster's scarcest resource, as a fraction.
 const LOAD: f64 = 0.7;
 
-/// Daily rhythm (twice the mean in the afternoon, almost none at night), heavy-tailed sizes and run
-/// times (lognormal, sigma 1.5), one job in four on GPUs.
+/// A daily rhythm, heavy-tailed sizes and run times (lognormal, sigma 1.5), one job in four on GPUs.
 fn trace(seed: u64, size: Size) -> Value {
     let mut random = Random::new(seed);
     let gpu_nodes = size.nodes.div_ceil(4);
@@ -142,7 +139,6 @@ fn trace(seed: u64, size: Size) -> Value {
         .collect();
     arrivals.sort_by(f64::total_cmp);
     let drawn: Vec<Drawn> = arrivals.iter().map(|_| draw(&mut random)).collect();
-    // Scales the work so that the scarcest resource has the wanted load.
     let seconds = size.days * 86_400.0;
     let cpu: f64 = drawn.iter().map(|job| job.work * f64::from(job.cpu)).sum();
     let gpu: f64 = drawn.iter().map(|job| job.work * f64::from(job.gpu)).sum();
@@ -171,7 +167,6 @@ fn arrival_s(random: &mut Random, days: f64) -> f64 {
     }
 }
 
-/// A job with unscaled work.
 struct Drawn {
     tenant: &'static str,
     cpu: u32,
@@ -206,7 +201,6 @@ fn draw(random: &mut Random) -> Drawn {
         weight: *random.choose(&[1, 1, 1, 2, 4]),
         min: if max >= 4 && random.chance(0.3) { 2 } else { 1 },
         max,
-        // Larger jobs are also longer.
         work: f64::from(max) * random.lognormal(1.0, 1.5),
         efficiency: random.between(0.85, 1.0),
         batch,
@@ -236,7 +230,6 @@ impl Drawn {
     }
 }
 
-/// Rounds to hundredths, so that documents stay readable.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 100.0).round() / 100.0
 }

@@ -31,11 +31,9 @@ pub struct Scenario {
     pub horizon_s: f64,
     pub policy: Policy,
     pub nodes: Vec<(NodeId, Amounts)>,
-    /// Labels and taints of some nodes.
     pub labels: Vec<NodeLabelled>,
     /// Grants of the priority classes that the tenants' jobs name.
     pub granted: Vec<TenantGranted>,
-    /// Submissions in order of time.
     pub submissions: Vec<Submission>,
 }
 
@@ -45,10 +43,8 @@ pub struct Submission {
     /// Seconds from the beginning.
     pub at_s: f64,
     pub job: JobId,
-    /// The document in JSON.
     pub payload: Vec<u8>,
     pub model: ModelJob,
     pub kind: Kind,
-    /// The clients of a service.
     pub clients: Option<Clients>,
 }

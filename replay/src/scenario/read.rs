@@ -19,7 +19,6 @@ use crate::engine::{Asking, Clients, ModelJob, Scaling};
 
 /// The most submissions; their log still fits on a disk.
 const MOST_SUBMISSIONS: u64 = 10_000_000;
-/// The tenant of a job without one.
 const DEFAULT_TENANT: &str = "default";
 
 /// A fault of a scenario.
@@ -44,9 +43,7 @@ pub enum ScenarioError {
     },
     #[error("job {number} ({name}): {what}")]
     Job {
-        /// Counted from 1.
         number: usize,
-        /// The name, if any.
         name: String,
         what: String,
     },
@@ -259,7 +256,6 @@ fn read_job(
     }
 }
 
-/// Only services and notebooks have clients; they have no end.
 fn work(kind: Kind, work_container_s: Option<f64>, model: &ModelDocument) -> Result<f64, String> {
     match (kind.is_served(), work_container_s) {
         (true, Some(_)) => Err(
@@ -378,7 +374,6 @@ fn read_tasks(
     (0..tasks.count).map(task).collect()
 }
 
-/// Checks a document as admission will.
 fn submission(
     document: &JobDocument,
     tenant: &TenantId,

@@ -12,10 +12,8 @@ use super::ScenarioError;
 /// One field and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// The setting as written.
     text: String,
     path: Vec<String>,
-    /// Several values make a sweep.
     values: Vec<Value>,
 }
 
@@ -108,7 +106,6 @@ impl Combination {
     }
 }
 
-/// As on the command line, each after a space.
 impl fmt::Display for Combination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut settings = self.0.iter();

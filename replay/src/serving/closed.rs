@@ -8,7 +8,6 @@ use dormouse_messages::service::{LatencyObjective, Percentile, Scaling};
 use super::traces::DYNAMOML_CLIENTS;
 use super::watched::{Promise, Watched, Window};
 
-/// Milliseconds of work per request.
 const WORK_MS: f64 = 4.0;
 
 const OBJECTIVE_MS: u32 = 128;
@@ -21,9 +20,7 @@ const WARM_UP_S: u32 = 600;
 pub struct ClosedFigures {
     /// Counted from the decision.
     pub replica_minutes: f64,
-    /// Seconds with requests over 128 ms.
     pub late_s: u32,
-    /// The longest response time in milliseconds.
     pub longest_ms: f64,
     pub changes: u32,
 }
@@ -31,7 +28,6 @@ pub struct ClosedFigures {
 /// The rule that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosedRule {
-    /// The autoscaler with one of its rules.
     Scaling(Scaling),
     /// The published rule: ⌈(clients + 60) ÷ 32⌉ every 15 s.
     Published,
@@ -42,7 +38,6 @@ struct Closed {
     start_s: u32,
     max: u32,
     watched: Watched,
-    /// Time of readiness and rank.
     starting: Vec<(u32, u32)>,
     ready: Vec<u32>,
     next: u32,
@@ -121,7 +116,6 @@ impl Closed {
         self.window.push((clients, latency_ms));
     }
 
-    /// Returns the wanted number of replicas at the end of a second, if it differs.
     fn wished(&mut self, second: u32, clients: f64) -> Option<f64> {
         let now = f64::from(second + 1);
         let is_report = self.window.len() == 2;

@@ -18,13 +18,10 @@ pub struct Row {
     pub seeds: usize,
     /// The fraction of requests answered in time, averaged over the seeds.
     pub attainment: f64,
-    /// The fraction of the worst seed.
     pub worst: f64,
-    /// The mean number of replicas.
     pub replicas: f64,
     /// Replicas relative to the oracle's.
     pub of_oracle: f64,
-    /// Changes of the number per run.
     pub changes: f64,
     /// Mean seconds from a jump of the rate to the next increase within a minute; `None` without jumps.
     pub reaction_s: Option<f64>,

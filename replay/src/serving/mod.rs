@@ -36,12 +36,10 @@ pub struct Setting {
     pub containers: Containers,
     /// Concurrent requests per replica.
     pub concurrency: u32,
-    /// True to record the course.
     pub course: bool,
 }
 
 impl Default for Setting {
-    /// Gamma-distributed work of 100 ms with CV 0.5, 99 % within 400 ms, 1 to 24 replicas.
     fn default() -> Self {
         Self {
             start_s: 15.0,
@@ -61,7 +59,6 @@ impl Default for Setting {
 /// The rule that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// The autoscaler with one of its rules.
     Scaling(Scaling),
     /// Knows every second's rate in advance.
     Oracle,
@@ -93,13 +90,10 @@ impl Rule {
 /// A moment of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Course {
-    /// Seconds since counting began.
     pub at_s: f64,
-    /// Wanted replicas.
     pub target: u32,
     pub ready: u32,
     pub waiting: u32,
-    /// Requests since the moment before.
     pub arrivals: u32,
 }
 
@@ -107,17 +101,14 @@ pub struct Course {
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     pub requests: u64,
-    /// Requests answered too late.
     pub late: u64,
     /// Seconds of replicas from decision to end.
     pub replica_s: f64,
-    /// Counted seconds.
     pub seconds: f64,
     pub changes: u32,
     /// Seconds from each jump of the rate to the next increase.
     pub reactions_s: Vec<f64>,
     pub log: Vec<Recorded>,
-    /// The times of increases.
     rises_s: Vec<f64>,
 }
 

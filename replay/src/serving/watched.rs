@@ -12,7 +12,6 @@ use dormouse_messages::{
     NodeId, Rank, Recorded, Sequence, Timestamp, Writer,
 };
 
-/// An arbitrary date in 2027.
 const START_US: i64 = 1_815_000_000_000_000;
 
 /// Returns the time `seconds` after the simulation's start.
@@ -46,7 +45,6 @@ pub struct Promise {
     pub scaling: Scaling,
     pub objective: LatencyObjective,
     pub containers: Containers,
-    /// Concurrent requests per replica.
     pub concurrency: u32,
 }
 
@@ -108,13 +106,11 @@ impl Watched {
         self.log.push(recorded);
     }
 
-    /// Returns the log of the service.
     #[must_use]
     pub fn log(&self) -> &[Recorded] {
         &self.log
     }
 
-    /// Places and removes replicas.
     pub fn placed(&mut self, create: &[u32], remove: &[u32], seconds: f64) {
         let (job, node) = (&self.job, &self.node);
         let create = create.iter().map(|rank| PlacedContainer {
@@ -140,7 +136,6 @@ impl Watched {
         self.append(Writer::Placer, placed, seconds);
     }
 
-    /// Marks a replica ready.
     pub fn ready(&mut self, rank: u32, seconds: f64) {
         let event = ContainerReady {
             container: self.container(rank),
@@ -154,7 +149,6 @@ impl Watched {
         self.append(Writer::Node, event, seconds);
     }
 
-    /// Ends a replica.
     pub fn exited(&mut self, rank: u32, seconds: f64) {
         let event = ContainerExited {
             container: self.container(rank),
@@ -179,7 +173,6 @@ impl Watched {
         }
     }
 
-    /// Reports a gateway's window.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "windows have a few seconds"

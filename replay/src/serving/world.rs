@@ -1,9 +1,6 @@
-//! Simulates one service in virtual time: a gateway's queue, replicas, and an autoscaler or an oracle.
-//!
-//! 1. Events happen in order: arrivals, ends of requests, ready replicas, reports.
-//! 2. A free replica takes the oldest request.
-//! 3. Every [`REPORT_S`] seconds the gateway reports, and the decider decides at once.
-//! 4. A leaving replica ends after its current request.
+//! Simulates one service in virtual time: a gateway's queue, replicas, and an autoscaler or an oracle. A
+//! free replica takes the oldest request. Every [`REPORT_S`] seconds the gateway reports, and the
+//! decider decides. A leaving replica ends after its current request.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -22,7 +19,6 @@ const SECOND_US: u64 = 1_000_000;
 /// The source of the number of replicas.
 pub enum Driver {
     Decider(Box<Watched>),
-    /// The number for each second, known in advance.
     Oracle(Vec<u32>),
 }
 
@@ -45,7 +41,6 @@ enum Due {
     Ends(u32, u64, u64),
 }
 
-/// A gateway's counts between two reports.
 #[derive(Default)]
 struct Counters {
     arrivals: Vec<u32>,
@@ -114,7 +109,6 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Runs a trace to its end.
     pub fn run(mut self, trace: &Trace, arrivals: &[f64]) -> (Figures, Vec<Course>) {
         let end = micros(trace.rates.len() as f64);
         self.scale(self.setting.containers.min.max(1), 0);
@@ -288,10 +282,8 @@ impl<'a> World<'a> {
         micros(self.setting.start_s)
     }
 
-    /// Scales to `wished` replicas; new ones are ready after `takes_us`.
     fn scale(&mut self, wished: u32, takes_us: u64) {
         self.target = wished;
-        // The first replicas started before the simulation.
         let before_s = if takes_us == 0 {
             self.setting.start_s
         } else {

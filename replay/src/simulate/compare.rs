@@ -33,7 +33,6 @@ pub struct Difference {
     pub mean: f64,
     /// Half of the 95 % confidence interval; `None` for fewer than two scenarios.
     pub plus_minus: Option<f64>,
-    /// Scenarios in which this policy is better.
     pub better: usize,
     /// Scenarios in which both are equal, to a millionth.
     pub equal: usize,

@@ -45,11 +45,9 @@ impl Percentiles {
 /// One tenant's jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantFigures {
-    /// Ended jobs.
     pub jobs: u64,
     /// Seconds from submission to the first containers.
     pub waiting_s: Percentiles,
-    /// Seconds from submission to completion.
     pub jct_s: Percentiles,
     pub container_h: f64,
 }
@@ -57,34 +55,25 @@ pub struct TenantFigures {
 /// The figures of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Jobs with any kind of end.
     pub jobs: u64,
     pub completed: u64,
     pub failed: u64,
     pub refused: u64,
     /// Mean of the sum over the resources.
     pub utilization: f64,
-    /// Mean fairness loss of the running jobs.
     pub loss: f64,
     /// As `loss`, including waiting jobs with a share of 0.
     pub loss_all: f64,
-    /// The largest fairness loss of any decision.
     pub largest_loss: f64,
-    /// Seconds from submission to completion.
     pub jct_s: Percentiles,
     /// Seconds from submission to the first containers.
     pub waiting_s: Percentiles,
-    /// Seconds from the beginning to the last job's end.
     pub makespan_s: f64,
-    /// Adjusted jobs in all.
     pub adjustments: u64,
-    /// The most jobs adjusted by one decision.
     pub most_adjusted: u32,
-    /// Allocations decided or kept.
     pub decisions: u64,
     pub events: u64,
     pub tenants: BTreeMap<String, TenantFigures>,
-    /// For scenarios with clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixedFigures>,
 }

@@ -31,9 +31,7 @@ pub struct Bar {
 #[serde(rename_all = "lowercase")]
 pub enum End {
     Completed,
-    /// Failed too often.
     Failed,
-    /// Ended by the tenant.
     Cancelled,
 }
 
@@ -42,11 +40,9 @@ pub enum End {
 pub struct JobRecord {
     pub job: JobId,
     pub submitted_s: f64,
-    /// The first start of containers.
     pub started_s: Option<f64>,
     pub ended_s: f64,
     pub end: End,
-    /// Containers over time.
     pub bars: Vec<Bar>,
 }
 
@@ -61,14 +57,11 @@ pub struct Outcome {
     #[serde(skip)]
     pub utilization_by: BTreeMap<String, Vec<Point>>,
     pub loss: Vec<Point>,
-    /// The cumulated number of adjusted jobs.
     pub adjustments: Vec<Point>,
-    /// For scenarios with clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<Course>,
 }
 
-/// A step function over time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub points: Vec<Point>,
@@ -132,7 +125,6 @@ impl Live {
     }
 }
 
-/// Measures a log event by event.
 #[derive(Debug, Clone)]
 pub(crate) struct Measures {
     pub horizon_s: f64,
@@ -142,7 +134,6 @@ pub(crate) struct Measures {
     total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
     used: Amounts,
-    /// Each tenant's use, and its part of the cluster over time.
     used_by: BTreeMap<String, (Amounts, Series)>,
     /// Nodes have joined since the tenants' parts were computed.
     resized: bool,
@@ -160,7 +151,6 @@ pub(crate) struct Measures {
 }
 
 impl Measures {
-    /// Begins at `start`; means end at the horizon.
     pub fn new(horizon_s: f64, start: Timestamp) -> Self {
         Self {
             horizon_s,
@@ -317,7 +307,6 @@ impl Measures {
         }
     }
 
-    /// Begins with a cluster's state.
     pub fn starting_from(&mut self, cluster: &ClusterState) {
         for (name, node) in cluster.nodes.iter() {
             self.joined(name, &node.capacity);
@@ -369,7 +358,6 @@ impl Measures {
     }
 }
 
-/// Σ over the resources of the used part of `total`.
 fn of(total: &Amounts, used: &Amounts) -> f64 {
     let resources = total.iter();
     resources

@@ -17,9 +17,7 @@ use crate::scenario::Scenario;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceFigures {
     pub job: String,
-    /// The objective in milliseconds, if any.
     pub objective_ms: Option<f64>,
-    /// Response times, one per second.
     pub response_ms: Percentiles,
     /// The fraction of time within the objective.
     pub in_time: f64,
@@ -27,7 +25,6 @@ pub struct ServiceFigures {
     pub above: [f64; 3],
     /// Seconds without an answering replica.
     pub unanswered_s: u64,
-    /// The mean number of answering replicas.
     pub replicas: f64,
     pub most_replicas: u32,
 }
@@ -35,19 +32,13 @@ pub struct ServiceFigures {
 /// Figures of training next to services.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingFigures {
-    /// Completed jobs.
     pub jobs: u64,
     /// From the first submission to the last end.
     pub makespan_s: f64,
-    /// From submission to the first work.
     pub waiting_s: f64,
-    /// From the first work to the end.
     pub working_s: f64,
-    /// From submission to the end.
     pub total_s: f64,
-    /// The longest time from work to end.
     pub longest_s: f64,
-    /// The fractions of running time with one container, and with at most two.
     pub few: [f64; 2],
 }
 
@@ -61,11 +52,8 @@ pub struct MixedFigures {
 /// The clients' view of a service over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ServiceCourse {
-    /// In milliseconds.
     pub response_ms: Vec<Point>,
-    /// Answering replicas.
     pub replicas: Vec<Point>,
-    /// The value of the clients' table.
     pub asked: Vec<Point>,
 }
 
@@ -82,16 +70,13 @@ pub const CLASSES_MS: [f64; 3] = [128.0, 512.0, 1024.0];
 
 #[derive(Debug, Clone, Default)]
 struct Speed {
-    /// Start and speed of the current work.
     working: Option<(Timestamp, f64)>,
     points: Vec<Point>,
 }
 
-/// Measures a running simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Mixed {
     start: Timestamp,
-    /// The end of each service's clients' table.
     until_s: BTreeMap<JobId, f64>,
     from_s: f64,
     objectives_ms: BTreeMap<JobId, f64>,
@@ -124,7 +109,6 @@ impl Mixed {
         })
     }
 
-    /// Returns the end of the last clients' table.
     pub fn until_s(&self) -> f64 {
         self.until_s.values().copied().fold(0.0, f64::max)
     }
@@ -173,7 +157,6 @@ impl Mixed {
         }
     }
 
-    /// Returns the time of a job's first work.
     fn begun_s(&self, job: &JobId) -> Option<f64> {
         let speed = self.speeds.get(job)?;
         let first = speed.points.iter().find(|(_, speed)| *speed > 0.0)?;

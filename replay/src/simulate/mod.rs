@@ -1,10 +1,9 @@
 //! Simulates a scenario on the engine. One scenario always gives one log, byte for byte.
 //!
-//! 1. Policy and nodes begin the log; the script has the submissions.
-//! 2. The engine steps; its events are measured (`measure`), passed to the caller, and forgotten.
-//! 3. After the last job's end the [`figures`] are computed. Endless services and notebooks stop with
-//!    the other jobs and the clients' tables; [`mixed`] has their figures. [`compare`] compares
-//!    policies.
+//! - `measure`, [`mixed`]: measure the events, which are then forgotten.
+//! - [`figures`]: the result after the last job's end; [`compare`]: compares policies.
+//!
+//! Endless services and notebooks stop with the other jobs and the clients' tables.
 
 pub mod compare;
 pub mod figures;
@@ -30,7 +29,6 @@ pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 /// The reason for a simulation without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// The services broke a rule, or never came to rest.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// Nothing is due, but jobs have not ended.
@@ -40,10 +38,8 @@ pub enum SimulationError {
     Stuck {
         at: Timestamp,
         count: usize,
-        /// The first of these jobs.
         first: JobId,
     },
-    /// The caller refused an event.
     #[error("{0}")]
     Sink(String),
 }
@@ -51,7 +47,6 @@ pub enum SimulationError {
 /// Options of a simulation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// True to check the services' invariants after every event.
     pub check: bool,
     pub faults: Faults,
 }
@@ -68,10 +63,8 @@ impl Default for Options {
 /// The progress of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Ended jobs.
     pub ended: u64,
     pub jobs: u64,
-    /// Events on the log.
     pub events: u64,
 }
 
@@ -180,7 +173,6 @@ pub fn simulate(
     Ok(outcome)
 }
 
-/// Returns the endless jobs: services and notebooks.
 fn served(scenario: &Scenario) -> impl Iterator<Item = &JobId> {
     let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
     served.map(|submission| &submission.job)

@@ -1,14 +1,8 @@
-//! Fault trials: a seed draws a small cluster, its jobs and its faults. The system's rules are checked
-//! after every event and at the end.
+//! Fault trials: a seed draws a small cluster, its jobs and its faults ([`workload`], [`Faults`]).
 //!
-//! 1. [`workload`] draws nodes, jobs and external events, with more faults in some trials
-//!    ([`workload::wide`], [`workload::brokers`]). Alternatively a scenario gives the jobs; its services
-//!    are cancelled at the horizon.
-//! 2. The engine runs them under [`Faults`]. In a [`night`] all services stop for hours; in [`set_back`]
-//!    the log is rolled back.
-//! 3. After every event the audit, the ground truth and every fold's invariants hold. No job fails, and
+//! 1. After every event the audit, the ground truth and every fold's invariants hold. No job fails, and
 //!    no start is given up, without a cause. A restart from a snapshot gives the whole log's state.
-//! 4. At the end every submission is decided, every job has ended or waits for its tenant's bounds, no
+//! 2. At the end every submission is decided, every job has ended or waits for its tenant's bounds, no
 //!    quarantine remains, every decision can be repeated, and any fold continues after serialization.
 
 pub mod workload;
@@ -32,10 +26,8 @@ use crate::verify::Verifier;
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("seed {seed}: {what}")]
 pub struct Failure {
-    /// The seed repeats the trial.
     pub seed: u64,
     pub what: String,
-    /// The log up to the fault.
     pub log: Vec<Arc<Recorded>>,
 }
 
@@ -43,7 +35,6 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
     pub events: u64,
-    /// Repeated decisions.
     pub decisions: u64,
     /// Preempted jobs: for services and notebooks, for classes, and by force.
     pub preemptions: [u64; 3],
@@ -52,16 +43,15 @@ pub struct Passed {
 /// Runs the trial of a seed on a random cluster, or on a scenario's.
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
     in_world(seed, scenario, World::Whole, None)
 }
 
-/// Runs the trial without [`workload::wide`] and [`workload::brokers`], so that old seeds repeat their
-/// trials.
+/// Runs the trial without [`workload::wide`] and [`workload::brokers`], so that old seeds repeat.
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn narrow_trial(seed: u64) -> Result<Passed, Box<Failure>> {
     in_world(seed, None, World::Narrow, None)
 }
@@ -69,15 +59,15 @@ pub fn narrow_trial(seed: u64) -> Result<Passed, Box<Failure>> {
 /// Runs the trial without [`workload::brokers`].
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn wide_trial(seed: u64) -> Result<Passed, Box<Failure>> {
     in_world(seed, None, World::Wide, None)
 }
 
-/// Runs the trial with a planted bug, which it should find.
+/// Runs the trial with a planted bug.
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn planted(
     seed: u64,
     scenario: Option<&Scenario>,
@@ -86,12 +76,9 @@ pub fn planted(
     in_world(seed, scenario, World::Whole, plant)
 }
 
-/// The set of possible faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum World {
-    /// Without [`workload::wide`].
     Narrow,
-    /// Without [`workload::brokers`].
     Wide,
     Whole,
 }
@@ -134,7 +121,6 @@ fn in_world(
     judged(seed, &mut engine, last_s, &mut random)
 }
 
-/// Runs a cluster whose last submission comes at `last_s`, and judges it.
 fn judged(
     seed: u64,
     engine: &mut Engine,
@@ -148,11 +134,11 @@ fn judged(
     })
 }
 
-/// Runs a trial in which all services stop for hours, some on rebooted hosts, with exact clocks. Returns
-/// the milliseconds by which the log's time is behind at the end.
+/// Runs a trial in which all services stop for hours, some on rebooted hosts. Returns the milliseconds
+/// by which the log's time is behind.
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     let mut random = Random::new(seed);
     let faults = random.next();
@@ -172,11 +158,10 @@ pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     Ok(engine.log_behind_ms())
 }
 
-/// Runs a trial with one or two log rollbacks, as when a broker's host loses power before the last
-/// events are on disk.
+/// Runs a trial with one or two log rollbacks.
 ///
 /// # Errors
-/// The broken rule, with the log.
+/// The broken rule.
 pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
     let mut random = Random::new(seed);
     let faults = Faults::new(random.next(), rates(&mut random));
@@ -197,7 +182,6 @@ pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
     judged(seed, &mut engine, 0.0, &mut random)
 }
 
-/// Cancels services and notebooks at the horizon.
 fn end_services(engine: &mut Engine, scenario: &Scenario) {
     let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
     for submission in served {
@@ -271,7 +255,7 @@ fn rates(random: &mut Random) -> Rates {
     }
 }
 
-/// Step 4.
+/// Rule 2.
 fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     if let Some(ingress_sequence) = engine.audit().undecided().next() {
         return Err(format!("submission {ingress_sequence} was never decided"));
@@ -302,8 +286,8 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     })
 }
 
-/// Returns the open jobs without a stated reason to wait: an operator's bound lowered below their needs
-/// after admission, or a dependency on such a job.
+/// Returns the open jobs without a stated reason to wait: a lowered bound, or a dependency on such a
+/// job.
 fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     if open.is_empty() {
         return open;
@@ -333,7 +317,6 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     }
 }
 
-/// Checks that a fold cut and deserialized anywhere ends as the whole fold.
 fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(), String> {
     let cut = random.below(log.len() as u64 + 1);
     let (before, after) = log.split_at(usize::try_from(cut).unwrap_or(0));

@@ -22,7 +22,6 @@ use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::seconds_after_start;
 
-/// The tenants; the first may have a quota.
 const TENANTS: [&str; 3] = ["t", "u", "v"];
 
 /// Draws two to four nodes and up to twelve jobs within five minutes.
@@ -194,7 +193,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     };
     if document["kind"] == "inference" {
         scales(engine, &format!("{tenant}/{name}"), at_s, max, random);
-        // Services run until cancelled.
         let ends_s = at_s + random.between(50.0, 1_500.0);
         submit(engine, ends_s, tenant, "cancel", &json!({"job": name}));
     }
@@ -276,7 +274,6 @@ fn afterwards(
         submit(engine, let_go_s, tenant, "revise", &let_go);
     }
     if random.chance(0.05) {
-        // A duplicate, a malformed submission, and an unknown job.
         submit(engine, at_s + 1.0, tenant, "submit", document);
         submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
         submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
@@ -359,7 +356,6 @@ fn forsaken(engine: &mut Engine, node: &NodeId, at_s: f64, back_s: f64) {
     }
 }
 
-/// Loses or drains a node, which comes back; the last one may stay away.
 fn trouble(engine: &mut Engine, nodes: &[(NodeId, Amounts)], within_s: f64, random: &mut Random) {
     match nodes.last().filter(|_| random.chance(0.15)) {
         Some((last, _)) => {

@@ -8,7 +8,6 @@ use dormouse_messages::{Event, Recorded};
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use serde_json::{Map, Value, json};
 
-/// Marks texts, in every form that a field may require.
 const MARK: &str = "zqx";
 const MARKED: [&str; 9] = [
     "zqx said so",
@@ -82,7 +81,6 @@ fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     }
 }
 
-/// Collects the JSON pointers of all texts and map keys.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::String(_) => found.push(at.to_owned()),
@@ -100,7 +98,6 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Adds the schema's fields that the sample lacks, as far as it stays readable.
 fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return complete(line, at, &root["$defs"][name], root);
@@ -135,7 +132,6 @@ fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     }
 }
 
-/// Marks every text below, in the first readable form.
 fn mark(line: &mut Value, below: &str) {
     let mut found = Vec::new();
     places(

@@ -16,7 +16,6 @@ use crate::tenants::{assert_refused, at, cluster, refusals, run, send, submit, w
 const URGENT: &str = r#","priority_class":"urgent""#;
 const EARLY: &str = r#","priority_class":"early""#;
 
-/// Returns a cluster of sixteen processors with classes granted to two tenants.
 fn with_classes(preemption: Preemption) -> Engine {
     let class = |value, preempts| PriorityClass { value, preempts };
     let classes = [

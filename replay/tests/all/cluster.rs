@@ -15,7 +15,6 @@ use dormouse_messages::{
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::{Report, Verifier};
 
-/// `nodes` nodes with 8 CPUs and 16 GiB each.
 fn cluster(nodes: usize) -> Engine {
     let mut engine = Engine::new(Timestamp::from_micros(1_800_000_000_000_000), true);
     for index in 0..nodes {
@@ -40,7 +39,6 @@ fn id(text: &str) -> JobId {
     text.parse().expect("valid")
 }
 
-/// Submits a job of one-CPU containers with `work_s` seconds of work.
 fn job(
     engine: &mut Engine,
     submit_s: f64,
@@ -176,7 +174,6 @@ fn a_drained_node_is_emptied_and_used_again() {
     verify(&engine);
 }
 
-/// Without another node a job saves, waits, and resumes.
 #[test]
 fn a_drained_node_is_emptied_though_there_is_no_other() {
     let mut engine = cluster(1);
@@ -311,7 +308,6 @@ fn cancelling_ends_queued_and_running_jobs() {
     verify(&engine);
 }
 
-/// Both optimizer and placer leave an ending job out of a node's counts.
 #[test]
 fn beside_a_job_that_is_ending_another_of_its_shape_is_placed_at_once() {
     let mut engine = cluster(1);
@@ -388,7 +384,6 @@ fn bad_submissions_are_refused_with_a_reason() {
     verify(&engine);
 }
 
-/// Returns a log that over-commits a node, followed by `more` events.
 fn overfilled(more: impl IntoIterator<Item = Event>) -> (Sequence, Report) {
     let mut engine = cluster(1);
     job(&mut engine, 1.0, "a", (1, 4), 400.0, "");
@@ -434,7 +429,6 @@ fn overfilled(more: impl IntoIterator<Item = Event>) -> (Sequence, Report) {
     (started_at, verifier.finish())
 }
 
-/// Found once, although three services fold it.
 #[test]
 fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
     let (started_at, report) = overfilled([]);

@@ -12,14 +12,12 @@ use dormouse_replay::simulate::{START, seconds_after_start};
 
 type Log = Vec<Arc<Recorded>>;
 
-/// Two nodes of 8 CPUs; jobs with seconds of submission and bounds.
 fn log(theta2: f64, jobs: &[(&str, f64, u32, u32)]) -> Log {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
         theta1: 1.0,
         theta2,
         min_run_s: Some(0),
-        // Makes fairness worth a restart.
         objective: Objective {
             loss: 3.0,
             amortise_s: None,
@@ -67,7 +65,6 @@ fn with_policy(log: &Log, settings: &[&str]) -> DiffAnswer {
     diff.finish()
 }
 
-/// Changes the last allocation of a log.
 fn changed(log: &Log, change: impl FnOnce(&mut AllocationDecided)) -> Log {
     let mut log = log.clone();
     let decided = log

@@ -42,7 +42,6 @@ fn mixed(outcome: &Outcome) -> &MixedFigures {
         .expect("services and training")
 }
 
-/// Reduction from `plain` in per cent.
 fn gain(of: fn(&TrainingFigures) -> f64, all: &TrainingFigures, plain: &TrainingFigures) -> f64 {
     100.0 * (1.0 - of(all) / of(plain))
 }
@@ -100,7 +99,6 @@ fn the_experiment_comes_out_as_in_an_independent_model() {
     on_one_page(&runs);
 }
 
-/// Resizes in place make room for replicas, and no coordinator stops.
 fn nobody_is_stopped(log: &[Arc<Recorded>]) {
     let mut shrunk = 0;
     for recorded in log {
@@ -170,7 +168,6 @@ fn a_rate_gets_its_replicas_and_the_simulation_ends() {
     assert_eq!(service.most_replicas, 3, "{service:?}");
     assert!((0.9..1.0).contains(&service.in_time), "{service:?}");
     assert_eq!(figures.training.jobs, 1);
-    // Two containers from the start.
     assert!(
         (figures.training.working_s - 50.0).abs() < 1.0,
         "{figures:?}"

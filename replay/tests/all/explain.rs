@@ -30,7 +30,6 @@ fn job(id: &str) -> JobId {
     id.parse().expect("a job")
 }
 
-/// Returns nodes of 8 CPUs under a policy.
 fn cluster(nodes: u32, policy: Policy) -> Engine {
     let mut engine = Engine::new(START, true);
     engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
@@ -68,7 +67,6 @@ fn a_stop_that_takes_no_time_is_not_in_place() {
     assert!(words.contains("it stood still for 0.0 s"), "{words}");
 }
 
-/// Submits a long job of one-CPU containers.
 fn submit(engine: &mut Engine, at_s: f64, id: &str, bounds: (u32, u32), more: &str) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     engine.model(
@@ -163,12 +161,10 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
         history.allocate(epoch, &[("ads/s", 0, 1)], &[]);
         let decided = &mut history.log.last_mut().expect("just pushed").envelope.body;
         if let Body::Event(Event::AllocationDecided(event)) = decided {
-            // The incarnation continues.
             event.jobs.iter_mut().for_each(|own| own.new = false);
         }
         history.resized(epoch, "ads/s", 1, members);
     }
-    // The used replica leaves later.
     history.resized(3, "ads/s", 1, &[]);
     let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
     let answer = explain(&log, Subject::Job(job("ads/s")), Some("ads"));
@@ -180,8 +176,7 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
     assert_eq!(came, [(2, true, false), (3, false, true)]);
 }
 
-/// Two jobs of 8 fill both nodes, and theta2 = 0 allows no restart, so the third waits. Theta2 = 0.01,
-/// another node, or less for one job would suffice.
+/// Two jobs of 8 fill both nodes, and theta2 = 0 allows no restart, so the third waits.
 #[test]
 fn a_job_that_no_restart_makes_room_for() {
     let mut engine = cluster(2, policy(1.0, 0.0));
@@ -203,13 +198,11 @@ fn a_job_that_no_restart_makes_room_for() {
     let nodes = found(&answer, "nodes").expect("nodes");
     assert_eq!((nodes.to.as_str(), nodes.becomes), ("1 of cpu=8", 4));
     assert!(found(&answer, "theta1").is_none(), "theta1 does not bind");
-    // A job with less than 8 restarts anyway and gives 3: 5, 8 and 3 have the least loss of all full
-    // allocations. Either job could give.
+    // A smaller job restarts anyway and gives 3: 5, 8 and 3 have the least loss of all full allocations.
     let gives = alternatives(&answer);
     let of = |it: &&Correction| (it.gives[0].from, it.gives[0].to, it.becomes);
     assert_eq!(gives.iter().map(of).collect::<Vec<_>>(), [(8, 5, 3); 2]);
     assert_ne!(gives[0].gives[0].job, gives[1].gives[0].job);
-    // The tenant sees amounts, not names.
     let seen = explain(engine.log(), Subject::Job(job("lab/z")), Some("lab"));
     let text = serde_json::to_string(&seen).expect("JSON");
     assert!(!text.contains("ads/"), "{text}");
@@ -224,7 +217,6 @@ fn alternatives(answer: &Explanation) -> Vec<&Correction> {
     all.filter(|it| it.kind == "others_give").collect()
 }
 
-/// Four jobs fill four nodes, and any could give; three are named, each proven.
 #[test]
 fn three_jobs_that_could_give_are_told() {
     let mut engine = cluster(4, policy(1.0, 0.0));
@@ -336,7 +328,6 @@ fn a_job_under_drf_is_told_that_it_keeps_what_it_started_with() {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
-/// `ads/x` shrinks when `lab/z` comes.
 #[test]
 fn a_job_that_waits_for_room_is_told_who_keeps_it_and_until_when() {
     let mut engine = cluster(1, policy(0.1, 0.1));
@@ -374,7 +365,6 @@ fn a_job_that_waits_for_room_is_told_who_keeps_it_and_until_when() {
         &answer,
         "ads/long keeps 6 of cpu, and ends by its time limit at",
     );
-    // Other tenants' names are hidden.
     let answer = explain(engine.log(), subject(), Some("lab"));
     assert_eq!(answer.held_by[0].job, "a job of another tenant");
     assert!(
@@ -486,7 +476,6 @@ fn a_refusal_and_what_is_not_there() {
     assert!(explainer.explain().is_err());
 }
 
-/// Twenty nodes and fifty jobs that all want more.
 #[test]
 fn a_job_among_fifty_takes_few_decisions() {
     let mut engine = Engine::new(START, false);
@@ -622,7 +611,6 @@ fn parts_of_gpus_that_keep_a_job_waiting_are_named_with_their_holders() {
         assert_eq!(answer.held_by.len(), 3, "{words}");
         let dominant = answer.dominant.expect("a reason");
         assert_eq!(dominant.code, "fragmentation", "{}", dominant.words);
-        // The holders' names are hidden.
         let answer = explain(engine.log(), Subject::Job(job(waits)), Some("t"));
         assert!(!answer.words.join("\n").contains("u/c"));
     }

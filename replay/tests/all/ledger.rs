@@ -52,7 +52,6 @@ pub fn two_tenants() -> Vec<Arc<Recorded>> {
     engine.log().to_vec()
 }
 
-/// Converts milli-CPU milliseconds to CPU seconds.
 fn cpu_s(amount: UnitMs) -> u128 {
     assert_eq!(amount.0 % 1_000_000, 0, "{amount}");
     amount.0 / 1_000_000
@@ -107,7 +106,6 @@ fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
         job("a/x"),
         [1356, 760 + 184 + 192, 40 + 20 + 40, 80 + 40, 0, 0, 0, 0]
     );
-    // Both incarnations and their starts are lost; 10 s of waiting for 4.
     assert_eq!(job("b/y"), [200, 0, 0, 0, 0, 200, 4, 40]);
     let gave: Vec<_> = table.jobs.iter().flat_map(|row| &row.gave).collect();
     assert_eq!(gave, [(&"b".to_owned(), &4)]);
@@ -144,7 +142,6 @@ fn a_node_that_is_removed_offers_nothing_from_then_on() {
     let table = ledger(&log, Some(removed), Some(history.now()));
     let cpu = table.cluster.iter().find(|it| it.resource == "cpu");
     let cpu = cpu.expect("there is some");
-    // A second of n0's 8 CPUs.
     assert_eq!((cpu.capacity, cpu.down), (UnitMs(8_000_000), UnitMs(0)));
 }
 
@@ -197,7 +194,6 @@ fn csv_has_a_row_for_each_and_as_many_cells_as_names() {
     );
 }
 
-/// Checks every identity of the ledger.
 fn check(table: &LedgerTable) {
     for row in &table.cluster {
         assert_eq!(

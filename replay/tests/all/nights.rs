@@ -20,7 +20,6 @@ fn passed_s(reboot: Option<i64>) -> i64 {
     let node = "n0".parse().expect("valid");
     let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
     engine.at(at(0), Action::Join { node, capacity });
-    // Every service has appended something first.
     for (second, name) in [(1, "one"), (20, "two")] {
         let payload = format!(
             r#"{{"name":"{name}","command":{{"start":["train"]}},"demand":{{"cpu":1}},"containers":{{"min":1,"max":1}}}}"#
@@ -55,7 +54,6 @@ fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
         node: node.clone(),
         capacity: "cpu=8,memory=16Gi".parse().expect("valid"),
     };
-    // The agent returns before its loss.
     let policy = Policy {
         lease_s: 7_200,
         ..Policy::default()
@@ -90,7 +88,6 @@ fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
 #[test]
 fn the_time_of_the_log_is_true_after_a_night() {
     let whole = 8 * 3_600 + 20;
-    // Stopped, and rebooted.
     for reboot in [None, Some(0)] {
         let passed = passed_s(reboot);
         assert!((whole..whole + 60).contains(&passed), "{passed} s");

@@ -54,7 +54,6 @@ fn drained(node: NodeId) -> Event {
     .into()
 }
 
-/// Returns a log of irrelevant drains with `at`'s events planted.
 fn planted(count: usize, at: &[(usize, Event)]) -> Log {
     let mut log = Log::new();
     for place in 0..count {
@@ -118,7 +117,6 @@ fn of_a_hundred_planted_changes_a_hundred_are_found() {
             "{predicate}"
         );
         found += 1;
-        // Nothing is read after the block of the place.
         match it.looked {
             Looked::OneByOne => assert_eq!((read, it.halves), (it.sequence.0, 0)),
             Looked::Halving => {
@@ -172,10 +170,8 @@ fn a_slice_is_looked_through_from_its_states_on() {
         let bisect = looked_for(predicate).starting_from(sliced(asof));
         find(bisect, &log[asof..]).0.expect("it is so")
     };
-    // An earlier end would still hold.
     let end = from(4500, "ads/planted=cancelled");
     assert_eq!((end.sequence, end.exact), (Sequence(8001), true));
-    // It may have held before.
     let waits = from(2000, "waiting>0");
     assert_eq!((waits.sequence, waits.exact), (Sequence(4100), false));
     let before = from(4500, "ads/planted=seen");

@@ -60,7 +60,6 @@ fn what_is_planned_is_what_happens() {
         let (before, after) = log.split_at(place.expect("it was submitted"));
         let now = after[0].stored_at;
         let document: Value = serde_json::from_slice(&come.payload).expect("JSON");
-        // Skip instants with other events.
         if before.last().is_some_and(|it| it.stored_at == now) {
             continue;
         }
@@ -107,7 +106,6 @@ fn what_is_planned_is_what_happens() {
     assert!(asked >= 15, "{asked}");
 }
 
-/// A lifted quota without a decision since.
 #[test]
 fn what_is_decided_anyway_is_told_apart() {
     let mut engine = cluster();
@@ -197,7 +195,6 @@ fn digest(log: &[Arc<Recorded>]) -> String {
     state_digest(&fork.admission.queues)
 }
 
-/// Returns the answer to a submission with a token from before `happens`.
 fn answered(happens: impl FnOnce(&mut Engine), wanted: (u32, u32)) -> (Planned, Vec<Event>) {
     let mut engine = cluster();
     submit(&mut engine, 0.0, "ads", &document("x", 1, 8));
@@ -241,7 +238,6 @@ fn missed(events: &[Event]) -> Option<(u32, u32)> {
 
 #[test]
 fn a_token_survives_progress_and_no_change_that_matters() {
-    // Nothing, and a thousand progress reports.
     let progress = |engine: &mut Engine| {
         for step in 0..1000_u32 {
             let event = Progress {
@@ -262,7 +258,6 @@ fn a_token_survives_progress_and_no_change_that_matters() {
         assert!(planned.containers >= 2, "{planned}");
         assert_eq!(missed(&events), None);
     }
-    // A drain, a policy, a rival.
     let drain = |engine: &mut Engine| {
         let node = "n1".parse().expect("a node");
         engine.at(
@@ -332,11 +327,9 @@ fn a_drain_and_a_node_say_who_moves() {
     assert!(plan.shrinks.is_empty(), "{plan:?}");
     let refused = planned(engine.log(), &submission("lab", &document("z", 4, 2)), 0);
     assert_eq!(refused.code, "refused");
-    // Planning changes nothing.
     assert_eq!(digest, self::digest(engine.log()));
 }
 
-/// Its number stays, but it restarts.
 #[test]
 fn a_job_that_a_drain_moves_is_said_with_its_cost() {
     let mut engine = cluster();

@@ -56,7 +56,6 @@ fn submit(engine: &mut Engine, at_s: f64, name: &str, work_s: f64, fields: &str)
     engine.model(id, ModelJob::linear(work_s));
 }
 
-/// Runs to the end and verifies every decision.
 fn finish(engine: &mut Engine) {
     engine.run_until(at(100_000.0)).expect("sound");
     let mut verifier = Verifier::default();
@@ -71,7 +70,6 @@ fn count(log: &[Arc<Recorded>], wanted: impl Fn(&Event) -> bool) -> usize {
     events.filter(|event| wanted(event)).count()
 }
 
-/// Returns each job with the time from start to save request.
 fn lives(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
     let mut since: BTreeMap<(JobId, Incarnation), Timestamp> = BTreeMap::new();
     let mut lives = Vec::new();
@@ -91,7 +89,6 @@ fn lives(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
     lives
 }
 
-/// Bursts of jobs, fractions of a second apart.
 #[test]
 fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
     let mut resized = 0;
@@ -148,7 +145,6 @@ fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
     assert!(resized > 40, "{resized} resizes");
 }
 
-/// The pending decision needs no other event.
 #[test]
 fn a_job_that_was_left_alone_grows_when_its_time_has_come() {
     let mut engine = cluster(Policy::default(), &["cpu=8"]);
@@ -162,11 +158,9 @@ fn a_job_that_was_left_alone_grows_when_its_time_has_come() {
     assert_eq!(long, [15.0], "grown once, fifteen seconds after its start");
 }
 
-/// A decision with its problem.
 struct Made {
     problem: Problem,
     solution: Solution,
-    /// Free capacity of each node, and in total.
     rooms: Vec<Amounts>,
     free: Amounts,
 }
@@ -206,7 +200,6 @@ impl Made {
         self.problem.jobs.iter().filter(waits).collect()
     }
 
-    /// True if `job` could start in the free capacity of the nodes `where_to` within the fairness bound.
     fn could_start(&self, job: &ProblemJob, where_to: &[bool]) -> bool {
         let rooms = self.rooms.iter().zip(where_to);
         let rooms = rooms.filter(|(_, open)| **open);
@@ -255,7 +248,6 @@ impl Made {
         jobs.iter().enumerate().map(loss).sum()
     }
 
-    /// True if the earlier `with` lacks a resource of `job`, or would after its start.
     fn competes(&self, job: &ProblemJob, with: &ProblemJob) -> bool {
         let gpu = |it: &ProblemJob| it.demand.get(&Resource::Gpu) > 0;
         let free = self.free_on(&self.nodes_of(with));
@@ -266,7 +258,6 @@ impl Made {
         gpu(job) && gpu(with) || short
     }
 
-    /// The nodes that could hold a container when empty.
     fn nodes_of(&self, job: &ProblemJob) -> Vec<bool> {
         let nodes = self.problem.nodes.iter();
         nodes
@@ -281,7 +272,6 @@ impl Made {
         free
     }
 
-    /// Returns the waiting jobs with the nodes that no earlier waiting job competes for.
     fn open(&self) -> Vec<(&ProblemJob, Vec<bool>)> {
         let waiting = self.waiting();
         let mut open = Vec::new();
@@ -299,7 +289,6 @@ impl Made {
         open
     }
 
-    /// Returns the waiting jobs that could start.
     fn idle(&self) -> Vec<String> {
         let open = self.open().into_iter();
         let idle = open.filter(|(job, nodes)| self.could_start(job, nodes));
@@ -307,8 +296,6 @@ impl Made {
             .collect()
     }
 
-    /// Returns the jobs that would start without the earlier waiting jobs, on nodes that those do not
-    /// need.
     fn held_back(&self) -> Vec<String> {
         let held = |(job, nodes): &(&ProblemJob, Vec<bool>)| {
             let mut problem = self.problem.clone();
@@ -342,7 +329,6 @@ impl Made {
     }
 }
 
-/// Returns the decisions of a simulated log that leave a startable job waiting.
 fn idle_waits(name: &str, seed: u64, policy: &str) -> (usize, Vec<String>) {
     let kind: Kind = name.parse().expect("a kind");
     let mut document = generate(kind, seed, Size::default());
@@ -374,7 +360,6 @@ fn idle_waits(name: &str, seed: u64, policy: &str) -> (usize, Vec<String>) {
     (decisions, idle)
 }
 
-/// A decision leaves a job waiting only if it could not start or would take an earlier job's resources.
 #[test]
 fn nobody_waits_beside_room_that_it_may_use() {
     for seed in 1001..1005 {

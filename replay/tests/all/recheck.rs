@@ -7,7 +7,6 @@ use dormouse_messages::{Decider, Event, Fold, Sequence};
 use dormouse_optimizer::Optimizer;
 use dormouse_state::ClusterState;
 
-/// Returns every allocation of some small clusters, as if timed out, with its basis.
 fn decisions(seeds: std::ops::Range<u64>) -> Vec<(ClusterState, Event)> {
     let mut found = Vec::new();
     for seed in seeds {
@@ -58,7 +57,6 @@ fn what_the_optimizer_decides_is_accepted() {
     assert!(kept > 5 && decisions.len() > 200);
 }
 
-/// Changes one detail of a decision.
 type Tamper = fn(&mut AllocationDecided);
 
 const TAMPERS: [(&str, Tamper); 8] = [

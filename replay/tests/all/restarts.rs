@@ -9,7 +9,6 @@ use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
 
-/// Simulates a trace at triple load, so that jobs are adjusted.
 pub fn log(seed: u64, size: Size) -> Vec<Arc<Recorded>> {
     let nodes = 3 * size.nodes;
     let mut scenario = generate(Kind::Trace, seed, Size { nodes, ..size });
@@ -31,7 +30,6 @@ pub fn log(seed: u64, size: Size) -> Vec<Arc<Recorded>> {
     log
 }
 
-/// Returns the number of restarts and the violations.
 pub fn audited(log: &[Arc<Recorded>]) -> (u64, Vec<String>) {
     let mut audit = Audit::default();
     log.iter().for_each(|it| audit.read(it));
@@ -57,7 +55,6 @@ fn what_a_decision_counts_is_what_has_new_places() {
     assert!(restarts > 10);
 }
 
-/// Changes the first applicable event.
 fn tampered(log: &[Arc<Recorded>], tamper: impl Fn(&mut Event) -> bool) -> Vec<Arc<Recorded>> {
     let mut log = log.to_vec();
     let changed = log.iter_mut().any(|recorded| {

@@ -21,7 +21,6 @@ const SIZE: Size = Size {
     days: 0.02,
 };
 
-/// Digests the decisions, and the C library's own results.
 pub fn digests(size: Size) -> String {
     let events = log(1, size);
     let decided: Vec<&Event> = events.iter().filter_map(|it| Recorded::event(it)).collect();
@@ -41,7 +40,6 @@ pub fn digests(size: Size) -> String {
     format!("{:x} {:x}", hasher.finish(), of_the_c_library())
 }
 
-/// Digests results that depend on the variant, if the processor has one.
 #[expect(clippy::disallowed_methods, reason = "what the others are instead of")]
 fn of_the_c_library() -> u64 {
     let mut hasher = DefaultHasher::new();

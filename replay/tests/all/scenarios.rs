@@ -34,7 +34,6 @@ fn a_scenario_reads_and_its_jobs_run_as_modelled() {
     assert_eq!(names, ["ads/a", "ads/b-0", "ads/b-1", "ads/b-2"]);
     let outcome = run(good());
     assert_eq!(outcome.figures.completed, 4);
-    // The tasks do not wait: 60 s, and a second to start.
     let task = outcome
         .jobs
         .iter()
@@ -81,7 +80,6 @@ fn an_adjusted_job_loses_what_the_scenario_says() {
             "{:?}",
             record("a")
         );
-        // The newcomer starts after the old containers.
         assert!((record("b").started_s.expect("ran") - first).abs() < 1e-3);
     }
 }

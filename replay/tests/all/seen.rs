@@ -91,7 +91,6 @@ fn until(log: &Log, seconds: f64) -> Log {
         .collect()
 }
 
-/// Fails if an answer names the other tenant.
 #[track_caller]
 fn assert_hidden(what: &str, answer: &impl Serialize) -> String {
     let text = serde_json::to_string(answer).expect("JSON");
@@ -159,7 +158,6 @@ fn explanations_name_no_job_of_another_tenant() {
     }
 }
 
-/// Returns the log up to the first decision in which `ads/late` waits behind `lab`.
 fn behind(log: &Log) -> Option<Log> {
     let place = log.iter().position(|it| {
         let waiting = match it.event() {
@@ -173,7 +171,6 @@ fn behind(log: &Log) -> Option<Log> {
     Some(log[..=place].to_vec())
 }
 
-/// The code's own words name no job.
 #[test]
 fn a_job_that_waits_behind_another_tenant_s_says_so() {
     let logs = [Allocation::Dorm, Allocation::Static].map(log);

@@ -76,14 +76,12 @@ fn the_objective_is_kept_with_replicas_that_start_in_60_s() {
 fn a_constant_rate_is_left_alone() {
     let rows = rows(&[Kind::Constant], 15.0);
     let constant = of(&rows, Kind::Constant, "objective");
-    // At most one step down after the start.
     assert!(
         constant.changes <= 1.0 && constant.worst >= 0.99,
         "{constant:?}"
     );
 }
 
-/// Nothing over 128 ms, with fewer replica-minutes.
 #[test]
 fn clients_that_wait_for_their_answers_are_served_with_less_than_the_published_rule() {
     let published = dynamoml(ClosedRule::Published, 15, 24);

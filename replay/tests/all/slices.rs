@@ -24,7 +24,6 @@ fn trial(seed: u64) -> Vec<Arc<Recorded>> {
     small_cluster(seed, Some(Rates::TORTURE)).0.log().to_vec()
 }
 
-/// Writes and reads the slice from `from` on.
 fn sliced(log: &[Arc<Recorded>], from: Sequence) -> (States, Vec<Arc<Recorded>>) {
     let mut before = Before::new(from);
     log.iter()
@@ -74,7 +73,6 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
             report.decisions >= decided.count() as u64,
             "seed {seed}: all from {from} on were made again"
         );
-        // The ledger over the slice.
         let begin = states.fork.cluster.now;
         let mut end = ClusterState::default();
         log.iter().for_each(|recorded| end.evolve(recorded));
@@ -89,7 +87,6 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
         // The states lack tenants whose jobs ended earlier.
         let part = ledger(part, &events);
         assert_eq!(part.0, whole.0, "seed {seed}, from {from}");
-        // The explanation over the slice.
         let last = log.iter().rev().find_map(|it| match it.event() {
             Some(Event::AllocationDecided(event)) if it.sequence >= from => Some(event.epoch),
             _ => None,
@@ -161,7 +158,6 @@ fn an_anonymous_log_verifies_and_names_nobody() {
     }
 }
 
-/// Includes the auxiliary containers.
 #[test]
 fn an_anonymous_document_tells_nothing_and_is_admitted() {
     let document = json!({
@@ -352,7 +348,6 @@ fn first(log: &[Arc<Recorded>], predicate: &str) -> Option<Found> {
     bisect.finish().0
 }
 
-/// Compares every job's first start and end with the log.
 #[test]
 fn the_first_place_is_the_one_on_the_log() {
     let mut asked = 0;

@@ -32,7 +32,6 @@ fn stepped(log: &[Arc<Recorded>]) -> Vec<Arc<Recorded>> {
     stamped.collect()
 }
 
-/// Checks that `of` gives equal results with and without the steps.
 #[track_caller]
 fn the_same(of: impl Fn(&[Arc<Recorded>]) -> Value) {
     let log = two_tenants();

@@ -12,10 +12,8 @@ use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
 use serde_json::{Value, json};
 
-/// A kind of history.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Silent jobs of half a node, first in, first out.
     Silent,
     /// With steps, whose pace varies by up to 5 % per incarnation.
     Paced,
@@ -58,7 +56,6 @@ fn model(kind: Kind, random: &mut Random) -> ModelJob {
     if kind == Kind::Silent {
         return model;
     }
-    // Steps of one container second.
     model.progress_s = Some(10.0);
     model.scaling = Scaling::Steps {
         a: 0.05,
@@ -79,7 +76,6 @@ fn model(kind: Kind, random: &mut Random) -> ModelJob {
     model
 }
 
-/// Simulates jobs that arrive about as fast as they end.
 fn busy(kind: Kind, seed: u64) -> (Vec<Coming>, Engine) {
     let mut random = Random::new(seed);
     let mut engine = Engine::new(START, false);
@@ -116,7 +112,6 @@ fn busy(kind: Kind, seed: u64) -> (Vec<Coming>, Engine) {
     (all, engine)
 }
 
-/// Estimates compared with reality.
 #[derive(Debug, Default)]
 struct Held {
     earlier: u32,
@@ -146,7 +141,6 @@ fn started(log: &[Arc<Recorded>], job: &JobId) -> Option<dormouse_messages::Time
 fn hold(kind: Kind, seed: u64, held: &mut Held) {
     let (all, engine) = busy(kind, seed);
     let log = engine.log();
-    // Runs with resizes are slower.
     let apart = if kind == Kind::Elastic { 4 } else { 2 };
     for comes in all.iter().skip(45).step_by(apart) {
         let place = log.iter().position(

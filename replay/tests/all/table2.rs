@@ -68,7 +68,6 @@ fn static_and_the_three_settings_give_the_reference_results() {
             let (figures, log) = run(name, policy);
             let (utilization, loss, jct_min, makespan_min, adjusted) = reference;
             let what = |figure: &str| format!("{name} {policy}: {figure}");
-            // Static agrees to rounding.
             let part = |part: f64, rounding: f64| if policy == "static" { rounding } else { part };
             close(
                 &what("utilization"),
@@ -160,7 +159,6 @@ fn sampled_loss(log: &[Arc<Recorded>]) -> f64 {
     sum / samples
 }
 
-/// Recomputes every decision's shares, losses and bounds from the log.
 fn recompute(log: &[Arc<Recorded>]) {
     let mut retold = Retold::default();
     let mut checked = 0;
@@ -246,7 +244,6 @@ impl Retold {
         }
     }
 
-    /// The running jobs' loss against shares from zero.
     fn loss_without_minima(&self) -> f64 {
         let from_zero = |job: &RetoldJob| filling::User {
             bounds: (0.0, job.bounds.1),
@@ -258,7 +255,6 @@ impl Retold {
         running.map(|(job, fair)| (job.share() - fair).abs()).sum()
     }
 
-    /// Checks a decision's figures; returns the running jobs' fair shares.
     fn check(&self, outcome: &Outcome) -> BTreeMap<JobId, f64> {
         let running: Vec<(&JobId, &RetoldJob)> = self
             .jobs

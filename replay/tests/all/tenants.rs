@@ -13,7 +13,6 @@ pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus_ms(1000 * seconds)
 }
 
-/// Two nodes of 8 CPUs under `policy`.
 pub fn cluster(policy: Policy) -> Engine {
     let mut engine = Engine::new(at(0), true);
     engine.at(at(0), Action::Operator(ClusterConfigured { policy }.into()));
@@ -47,7 +46,6 @@ fn tenant_at(
     engine.at(at(second), Action::Operator(configured.into()));
 }
 
-/// Submits a job of one-CPU containers with `more` fields.
 pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: &str) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     let (min, max) = bounds;
@@ -59,7 +57,6 @@ pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), mo
     engine.model(job, ModelJob::linear(f64::from(max) * 60.0));
 }
 
-/// Returns the document of a one-container job that is never resized.
 fn one(cpu: u32, name: &str) -> String {
     format!(
         r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
@@ -75,7 +72,6 @@ pub fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload:
     engine.at(at(second), action);
 }
 
-/// Runs and verifies every decision.
 pub fn run(engine: &mut Engine, seconds: u64) {
     engine.run_until(at(seconds)).expect("a healthy run");
     let mut verifier = Verifier::default();
@@ -113,7 +109,6 @@ fn last_waiting(engine: &Engine) -> Vec<Waiting> {
     waiting.expect("a decision")
 }
 
-/// Returns the second of an event of `kind` about `id`.
 pub fn when(engine: &Engine, id: &str, kind: &str) -> Option<f64> {
     let job: JobId = id.parse().expect("a job");
     let about = |event: &Event| match event {
@@ -142,7 +137,6 @@ fn a_tenant_that_nobody_named_submits_nothing_where_grants_are_required() {
     for job in ["stranger/a", "ads/a", "lab/a"] {
         submit(&mut engine, 2, job, (1, 1), "");
     }
-    // A policy without the rule keeps the rule.
     let policy = Policy::default();
     engine.at(
         at(100),
@@ -323,7 +317,6 @@ fn lose_node_of(engine: &mut Engine, second: u64, id: &str) {
     engine.at(at(second), Action::Lose(node));
 }
 
-/// Admission would refuse both jobs under the later quota.
 #[test]
 fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     let mut engine = cluster(Policy::default());
@@ -411,7 +404,6 @@ fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
         waiting[0].reason.contains("cannot give back"),
         "{waiting:?}"
     );
-    // An unchanged demand is not checked against the new quota.
     send(
         &mut engine,
         40,
@@ -539,7 +531,6 @@ fn a_job_waits_for_those_it_depends_on() {
     let released = |id| when(&engine, id, "released").expect("released");
     assert!(released("ads/second") >= completed("ads/first"));
     assert!(released("ads/last") >= completed("ads/second"));
-    // A completed dependency no longer counts.
     submit(
         &mut engine,
         700,

@@ -16,7 +16,6 @@ fn number(name: &str, otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
-/// Runs a trial; a failure saves its log and prints how to repeat it.
 fn passes(seed: u64) -> Passed {
     ends_well(trial(seed, None))
 }
@@ -52,7 +51,6 @@ fn the_fixed_trials_end_well() {
     let count = number("DORMOUSE_FAULTS", 60);
     let passed: Vec<Passed> = (first..first + count).map(passes).collect();
     let decisions: u64 = passed.iter().map(|passed| passed.decisions).sum();
-    // Trials without decisions would prove nothing.
     assert!(
         decisions > 20 * count,
         "{decisions} decisions in {count} trials"

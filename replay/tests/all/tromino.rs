@@ -2,8 +2,8 @@
 //! independent model of the paper (Saha, Beltre, Govindaraju, 2018).
 //!
 //! 8 nodes of 8 CPUs and 16 GB run 128 tasks of 0.5 CPU and 1 GB for 115 s each; task k of a tenant
-//! arrives at k × its interval. Measured: each tenant's mean waiting time against the mean of the
-//! tenants' means, in per cent.
+//! arrives at k × its interval. Measured: each tenant's mean wait against the mean over the tenants, in
+//! per cent.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,6 @@ const EXPERIMENT_2: Experiment = [(733, 1_000), (733, 1_500), (733, 2_000)];
 const EXPERIMENT_3: Experiment = [(1_000, 1_000), (700, 1_500), (500, 2_000)];
 const EXPERIMENT_4: Experiment = [(500, 1_000), (700, 1_500), (900, 2_000)];
 
-/// Waiting times from arrival to release.
 struct Waits {
     /// Against the mean of the means, in per cent, by tenant.
     columns: [f64; 3],
@@ -48,7 +47,6 @@ fn run(experiment: Experiment, queue: Queue) -> Waits {
     run_with(experiment, queue, None)
 }
 
-/// Adds a flood of tasks of the first tenant at one instant.
 fn run_with(experiment: Experiment, queue: Queue, flood: Option<(i64, u32)>) -> Waits {
     let mut engine = Engine::new(at_ms(0), false);
     let policy = Policy {
@@ -123,7 +121,6 @@ fn measure(engine: &Engine, counts: [u32; 3]) -> Waits {
     }
 }
 
-/// Checks every row: columns within half a point, equal totals.
 fn check(experiment: Experiment, total_s: f64, rows: &[(Queue, [f64; 3])]) {
     for (queue, expected) in rows {
         let waits = run(experiment, *queue);
@@ -210,7 +207,6 @@ fn balanced_wait_comes_near_the_tail_of_fifo() {
     }
 }
 
-/// 1,500 tasks of one tenant at once must wait themselves.
 #[test]
 fn a_flood_is_not_rewarded() {
     let flooded = |queue| {

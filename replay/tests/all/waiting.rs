@@ -42,7 +42,6 @@ impl Free {
         }
     }
 
-    /// Takes one container, if it fits.
     fn take(&mut self, of_type: &ContainerType) -> bool {
         if of_type.demand.first_short(&self.amounts, 1).is_some() {
             return false;
@@ -72,7 +71,6 @@ fn allows(node: &Node, of_type: &ContainerType) -> bool {
     of_type.needs.allow(&node.labels, &node.taints)
 }
 
-/// Returns the usable nodes with their free capacity.
 fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
     let usable = state.nodes.usable();
     let mut nodes: BTreeMap<_, _> = usable
@@ -107,7 +105,6 @@ fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
     nodes
 }
 
-/// Returns the waiting jobs in order, released ones first.
 fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     let released = state.jobs.iter().filter(|(_, job)| {
         job.assignment.as_ref().is_none_or(|it| it.displaced) && job.life.is_none()
@@ -118,7 +115,6 @@ fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     waiting
 }
 
-/// Returns the jobs next to resources that no earlier job can use.
 fn next_to_room(state: &ClusterState) -> Vec<JobId> {
     let waiting = waiting(state);
     if waiting.is_empty() {
@@ -161,7 +157,6 @@ fn next_to_room(state: &ClusterState) -> Vec<JobId> {
     found
 }
 
-/// Describes the first job that waits too long.
 fn waits_too_long(log: &[Arc<Recorded>]) -> Option<String> {
     let mut state = ClusterState::default();
     let mut since: BTreeMap<JobId, Timestamp> = BTreeMap::new();
@@ -286,7 +281,6 @@ fn add_job(engine: &mut Engine, random: &mut Random, number: u64) {
     };
     let at_s = random.between(0.0, 400.0);
     let id = format!("{tenant}/j{number}");
-    // `submit` appends these fields.
     let fields = payload.to_string();
     let fields = &fields[1..fields.len() - 1];
     submit(engine, at_s, &id, fields, model);

@@ -45,7 +45,6 @@ fn bare(recorded: &Recorded) -> (Sequence, dormouse_messages::Timestamp, Option<
     (recorded.sequence, recorded.stored_at, event)
 }
 
-/// Returns the log after `at`, and an unchanged fork's log.
 fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<Recorded>>) {
     let history = history(log);
     let forked = history.fork(ForkAt::Sequence(at));
@@ -59,7 +58,6 @@ fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<R
     (after.collect(), again)
 }
 
-/// Compares an unchanged fork at `at` with the log, event by event.
 fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
     let (after, again) = course(log, at);
     for (was, is) in after.iter().zip(&again) {
@@ -73,7 +71,6 @@ fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
     );
 }
 
-/// Returns the last events of their instants.
 fn at_rest(log: &[Arc<Recorded>]) -> Vec<Sequence> {
     let pairs = log.windows(2);
     let rests = pairs.filter(|pair| pair[0].stored_at < pair[1].stored_at);
@@ -95,7 +92,6 @@ fn without_changes_a_simulated_history_comes_out_again() {
     }
 }
 
-/// Returns the first difference of an unchanged fork.
 fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
     let (after, again) = course(log, at);
     let mut pairs = after.iter().zip(&again);
@@ -104,8 +100,6 @@ fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
     Some(format!("was {}\n  is {}", words(was), words(is)))
 }
 
-/// Small clusters with services, task sets, resizes in place, labels, cancellations, drains and lost
-/// nodes.
 #[test]
 fn without_changes_a_mixed_history_decides_the_same() {
     let (mut equal, mut decisions, mut in_place) = (0, 0, 0);
@@ -186,14 +180,12 @@ fn a_fork_to_another_policy_is_what_that_policy_gives() {
     }
 }
 
-/// Jobs with a serial part and noisy reports.
 #[test]
 fn with_noise_the_truth_lies_near_what_is_said() {
     let (mut within, mut asked_for, mut off) = (0, 0, Vec::new());
     for seed in 1..=3 {
         let noisy = |policy: (f64, f64)| {
             let mut document = table2(seed);
-            // Keeps the solver quick.
             for (list, most) in [("nodes", 5), ("jobs", 14)] {
                 document[list]
                     .as_array_mut()
@@ -206,7 +198,6 @@ fn with_noise_the_truth_lies_near_what_is_said() {
             for (index, submission) in scenario.submissions.iter_mut().enumerate() {
                 let mut random = Random::new(seed * 1000 + index as u64);
                 let model = &mut submission.model;
-                // Steps of one container minute.
                 let steps = (model.work_container_s / 60.0).round().max(1.0);
                 model.work_container_s = steps;
                 let a = random.between(0.5, 4.0);

@@ -54,7 +54,6 @@ impl<'de> SeqAccess<'de> for Items<'_, '_, 'de> {
 pub struct Fields<'a, 't, 'de> {
     reader: &'a mut ValueReader<'t, 'de>,
     names: &'t [&'de str],
-    /// The struct's field for each name, where known.
     places: Option<&'t [Option<u64>]>,
     next: usize,
 }

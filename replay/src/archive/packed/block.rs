@@ -34,7 +34,6 @@ pub struct BlockHead {
 }
 
 impl BlockHead {
-    /// The header's length in the archive.
     pub const BYTES: usize = 3 * 4;
 
     /// Reads the header; a header with no events ends the archive.
@@ -64,7 +63,6 @@ impl BlockHead {
     }
 }
 
-/// Writes events in blocks.
 pub struct BlockWriter<W: Write> {
     sink: W,
     compressor: Compressor<'static>,
@@ -76,7 +74,6 @@ pub struct BlockWriter<W: Write> {
 }
 
 impl<W: Write> BlockWriter<W> {
-    /// Appends blocks to `sink`.
     pub fn new(sink: W) -> io::Result<Self> {
         let mut compressor = Compressor::new(LEVEL)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -91,7 +88,6 @@ impl<W: Write> BlockWriter<W> {
         })
     }
 
-    /// Writes the next event.
     pub fn write(&mut self, recorded: &Recorded) -> io::Result<()> {
         self.append(recorded).map_err(io::Error::other)?;
         self.events += 1;
@@ -101,7 +97,6 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Ends the archive.
     pub fn finish(mut self) -> io::Result<W> {
         if self.events > 0 {
             self.end_block()?;

@@ -22,7 +22,6 @@ pub struct Tables<'de> {
     shapes: Vec<Shape<'de>>,
 }
 
-/// A text that several values share.
 struct Word<'de> {
     text: &'de str,
     owned: OnceCell<Text>,
@@ -32,7 +31,6 @@ struct Word<'de> {
 #[derive(Default)]
 pub struct Shape<'de> {
     pub names: Vec<&'de str>,
-    /// Field places for the first struct that was read from such a record.
     places: OnceCell<(Names, Places)>,
 }
 
@@ -115,7 +113,6 @@ impl<'de> Cursor<'de> {
         self.number().map(unzigzag)
     }
 
-    /// Reads a count of items that take at least a byte each.
     fn length(&mut self) -> Result<usize, Error> {
         match usize::try_from(self.number()?) {
             Ok(length) if length <= self.rest.len() => Ok(length),
@@ -137,7 +134,6 @@ impl<'de> Cursor<'de> {
         (0..self.length()?).map(|_| item(self)).collect()
     }
 
-    /// Reads the tables at the start of a block.
     pub fn tables(&mut self) -> Result<Tables<'de>, Error> {
         let event_type = |name| (name, EventType::of(name));
         Ok(Tables {
@@ -179,7 +175,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         self.tables.words.get(number).map_or_else(damaged, Ok)
     }
 
-    /// Returns the word for `tag`, if `tag` denotes one.
     #[inline]
     fn word_of(&mut self, tag: u8) -> Result<Option<&'t Word<'de>>, Error> {
         let number = match tag {
@@ -190,7 +185,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         self.word(number).map(Some)
     }
 
-    /// Returns the text for `tag`, if `tag` denotes one.
     #[inline]
     fn text_of(&mut self, tag: u8) -> Result<Option<&'de str>, Error> {
         if tag == tag::TEXT {
@@ -209,7 +203,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
             .map_or_else(damaged, |text| Ok(text.into()))
     }
 
-    /// Reads a text or [`tag::NIL`].
     pub fn optional_text(&mut self) -> Result<Option<&'de str>, Error> {
         match self.cursor.byte()? {
             tag::NIL => Ok(None),
@@ -228,7 +221,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         Ok(self.from.wrapping_add(self.cursor.signed()?))
     }
 
-    /// Reads one level deeper.
     fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth == DEEPEST {
             return damaged();
@@ -268,7 +260,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         })
     }
 
-    /// Reads the value for `tag`.
     fn value<V: Visitor<'de>>(&mut self, tag: u8, visitor: V) -> Result<V::Value, Error> {
         match tag {
             0..tag::NIL => visitor.visit_u64(tag.into()),

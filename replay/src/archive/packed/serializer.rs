@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::tag;
 use super::writer::{Open, ValueWriter};
 
-/// Returns `value` as a text, if it serializes to one.
 fn as_text<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
     match serde_json::to_value(value) {
         Ok(Value::String(text)) => Ok(text),

@@ -13,7 +13,6 @@ use super::writer::ValueWriter;
 use super::*;
 use crate::random::Random;
 
-/// Returns the committed sample of every event version.
 fn samples() -> Vec<Recorded> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../messages/tests/fixtures");
     let files = std::fs::read_dir(folder).expect("the fixtures are there");
@@ -27,7 +26,6 @@ fn samples() -> Vec<Recorded> {
         .collect()
 }
 
-/// Returns the only block of an archive of these events, unpacked.
 fn block(events: &[Recorded]) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut writer = BlockWriter::new(&mut archive).expect("starts");
@@ -99,7 +97,6 @@ fn an_event_that_this_build_does_not_know_is_skipped() {
     assert_eq!((&read[0], &read[2]), (&events[0], &events[2]));
     let unknown = Body::Unknown { type_name: renamed };
     assert_eq!(read[1].envelope.body, unknown);
-    // Unknown events are written unchanged.
     let (again, result) = decoded(&block(&read), read.len());
     assert_eq!((result, again), (Ok(()), read));
 }
@@ -195,7 +192,6 @@ fn a_later_build_reads_what_an_earlier_one_wrote_and_the_other_way_round() {
     assert_eq!(later[1], expected);
     let error = reread::<_, Earlier>(&expected).expect_err("a field is missing");
     assert!(error.contains("missing field `gone`"), "{error}");
-    // Both structs come from records of one shape.
     let (one, other): (Later, Earlier) = reread(&(&earlier, &earlier)).expect("reads");
     assert_eq!((one, other), (expected, earlier));
 }
@@ -236,7 +232,6 @@ fn damage_is_an_error_and_never_a_panic() {
         wrong += usize::from(result.is_err());
     }
     assert!(wrong > 10_000, "{wrong}");
-    // Endlessly nested values.
     let deep = [tag::LIST, 1].repeat(100_000);
     let tables = Tables::default();
     let mut reader = ValueReader::new(Cursor::new(&deep), &tables);

@@ -23,11 +23,9 @@ pub struct ValueWriter {
     /// The numbers of the shapes by their encoding. Never iterated.
     numbers: HashMap<Box<[u8]>, u64>,
     shapes: List,
-    /// The encoded names so far of the open records.
     names: Vec<u8>,
 }
 
-/// An encoded list that grows.
 #[derive(Default)]
 struct List {
     length: u64,
@@ -42,13 +40,11 @@ impl List {
 }
 
 impl ValueWriter {
-    /// Appends the words and the shapes of all values.
     pub fn put_tables(&self, out: &mut Vec<u8>) {
         self.words.put_into(out);
         self.shapes.put_into(out);
     }
 
-    /// Forgets everything, for the next block.
     pub fn clear(&mut self) {
         self.out.clear();
         self.seen.clear();
@@ -91,7 +87,6 @@ impl ValueWriter {
         }
     }
 
-    /// Writes an unsigned number.
     pub fn unsigned(&mut self, number: u64) {
         match u8::try_from(number) {
             Ok(short) if short < tag::NIL => self.out.push(short),
@@ -102,7 +97,6 @@ impl ValueWriter {
         }
     }
 
-    /// Writes a signed number.
     pub fn signed(&mut self, number: i64) {
         if let Ok(number) = u64::try_from(number) {
             return self.unsigned(number);
@@ -118,7 +112,6 @@ impl ValueWriter {
         put(&mut self.out, zigzag(later));
     }
 
-    /// Opens a list or a record.
     pub fn open(&mut self) -> Open<'_> {
         Open {
             start: self.out.len(),
@@ -148,7 +141,6 @@ impl ValueWriter {
         self.out[start..].rotate_right(head);
     }
 
-    /// Ends a record of `length` fields.
     fn end_record(&mut self, start: usize, names: usize, length: u64) {
         let shape = &self.names[names..];
         let number = match self.numbers.get(shape) {
@@ -170,23 +162,18 @@ impl ValueWriter {
 /// A list or a record in progress.
 pub struct Open<'a> {
     writer: &'a mut ValueWriter,
-    /// The position of the first value.
     start: usize,
-    /// The position of the first name.
     names: usize,
     length: u64,
-    /// For a variant, the positions of the outer record's value and name.
     variant: Option<(usize, usize)>,
 }
 
 impl Open<'_> {
-    /// Writes the next value.
     pub fn item<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
         self.length += 1;
         value.serialize(&mut *self.writer)
     }
 
-    /// Writes the next value's name.
     pub fn name(&mut self, name: &str) {
         put_text(&mut self.writer.names, name);
     }
@@ -197,14 +184,12 @@ impl Open<'_> {
         }
     }
 
-    /// Ends a list.
     pub fn end_list(self) -> Result<(), Error> {
         self.writer.head(self.start, tag::LIST, self.length);
         self.end_variant();
         Ok(())
     }
 
-    /// Ends a record.
     pub fn end_record(self) -> Result<(), Error> {
         self.writer.end_record(self.start, self.names, self.length);
         self.end_variant();

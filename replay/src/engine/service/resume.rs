@@ -10,11 +10,8 @@ use super::{Copy, Service};
 /// The position from which a service resumes.
 #[derive(Debug, Clone, std::marker::Copy)]
 pub struct Begun {
-    /// The last folded sequence.
     pub sequence: Sequence,
-    /// The time at which that event was stored.
     pub now: Timestamp,
-    /// The last sequence of the service's own subjects.
     pub own_last: Sequence,
 }
 

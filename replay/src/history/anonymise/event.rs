@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use super::names::Names;
 use super::vocabulary::Vocabulary;
 
-/// Replaces a command line.
 const PROGRAM: &str = "program";
 
 /// Replaces a free text.
@@ -24,12 +23,10 @@ pub struct Renamer {
     vocabulary: &'static Vocabulary,
     names: Names,
     documents: BTreeMap<u64, Value>,
-    /// Checkpoints by number.
     uris: BTreeMap<String, String>,
 }
 
 impl Renamer {
-    /// Takes the new names and the submitted documents.
     #[must_use]
     pub fn new(names: Names, documents: BTreeMap<u64, Value>) -> Self {
         Self {
@@ -99,7 +96,6 @@ impl Renamer {
         }))
     }
 
-    /// Renames a value in a field.
     fn value(&mut self, field: &str, value: &mut Value) {
         match (field, &mut *value) {
             ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
@@ -155,7 +151,6 @@ impl Renamer {
             Value::Object(fields) => {
                 for (name, mut value) in std::mem::take(fields) {
                     match name.as_str() {
-                        // Labels by name, and rules by label.
                         "spread" | "pack" | "prefer" | "not" => self.words(&mut value),
                         "exclusive" => {}
                         label => self.values(label, &mut value),
@@ -200,7 +195,6 @@ impl Renamer {
         }
     }
 
-    /// Removes the job's contents.
     fn spec(&self, fields: &mut Map<String, Value>) {
         let tenant = fields.get("tenant").and_then(Value::as_str);
         let name = fields.get("name").and_then(Value::as_str);
@@ -211,7 +205,6 @@ impl Renamer {
         }
     }
 
-    /// Renames a text; only Dormouse's own words stay.
     fn text(&mut self, field: &str, text: &str) -> String {
         let vocabulary = self.vocabulary;
         if let Some(new) = self.names.field(field, text) {
@@ -250,7 +243,6 @@ impl Renamer {
                     .clone()
             }
             "address" | "raw" | "content_type" => String::new(),
-            // The value must stay readable.
             "sha256" => "0".repeat(64),
             "signal" => SIGNALS[0].to_owned(),
             "url" => "https://example.invalid/".to_owned(),

@@ -1,11 +1,9 @@
 //! Anonymises a log: new names keep the old order, and job contents are left out.
 //!
 //! 1. [`names`] reads the whole log for its names.
-//! 2. [`event`] rewrites every event; [`vocabulary`] tells which texts may pass. Documents are rebuilt
-//!    from the admitted jobs, with their hashes.
-//! 3. [`remake`] lets the services decide again from the renamed events and takes over their messages,
-//!    so that the slice verifies. A refused submission's document is unknown, and is refused as
-//!    unreadable.
+//! 2. [`event`] rewrites every event; [`vocabulary`] tells which texts may pass.
+//! 3. [`remake`] lets the services decide again and takes over their messages, so that the slice
+//!    verifies. A refused submission's document is unknown, and is refused as unreadable.
 
 mod event;
 mod names;

@@ -19,7 +19,6 @@ pub struct Seen {
     gpus: BTreeSet<String>,
     /// Labels and their values, taints, classes, resources and models.
     words: BTreeSet<String>,
-    /// The submitted documents, as far as the decisions state them.
     pub documents: BTreeMap<u64, Value>,
 }
 
@@ -63,7 +62,6 @@ impl Seen {
         }
     }
 
-    /// Reads a tenant proxy's name and the document that admission decided on.
     fn measured(&mut self, event: &ServiceMeasured) {
         let Some((_, proxy)) = event.gateway.as_str().split_once('/') else {
             return;
@@ -87,7 +85,6 @@ impl Seen {
         self.documents.insert(ingress, json!({"job": job}));
     }
 
-    /// Reads the names in a field's value.
     fn value(&mut self, field: &str, value: &Value) {
         match (field, value) {
             ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
@@ -138,7 +135,6 @@ impl Seen {
         }
     }
 
-    /// Reads every name and value of labels, taints, classes and rules.
     fn word_of(&mut self, value: &Value) {
         match value {
             Value::String(text) => drop(self.words.insert(text.clone())),
@@ -198,7 +194,6 @@ fn numbered(old: &BTreeSet<String>, prefix: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Splits a resource into name and unit.
 fn resource_of(name: &str) -> (&str, &str) {
     for unit in ["_milli", "_bytes"] {
         if let Some(name) = name.strip_suffix(unit) {
@@ -208,7 +203,6 @@ fn resource_of(name: &str) -> (&str, &str) {
     (name, "")
 }
 
-/// The most values of a rule.
 const MOST: usize = 64;
 
 /// New names by old names.
@@ -252,14 +246,12 @@ impl Names {
         self.jobs.get(&job).map(|new| format!("{new}/{rest}"))
     }
 
-    /// Returns a job's new name without its tenant.
     #[must_use]
     pub fn bare(&self, tenant: &str, name: &str) -> Option<String> {
         let new = self.jobs.get(&format!("{tenant}/{name}"))?;
         new.split_once('/').map(|(_, name)| name.to_owned())
     }
 
-    /// Returns a GPU's new name.
     #[must_use]
     pub fn gpu(&self, old: &str) -> String {
         self.gpus.get(old).cloned().unwrap_or_default()
@@ -276,7 +268,6 @@ impl Names {
         new.cloned().unwrap_or_else(|| "w".to_owned())
     }
 
-    /// Returns the new value of a label.
     #[must_use]
     pub fn label(&self, label: &str, old: &str) -> String {
         match self.nodes.get(old).filter(|_| label == NODE_LABEL) {

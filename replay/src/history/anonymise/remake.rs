@@ -34,7 +34,6 @@ impl<D: Decider> Lagging<D> {
         }
     }
 
-    /// Decides again from the basis of `event`.
     fn again(&mut self, event: &Event) -> Option<Event> {
         let basis = event.basis()?;
         let of = (basis.asof, basis.now);
@@ -124,7 +123,6 @@ fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecErr
     Ok(said)
 }
 
-/// Fills in the texts that were left out.
 fn take_words(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

@@ -14,14 +14,11 @@ pub struct Vocabulary {
 
 #[derive(Debug, Default)]
 struct Field {
-    /// Words that the field's types enumerate.
     words: BTreeSet<String>,
-    /// Type names, such as `JobId`.
     types: BTreeSet<String>,
 }
 
 impl Vocabulary {
-    /// Returns the vocabulary of this build's events.
     pub fn of_events() -> &'static Self {
         static OF_EVENTS: OnceLock<Vocabulary> = OnceLock::new();
         OF_EVENTS.get_or_init(|| {
@@ -34,26 +31,22 @@ impl Vocabulary {
         })
     }
 
-    /// True if some event has the field.
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// True if the field's types enumerate `text`.
     pub fn enumerates(&self, field: &str, text: &str) -> bool {
         self.fields
             .get(field)
             .is_some_and(|field| field.words.contains(text))
     }
 
-    /// True if the field holds values of the type.
     pub fn holds(&self, field: &str, of: &str) -> bool {
         self.fields
             .get(field)
             .is_some_and(|field| field.types.contains(of))
     }
 
-    /// Reads the schema of `field`.
     fn read<'a>(
         &mut self,
         schema: &'a Value,

@@ -9,13 +9,11 @@ use dormouse_projections::jobs::Phase;
 /// A condition to search for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Predicate {
-    /// The job has been admitted.
     Seen(JobId),
     Job(JobId, Phase),
     /// The job's number of containers has changed to this one.
     Containers(JobId, u32),
     Metric(Metric, Side, f64),
-    /// A fold's invariant is broken.
     Broken,
 }
 
@@ -28,7 +26,6 @@ pub enum Metric {
     FairnessLoss,
     /// Waiting and queued jobs.
     Waiting,
-    /// Running jobs.
     Running,
 }
 

@@ -15,13 +15,10 @@ pub enum Class {
     Equal,
     /// Other containers of the same value.
     EqualValue,
-    /// The second has the larger objective.
     Better,
-    /// The second has the smaller objective.
     Worse,
     /// The first state and policy do not allow the second.
     Infeasible,
-    /// Only one changes containers.
     OtherType,
 }
 
@@ -51,14 +48,11 @@ pub struct Side {
     #[serde(rename = "type")]
     pub type_name: String,
     pub objective: f64,
-    /// The objective's proven gap.
     pub gap: f64,
     /// The sum over the resources.
     pub utilization: f64,
-    /// Over the running jobs.
     pub fairness_loss: f64,
     pub fairness_loss_bound: f64,
-    /// Restarted jobs.
     pub adjusted_jobs: u32,
     pub adjustment_bound: u32,
     pub build: String,
@@ -67,31 +61,25 @@ pub struct Side {
 /// Two different decisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionDiff {
-    /// The first decision's event.
     pub sequence: Sequence,
     pub class: Class,
     pub left: Side,
     pub right: Side,
-    /// Jobs with other containers.
     pub jobs: Vec<Differs>,
-    /// Sentences for people.
     pub explained: Vec<String>,
 }
 
 /// The comparison of all decisions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiffAnswer {
-    /// Number of pairs.
     pub compared: u64,
-    /// Number of pairs per class.
     pub classes: BTreeMap<Class, u64>,
-    /// The first difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<DecisionDiff>,
 }
 
 impl DiffAnswer {
-    /// Hides other tenants' names from `viewer`; amounts stay.
+    /// Hides other tenants' names.
     ///
     /// # Errors
     /// A name cannot be removed.

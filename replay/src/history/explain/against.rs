@@ -12,7 +12,6 @@ use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 use super::answer::{Explanation, Reason};
 use super::job::reason;
 
-/// Explains why a job may not have more. A service may have as many as the autoscaler requests.
 fn held_to(posed: &ProblemJob) -> Reason {
     if posed.urgency > Urgency::Training {
         let words = format!(
@@ -47,7 +46,6 @@ fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
     })
 }
 
-/// Explains a feasible allocation's rejection by its objective.
 fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
     let (had, solver) = (containers(least), &solution.solver);
     let chosen = solver.objective;
@@ -63,8 +61,8 @@ fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
     reason("price", words)
 }
 
-/// Finds the reasons against one container more, or against the minimum; only P2 can tell. Returns the
-/// kinds of changes that cannot help.
+/// Finds the reasons against one container more, or against the minimum. Returns the kinds of changes
+/// that cannot help.
 pub fn against(
     id: &JobId,
     problem: &Problem,
@@ -136,14 +134,12 @@ pub fn against(
                 (said.resource, said.short, said.of) = (more.resource, more.short, more.of);
             }
         } else if has > 0 || more.code != "resources" || answer.all.is_empty() {
-            // For a waiting job, the decision itself names the shortage.
             answer.all.push(more);
         }
     }
     idle
 }
 
-/// Returns the group's name in an answer.
 fn name(group: &Group) -> String {
     match group {
         Group::Capacity(resource) => format!("capacity {}", resource.name()),
@@ -219,8 +215,8 @@ fn words(
     }
 }
 
-/// Returns the kinds of changes that cannot help: P2 has no solution without the bound, hence none with
-/// any value. Services and preempting classes use steps of their own, so they allow no conclusion.
+/// P2 has no solution without the bound, hence none with any value. Services and preempting classes use
+/// steps of their own, so they allow no conclusion.
 fn idle(problem: &Problem, found: &Conflict) -> BTreeSet<&'static str> {
     let mut idle = BTreeSet::new();
     let served = problem

@@ -1,11 +1,9 @@
-//! Finds the alternatives that a decision was better than.
-//!
-//! 1. **No change**: jobs keep their containers, and waiting jobs wait.
-//! 2. **Each changed job kept as it was**, with the best of everything else; a started job waits.
+//! Finds the alternatives that a decision was better than: no change, and each changed job kept as it
+//! was.
 //!
 //! Each alternative solves the decision's own problem again with those jobs fixed. An alternative loses
-//! if a started job would wait (startable jobs start first), if it breaks a bound, or by its objective.
-//! Policies other than P2 weigh nothing and have no alternatives.
+//! if a started job would wait, if it breaks a bound, or by its objective. Policies other than P2 weigh
+//! nothing and have no alternatives.
 
 use dormouse_messages::JobId;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
@@ -15,7 +13,6 @@ use super::Explainer;
 use super::answer::Alternative;
 use crate::history::whatif::in_threads;
 
-/// The most changed jobs to consider.
 const MOST_KEPT: usize = 8;
 
 /// Returns a decision's alternatives after at most `most` solves.
@@ -26,7 +23,6 @@ pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alte
     let changed = made.solution.jobs.iter();
     let changed = changed.filter(|it| it.previous.unwrap_or(0) != it.containers);
     let changed: Vec<&JobId> = changed.map(|it| &it.job).collect();
-    // A role follows its job.
     let is_job = |job: &&&JobId| {
         let posed = made.problem.jobs.iter().find(|it| it.job == ***job);
         posed.is_some_and(|it| it.role.is_none())
@@ -44,7 +40,6 @@ pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alte
     })
 }
 
-/// Solves the alternative with `kept`, or every job, unchanged.
 fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
     let (what, to) = match kept {
         None => ("no change at all".to_owned(), None),
@@ -103,7 +98,6 @@ fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
     answer
 }
 
-/// Fills in the reason why an alternative lost.
 fn judge(
     explainer: &Explainer,
     (made, problem, solution): (&Made, &Problem, &Solution),

@@ -45,7 +45,6 @@ pub struct DecisionRef {
     /// This build's decision from the same basis: `equal`, `differs`, or `checked` if the solver ran out
     /// of time, so that the decision cannot be repeated.
     pub remade: String,
-    /// The events that required the decision.
     pub causes: Vec<Cause>,
 }
 
@@ -55,7 +54,6 @@ pub struct Cause {
     pub sequence: Sequence,
     /// The type without prefix and version.
     pub event: String,
-    /// The event's subject.
     pub subject: String,
     /// The user, if the broker vouches for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,29 +65,22 @@ pub struct Cause {
 pub struct Reason {
     /// One of [`CODES`].
     pub code: String,
-    /// The short resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The missing amount, in the resource's log unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<u64>,
-    /// The existing amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
-    /// A sentence for people.
     pub words: String,
 }
 
 /// A queued job's place.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueuePlace {
-    /// Position in the tenant's queue, from 1.
     pub position: u64,
-    /// Earlier jobs of the tenant, the next one first.
     pub before: Vec<String>,
-    /// Jobs queued by other tenants.
     pub of_others: u64,
-    /// The policy that orders the queue.
     pub policy: String,
     /// Dominant share of the tenant's running jobs.
     pub share: f64,
@@ -101,7 +92,6 @@ pub struct QueuePlace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldBy {
     pub job: String,
-    /// The short resource.
     pub resource: String,
     /// The amount that the job cannot be made to give back, in the resource's log unit.
     pub keeps: u64,
@@ -115,7 +105,6 @@ pub struct HeldBy {
 pub struct Gives {
     pub job: String,
     pub from: u32,
-    /// The remaining containers.
     pub to: u32,
     /// Seconds lost in the restart, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,35 +114,28 @@ pub struct Gives {
 /// The proof of a change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerifiedBy {
-    /// The objective of the decision with the change.
     pub objective: f64,
-    /// The proven gap.
     pub gap: f64,
     /// `proven` (optimal), `within_gap`, or `limit` (the search was cut short).
     pub proof: String,
 }
 
-/// The least change of its kind that would have admitted or enlarged the job. The real services decided
-/// so, and refused every smaller value of the grid.
+/// The least change of its kind that would have admitted or enlarged the job, as decided by the real
+/// services.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Correction {
     /// `theta1`, `theta2`, `min`, `max`, `demand`, `checkpoint`, `quota`, `nodes`, `others_give`.
     pub kind: String,
     /// In the syntax of `--set` or `--add-node`.
     pub change: String,
-    /// The present value.
     pub from: String,
-    /// The required value.
     pub to: String,
     /// True if a job without containers would get some.
     pub admitted: bool,
-    /// The containers with the change.
     pub becomes: u32,
     pub verified_by: VerifiedBy,
-    /// The next smaller value, which was tried and does not suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_at: Option<String>,
-    /// The jobs that would give containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gives: Vec<Gives>,
 }
@@ -164,18 +146,14 @@ pub struct PastResize {
     pub sequence: Sequence,
     pub at: Timestamp,
     pub epoch: u64,
-    /// Containers before.
     pub from: u32,
-    /// Containers after; 0 if the job had to wait.
     pub to: u32,
     /// The service or higher-class job that needed the resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_for: Option<String>,
     pub causes: Vec<Cause>,
-    /// Jobs that gained containers in the same decision.
     pub gained: Vec<Gives>,
-    /// Seconds from the request to save or stop until the job ran again. A requeued job counts until its
-    /// stop; a job without containers counts from the decision.
+    /// Seconds from the request to save or stop until the job ran again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
     /// True if members changed while the job ran.
@@ -204,13 +182,10 @@ pub struct Alternative {
     pub objective: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness_loss: Option<f64>,
-    /// Restarted jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjusted_jobs: Option<u32>,
-    /// Waiting jobs that the decision gives containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<String>,
-    /// The reason as a sentence for people.
     pub words: String,
 }
 
@@ -219,16 +194,12 @@ pub struct Alternative {
 pub struct Explanation {
     /// The subject: a job, `tenant NAME`, `node NAME` or `epoch/N`.
     pub about: String,
-    /// The last event considered.
     pub at: Sequence,
-    /// The time of that event.
     pub time: Timestamp,
     /// `refused`, `held`, `queued`, `waiting`, `starting`, `running`, `completed`, … of a job; `up`,
     /// `drained`, … of a node.
     pub state: String,
-    /// Sentences for people.
     pub words: Vec<String>,
-    /// The decision behind the explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionRef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,10 +210,8 @@ pub struct Explanation {
     /// Weighted DRF share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_share: Option<f64>,
-    /// The first of the reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dominant: Option<Reason>,
-    /// All reasons in the order of [`CODES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<Reason>,
     /// A minimal set of constraint groups that forbid more containers together.
@@ -251,21 +220,16 @@ pub struct Explanation {
     /// The smallest sets of groups whose removal would allow more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relaxations: Vec<Vec<String>>,
-    /// The holders of the resources that a job waits for, the largest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_by: Vec<HeldBy>,
-    /// Rejected alternatives of a decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Alternative>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePlace>,
-    /// The least changes, at most one of each kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrections: Vec<Correction>,
-    /// Kinds of changes whose search was cut short.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_searched: Vec<String>,
-    /// Decisions made during the search.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub solves: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -281,9 +245,7 @@ pub struct Explanation {
 /// A key in the explanation of its tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyLine {
-    /// The name of the key's file: `tenant-ads`, `user-ads.alice`.
     pub name: String,
-    /// The key's owner and state.
     #[serde(flatten)]
     pub holder: KeyHolder,
 }
@@ -292,18 +254,13 @@ pub struct KeyLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLine {
     pub job: String,
-    /// Containers before the explained decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u32>,
     pub containers: u32,
-    /// Dominant share.
     pub share: f64,
-    /// Weighted DRF share.
     pub fair_share: f64,
-    /// The reason code of a waiting job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// The reason as a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

@@ -12,18 +12,14 @@ use crate::history::fork::Fork;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     Policy(Box<Policy>),
-    /// Bounds of a job.
     Bounds(JobId, u32, u32),
-    /// A job's demand per container.
     Demand(JobId, Amounts),
     /// Lets the job save and end.
     Checkpoint(JobId),
     Quota(TenantId, Vec<(Resource, u64)>),
     /// A number of additional nodes of this capacity.
     Nodes(u32, Amounts),
-    /// An event of the operator.
     Operator(Box<Event>),
-    /// Several changes at once.
     All(Vec<Change>),
 }
 
@@ -104,11 +100,8 @@ pub struct Candidate {
     pub change: Change,
     /// In the command line's syntax.
     pub says: String,
-    /// The present value.
     pub from: String,
-    /// The new value.
     pub to: String,
-    /// The jobs that give containers.
     pub gives: Vec<Gives>,
 }
 

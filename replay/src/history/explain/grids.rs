@@ -22,7 +22,6 @@ use super::answer::Gives;
 use super::changes::{Candidate, Change};
 use crate::history::fork::Fork;
 
-/// The most nodes of one kind to try.
 const MOST_NODES: u32 = 4;
 
 /// Returns the hundredths above `theta` up to 1, the first of each bound.
@@ -44,7 +43,6 @@ fn ceil(value: f64) -> f64 {
     (value - 1e-9).ceil()
 }
 
-/// Returns the values of θ1 above the present one.
 pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     let usable = base.cluster.nodes.usable();
     let resources: BTreeSet<&Resource> = usable
@@ -70,7 +68,6 @@ pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     values.into_iter().map(candidate).collect()
 }
 
-/// Returns the values of θ2 above the present one.
 pub fn theta2(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     let jobs = base.cluster.jobs.values();
     let running = jobs.filter(|job| {
@@ -106,14 +103,12 @@ fn bounds(id: &JobId, job: &Job, field: &str, min: u32, max: u32) -> Candidate {
     }
 }
 
-/// Returns smaller minima, for a job without containers.
 pub fn min(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
     let less = (1..job.containers.min).rev().filter(|_| has == 0);
     less.map(|min| bounds(id, job, "min", min, job.containers.max))
         .collect()
 }
 
-/// Returns one container more, for a job at its maximum.
 pub fn max(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
     let more = (has > 0 && has >= job.containers.max).then_some(has + 1);
     more.map(|max| bounds(id, job, "max", job.containers.min, max))
@@ -121,7 +116,6 @@ pub fn max(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
         .collect()
 }
 
-/// Returns smaller demands of one resource, for a waiting job.
 pub fn demand(id: &JobId, job: &Job, resource: &Resource) -> Vec<Candidate> {
     let present = job.demand.get(resource);
     let lower = (1..20_u64).map(|step| present * (20 - step) / 20);
@@ -145,7 +139,6 @@ pub fn demand(id: &JobId, job: &Job, resource: &Resource) -> Vec<Candidate> {
         .collect()
 }
 
-/// Returns a checkpoint mode, for a job without one.
 pub fn checkpoint(id: &JobId, job: &Job) -> Option<Candidate> {
     (job.mode == CheckpointMode::None).then(|| Candidate {
         change: Change::Checkpoint(id.clone()),
@@ -156,7 +149,6 @@ pub fn checkpoint(id: &JobId, job: &Job) -> Option<Candidate> {
     })
 }
 
-/// Returns larger quotas.
 pub fn quota(base: &Fork, id: &JobId, job: &Job) -> Vec<Candidate> {
     let Ok(tenant) = TenantId::new(id.tenant()) else {
         return Vec::new();
@@ -200,7 +192,6 @@ pub fn quota(base: &Fork, id: &JobId, job: &Job) -> Vec<Candidate> {
     (1..=u64::from(job.containers.max)).map(candidate).collect()
 }
 
-/// Returns additional nodes of a capacity.
 pub fn nodes(capacity: &Amounts) -> Vec<Candidate> {
     let candidate = |count: u32| Candidate {
         change: Change::Nodes(count, capacity.clone()),

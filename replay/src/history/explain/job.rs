@@ -20,7 +20,6 @@ use super::search::Search;
 use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
 
-/// The most queued jobs to name.
 const MOST_NAMED: usize = 20;
 
 /// Explains a job; `tell` receives the partial answer after the reason and after each change.
@@ -97,7 +96,6 @@ pub fn explain(
     Ok(answer)
 }
 
-/// Lists the users who acted on the job.
 fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {
     let did = [
         (&known.submitted_by, "submitted"),
@@ -109,7 +107,6 @@ fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the reason of a service scaled to zero.
 fn idle_service(known: &Job) -> Option<Reason> {
     let is_idle = known.kind.is_served() && known.now == 0 && known.target == 0;
     let words = "it is idle: it is to have no replica until somebody asks for it";
@@ -142,7 +139,6 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
     true
 }
 
-/// Returns the health of a service as its gateways report it.
 fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     let (_, now) = explainer.place();
     let service = explainer.model.services.get(id)?;
@@ -150,7 +146,6 @@ fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     is_told.then(|| format!("its clients see: {}", service.health(now).words))
 }
 
-/// Describes the priority class and the preemptions.
 fn class(known: &Job) -> Option<String> {
     let class = known.class.as_ref().map(|class| {
         let preempts = match class.preempts {
@@ -171,7 +166,6 @@ fn class(known: &Job) -> Option<String> {
     Some(format!("{class}; it was preempted {times}"))
 }
 
-/// Describes what an admitted job gets.
 pub(super) fn gets(becomes: u32) -> String {
     match becomes {
         0 => "and wait".to_owned(),
@@ -179,7 +173,6 @@ pub(super) fn gets(becomes: u32) -> String {
     }
 }
 
-/// Describes a change; `begins` is the verb for a job without containers.
 pub(super) fn say(correction: &Correction, begins: &str) -> String {
     let gets = match correction.admitted {
         true => format!("would {begins}, {}", gets(correction.becomes)),
@@ -205,7 +198,6 @@ pub(super) fn reason(code: &str, words: String) -> Reason {
     }
 }
 
-/// Explains a job that admission has not released.
 fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let queues = &explainer.head.admission.queues;
     let Some(job) = queues.jobs.get(id) else {
@@ -262,7 +254,6 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     answer.queue = Some(place);
 }
 
-/// Returns the place in the tenant's queue.
 fn queue_place(
     explainer: &Explainer,
     queues: &Queues,
@@ -340,7 +331,6 @@ fn figures(event: &Event) -> Option<&Figures> {
     }
 }
 
-/// Adds the reasons that concern the job alone.
 fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     let cluster = &decided.before.cluster;
     let Some(job) = cluster.jobs.get(id) else {
@@ -379,7 +369,6 @@ fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     }
 }
 
-/// Searches for the least changes from a fork; `made` is the fork's known decision.
 fn changes(
     explainer: &Explainer,
     id: &JobId,
@@ -422,7 +411,6 @@ fn changes(
     answer.not_searched = search.cut;
 }
 
-/// Hides other tenants' names in a correction.
 fn hide(explainer: &Explainer, correction: &mut Correction) {
     let mut hidden = false;
     for gives in &mut correction.gives {
@@ -440,7 +428,6 @@ fn hide(explainer: &Explainer, correction: &mut Correction) {
     }
 }
 
-/// True if a job in this phase has or awaits containers.
 pub(crate) fn is_live(phase: Phase) -> bool {
     !phase.is_over()
 }

@@ -1,19 +1,15 @@
 //! Explains a job, a tenant, a node or a decision from the log.
 //!
-//! 1. [`Explainer`] reads the log and keeps the state behind the last allocation, which must lead to the
-//!    same decision again.
-//! 2. A job raises three questions: could it have more (P2 with relaxed groups of constraints:
-//!    [`dormouse_optimizer::conflict`]), was it chosen (the decision), was it released (the queue)?
-//! 3. [`search`] applies changes to forks, on which the real services decide.
-//!
-//! A tenant sees only its own names; [`seen_by`] checks the finished answer.
+//! [`Explainer`] keeps the state behind the last allocation, which must lead to the same decision again.
+//! A job raises three questions: could it have more (P2 with relaxed constraints:
+//! [`dormouse_optimizer::conflict`]), was it chosen, was it released? A tenant sees only its own names;
+//! [`seen_by`] checks the answer.
 //!
 //! - `job`, `others`: explanations of jobs; of tenants, nodes and decisions.
 //! - `against`, `room`: reasons for a shortage; holders of the missing resources.
 //! - `alternatives`, `resizes`: alternatives of a decision; a job's past resizes.
-//! - `search`, `grids`, `changes`: the least changes, their values, their effects.
-//! - `refusal`: changes that lift a refusal.
-//! - `answer`: the answer's types.
+//! - `search`, `grids`, `changes`: the least changes, decided by the real services on forks.
+//! - `refusal`: changes that lift a refusal; `answer`: the answer's types.
 
 mod against;
 mod alternatives;
@@ -49,7 +45,6 @@ use crate::beside::Beside;
 
 /// The default number of decisions in a search; more than a job among fifty needs.
 pub const SOLVES: usize = 120;
-/// The number of past events kept as causes of later decisions.
 const FOLDED_LIMIT: usize = 10_000;
 
 /// The subject of an explanation.
@@ -68,17 +63,13 @@ pub enum ExplainError {
     #[error("there is no {what} up to event {at}; {instead}")]
     NotThere {
         what: String,
-        /// The last event read.
         at: Sequence,
-        /// A suggestion.
         instead: String,
     },
-    /// The answer contains names that the tenant may not know.
     #[error(transparent)]
     NotSeen(#[from] SeenError),
 }
 
-/// An allocation and its basis.
 #[derive(Clone)]
 pub(crate) struct Decided {
     pub recorded: Arc<Recorded>,
@@ -103,7 +94,6 @@ pub struct Explainer {
     submitted: refusal::Submitted,
     reading: Beside<ReadModel>,
     log_clock: LogClock,
-    /// The result of `reading`.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
@@ -202,7 +192,7 @@ impl Explainer {
     }
 
     /// As [`Self::explain`], and passes partial answers to `tell`: once the reason is known, and after
-    /// each proven change. Each partial answer extends the one before.
+    /// each proven change.
     ///
     /// # Errors
     /// The subject is not on the log.
@@ -277,7 +267,6 @@ impl Explainer {
         ExplainError::NotThere { what, at, instead }
     }
 
-    /// Returns a job's name as the viewer may know it.
     pub(crate) fn name(&self, job: &JobId) -> String {
         seen::name(job, self.viewer.as_ref())
     }
@@ -290,7 +279,6 @@ impl Explainer {
 }
 
 impl Decided {
-    /// Returns the optimizer with the recorded time budget.
     pub fn optimizer(&self) -> Optimizer {
         let budget = self
             .recorded
@@ -308,15 +296,13 @@ impl Decided {
         budget.map_or(own, |budget| own.within(&budget))
     }
 
-    /// Repeats the decision with all its inputs. Unless time stopped the solver, the result is the same
-    /// on any machine.
+    /// Repeats the decision. Unless time stopped the solver, the result is the same on any machine.
     pub fn made(&self) -> Made {
         let basis = self.recorded.event().and_then(Event::basis);
         let now = basis.map_or(self.before.now, |basis| basis.now);
         self.optimizer().make(&self.before.cluster, now)
     }
 
-    /// Returns the decision's reference, and whether the repetition agrees.
     pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
@@ -352,7 +338,6 @@ impl Decided {
 }
 
 impl Explainer {
-    /// Hides another tenant's subject and user.
     pub(crate) fn hide(&self, cause: &mut Cause) {
         let viewer = self.viewer.as_ref();
         let hidden = viewer.and_then(|it| seen::subject(&cause.event, &cause.subject, it));
@@ -363,7 +348,6 @@ impl Explainer {
     }
 }
 
-/// Returns the known events that required a decision.
 fn causes(
     (folded, tail): (&VecDeque<Arc<Recorded>>, &VecDeque<Arc<Recorded>>),
     causes: &[Sequence],

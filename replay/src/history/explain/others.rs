@@ -41,7 +41,6 @@ fn key((name, holder): (&str, &KeyHolder)) -> KeyLine {
     }
 }
 
-/// Explains a tenant: its share, its jobs, the reasons for waiting, and its keys.
 pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let queues = &explainer.head.admission.queues;
@@ -113,14 +112,12 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     Ok(answer)
 }
 
-/// Returns the user who drained the node.
 fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
     let known = explainer.model.nodes.get(name);
     let by = known.and_then(|node| node.drain.by.as_ref());
     by.map_or_else(|| "the operator".to_owned(), ToString::to_string)
 }
 
-/// Describes a lost node; the last renewal is not always known.
 fn lost(last_seen: Timestamp) -> String {
     match last_seen == Timestamp::default() {
         true => "its agent's lease has ended".to_owned(),
@@ -131,7 +128,6 @@ fn lost(last_seen: Timestamp) -> String {
     }
 }
 
-/// Explains a node: its state and its jobs.
 pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let cluster = &explainer.head.cluster;
@@ -205,7 +201,6 @@ pub(crate) fn restarts(adjusted: u32, bound: u32) -> String {
     }
 }
 
-/// Describes the quality and the bounds of a decision.
 fn quality(figures: &Figures, answer: &mut Explanation) {
     let solver = &figures.solver;
     answer.words.push(format!(
@@ -234,8 +229,7 @@ fn quality(figures: &Figures, answer: &mut Explanation) {
     }
 }
 
-/// Explains a decision: causes, changes, quality and waiting jobs. `tell` receives these before the
-/// alternatives.
+/// Explains a decision; `tell` receives the answer before the alternatives.
 pub fn epoch(
     explainer: &Explainer,
     epoch: Epoch,

@@ -1,11 +1,8 @@
-//! Searches for changes that lift a refusal; admission decides each on a fork.
+//! Searches for changes that lift a refusal. Every listed change was tried on a fork, and admitted.
 //!
 //! 1. The unchanged document, which may be admitted by now.
-//! 2. **Changes by the operator** ([`fix`]), one refusal after the other, with the least amounts: one
-//!    unit less is refused.
+//! 2. **Changes by the operator** ([`fix`]), one refusal after the other, with the least amounts.
 //! 3. **Changes of the document** ([`lift`]), one field at a time, from the nearest value of its grid.
-//!
-//! Every listed change was tried and admitted, and the services then decided its containers.
 
 mod fix;
 mod lift;
@@ -23,7 +20,6 @@ use super::{Decided, Explainer};
 use lift::Lift;
 pub(super) use lift::verified;
 
-/// The most undecided submissions to keep.
 const MOST_OPEN: usize = 10_000;
 
 /// A refused submission.
@@ -53,12 +49,10 @@ impl Refused {
 #[derive(Debug, Default)]
 pub struct Submitted {
     open: BTreeMap<u64, SubmissionReceived>,
-    /// The last refusal of the job.
     pub refused: Option<Refused>,
 }
 
 impl Submitted {
-    /// Reads the next event of the log.
     pub fn read(&mut self, job: &JobId, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::SubmissionReceived(event))
@@ -86,7 +80,6 @@ impl Submitted {
     }
 }
 
-/// Explains a refused job: the reason and the changes that lift it.
 pub fn refused(
     explainer: &Explainer,
     id: &JobId,

@@ -15,7 +15,6 @@ pub struct Resizes {
 }
 
 impl Resizes {
-    /// Notes an event's effect on `job`.
     pub fn read(
         &mut self,
         job: &JobId,
@@ -86,7 +85,6 @@ impl Resizes {
         }
     }
 
-    /// Returns the resizes with other tenants' names hidden.
     pub fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
         let mut all = self.all.clone();
         for (resize, job) in all.iter_mut().zip(&self.made_for) {
@@ -108,14 +106,12 @@ impl Resizes {
     }
 }
 
-/// Notes the outcome of a resize in place.
 fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
     match (last.from, containers) {
         // The requested replicas left before any use.
         (0, 0) if last.cost_s.is_none() => {
             last.given_up = Some("no replica of it was used".to_owned());
         }
-        // The replicas were used before.
         (0, 0) => {}
         (0, _) => {
             let took_s = at.seconds_since(last.at);
@@ -128,10 +124,8 @@ fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
     }
 }
 
-/// The most resizes to describe.
 const MOST_TOLD: usize = 3;
 
-/// Describes the last resizes.
 pub fn past(answer: &mut Explanation) {
     let older = answer.resizes.len().saturating_sub(MOST_TOLD);
     for resize in answer.resizes.iter().rev().take(MOST_TOLD) {

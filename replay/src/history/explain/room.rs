@@ -12,10 +12,8 @@ use dormouse_state::{FreeNodes, Gang, Job};
 use super::Explainer;
 use super::answer::{Explanation, HeldBy};
 
-/// The most holders to list; further ones hold little.
 const MOST_LISTED: usize = 20;
 
-/// Describes a waiting job's shortage by sums, and the holders.
 pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let (_, now) = explainer.place();
     let room = Room::new(&explainer.model.queues, &explainer.model.jobs);
@@ -48,7 +46,6 @@ pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) 
 struct Lack<'a> {
     resources: Vec<Resource>,
     gang: Gang,
-    /// The usable nodes with their free capacity.
     nodes: Vec<(&'a NodeId, FreeNode<'a>)>,
 }
 
@@ -92,15 +89,12 @@ impl<'a> Lack<'a> {
     }
 }
 
-/// The most nodes to name.
 const MOST_NAMED: usize = 5;
 
-/// Explains why nodes, not sums, delay a job's release.
 pub(super) fn no_nodes(explainer: &Explainer, id: &JobId) -> Option<String> {
     Lack::of(explainer, id).map(|lack| lack.words())
 }
 
-/// Describes a shortage on nodes, and the holders.
 fn held_on_nodes(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let Some(lack) = Lack::of(explainer, id) else {
         return;
@@ -141,7 +135,6 @@ fn held_on_nodes(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     }
 }
 
-/// Returns a job's amounts on a node by the newest placement.
 fn on_node(job: &Job, node: &NodeId) -> Amounts {
     let mut held = Amounts::new();
     let places = job.assignment.iter().filter(|_| !unplaced(job));
@@ -153,7 +146,6 @@ fn on_node(job: &Job, node: &NodeId) -> Amounts {
     held
 }
 
-/// Describes the free part of each GPU of a node, and the holders of the rest.
 fn devices(explainer: &Explainer, node: &NodeId, free: &FreeNode<'_>) -> Option<String> {
     let cluster = &explainer.head.cluster;
     let known = cluster.nodes.get(node)?;

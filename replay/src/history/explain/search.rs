@@ -2,15 +2,12 @@
 //! fork.
 //!
 //! 1. Each kind's largest value ([`super::grids`]) is tried first; an insufficient kind is dropped.
-//!    Otherwise the least sufficient value of the grid is reported.
-//! 2. Values without any P2 solution ([`may_have`]), and kinds proven useless ([`Search::idle`]), are
-//!    skipped.
-//! 3. [`givers`] finds the other jobs to shrink: one allocation that gives the job more and changes the
-//!    fewest others. The services then decide with it. The question repeats without the named jobs, for
-//!    up to [`MOST_GIVERS`] disjoint sets.
+//!    Otherwise the least sufficient value is reported.
+//! 2. Values without any P2 solution ([`may_have`]), and useless kinds ([`Search::idle`]), are skipped.
+//! 3. [`givers`] finds other jobs to shrink: one allocation that gives the job more and changes the
+//!    fewest others, for up to [`MOST_GIVERS`] disjoint sets.
 //!
-//! Values are tried in parallel, without an effect on the result. The solver's limits are work limits,
-//! so the result is the same on every machine.
+//! Neither the number of threads nor the machine changes the result.
 
 use std::collections::BTreeSet;
 
@@ -28,35 +25,26 @@ use crate::history::fork::Fork;
 
 /// The most sets of givers; each costs one allocation without services and the decisions that prove it.
 const MOST_GIVERS: usize = 3;
-/// The most decisions for each set after the first.
 const FOR_AN_ALTERNATIVE: usize = 8;
 
 /// The search for the least changes.
 pub struct Search<'a> {
-    /// The fork for the services.
     pub base: &'a Fork,
     pub optimizer: Optimizer,
     pub job: &'a JobId,
-    /// The job's containers without a change.
     pub has: u32,
-    /// Remaining decisions.
     pub left: usize,
-    /// Kinds that were cut short.
     pub cut: Vec<String>,
     /// Kinds that cannot help: no allocation gives the job more even without their bounds.
     pub idle: BTreeSet<&'static str>,
-    /// Values tried in parallel.
     pub threads: usize,
 }
 
 /// A candidate with the job's containers; `None` if no allocation gives the job more.
 type Tried = (Candidate, Option<(u32, VerifiedBy)>);
-/// A kind and its candidates, the least first.
 type Grid = (&'static str, Vec<Candidate>);
 
 impl Search<'_> {
-    /// Returns the job's containers under a change, with proof; updates the givers' remaining
-    /// containers.
     fn attempt(&self, change: &Change, gives: &mut [Gives]) -> Option<(u32, VerifiedBy)> {
         let mut fork = self.base.clone();
         change.apply(&mut fork);
@@ -83,7 +71,6 @@ impl Search<'_> {
         problem_of(&fork.cluster, fork.now, budget)
     }
 
-    /// Returns the first sufficient candidate of a grid.
     fn least(&mut self, kind: &str, grid: Vec<Candidate>) -> Option<Correction> {
         let mut grid = grid.into_iter().peekable();
         let mut not_at = None;
@@ -112,7 +99,6 @@ impl Search<'_> {
         None
     }
 
-    /// Returns the grids with a sufficient largest value.
     fn promising(&mut self, mut grids: Vec<Grid>) -> Vec<Grid> {
         grids.retain(|(kind, grid)| !grid.is_empty() && !self.idle.contains(kind));
         let mut promising = Vec::new();
@@ -156,7 +142,6 @@ impl Search<'_> {
         }
     }
 
-    /// Tries candidates in parallel.
     fn together(&self, candidates: Vec<Candidate>) -> Vec<Tried> {
         let attempt = |mut candidate: Candidate| {
             let decided = self.attempt(&candidate.change, &mut candidate.gives);
@@ -222,7 +207,6 @@ impl Search<'_> {
         grids
     }
 
-    /// Returns a grid over other jobs that could shrink, without those `asked` before.
     fn others_give(&self, policy: &Policy, asked: &mut BTreeSet<JobId>) -> Option<Grid> {
         let kind = "others_give";
         if policy.allocation != Allocation::Dorm || self.left == 0 || self.idle.contains(kind) {

@@ -8,9 +8,9 @@
 //! | stopping | that request | the container's exit |
 //! | stopped | the end of an incarnation before another | the next `partition.start_requested` |
 //!
-//! Waiting counts the smallest partition, stopped the next one; neither holds resources. An unsuccessful
-//! end moves the work since the last checkpoint from productive to *redone* (after a resize) or *failed*
-//! (after a failure or a lost node, which move the start too). Ended tasks are never redone.
+//! An unsuccessful end moves the work since the last checkpoint from productive to *redone* (after a
+//! resize) or *failed* (after a failure or a lost node, which move the start too). Ended tasks are never
+//! redone.
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
@@ -24,11 +24,9 @@ use super::Window;
 pub struct Parts {
     /// Without containers; counts the smallest partition.
     pub waiting: u128,
-    /// Requested, but not running yet.
     pub starting: u128,
     /// Running, without a known loss.
     pub productive: u128,
-    /// Saving and stopping.
     pub stopping: u128,
     /// Work since the last checkpoint, lost to a resize.
     pub redone: u128,
@@ -57,7 +55,6 @@ impl Parts {
     }
 }
 
-/// A job's activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Waiting,
@@ -67,7 +64,6 @@ enum Doing {
     Stopped,
 }
 
-/// A time span without changes.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: i64,
@@ -83,17 +79,14 @@ pub struct Account {
     parts: Parts,
     /// The current activity: start, kind and number of containers.
     open: Option<(i64, Doing, u64)>,
-    /// The spans of the current incarnation.
     life: Vec<Span>,
     incarnation: Option<Incarnation>,
     saved_at: Option<i64>,
     has_tasks: bool,
     how: &'static str,
-    /// Accounts of the roles' auxiliary containers.
     roles: Vec<Account>,
 }
 
-/// The cause of lost work since the last checkpoint.
 enum Lost {
     Nothing,
     Resize,
@@ -101,7 +94,6 @@ enum Lost {
 }
 
 impl Account {
-    /// Returns the parts of workers and of each role, with the demand per container.
     pub fn uses(&self) -> impl Iterator<Item = (&Amounts, &Parts)> {
         let all = std::iter::once(self).chain(&self.roles);
         all.map(|it| (&it.demand, &it.parts))
@@ -112,7 +104,6 @@ impl Account {
         self.how
     }
 
-    /// Returns the amounts that the job holds.
     pub fn held(&self) -> Amounts {
         let mut held = Amounts::new();
         for it in std::iter::once(self).chain(&self.roles) {
@@ -128,7 +119,6 @@ impl Account {
         }
     }
 
-    /// Follows the job's state from `now` on.
     pub fn follow(&mut self, job: &Job, window: Window, now: i64) {
         let parts = job.beside.parts();
         self.roles.resize_with(parts.len(), Self::default);
@@ -147,7 +137,6 @@ impl Account {
         let (doing, containers) = doing(job, part);
         let incarnation = job.life.as_ref().map(|life| life.incarnation);
         if incarnation.is_some() && incarnation != self.incarnation {
-            // The former incarnation ended without a report.
             self.close(window, now);
             self.settle(&Lost::Nothing, window);
             self.incarnation = incarnation;
@@ -162,7 +151,6 @@ impl Account {
         self.open = Some((now, doing, containers));
     }
 
-    /// Notes a completed checkpoint.
     pub fn saved(&mut self, incarnation: Incarnation, now: i64) {
         if self.incarnation == Some(incarnation) {
             self.saved_at = Some(now);
@@ -171,7 +159,6 @@ impl Account {
         roles.for_each(|role| role.saved(incarnation, now));
     }
 
-    /// Notes the end of an incarnation.
     pub fn life_ended(&mut self, reason: StopReason, window: Window, now: i64) {
         self.close(window, now);
         let lost = match reason {
@@ -185,7 +172,6 @@ impl Account {
         roles.for_each(|role| role.life_ended(reason, window, now));
     }
 
-    /// Notes the end of the job.
     pub fn end(&mut self, how: &'static str, window: Window, now: i64) {
         self.close(window, now);
         let lost = match how {
@@ -223,7 +209,6 @@ impl Account {
         }
     }
 
-    /// Assigns the incarnation's spans to parts.
     fn settle(&mut self, lost: &Lost, window: Window) {
         let saved_at = self.saved_at.take();
         for span in std::mem::take(&mut self.life) {
@@ -258,7 +243,6 @@ impl Span {
     }
 }
 
-/// Returns the activity and the number of a job's workers, or of one role's containers.
 fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
     let is_of = |rank: Rank| job.beside.index_at(rank) == part;
     if let Some(life) = &job.life {

@@ -1,17 +1,14 @@
 //! Computes what every tenant and job was entitled to, used, lent and lost in a time window.
 //!
 //! 1. The services' own [`ClusterState`] folds the log. Between two events nothing changes, so every
-//!    amount is a rate times a time, in integers: containers (or resource units) times milliseconds of
-//!    log time.
-//! 2. [`account`] follows each job's containers per incarnation: starting, productive, saving and
-//!    stopping. The end of an incarnation tells which work must be redone.
-//! 3. [`shares`] compares each tenant's use with its weight's part of the capacity. Excess use is
-//!    borrowed, missing use is unused. The borrowed amounts are split over the unused ones in
-//!    proportion, by largest remainders.
+//!    amount is a rate times a time, in integers.
+//! 2. [`account`] follows each job's containers per incarnation.
+//! 3. [`shares`] compares each tenant's use with its weight's part of the capacity, and splits the
+//!    borrowed amounts over the unused ones in proportion. [`table`] formats the result.
 //!
 //! Invariants, exact for each resource: capacity = used + idle + down; used = Σ tenants' use = Σ parts;
 //! Σ entitled = capacity; Σ unused = Σ borrowed + idle + down; Σ lent = Σ borrowed. The ledgers of
-//! adjoining windows add up. [`table`] formats the result.
+//! adjoining windows add up.
 
 mod account;
 mod shares;
@@ -39,14 +36,12 @@ struct Window {
 }
 
 impl Window {
-    /// Returns the length of `from..to` within the window.
     fn clip(self, from: i64, to: i64) -> u128 {
         let length = to.min(self.to) - from.max(self.from);
         u128::try_from(length).unwrap_or(0)
     }
 }
 
-/// One resource of the cluster, in units times milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Capacity {
     capacity: u128,
@@ -55,7 +50,6 @@ struct Capacity {
     down: u128,
 }
 
-/// One resource of a tenant, in units times milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Entitlement {
     entitled: u128,
@@ -65,7 +59,6 @@ struct Entitlement {
     lent: u128,
 }
 
-/// The nodes' current capacity by resource.
 #[derive(Debug, Clone, Default)]
 struct Offer {
     /// Includes held amounts of nodes that have shrunk.
@@ -82,15 +75,12 @@ pub struct Ledger {
     offer: Offer,
     /// True if an unusable node may still hold something.
     delicate: bool,
-    /// The current use of every tenant so far.
     using: BTreeMap<TenantId, Amounts>,
     live: BTreeMap<JobId, Account>,
     ended: Vec<(JobId, Account)>,
     capacity: BTreeMap<Resource, Capacity>,
     tenants: BTreeMap<TenantId, BTreeMap<Resource, Entitlement>>,
-    /// Measured use by jobs with parts of GPUs.
     gpus: BTreeMap<JobId, GpuRow>,
-    /// Containers given to jobs of other tenants.
     gave: BTreeMap<JobId, BTreeMap<String, u64>>,
 }
 
@@ -261,7 +251,6 @@ impl Ledger {
         }
     }
 
-    /// Follows a job whose phase or containers may have changed.
     fn follow(&mut self, id: &JobId) {
         let Some(job) = self.cluster.job(id) else {
             return;
@@ -376,7 +365,6 @@ fn offer(cluster: &ClusterState) -> Offer {
 }
 
 fn tenant_of(job: &JobId) -> TenantId {
-    // A job's tenant is a valid name.
     TenantId::new(job.tenant()).unwrap_or_else(|_| unreachable!("{job} names its tenant"))
 }
 
@@ -384,8 +372,8 @@ fn ms(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(1000)
 }
 
-/// Returns the last event read. Losses become known at an incarnation's end, so a later ledger of the
-/// same window may differ.
+/// Returns the last event read. Losses become known later, so a later ledger of the same window may
+/// differ.
 pub(crate) fn known_to(ledger: &Ledger) -> (Sequence, Timestamp) {
     (ledger.cluster.sequence, ledger.cluster.now)
 }

@@ -38,15 +38,10 @@ impl<'de> Deserialize<'de> for UnitMs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRow {
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
-    /// Offered by the nodes.
     pub capacity: UnitMs,
-    /// Held by containers.
     pub used: UnitMs,
-    /// Held by nobody.
     pub idle: UnitMs,
-    /// Unavailable, on lost, drained or quarantined nodes.
     pub down: UnitMs,
 }
 
@@ -55,19 +50,12 @@ pub struct CapacityRow {
 pub struct PartsRow {
     /// The sum of the next five.
     pub used: UnitMs,
-    /// Running, and not lost.
     pub productive: UnitMs,
-    /// Requested, but not running yet.
     pub starting: UnitMs,
-    /// Saving and stopping.
     pub stopping: UnitMs,
-    /// Work since the last checkpoint, lost to resizes.
     pub redone: UnitMs,
-    /// Work since the last checkpoint, lost to failures and lost nodes.
     pub failed: UnitMs,
-    /// Between two incarnations, without resources; counts the next one.
     pub stopped: UnitMs,
-    /// Without resources; counts the smallest partition.
     pub waiting: UnitMs,
 }
 
@@ -77,11 +65,8 @@ pub struct TenantRow {
     /// `others` stands for all other tenants when one tenant asks.
     pub tenant: String,
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
-    /// The weight's part of the capacity.
     pub entitled: UnitMs,
-    /// Use beyond the entitlement.
     pub borrowed: UnitMs,
     /// Entitlement beyond the use.
     pub unused: UnitMs,
@@ -91,11 +76,9 @@ pub struct TenantRow {
     pub parts: PartsRow,
 }
 
-/// Measured use by a job with parts of GPUs, summed over containers and devices. The amounts above are
-/// held, not measured.
+/// Measured use by a job with parts of GPUs, summed over containers and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuRow {
-    /// `tenant/name`.
     pub job: JobId,
     /// Busy device time in microseconds.
     pub busy_us: u64,
@@ -103,7 +86,6 @@ pub struct GpuRow {
     pub charged_us: u64,
     /// The threads' wait for devices in microseconds.
     pub waited_us: u64,
-    /// Allocations refused by the memory cap.
     pub refused: u64,
     /// Device memory at the end of each window, in MiB times the window's milliseconds.
     #[serde(default)]
@@ -128,14 +110,12 @@ impl GpuRow {
 /// One resource of a job, or its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// `tenant/name`.
     pub job: JobId,
     /// `completed`, `failed` or `cancelled`; empty for a live job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
     /// A resource, or `containers`.
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
     #[serde(flatten)]
     pub parts: PartsRow,
@@ -153,12 +133,10 @@ pub struct LedgerTable {
     pub to: Option<Timestamp>,
     /// The last event read; later losses of running incarnations are unknown.
     pub known_to: Sequence,
-    /// The time of that event.
     pub known_at: Timestamp,
     pub cluster: Vec<CapacityRow>,
     pub tenants: Vec<TenantRow>,
     pub jobs: Vec<JobRow>,
-    /// Measured use by jobs with parts of GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuRow>,
 }
@@ -211,7 +189,6 @@ fn unit(resource: &Resource) -> String {
     format!("{}_ms", resource.field())
 }
 
-/// Builds the table.
 pub(super) fn table(ledger: Ledger) -> LedgerTable {
     let (known_to, known_at) = known_to(&ledger);
     let window = ledger.window;

@@ -18,9 +18,7 @@ pub struct OnNode {
 pub struct Moves {
     pub job: String,
     pub tenant: String,
-    /// Containers before.
     pub from: u32,
-    /// Containers after.
     pub to: u32,
     /// Seconds lost in the restart, as measured before; `None` without a measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,54 +31,41 @@ pub struct Moves {
 /// The start of a job, in seconds from now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The 10th percentile of the runs; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p10_s: Option<f64>,
-    /// The median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_s: Option<f64>,
-    /// The 90th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90_s: Option<f64>,
     /// Completed jobs behind the estimate.
     pub basis: u64,
-    /// True if there are too few of them.
     pub unknown: bool,
 }
 
 /// The predicted effects of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The job, or the changes.
     pub about: String,
-    /// The last event considered.
     pub asof: Sequence,
-    /// The time of that event.
     pub at: Timestamp,
     /// `runs`, `waits` or `refused`; for changes of the cluster `changes` or `nothing`.
     pub code: String,
     /// The reason code for waiting or refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// The reason as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The job's containers.
     pub containers: u32,
     pub nodes: Vec<OnNode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
-    /// Jobs that get fewer containers.
     pub shrinks: Vec<Moves>,
-    /// Other jobs that get more.
     pub gains: Vec<Moves>,
     /// Other jobs with the same number, whose containers move or restart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Moves>,
-    /// Fairness loss of the running jobs after the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_before: Option<f64>,
-    /// Fairness loss after the next decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_after: Option<f64>,
     /// The token for `submit --if-plan`.
@@ -95,7 +80,7 @@ impl Plan {
         !(self.shrinks.is_empty() && self.gains.is_empty() && self.moves.is_empty())
     }
 
-    /// Hides other tenants' names from `viewer`; amounts stay.
+    /// Hides other tenants' names.
     ///
     /// # Errors
     /// A name cannot be removed.

@@ -1,8 +1,6 @@
-//! Predicts the effects of a submission, a drain, a node or a policy now.
-//!
-//! 1. The log is forked at its head with the change ([`crate::history::whatif`]).
-//! 2. The services' decisions at that instant are the plan: containers, nodes, losers and gainers.
-//! 3. Several runs of the fork find the time of the start ([`start`]).
+//! Predicts the effects of a submission, a drain, a node or a policy now: the services' first decisions
+//! on a fork at the head ([`crate::history::whatif`]), and the time of the start from several runs
+//! ([`start`]).
 
 mod answer;
 mod start;
@@ -27,9 +25,7 @@ use crate::scenario::Submission;
 /// The subject of a plan.
 #[derive(Debug, Clone)]
 pub enum Subject {
-    /// A tenant's submission.
     Job(TenantId, Value),
-    /// Changes of the cluster.
     Changes(Box<Changes>),
 }
 
@@ -80,7 +76,6 @@ fn nothing(forked: &Forked<'_>) -> Changes {
     }
 }
 
-/// Returns the changes that submit a document.
 fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeError> {
     let name = document.get("name").and_then(Value::as_str);
     let job = JobId::new(tenant, name.unwrap_or("unnamed"))
@@ -100,7 +95,6 @@ fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeErro
     Ok(variants.pop().unwrap_or_default())
 }
 
-/// The decisions at the instant of the fork.
 #[derive(Debug, Default)]
 struct Noted {
     job: Option<JobId>,
@@ -108,14 +102,12 @@ struct Noted {
     decided: Option<Box<AllocationDecided>>,
     outcome: Option<Outcome>,
     released: bool,
-    /// True for changes of the cluster.
     of_cluster: bool,
     /// Omitted jobs that have not ended; their containers become free only then.
     leaving: BTreeSet<JobId>,
     /// Decisions until then belong to the answer.
     until: Timestamp,
     nodes: BTreeMap<String, u32>,
-    /// Jobs whose containers move.
     moving: BTreeSet<JobId>,
 }
 
@@ -123,7 +115,6 @@ struct Noted {
 const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
 
 impl Noted {
-    /// Runs the fork under changes.
     fn of(
         forked: &Forked<'_>,
         changes: &Changes,
@@ -146,7 +137,6 @@ impl Noted {
         Ok(noted)
     }
 
-    /// Marks the moves of a plan that happen here too.
     fn mark(&self, plan: &mut Plan) {
         let decided = self.decided.iter().flat_map(|it| &it.jobs);
         let decided: BTreeMap<String, (u32, u32)> = decided
@@ -160,7 +150,6 @@ impl Noted {
         }
     }
 
-    /// True if decisions from `at` on no longer belong to the answer.
     fn is_over(&self, forked: Timestamp, at: Timestamp) -> bool {
         match self.leaving.is_empty() {
             true => at > self.until,
@@ -168,7 +157,6 @@ impl Noted {
         }
     }
 
-    /// Notes the end of an omitted job.
     fn left(&mut self, job: &JobId, at: Timestamp) {
         if self.leaving.remove(job) && self.leaving.is_empty() {
             self.until = at.plus_ms(GIVEN_MS);
@@ -263,7 +251,6 @@ impl Noted {
         plan
     }
 
-    /// Fills in losers and gainers.
     fn moves(&self, forked: &Forked<'_>, dropped: &BTreeSet<JobId>, plan: &mut Plan) {
         let cluster = forked.cluster();
         let moves = |job: &JobId, from: u32, to: u32| {
@@ -332,12 +319,10 @@ impl Noted {
     }
 }
 
-/// True if a job stopped for this reason continues elsewhere.
 const fn goes_on(reason: StopReason) -> bool {
     matches!(reason, StopReason::Adjusted | StopReason::NodeLost)
 }
 
-/// Returns the last decision's fairness loss.
 fn last_loss(before: &[KeptFact]) -> Option<f64> {
     before.iter().rev().find_map(|it| match it.event() {
         Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),

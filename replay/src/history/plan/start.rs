@@ -1,11 +1,8 @@
 //! Estimates when a waiting job starts.
 //!
-//! The fork runs forward several times with random unknowns: curves, remaining work
-//! ([`Course::imagined`]), and future submissions. Unless the queue is first in, first out, later jobs
-//! may go first, so the log's submissions come again at its rate.
-//!
-//! With fewer than [`LEAST_BASIS`] completed jobs there is no estimate, since a bad one is worse than
-//! none.
+//! The fork runs forward several times with random curves, remaining work ([`Course::imagined`]) and,
+//! unless the queue is first in, first out, new submissions like the log's. With fewer than
+//! [`LEAST_BASIS`] completed jobs there is no estimate, since a bad one is worse than none.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +19,9 @@ use crate::scenario::Submission;
 
 /// The least number of completed jobs for an estimate.
 pub const LEAST_BASIS: u64 = 30;
-/// The newest submissions, from which rate and demand are drawn.
 const NEWEST: usize = 100;
 /// The least number of submissions for a rate.
 const LEAST_SUBMISSIONS: usize = 10;
-/// The most new submissions in a run.
 const MOST_RIVALS: u32 = 40;
 
 /// Runs the fork forward until the job starts, `draws` times.
@@ -96,7 +91,6 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     .filter(|it| it.is_finite())
 }
 
-/// The log's submissions and their mean interval.
 struct Rivals {
     seen: Vec<(JobId, Value)>,
     gap_s: f64,
@@ -135,7 +129,6 @@ impl Rivals {
         })
     }
 
-    /// Draws the submissions of one run.
     fn draw(&self, course: &Course<'_>, random: &mut Random) -> Vec<Submission> {
         let mut at_s = 0.0;
         let rival = |number: u32| {

@@ -9,12 +9,10 @@ use crate::history::seen::{ANOTHER_JOB, SeenError, seen_by};
 /// The first difference of two courses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// The allocation.
     pub epoch: u64,
     /// The allocation's event in the unchanged course.
     pub sequence: Sequence,
     pub at: Timestamp,
-    /// Jobs with different containers.
     pub jobs: Vec<Differs>,
 }
 
@@ -22,10 +20,8 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Differs {
     pub job: String,
-    /// Containers in the first course; `None` if the decision does not name the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<u32>,
-    /// Containers in the second course.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub right: Option<u32>,
 }
@@ -33,20 +29,15 @@ pub struct Differs {
 /// The error of the unchanged model against the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelError {
-    /// Allocations equal to the log's.
     pub decisions_equal: u64,
-    /// All allocations compared.
     pub decisions: u64,
-    /// The first different allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_difference: Option<Place>,
-    /// Completed jobs compared.
     pub jobs: u64,
     /// The median of |modelled − real| / real over the completion times.
     pub jct_p50: f64,
     /// The 90th percentile.
     pub jct_p90: f64,
-    /// Mean fairness loss of the model less that of the log.
     pub loss: f64,
 }
 
@@ -54,9 +45,7 @@ pub struct ModelError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     pub metric: String,
-    /// The model without changes.
     pub identity: f64,
-    /// The model with the changes.
     pub changed: f64,
     pub difference: f64,
     /// 80 % of the draws of the unknown curves lie between.
@@ -71,7 +60,6 @@ pub struct Metric {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantLine {
     pub tenant: String,
-    /// Compared jobs.
     pub jobs: u64,
     /// `jct_s`, `waiting_s`, `container_h`, `adjustments` of the compared jobs; `utilization` of all the
     /// tenant's jobs as a part of the cluster's, from the fork to the end of the log.
@@ -82,7 +70,6 @@ pub struct TenantLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLine {
     pub job: JobId,
-    /// `jct_s`, `waiting_s`, `adjustments`.
     pub metrics: Vec<Metric>,
 }
 
@@ -98,9 +85,7 @@ pub struct Excluded {
 /// The number of curves with a quality.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FormLine {
-    /// The quality.
     pub form: Form,
-    /// Number of jobs.
     pub jobs: u64,
     /// The median relative error at an omitted number of containers, if three were seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,17 +96,13 @@ pub struct FormLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
     pub label: String,
-    /// The changes as written.
     pub changes: Vec<String>,
-    /// `change`.
     pub mode: String,
-    /// The first different allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_difference: Option<Place>,
     pub cluster: Vec<Metric>,
     pub by_tenant: Vec<TenantLine>,
     pub by_job: Vec<JobLine>,
-    /// Jobs outside the comparison.
     pub excluded_jobs: Vec<Excluded>,
     /// Jobs whose containers exceed those of their measured curves.
     pub extrapolated_jobs: u64,
@@ -130,23 +111,18 @@ pub struct Variant {
 /// The answer to a question about changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The last event before the fork.
     pub fork: Sequence,
-    /// The time of that event.
     pub at: Timestamp,
     /// The last event of the log, up to which the model is compared with reality.
     pub end: Sequence,
-    /// The unchanged course compared with the log.
     pub identity: ModelError,
     pub forms: Vec<FormLine>,
-    /// Draws of the unknown curves.
     pub draws: u64,
-    /// One per combination of changes.
     pub variants: Vec<Variant>,
 }
 
 impl Answer {
-    /// Hides other tenants' names from `tenant`; amounts stay.
+    /// Hides other tenants' names.
     ///
     /// # Errors
     /// A name cannot be removed.

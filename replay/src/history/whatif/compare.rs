@@ -12,7 +12,6 @@ use crate::history::changes::Changes;
 use crate::random::Random;
 use crate::simulate::{End, JobRecord, mean};
 
-/// The number of bootstrap samples.
 const SAMPLES: u32 = 200;
 
 /// Returns the first difference of two courses.
@@ -126,17 +125,14 @@ fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.get(index).copied().unwrap_or(0.0)
 }
 
-/// One job in both courses.
 struct Pair<'a> {
     job: &'a JobId,
     identity: &'a JobRecord,
     changed: &'a JobRecord,
 }
 
-/// A figure of a whole run.
 type Over<'a> = &'a dyn Fn(&Ran) -> f64;
 
-/// A figure of some jobs in a run.
 type OfJobs = fn(&[&JobRecord], &Ran) -> f64;
 
 const OF_JOBS: [(&str, OfJobs); 4] = [
@@ -161,16 +157,13 @@ fn average(jobs: &[&JobRecord], of: fn(&JobRecord) -> f64) -> f64 {
 /// Compares a change, with its draws, with the unchanged course.
 pub struct Comparison<'a> {
     pub forked: &'a Forked<'a>,
-    /// The run without changes.
     pub identity: &'a Ran,
-    /// The run with changes.
     pub changed: &'a Ran,
     /// The runs of each draw: without and with the changes.
     pub draws: &'a [(Ran, Ran)],
 }
 
 impl Comparison<'_> {
-    /// Computes the figures.
     #[must_use]
     pub fn variant(&self, changes: &Changes) -> Variant {
         let pairs = self.pairs();
@@ -207,7 +200,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Returns the jobs that completed in both courses after the fork.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let fork_s = self.forked.now.seconds_since(self.forked.span.0);
         let changed = completed(self.changed);
@@ -262,7 +254,6 @@ impl Comparison<'_> {
         metrics.collect()
     }
 
-    /// Returns the bootstrap interval over jobs.
     fn sampled(
         &self,
         identity: &[&JobRecord],
@@ -286,7 +277,6 @@ impl Comparison<'_> {
         eight_in_ten(differences.collect())
     }
 
-    /// Returns a tenant's part of the cluster's utilization, including jobs outside the comparison.
     fn utilization_of(&self, tenant: &str) -> Metric {
         let (fork_s, end_s) = self.span_s();
         self.over("utilization", &|ran| {
@@ -301,7 +291,6 @@ impl Comparison<'_> {
         (fork_s, end.seconds_since(begin))
     }
 
-    /// Returns the time averages from the fork to the end of the log, and the end of the last job.
     fn over_time(&self) -> Vec<Metric> {
         let (fork_s, end_s) = self.span_s();
         let of: [(&str, Over<'_>); 3] = [
@@ -353,7 +342,6 @@ impl Comparison<'_> {
         left_out.collect()
     }
 
-    /// Counts the jobs with more or fewer containers than in any measurement of their curves.
     fn extrapolated(&self, pairs: &[Pair<'_>]) -> u64 {
         let beyond = pairs.iter().filter(|pair| {
             let known = self.forked.models.jobs.get(pair.job);
@@ -373,7 +361,6 @@ fn eight_in_ten(values: Vec<f64>) -> Option<[f64; 2]> {
     (values.len() >= 5).then(|| [quantile(values.clone(), 0.1), quantile(values, 0.9)])
 }
 
-/// Returns the median of the known errors.
 #[must_use]
 pub fn known_error(errors: Vec<f64>) -> Option<f64> {
     median(errors)

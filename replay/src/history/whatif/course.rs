@@ -19,7 +19,6 @@ pub struct Course<'a> {
     pub(super) imagined: BTreeMap<JobId, f64>,
 }
 
-/// A job to draw from.
 struct Drawn<'a> {
     work: f64,
     weight: f64,
@@ -27,7 +26,6 @@ struct Drawn<'a> {
     form: Option<Form>,
 }
 
-/// Draws a work in proportion to the weights.
 fn weighted(from: &[&Drawn<'_>], random: &mut Random) -> Option<f64> {
     let all: f64 = from.iter().map(|it| it.weight).sum();
     let mut left = all * random.unit();
@@ -49,14 +47,11 @@ impl<'a> Course<'a> {
     }
 
     /// Draws the work of jobs with an unknown end from similar jobs, else from any, with more than the work
-    /// done. Without such a job the work done grows by a random part. A stated remainder is scaled by the
-    /// past errors of such statements.
+    /// done. A stated remainder is scaled by the past errors of such statements.
     ///
     /// - Completed jobs are biased towards short ones. Running jobs are therefore drawn first, and join the
-    ///   pool for jobs that have not begun (Kaplan–Meier: an unfinished case's probability goes to longer
-    ///   cases).
-    /// - The sample is small, so each draw weights it at random (Rubin's Bayesian bootstrap). The draws then
-    ///   differ by the uncertainty of the distribution.
+    ///   pool (Kaplan–Meier).
+    /// - The sample is small, so each draw weights it at random (Rubin's Bayesian bootstrap).
     #[must_use]
     pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
         let mut pool: Vec<Drawn> = Vec::new();
@@ -115,7 +110,6 @@ impl<'a> Course<'a> {
         model
     }
 
-    /// Returns the agents at the fork with these models.
     pub(super) fn agents(&self) -> ModelAgents {
         let mut agents = self.work.agents.clone();
         for id in self.observed.jobs.keys() {

@@ -1,9 +1,8 @@
 //! Fits the time of a step with n containers, T(n) = a + b/n + c(n − 1), to a job's reports.
 //!
-//! For a batch independent of n, the time is linear in a, b, c ≥ 0, so bounded least squares has one
-//! optimum. With three columns, trying every set of nonzero ones is exact. Residuals are relative to the
-//! measured time and weighted with its duration (Ernest, NSDI 2016, fits the same family by non-negative
-//! least squares).
+//! The time is linear in a, b, c ≥ 0, so bounded least squares has one optimum. With three columns,
+//! trying every set of nonzero ones is exact. Residuals are relative and weighted with the duration
+//! (Ernest, NSDI 2016, fits the same family by non-negative least squares).
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +12,6 @@ use crate::engine::Scaling;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub containers: u32,
-    /// Seconds per step.
     pub step_s: f64,
     /// Duration of the measurement.
     pub weight_s: f64,
@@ -38,11 +36,8 @@ pub enum Form {
 /// The time of a step by containers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
-    /// Serial seconds.
     pub a: f64,
-    /// Seconds that are divided among the containers.
     pub b: f64,
-    /// Seconds that each further container adds.
     pub c: f64,
 }
 

@@ -1,11 +1,10 @@
 //! Forks a log: collects the state that services, agents and measures need to continue there.
 //!
-//! 1. The log is read twice: for the jobs' costs ([`super::observed`]), and to lead the model agents
-//!    along ([`crate::engine::ModelAgents::observe`]). The fork copies the agents.
-//! 2. At the end of the log the agents know the work of each completed job, by the curves and without
-//!    losses. An unfinished job's work follows from its total steps; without a total its end is unknown.
-//! 3. An incarnation that failed on the log fails on the fork after the same work; a node is lost at the
-//!    same time.
+//! 1. The log is read for the jobs' costs ([`super::observed`]), then leads the model agents
+//!    ([`crate::engine::ModelAgents::observe`]), which the fork copies.
+//! 2. At the end of the log the agents know the work of each completed job. An unfinished job's work
+//!    follows from its total steps; without a total its end is unknown.
+//! 3. An incarnation that failed on the log fails on the fork after the same work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +29,6 @@ const OVERDUE_MS: u64 = 1_000;
 /// The position of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkAt {
-    /// After this event.
     Sequence(Sequence),
     /// After the last event of this time.
     Time(Timestamp),
@@ -67,13 +65,9 @@ pub enum Unknown {
 pub struct Forked<'a> {
     pub sequence: Sequence,
     pub now: Timestamp,
-    /// The beginning and the end of the log.
     pub span: (Timestamp, Timestamp),
-    /// Events before the fork.
     pub before: &'a [KeptFact],
-    /// Events after the fork.
     pub after: &'a [KeptFact],
-    /// Jobs with unknown work.
     pub unknown: BTreeMap<JobId, Unknown>,
     pub models: Models,
     ground: Ground,
@@ -83,12 +77,10 @@ pub struct Forked<'a> {
     observed: &'a Observed,
 }
 
-/// The jobs' work, by some curves.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     pub(super) all: BTreeMap<JobId, f64>,
     pub(super) failures: BTreeMap<JobId, Vec<f64>>,
-    /// The agents at the fork.
     pub(super) agents: ModelAgents,
 }
 
@@ -189,7 +181,6 @@ impl History {
         }
     }
 
-    /// Returns the unfinished jobs with an unknown end.
     fn unknown(&self, work: &Work) -> BTreeMap<JobId, Unknown> {
         let jobs = self.observed.jobs.iter();
         let unknown = jobs.filter(|(id, seen)| !seen.served && !work.all.contains_key(*id));
@@ -200,7 +191,6 @@ impl History {
         why.collect()
     }
 
-    /// Leads the model agents along the log.
     fn lead(&self, models: &Models, split: usize) -> Work {
         let mut work = Work::default();
         let mut agents = ModelAgents::default();
@@ -211,7 +201,6 @@ impl History {
         if let Some(fork) = begun {
             agents.starting_from(&fork.cluster, fork.now);
         }
-        // Work done and steps left at a job's last report.
         let mut left: BTreeMap<JobId, f64> = BTreeMap::new();
         for (index, kept) in self.events.iter().enumerate() {
             if index == split {

@@ -15,7 +15,6 @@ const NEAR: f64 = 1.5;
 /// Due times round up to a microsecond; half of one less reproduces them.
 const HALF_A_MICROSECOND: f64 = 5e-7;
 
-/// Returns the seconds between two known times.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     Some((to?.seconds_since(from?) - HALF_A_MICROSECOND).max(0.0))
 }
@@ -38,12 +37,10 @@ impl Member {
         between(from, to).or(given_up.then_some(NEVER_S))
     }
 
-    /// Returns the seconds from the start until ready.
     pub fn ready_s(&self) -> Option<f64> {
         between(self.started, self.ready)
     }
 
-    /// Returns the container's costs.
     pub fn costs(&self) -> MemberCosts {
         MemberCosts {
             join_s: self.until(self.asked, self.started),
@@ -56,15 +53,11 @@ impl Member {
 /// The times of an incarnation.
 #[derive(Debug, Clone, Default)]
 pub struct Life {
-    /// The start request.
     pub requested: Option<Timestamp>,
     /// The time when the last of the first containers ran.
     pub started: Option<Timestamp>,
-    /// Requested containers.
     pub(super) containers: u32,
-    /// Containers that have run.
     pub(super) ran: u32,
-    /// The first step.
     pub from_step: u64,
     /// Time, step and containers of each report.
     pub reports: Vec<(Timestamp, u64, u32)>,
@@ -74,18 +67,15 @@ pub struct Life {
     pub(super) exited: Option<Timestamp>,
     /// The first unrequested end of a container.
     pub(super) ended_itself: Option<Timestamp>,
-    /// True if the partition has stopped.
     pub(super) over: bool,
     pub(super) members: BTreeMap<Rank, Member>,
 }
 
 impl Life {
-    /// Returns the seconds from the start request until the containers ran.
     pub fn start_s(&self) -> Option<f64> {
         between(self.requested, self.started)
     }
 
-    /// Returns the seconds from the save request until saved.
     pub fn save_s(&self) -> Option<f64> {
         between(self.save_asked, self.saved)
     }
@@ -100,7 +90,6 @@ impl Life {
         self.over || self.exited.is_some()
     }
 
-    /// Returns the costs of single containers.
     pub fn members(&self) -> BTreeMap<Rank, MemberCosts> {
         let each = self.members.iter();
         each.map(|(rank, member)| (*rank, member.costs())).collect()
@@ -121,7 +110,6 @@ impl Life {
         known_s.or(given_up.then_some(NEVER_S))
     }
 
-    /// Returns the seconds from the stop request until the end.
     pub fn stop_s(&self) -> Option<f64> {
         between(self.stop_asked, self.exited)
     }
@@ -132,14 +120,12 @@ impl Life {
         self.stop_s().or(given_up.then_some(NEVER_S))
     }
 
-    /// Returns the seconds from the start until the first progress report.
     pub fn first_report_s(&self) -> Option<f64> {
         let (at, ..) = self.reports.first()?;
         between(self.started, Some(*at))
     }
 
-    /// Returns the seconds from the start until the first work: the time that the steps before the first
-    /// report do not explain.
+    /// Returns the seconds from the start until the first work, by the steps before the first report.
     pub fn pause_s(&self, step_s: impl Fn(u32) -> f64) -> Option<f64> {
         let (at, step, containers) = self.reports.first()?;
         let started = self.started?;
@@ -148,13 +134,12 @@ impl Life {
         Some((at.seconds_since(started) - worked_s).max(0.0))
     }
 
-    /// Returns the record of a container.
     pub fn member(&mut self, rank: Rank) -> &mut Member {
         self.members.entry(rank).or_default()
     }
 
-    /// Returns the step time for each number of containers: the mean near the median, since steps are
-    /// reported whole and interruptions do not count.
+    /// Returns the step times: the mean near the median, since steps are reported whole and
+    /// interruptions do not count.
     pub fn points(&self) -> Vec<Point> {
         let mut by_count: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
         for pair in self.reports.windows(2) {
@@ -217,7 +202,6 @@ pub fn number(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Reports every ten seconds at 1.07 s per step with four containers.
     fn reported(reports: u64) -> Life {
         let mut life = Life::default();
         for number in 1..=reports {
@@ -234,7 +218,6 @@ mod tests {
         let mut life = reported(20);
         let step_s = life.points()[0].step_s;
         assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
-        // A pause of a minute does not count.
         for (at, ..) in life.reports.iter_mut().skip(10) {
             *at = at.plus_ms(60_000);
         }

@@ -1,15 +1,11 @@
-//! Simulates the course of a log under changes, from a fork on.
+//! Simulates the course of a log under changes, from a fork on. Submissions keep their times: users'
+//! reactions are not modelled.
 //!
 //! 1. [`fork`] takes the services' states, the agents and the measures at the fork.
-//! 2. [`script`] keeps external events at their times; [`run`] lets the shipped services decide
-//!    everything else.
-//! 3. [`models`] fits the jobs' speed with other containers to their reports ([`observed`], [`life`],
-//!    [`fit`]).
+//! 2. [`script`] keeps external events; [`run`] lets the shipped services decide everything else.
+//! 3. [`models`] fits the jobs' speed to their reports ([`observed`], [`life`], [`fit`]).
 //! 4. The run without changes (*identity*) shows the model's error. [`compare`] reports change less
-//!    identity, with repeated draws of the unknown curves ([`course`]); [`answer`] has the types.
-//!
-//! [`super::plan`] is the same at the head of a log. Users' reactions are not modelled: submissions keep
-//! their times.
+//!    identity, with draws of the unknown curves ([`course`]); [`answer`] has the types.
 
 mod answer;
 mod compare;
@@ -40,16 +36,13 @@ pub(crate) use run::{GIVEN_MS, ended};
 /// Options of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Draws of the unknown curves.
     pub draws: u32,
-    /// Parallel runs.
     pub threads: usize,
 }
 
 /// An answer with its courses: the unchanged one first, then one per variant.
 pub struct Answered {
     pub answer: Answer,
-    /// The courses by name.
     pub courses: Vec<(String, Ran)>,
 }
 
@@ -77,7 +70,6 @@ pub fn whatif(
     let unchanged = Changes::default();
     let mut all: Vec<&Changes> = vec![&unchanged];
     all.extend(variants.iter().copied());
-    // Every change, and no change, under every course.
     let tasks: Vec<(usize, usize)> = (0..all.len())
         .flat_map(|change| (0..courses.len()).map(move |course| (change, course)))
         .collect();
@@ -134,7 +126,6 @@ pub fn whatif(
     })
 }
 
-/// Counts the jobs by the quality of their curves.
 fn forms(models: &Models) -> Vec<FormLine> {
     let mut forms: BTreeMap<Form, (u64, Vec<f64>)> = BTreeMap::new();
     for known in models.jobs.values() {
@@ -150,7 +141,6 @@ fn forms(models: &Models) -> Vec<FormLine> {
     lines.collect()
 }
 
-/// Runs tasks 0, 1, … in parallel; returns their results in order.
 pub(crate) fn in_threads<T: Send>(
     count: usize,
     threads: usize,

@@ -2,11 +2,10 @@
 //!
 //! 1. Progress at two or more numbers of containers gives a curve of the job's own ([`super::fit`]). A
 //!    job with one or none is pooled with similar jobs; without other numbers, speed is assumed linear.
-//! 2. A job without progress reports works in container seconds.
-//! 3. Starts, saves, stops and first steps cost what each incarnation's did; by default the median over
-//!    the job, else over jobs with the same save mode.
-//! 4. A draw ([`Models::draw`]) refits to points perturbed by the residuals. A job with one number of
-//!    containers draws from the fitted curves.
+//! 2. Costs are each incarnation's own; by default the median over the job, else over jobs with the same
+//!    save mode.
+//! 3. A draw ([`Models::draw`]) refits to points perturbed by the residuals, or draws from the fitted
+//!    curves.
 //!
 //! The same curves give the work on the log ([`super::fork`]), so a job with its real containers takes
 //! its real time.

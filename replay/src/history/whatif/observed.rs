@@ -10,9 +10,7 @@ use super::fit::{Point, median};
 use super::life::{Life, Member, number};
 use crate::random::Random;
 
-/// The most predictions of remaining time to keep; the newest count.
 const MOST_ENDS: usize = 2_000;
-/// Number of most similar predictions to draw from.
 const NEAREST_ENDS: usize = 30;
 
 /// The observations of a job.
@@ -25,9 +23,7 @@ pub struct Seen {
     mode: CheckpointMode,
     pub lives: BTreeMap<Incarnation, Life>,
     saved_step: u64,
-    /// Seconds per task, for each report.
     task_s: Vec<f64>,
-    /// Running tasks of each container, and their start.
     busy: BTreeMap<(Incarnation, Rank), (u64, Timestamp)>,
     pub steps_total: Option<u64>,
 }
@@ -52,7 +48,6 @@ impl Seen {
         }
     }
 
-    /// Returns the median time of a task.
     pub fn task_s(&self) -> Option<f64> {
         median(self.task_s.clone())
     }
@@ -73,18 +68,15 @@ impl Seen {
         }
     }
 
-    /// Returns the step times by incarnation and containers.
     pub fn points(&self) -> Vec<Point> {
         self.lives.values().flat_map(Life::points).collect()
     }
 
-    /// Returns the containers at the last progress report.
     pub fn containers(&self) -> Option<u32> {
         let reports = self.lives.values().next_back()?.reports.last();
         reports.map(|(.., containers)| *containers)
     }
 
-    /// True if the job ever reported progress.
     pub fn reports(&self) -> bool {
         self.lives.values().any(|life| !life.reports.is_empty())
     }
@@ -94,7 +86,6 @@ impl Seen {
         median(self.lives.values().filter_map(of).collect())
     }
 
-    /// Returns the median seconds from a replica's start until ready.
     pub fn ready_s(&self) -> Option<f64> {
         let members = self.lives.values().flat_map(|life| life.members.values());
         let ready = members.filter_map(Member::ready_s);
@@ -115,7 +106,6 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Begins with the jobs of a state.
     pub fn starting_from(&mut self, cluster: &ClusterState) {
         for (id, job) in cluster.live() {
             let mut seen = Seen {
@@ -147,7 +137,6 @@ impl Observed {
         }
     }
 
-    /// Reads the next event.
     pub fn read(&mut self, fact: &Fact<'_>) {
         let at = fact.at;
         match fact.event() {

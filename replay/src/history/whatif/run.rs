@@ -14,7 +14,6 @@ use crate::simulate::Outcome;
 /// The most time after the end of the log, in lengths of the log.
 const LENGTHS: u64 = 3;
 
-/// A lower bound on that time.
 const LEAST_MS: u64 = 3_600_000;
 
 /// An error instead of an answer.
@@ -33,7 +32,6 @@ pub enum WhatifError {
 pub struct Allocated {
     pub sequence: Sequence,
     pub at: Timestamp,
-    /// Containers of the named jobs.
     pub jobs: BTreeMap<JobId, u32>,
 }
 
@@ -42,11 +40,8 @@ pub struct Allocated {
 pub struct Ran {
     /// Times are seconds from the log's beginning.
     pub outcome: Outcome,
-    /// The allocations after the fork.
     pub decisions: BTreeMap<Epoch, Allocated>,
-    /// Resizes of each job after the fork.
     pub adjusted: BTreeMap<JobId, u32>,
-    /// The first start of each job's containers.
     pub started: BTreeMap<JobId, Timestamp>,
     pub refused: BTreeSet<JobId>,
 }
@@ -149,7 +144,6 @@ pub fn run(
     }
     let last = script.actions.iter().map(|(at, _)| *at).max();
     let mut last = last.unwrap_or(forked.now);
-    // Containers of ended jobs are given away then.
     let mut leaving: BTreeSet<&JobId> = forked.live();
     leaving.retain(|id| changes.drop_jobs.contains(*id) && forked.cluster().job(id).is_some());
     for (at, action) in script.actions {

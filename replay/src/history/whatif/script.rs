@@ -27,7 +27,6 @@ use crate::history::changes::{ChangeError, Changes};
 #[derive(Debug, Default)]
 pub struct Script {
     pub actions: Vec<(Timestamp, Action)>,
-    /// Jobs that are not on the log.
     pub models: Vec<(JobId, ModelJob)>,
 }
 
@@ -190,7 +189,6 @@ fn submitted(after: &[KeptFact]) -> Submitted {
     }
 }
 
-/// Returns the action for an external event under the changes.
 fn later(
     recorded: &Recorded,
     changes: &Changes,
@@ -229,9 +227,7 @@ fn later(
             event.set_basis(None);
             Some(event)
         }
-        // Admission decides about messages again.
         Event::ServiceMeasured(it) if it.basis.is_none() => Some(event.clone()),
-        // Not decided by an autoscaler.
         Event::ServiceScaled(it) if it.basis.is_none() => Some(event.clone()),
         _ if recorded.writer == Writer::Operator => Some(event.clone()),
         _ => None,
@@ -239,13 +235,12 @@ fn later(
     Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
 }
 
-/// The containers on nodes that joined after the fork.
 #[derive(Debug, Default)]
 struct Leases<'a>(BTreeMap<&'a NodeId, BTreeSet<&'a ContainerId>>);
 
 impl<'a> Leases<'a> {
-    /// Returns the node whose missed lease ended a container: the node ends all its containers and joins
-    /// again, so its further reports are ignored.
+    /// Returns the node whose missed lease ended a container. The node joins again, so its further
+    /// reports are ignored.
     fn expired(&mut self, recorded: &'a Recorded) -> Option<&'a NodeId> {
         match recorded.event()? {
             Event::NodeJoined(it) => {
@@ -281,7 +276,6 @@ fn node_of(event: &Event) -> Option<&NodeId> {
     }
 }
 
-/// Returns a submission under the changes; `None` if omitted.
 fn submission(
     event: &SubmissionReceived,
     changes: &Changes,

@@ -21,7 +21,6 @@ pub fn several(engine: &mut Engine, seed: u64) {
     engine.replicate(random.split());
     for _ in 0..random.below(4) {
         let at_s = random.between(0.0, 400.0);
-        // Mostly shorter than any timeout.
         let most_s = *random.choose(&[4.0, 10.0, 60.0]);
         let until = seconds_after_start(at_s + random.between(0.001, most_s));
         let copy = usize::from(random.chance(0.5));

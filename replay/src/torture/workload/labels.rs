@@ -11,7 +11,6 @@ use crate::engine::{Action, Engine};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-/// The time of the last change.
 const SETTLED_S: f64 = 700.0;
 
 /// Draws a job's constraints; most jobs have none.
@@ -44,7 +43,6 @@ pub fn with(mut document: Value, constraints: Value) -> Value {
     document
 }
 
-/// Draws the changes of labels and taints.
 pub fn change(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random) {
     for (node, _) in nodes {
         for _ in 0..random.below(6) {

@@ -37,7 +37,6 @@ pub fn troubles(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
             }
             5..8 => engine.at(at, Action::Stand(node.clone(), back)),
             _ => {
-                // Mostly back within the lease.
                 let back = match random.chance(0.7) {
                     true => seconds_after_start(at_s + random.between(1.0, 15.0)),
                     false => back,

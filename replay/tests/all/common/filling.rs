@@ -2,7 +2,6 @@
 //! optimizer's exact ones.
 
 pub struct User {
-    /// Demand per container as fractions of the cluster.
     pub demand: Vec<f64>,
     pub weight: f64,
     pub bounds: (f64, f64),
@@ -15,7 +14,6 @@ impl User {
             .fold(0.0, |most: f64, part| most.max(*part))
     }
 
-    /// Containers at the weighted share `level`.
     fn at(&self, level: f64) -> f64 {
         (level * self.weight / self.dominant()).clamp(self.bounds.0, self.bounds.1)
     }
@@ -41,7 +39,6 @@ pub fn fill(users: &[User]) -> Vec<f64> {
         let open: Vec<usize> = (0..resources)
             .filter(|resource| demanded(*resource))
             .collect();
-        // Bisects the level at which the first open resource is full.
         let fits = |level: f64| {
             open.iter()
                 .all(|resource| used(*resource, level) <= 1.0 + 1e-13)

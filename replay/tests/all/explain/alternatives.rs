@@ -83,6 +83,5 @@ fn what_is_worth_less_is_told_by_how_much() {
         (Some(0), Some(0.5))
     );
     assert!(none.words.starts_with("it is worth 0."), "{none:?}");
-    // Without a request nothing is solved.
     assert_eq!(answer.solves, 1);
 }

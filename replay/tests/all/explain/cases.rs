@@ -12,7 +12,6 @@ use dormouse_replay::history::fork::Fork;
 
 use super::{explain, found};
 
-/// Returns the basis of the last allocation, and its optimizer.
 fn base(log: &[Arc<Recorded>]) -> Option<(Fork, Optimizer)> {
     let decided = log.iter().rev().find(|it| it.writer == Writer::Optimizer)?;
     let basis = decided.event().and_then(Event::basis)?;
@@ -33,7 +32,6 @@ fn becomes(fork: &Fork, optimizer: &Optimizer, change: Option<&Change>, job: &Jo
     fork.settle(optimizer).containers(&fork, job)
 }
 
-/// Returns a kind's values in order; empty for other kinds.
 fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
     let policy = &fork.cluster.policy;
     let live = fork.cluster.job(job).expect("a job");
@@ -65,10 +63,8 @@ fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
     }
 }
 
-/// The kinds whose values are all tried.
 const TRIED: [&str; 4] = ["theta1", "theta2", "min", "max"];
 
-/// Checks that every smaller value fails and the named one works.
 fn check(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correction) {
     if correction.kind == "others_give" {
         return check_giver(fork, optimizer, job, correction);
@@ -96,7 +92,6 @@ fn check(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correctio
     );
 }
 
-/// Checks that a giver's amount suffices and less does not.
 fn check_giver(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correction) {
     let [gives] = correction.gives.as_slice() else {
         return;
@@ -112,8 +107,6 @@ fn check_giver(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Cor
     }
 }
 
-/// Checks that the largest value of an unnamed kind fails; counts the kinds with a sufficient smaller
-/// one, since others may gain from more freedom.
 fn missed(fork: &Fork, optimizer: &Optimizer, job: &JobId, answer: &Explanation) -> u32 {
     let has = becomes(fork, optimizer, None, job);
     let mut missed = 0;

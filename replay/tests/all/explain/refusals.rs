@@ -33,7 +33,6 @@ fn granted(grants: Grants) -> TenantGranted {
     }
 }
 
-/// Submits a document of `ads` on the node, under this policy, after the operator's events.
 fn submitted(policy: Policy, said: &[Event], document: &Value) -> Engine {
     let mut engine = Engine::new(START, true);
     let configured = dormouse_messages::events::ClusterConfigured { policy };
@@ -70,7 +69,6 @@ fn job(more: &[(&str, Value)]) -> Value {
     document
 }
 
-/// Returns the explanation, and the changes: kind, from, to, containers, insufficient value.
 fn lifts(engine: &Engine) -> (Explanation, Vec<String>) {
     let id: JobId = "ads/x".parse().expect("a job");
     let answer = explain(engine.log(), Subject::Job(id), None);
@@ -87,7 +85,6 @@ fn lifts(engine: &Engine) -> (Explanation, Vec<String>) {
     (answer, shown)
 }
 
-/// True if the services admit a document submitted now.
 fn is_admitted(engine: &mut Engine, at_s: f64, document: &Value) -> bool {
     submit(engine, at_s, document);
     let admitted = |event: &Event| matches!(event, Event::JobAdmitted(it) if it.job.name() == "x");
@@ -159,7 +156,6 @@ fn larger_than_any_node() {
         answer.corrections[0].change,
         "--add-node new-node-1:cpu=10,memory=4Gi"
     );
-    // Both are too large: the node's amounts.
     let document = job(&[("demand", json!({"cpu": 10, "memory": "32Gi"}))]);
     let engine = submitted(Policy::default(), &[], &document);
     let (_, lifts) = lifts(&engine);
@@ -229,7 +225,6 @@ fn limits_and_grants() {
             job(&[]),
             vec!["tenant not configured→weight 1 gets 1 not -"],
         ),
-        // Two refusals in a row.
         (
             Policy {
                 unknown_tenants: UnknownTenants::Refuse,

@@ -9,7 +9,6 @@ use crate::common::submit;
 
 use super::{Asked, Sequence, history};
 
-/// Two tenants on two nodes, the second of which joins later.
 fn log() -> Vec<std::sync::Arc<dormouse_messages::Recorded>> {
     let mut engine = Engine::new(START, true);
     let policy = dormouse_messages::policy::Policy::default();

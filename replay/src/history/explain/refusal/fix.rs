@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::super::changes::Change;
 use crate::history::fork::Fork;
 
-/// The proposed value for an undefined class.
 const CLASS_VALUE: i32 = 100;
 
 /// One fix by the operator.
@@ -21,9 +20,7 @@ pub struct Fix {
     pub kind: &'static str,
     pub change: Change,
     pub says: String,
-    /// The present value.
     pub from: String,
-    /// The new value.
     pub to: String,
     /// For an amount: the change with one unit less, and that amount.
     pub less: Option<(Change, String)>,
@@ -258,7 +255,6 @@ impl Of<'_> {
         Some(self.size("--max-queued-bytes", most, |it| &mut it.max_queued_bytes))
     }
 
-    /// Proposes one node that exactly fits a container.
     fn node(&self, spec: &JobSpec) -> Fix {
         let beside = Beside::of(spec);
         // Any role may be the one that fits nowhere, so the maximum of each resource counts.
@@ -293,7 +289,6 @@ impl Of<'_> {
         }
     }
 
-    /// Proposes every missing grant.
     fn grants(&self, spec: &JobSpec) -> Option<Fix> {
         let book = &self.fork.admission.queues.config.grants;
         let mut granted = book.of(self.tenant.as_str());

@@ -13,22 +13,18 @@ use super::Refused;
 use super::fix::{Fix, fix};
 use crate::history::fork::{Fork, Outcome};
 
-/// The most refusals to lift in a row.
 const MOST_FIXES: usize = 4;
 /// The submission's ingress sequence on the fork, beyond any real one.
 const INGRESS: u64 = u64::MAX;
 
 /// Tries changes that may lift a refusal.
 pub struct Lift<'a> {
-    /// The fork for admission.
     pub base: &'a Fork,
     pub optimizer: Optimizer,
-    /// The refused job's name.
     pub job: &'a JobId,
     tenant: TenantId,
     document: Value,
     spec: Option<JobSpec>,
-    /// Allocations decided so far.
     pub solves: usize,
 }
 
@@ -36,7 +32,6 @@ pub struct Lift<'a> {
 type Answer = Result<Fork, String>;
 
 impl<'a> Lift<'a> {
-    /// Prepares a submission with a readable document.
     pub fn new(
         base: &'a Fork,
         optimizer: Optimizer,
@@ -61,7 +56,6 @@ impl<'a> Lift<'a> {
         })
     }
 
-    /// Lets admission decide on a document after a change.
     fn admits(&self, change: &Change, document: &Value) -> Answer {
         let mut fork = self.base.clone();
         change.apply(&mut fork);
@@ -84,13 +78,11 @@ impl<'a> Lift<'a> {
         }
     }
 
-    /// Tries the unchanged document on the present state.
     pub fn as_it_is(&mut self) -> Result<(u32, VerifiedBy), String> {
         let fork = self.admits(&Change::All(Vec::new()), &self.document)?;
         Ok(self.gets(fork))
     }
 
-    /// Lets the services decide an admitted job's containers.
     fn gets(&mut self, mut fork: Fork) -> (u32, VerifiedBy) {
         self.solves += 1;
         let outcome = fork.settle(&self.optimizer);
@@ -175,7 +167,6 @@ impl<'a> Lift<'a> {
         }
     }
 
-    /// Tries one field of the document at a time.
     fn of_document(&mut self, code: &str) -> Vec<Correction> {
         match code {
             "above_quota" => [self.min(), self.demand()].into_iter().flatten().collect(),
@@ -231,7 +222,6 @@ impl<'a> Lift<'a> {
         let from = containers.start();
         self.largest("min", "containers.min", from, |document, min| {
             let mut document = document.clone();
-            // Only a map can be changed.
             let written = document.get("containers").filter(|it| it.is_object());
             let mut bounds = written
                 .cloned()
@@ -254,7 +244,6 @@ impl<'a> Lift<'a> {
         })
     }
 
-    /// Tries smaller demands, in twentieths of one resource.
     fn demand(&mut self) -> Option<Correction> {
         let demand = self.spec.as_ref()?.demand.clone();
         let none = Change::All(Vec::new());
