@@ -1,7 +1,5 @@
-//! Priority classes, and the bound on preemptions.
-//!
-//! The operator defines classes in the policy and grants them to tenants. Admission copies a job's class into
-//! its spec, so that later changes of the class do not affect the job (as in Kubernetes).
+//! Priority classes, and limits on preemptions. Admission copies a job's class into its spec, so that later
+//! changes of the class do not affect the job (as in Kubernetes).
 
 use std::collections::BTreeMap;
 
@@ -11,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::policy::MAX_MIN_RUN_S;
 use crate::whole::{maybe, whole};
 
-/// Limit on a class's absolute value; a job without a class has 0.
+/// Limit on the absolute value; 0 without a class.
 pub const MAX_CLASS_VALUE: i32 = 1_000_000;
 
-/// Limit on the classes of a cluster: more than people can tell apart.
+/// More than people can tell apart.
 pub const MAX_CLASSES: usize = 32;
 
-/// Limit on a class's name, as for a Kubernetes label.
+/// As for a Kubernetes label.
 const MAX_NAME: usize = 63;
 
-/// One preemption a minute: a higher bound has no effect.
+/// Once a minute; a higher limit has no effect.
 pub const MAX_PREEMPTIONS_PER_HOUR: u32 = 60;
 
 /// A priority class.
@@ -79,7 +77,7 @@ impl WrittenClass {
     }
 }
 
-/// True if `name` is valid for a class.
+/// True for a valid class name.
 #[must_use]
 pub fn is_class(name: &str) -> bool {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -90,7 +88,6 @@ pub fn is_class(name: &str) -> bool {
         && !name.starts_with('-')
 }
 
-/// Returns the first error in a policy's classes.
 pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<String> {
     if classes.len() > MAX_CLASSES {
         return Some(format!(
@@ -135,7 +132,6 @@ impl Preemption {
         *self == Self::default()
     }
 
-    /// Returns the first error in the limits.
     pub(crate) fn problem(&self) -> Option<String> {
         let most = MAX_PREEMPTIONS_PER_HOUR;
         if let Some(number) = self.max_per_hour.filter(|number| *number > most) {

@@ -1,6 +1,5 @@
-//! The interface of a service: a fold of the log and a pure decision on the folded state.
-//!
-//! Live operation, restart, replay, verification and simulation all call these functions.
+//! The interface of a service: a fold of the log and a pure decision on it. Live operation, restart, replay,
+//! verification and simulation share these functions.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,33 +11,31 @@ use crate::time::Timestamp;
 
 /// A fold of the log.
 pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 'static {
-    /// Name of the fold's snapshots.
+    /// Names the snapshots.
     const NAME: &'static str;
-    /// Raised on every change of the state's shape or meaning; older snapshots are then ignored.
+    /// Raised when the state's shape or meaning changes, which invalidates snapshots.
     const VERSION: u32;
 
-    /// Folds one event. Called for every event in order; cannot fail, and reads no clock and no policy.
+    /// Folds one event, in order. Cannot fail, and reads no clock and no policy.
     fn evolve(&mut self, recorded: &Recorded);
 
-    /// Returns the reason to reject an event, which `evolve` then skips. The service asks before the fold, to
-    /// count rejections.
+    /// Returns the reason to reject an event, which `evolve` then skips. The service counts rejections.
     fn doubts(&self, _recorded: &Recorded) -> Option<String> {
         None
     }
 
-    /// Returns the log's time at the last folded event, from a [`crate::LogClock`]; `None` for a fold without
-    /// a clock.
+    /// Returns the log's time, from a [`crate::LogClock`], if the fold keeps one.
     fn log_time(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Returns a contradiction of the system's own in the last event, at which the service stops. Other
-    /// writers' input never counts. Called after every event, so it must cost nothing.
+    /// Returns the system's own contradiction in the last event, never others' input; the service then stops.
+    /// Called after every event, so it must cost nothing.
     fn contradiction(&self) -> Option<&str> {
         None
     }
 
-    /// Checks all invariants; called after every step in tests and simulation, however costly.
+    /// Checks all invariants, after every step in tests and simulation.
     ///
     /// # Errors
     /// The broken invariant.
@@ -46,8 +43,8 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
         Ok(())
     }
 
-    /// Checks the invariants that must never break, such as a node's capacity, for changes since `before`, an
-    /// earlier valid state. Verification calls this after every event, and
+    /// Checks changes since `before`, an earlier valid state, for invariants that never break, such as a
+    /// node's capacity. Verification calls this after every event,
     /// [`check_invariants`](Self::check_invariants) from time to time.
     ///
     /// # Errors
@@ -57,12 +54,12 @@ pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 
     }
 }
 
-/// An event that a decider wants to append.
+/// An event for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// The event; the shell adds its basis.
+    /// The shell adds the basis.
     pub event: Event,
-    /// The events that caused it, the main one first.
+    /// The main one first.
     pub causes: Vec<Sequence>,
 }
 
@@ -87,45 +84,43 @@ impl Proposal {
 /// The result of a decision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
-    /// Events to append, in order. Any prefix is a valid history: after a crash the rest is decided again.
+    /// In order; any prefix is a valid history, and after a crash the rest is decided again.
     pub proposals: Vec<Proposal>,
-    /// Time of the next decision on a silent log.
+    /// Time of the next decision, if the log is silent.
     pub next_wake: Option<Timestamp>,
 }
 
-/// A service: a fold with a decision on its state.
+/// A service: a fold with a decision.
 pub trait Decider: Send + Sync + 'static {
     /// The folded state.
     type State: Fold;
 
-    /// The writer of its events.
+    /// The writer of the events.
     const WRITER: Writer;
 
-    /// True if `decide` may take long: it then runs on its own thread while the fold continues.
+    /// True to run `decide` on its own thread while the fold continues.
     const SLOW: bool = false;
 
-    /// Reports whether `decide` may have something to do; otherwise no wake-up is set. Called before a slow
-    /// decision copies the state.
+    /// Reports whether `decide` may have work; otherwise no wake-up is set. Asked before a slow decision
+    /// copies the state.
     fn is_due(&self, _state: &Self::State) -> bool {
         true
     }
 
-    /// Returns how long a due slow decision may wait for another service's imminent events. Does not affect
-    /// the decision.
+    /// Returns until when a due slow decision may wait for another service. Does not affect the decision.
     fn put_off_until(&self, _state: &Self::State) -> Option<Timestamp> {
         None
     }
 
-    /// Decides on the state, not on the event that triggered the call. `now` is never before the last folded
-    /// event.
+    /// Decides on the state, whatever event triggered the call. `now` is never before the last folded event.
     fn decide(&self, state: &Self::State, now: Timestamp) -> Decision;
 
-    /// Reports whether a slow decision still holds on a later state; if not, it is made again.
+    /// Reports whether a slow decision holds on a later state.
     fn still_valid(&self, _state: &Self::State, _decision: &Decision) -> bool {
         true
     }
 
-    /// Decides within the budget recorded in a basis, if the decider has a solver.
+    /// Decides within a basis's budget, if there is a solver.
     fn decide_within(
         &self,
         state: &Self::State,
@@ -135,7 +130,7 @@ pub trait Decider: Send + Sync + 'static {
         self.decide(state, now)
     }
 
-    /// Repeats a recorded decision for verification, even if this build sees no reason to decide.
+    /// Repeats a recorded decision, even if this build sees no reason to decide.
     fn decide_again(
         &self,
         state: &Self::State,
@@ -145,13 +140,12 @@ pub trait Decider: Send + Sync + 'static {
         self.decide_within(state, now, budget)
     }
 
-    /// Returns the solver's budget, for the basis.
+    /// Returns the solver's budget.
     fn budget(&self) -> Option<Budget> {
         None
     }
 
-    /// Checks a recorded decision that depended on a clock and cannot be repeated; `None` if it can be
-    /// repeated.
+    /// Checks a recorded decision that a clock influenced; `None` if it can be repeated.
     fn check(&self, _state: &Self::State, _recorded: &Event) -> Option<Result<(), String>> {
         None
     }

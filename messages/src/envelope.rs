@@ -1,7 +1,5 @@
-//! The CloudEvents 1.0 envelope of every event, with two codecs: MessagePack with field names on the log, and
-//! JSON lines in exports.
-//!
-//! The writer puts `type` before `data`, so that decoding takes one pass; the other order takes two.
+//! The CloudEvents 1.0 envelope and its codecs: MessagePack with field names on the log, JSON lines in
+//! exports. `type` before `data` lets decoding take one pass instead of two.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -20,23 +18,21 @@ use crate::who::{By, is_user};
 /// The media type of an event on the log.
 pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
 
-/// An event in its envelope, as written.
+/// An event in its envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// Deterministic: equal appends have equal ids.
+    /// Equal appends have equal ids.
     pub id: Text,
-    /// `/dormouse/<writer>`, followed by the node, the gateway, or the operator's own account.
+    /// `/dormouse/<writer>`, then the node, the gateway, or the operator's own account.
     pub source: Text,
-    /// The job, node or epoch that the event is about.
     pub subject: Text,
-    /// Time of the decision or observation by the writer's clock.
+    /// By the writer's clock.
     pub time: Timestamp,
-    /// W3C trace context.
     pub traceparent: Option<String>,
     pub body: Body,
 }
 
-/// The content of an envelope.
+/// An envelope's content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
     Event(Event),
@@ -46,20 +42,18 @@ pub enum Body {
     },
 }
 
-/// An event with its sequence and stamp on the log.
+/// An event as recorded on the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// Position in the total order.
     pub sequence: Sequence,
-    /// The leading broker's stamp, which steps when the leader changes. Use [`crate::Fact`] for the event's
-    /// time.
+    /// The leading broker's stamp, which steps with the leader. [`crate::Fact`] has the event's time.
     pub stored_at: Timestamp,
     pub writer: Writer,
     pub envelope: Envelope,
 }
 
 impl Recorded {
-    /// Returns the event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&Event> {
         match &self.envelope.body {
@@ -68,8 +62,8 @@ impl Recorded {
         }
     }
 
-    /// Returns the user that the broker vouches for: the submission's author or the operator. `None` for
-    /// services' decisions and anonymous keys.
+    /// Returns the user that the broker vouches for, if there is one: the submission's author or the
+    /// operator.
     #[must_use]
     pub fn by(&self) -> Option<By> {
         if let Some(by) = self.event().and_then(Event::by) {
@@ -80,7 +74,7 @@ impl Recorded {
     }
 }
 
-/// Prefix of the sources of operators with their own accounts.
+/// Sources of operators with their own accounts.
 const OPERATORS: &str = "/dormouse/operator/";
 
 /// An invalid encoded event.
@@ -92,14 +86,13 @@ pub enum CodecError {
     Encode(#[from] rmp_serde::encode::Error),
     #[error("not an event in JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The writer may not write this type.
     #[error("{type_name} may not be written by {writer} under {key:?}")]
     Writer {
         type_name: String,
         writer: Writer,
         key: String,
     },
-    /// An observation in a version that this build does not know.
+    /// An observation in an unknown version.
     #[error(
         "{type_name} by {writer} {key} is in a version that this build does not know; agents and gateways are upgraded after the services"
     )]
@@ -108,7 +101,6 @@ pub enum CodecError {
         writer: Writer,
         key: String,
     },
-    /// A field of an exported line is missing or wrong.
     #[error("{0}")]
     Line(String),
 }
@@ -149,7 +141,7 @@ impl Envelope {
         }
     }
 
-    /// Encodes as MessagePack with field names.
+    /// Encodes as MessagePack.
     ///
     /// # Errors
     /// When a value cannot be represented; none of ours is.
@@ -177,7 +169,7 @@ impl Envelope {
 }
 
 impl Recorded {
-    /// Encodes a line of an export, without the newline.
+    /// Encodes a line of an export.
     ///
     /// # Errors
     /// When a value cannot be represented; none of ours is.
@@ -193,10 +185,10 @@ impl Recorded {
         ))?)
     }
 
-    /// Decodes a line of an export into the log's identity and the event.
+    /// Decodes a line of an export: the log's identity and the event.
     ///
     /// # Errors
-    /// When the line is not an exported event, or its writer may not write it.
+    /// When the line is no exported event, or its writer is not permitted.
     pub fn from_json(line: &str) -> Result<(String, Self), CodecError> {
         let read = |known_type| {
             let mut deserializer = serde_json::Deserializer::from_str(line);
@@ -223,8 +215,8 @@ impl Recorded {
         Ok((whole.log.unwrap_or_default(), recorded))
     }
 
-    /// Returns the type, if skipping it could lead to other decisions than the newer build's: another version
-    /// of a known type, or any unknown type of an operator or a decider.
+    /// Returns the type, if skipping it could change decisions: another version of a known type, or an
+    /// operator's or decider's unknown type.
     #[must_use]
     pub fn too_new(&self) -> Option<&str> {
         match &self.envelope.body {
@@ -237,8 +229,8 @@ impl Recorded {
         }
     }
 
-    /// Adds the operator's name from the subject to the source: only the broker knows it. A source with
-    /// another name stays and fails the check.
+    /// Adds the operator's name from the subject, known only to the broker, to the source. Another name stays
+    /// and fails the check.
     pub fn vouch(&mut self, first_key: &str) {
         let is_named = self.writer == Writer::Operator && is_user(first_key);
         if is_named && OPERATORS.strip_suffix('/') == Some(self.envelope.source.as_str()) {
@@ -246,8 +238,7 @@ impl Recorded {
         }
     }
 
-    /// True if the source names the operator, node or gateway of the subject. Each key has one source, since
-    /// the log clock keeps a word per source.
+    /// A key has one source, since the log clock keeps a word per source.
     fn is_vouched(&self, first_key: &str) -> bool {
         let source = self.envelope.source.as_str();
         match self.writer {
@@ -257,10 +248,10 @@ impl Recorded {
         }
     }
 
-    /// Checks that the subject's writer may write this event; `first_key` is the subject's first key token.
+    /// Checks the writer; `first_key` is the subject's first key token.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it may not write the event.
     pub fn check_writer(&self, first_key: &str) -> Result<(), CodecError> {
         let (type_name, may_write) = match &self.envelope.body {
             Body::Event(event) => {
@@ -275,8 +266,7 @@ impl Recorded {
                 let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)
             }
-            // Another version would stop every service that folds the type. Only services may do so, not a
-            // node's key.
+            // Another version stops every service that folds the type. A node's key must not have that power.
             Body::Unknown { type_name } => {
                 let writers = Event::writers_of_other_version(type_name);
                 let is_vouched = !self.writer.is_outside() || self.is_vouched(first_key);
@@ -311,7 +301,6 @@ fn missing_data() -> CodecError {
     CodecError::Line("the event has no type or no data".to_owned())
 }
 
-/// Returns the writer and first key in a `source`.
 fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
     let mut parts = source.trim_start_matches("/dormouse/").splitn(2, '/');
     let writer = parts.next().unwrap_or_default();
@@ -319,7 +308,6 @@ fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
     Ok((writer, parts.next().unwrap_or("0").to_owned()))
 }
 
-/// Returns the job that a gateway's event is about, or the gateway.
 fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
     match event {
         Event::ServiceMeasured(event) => event.job.to_string(),
@@ -363,14 +351,13 @@ fn shard_subject(event: &Event) -> String {
     }
 }
 
-/// An exported event's position.
 struct Place {
     log: String,
     sequence: Sequence,
     stored_at: Timestamp,
 }
 
-/// Fields in the order written: `type` before `data`.
+/// In the order written: `type` before `data`.
 #[derive(Serialize)]
 struct Wire<'a> {
     specversion: &'static str,
@@ -421,10 +408,9 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// The result of one pass over the bytes.
 enum Parsed {
     Whole(Whole),
-    /// `data` came before `type`: a second pass is needed.
+    /// `data` came before `type`.
     TypeCameLate(TypeName),
 }
 
@@ -605,13 +591,12 @@ impl<'de> DeserializeSeed<'de> for DataSeed {
 }
 
 impl Event {
-    /// True if this build knows the type in another version; a decider stops at such an event.
+    /// True if another version of the type is known; deciders stop there.
     #[must_use]
     pub fn is_other_version(type_name: &str) -> bool {
         Self::writers_of_other_version(type_name).is_some()
     }
 
-    /// Returns the permitted writers of a type known only in another version.
     fn writers_of_other_version(type_name: &str) -> Option<&'static [Writer]> {
         let stem = |name: &str| name.rsplit_once(".v").map(|(stem, _)| stem.to_owned());
         let name = stem(type_name).filter(|_| EventType::of(type_name).is_none())?;
@@ -658,7 +643,7 @@ mod tests {
 
     #[test]
     fn a_number_reads_back_to_the_last_bit() {
-        // A gap of this size once broke the verification of an exported log.
+        // Once broke the verification of an exported log.
         let gap = 2.155_380_391_424_781_8e-16_f64;
         let text = serde_json::to_string(&gap).expect("encodes");
         let back: f64 = serde_json::from_str(&text).expect("decodes");
@@ -713,9 +698,8 @@ mod tests {
         let restored = Event::from(crate::events::NodeRestored { node });
         let time = recorded.envelope.time;
         recorded.envelope = Envelope::new("id", Writer::Operator, time, None, restored);
-        // The operator's shared key names no user.
         assert!(recorded.check_writer("0").is_ok() && recorded.by().is_none());
-        // The subject has a name, the envelope does not.
+        // The name is only in the subject.
         assert!(recorded.check_writer("olga").is_err());
         let plain = recorded.clone();
         recorded.vouch("olga");
@@ -723,7 +707,7 @@ mod tests {
         assert_eq!(recorded.by(), Some(By::operator("olga")));
         let line = recorded.to_json("log-1").expect("encodes");
         assert_eq!(Recorded::from_json(&line).expect("decodes").1, recorded);
-        // A source with another user's name fails, under the own subject and the shared one.
+        // Another user's name fails under every subject.
         recorded.vouch("otto");
         assert!(recorded.check_writer("otto").is_err());
         recorded.vouch("0");
@@ -747,7 +731,7 @@ mod tests {
         assert!(recorded.check_writer("n0").is_ok());
     }
 
-    /// Otherwise one key could use up ever more sources, and with them memory in every log clock.
+    /// A key could otherwise fill every log clock with sources.
     #[test]
     fn a_node_and_a_gateway_have_one_source_each() {
         let mut recorded = released();

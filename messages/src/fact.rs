@@ -1,5 +1,5 @@
-//! An event with the log's time. Only a [`crate::LogClock`] makes facts, so folds of facts never see a
-//! broker's stamp.
+//! An event with the log's time. Only a [`crate::LogClock`] makes facts, so that folds never see a broker's
+//! stamp.
 
 use std::sync::Arc;
 
@@ -12,9 +12,7 @@ use crate::who::By;
 /// An event at a time of the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Fact<'a> {
-    /// Position in the total order.
     pub sequence: Sequence,
-    /// The log's time.
     pub at: Timestamp,
     recorded: &'a Recorded,
 }
@@ -43,13 +41,13 @@ impl KeptFact {
         self.at
     }
 
-    /// Returns the stored event, for deciders' folds, which have their own clocks.
+    /// Returns the recorded event, for folds with their own clock.
     #[must_use]
     pub const fn recorded(&self) -> &Arc<Recorded> {
         &self.recorded
     }
 
-    /// Returns the event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&Event> {
         self.recorded.event()
@@ -65,7 +63,7 @@ impl<'a> Fact<'a> {
         }
     }
 
-    /// Returns the event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&'a Event> {
         self.recorded.event()
@@ -89,8 +87,8 @@ impl<'a> Fact<'a> {
         self.recorded.by()
     }
 
-    /// Returns the log's time at which a host's clock showed `said`, assuming that the host and the broker
-    /// agree: both may be a day off if they share a machine.
+    /// Returns the log's time when a host's clock showed `said`, if the host and the broker agree; they may
+    /// share a wrong clock.
     #[must_use]
     pub fn time_of(&self, said: Timestamp) -> Timestamp {
         let stamp_us = self.recorded.stored_at.as_micros();

@@ -1,8 +1,5 @@
-//! Tenants' grants, and the check of a job against them. Admission refuses by the check; agents repeat it at
-//! starts.
-//!
-//! An aspect with a grant is bounded by it. Without one, `required` (a cluster) forbids the aspect and `open`
-//! (one person's machine) allows it.
+//! Tenants' grants, and the check of jobs by admission and, at starts, by agents. Without a grant, `required`
+//! (a cluster) forbids an aspect and `open` (one person's machine) allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,19 +13,15 @@ use crate::ids::TenantId;
 use crate::job::{EnvValue, JobSpec, Mount, SecretSource};
 use crate::plain;
 
-/// Default limit on a tenant's queued jobs under `required`: fits a sweep of thousands, and bounds the
-/// services' memory.
+/// Default under `required`: fits a sweep of thousands, and bounds the services' memory.
 pub const MAX_QUEUED: u32 = 10_000;
 
-/// Default limit on the bytes of a tenant's queued specs under `required`: [`MAX_QUEUED`] jobs of 3 KiB,
-/// several times the usual size.
+/// Default under `required`: [`MAX_QUEUED`] jobs of 3 KiB, several times the usual size.
 pub const MAX_QUEUED_BYTES: u64 = 32 << 20;
 
-/// Default limit on a tenant's submissions a second under `required`: more than people and pipelines send, a
-/// fraction of admission's capacity.
+/// Default under `required`: more than people and pipelines send, and a fraction of admission's capacity.
 pub const MAX_RATE: u32 = 50;
 
-/// Prefix of the agent's variables that hold a tenant's secrets.
 const SECRET_PREFIX: &str = "DORMOUSE_SECRET_";
 
 /// The rule for aspects without a grant.
@@ -131,13 +124,12 @@ pub struct Grants {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Denied {
-    /// A code for programs.
     pub code: &'static str,
-    /// For a person, with the command that grants it.
+    /// With the command that grants it.
     pub reason: String,
 }
 
-/// A tenant's grants, with the rule for aspects without one.
+/// A tenant's grants and the cluster's rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Granted {
     pub tenant: String,
@@ -153,11 +145,11 @@ pub struct GrantBook {
 }
 
 impl GrantBook {
-    /// Folds one event and reports whether it concerned grants.
+    /// Folds one event and reports whether it set grants.
     pub fn evolve(&mut self, event: &Event) -> bool {
         match event {
             Event::ClusterConfigured(event) => {
-                // A policy without the rule keeps the previous one.
+                // Without the rule the previous one stays.
                 self.rule = event.policy.grants.unwrap_or(self.rule);
                 true
             }
@@ -180,7 +172,7 @@ impl GrantBook {
         self.rule
     }
 
-    /// Returns a tenant's grants, if there are any.
+    /// Returns a tenant's grants.
     #[must_use]
     pub fn get(&self, tenant: &str) -> Option<&Grants> {
         self.tenants.get(tenant)
@@ -201,32 +193,32 @@ impl GrantBook {
         }
     }
 
-    /// Returns the limit on a tenant's queued jobs.
+    /// Returns the limit on queued jobs.
     #[must_use]
     pub fn max_queued(&self, tenant: &str) -> Option<u32> {
         self.bound(self.get(tenant).and_then(|it| it.max_queued), MAX_QUEUED)
     }
 
-    /// Returns the limit on the bytes of a tenant's queued specs.
+    /// Returns the limit on queued specs' bytes.
     #[must_use]
     pub fn max_queued_bytes(&self, tenant: &str) -> Option<u64> {
         let granted = self.get(tenant).and_then(|it| it.max_queued_bytes);
         self.bound(granted, MAX_QUEUED_BYTES)
     }
 
-    /// Returns a tenant's granted bytes of one node's disk.
+    /// Returns the granted bytes of a node's disk.
     #[must_use]
     pub fn max_storage(&self, tenant: &str) -> Option<u64> {
         self.get(tenant)?.max_storage
     }
 
-    /// Returns the limit on a tenant's submissions a second.
+    /// Returns the limit on submissions a second.
     #[must_use]
     pub fn max_rate(&self, tenant: &str) -> Option<u32> {
         self.bound(self.get(tenant).and_then(|it| it.max_rate), MAX_RATE)
     }
 
-    /// Returns the limit on the containers of a tenant's jobs.
+    /// Returns the limit on containers.
     #[must_use]
     pub fn max_containers(&self, tenant: &str) -> Option<u32> {
         self.get(tenant)?.max_containers
@@ -252,7 +244,7 @@ impl Granted {
         })
     }
 
-    /// Checks a job against the grants.
+    /// Checks a job.
     ///
     /// # Errors
     /// The first missing grant, with the command that grants it.
@@ -275,7 +267,7 @@ impl Granted {
         Ok(())
     }
 
-    /// Checks a mount by its path; the agent resolves links.
+    /// Checks a mount's path; the agent resolves links.
     ///
     /// # Errors
     /// When it is not granted.
@@ -307,7 +299,7 @@ impl Granted {
         self.is_open(!self.grants.mounts.is_empty())
     }
 
-    /// Returns the folder of secret files; `None` for anywhere on the node.
+    /// Returns the folder of secrets; `None` for the whole node.
     #[must_use]
     pub fn secrets_folder(&self) -> Option<&str> {
         self.grants.secrets.as_deref()
@@ -357,7 +349,7 @@ impl Granted {
         )
     }
 
-    /// Checks a priority class. A class takes from other tenants, so it needs a grant under either rule.
+    /// Checks a priority class, which takes from other tenants and always needs a grant.
     ///
     /// # Errors
     /// When it is not granted.
@@ -373,7 +365,7 @@ impl Granted {
         )
     }
 
-    /// Checks the permission to run programs in running containers.
+    /// Checks `job exec`.
     ///
     /// # Errors
     /// When it is not granted.
@@ -388,7 +380,7 @@ impl Granted {
         }
     }
 
-    /// Checks the source of the secret in variable `name`, by the source's name.
+    /// Checks the source of the secret in variable `name`.
     ///
     /// # Errors
     /// When it is not granted.
@@ -424,21 +416,21 @@ impl Granted {
         }
     }
 
-    /// Returns the prefix of the tenant's variables in the agent's environment.
+    /// Returns the prefix of the tenant's variables.
     #[must_use]
     pub fn own_variables(&self) -> String {
         let tenant = self.tenant.to_ascii_uppercase().replace('-', "_");
         format!("{SECRET_PREFIX}{tenant}__")
     }
 
-    /// The rest must not begin with `_` or contain `__`: `a` and `a--b` are two tenants.
+    /// `a` and `a--b` are two tenants.
     fn is_own_variable(&self, variable: &str) -> bool {
         let rest = variable.strip_prefix(&self.own_variables());
         rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('_') && !rest.contains("__"))
     }
 }
 
-/// Quotes a word for a shell: the command in a refusal may be pasted.
+/// Quotes for a shell, as a refusal's command may be pasted.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@=-".contains(c);
     match text.chars().all(plain) {
@@ -447,13 +439,11 @@ fn word(text: &str) -> String {
     }
 }
 
-/// True if a relative path names no way out of its folder.
 fn is_inside(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains('\0') && path.split('/').all(plain)
 }
 
-/// True if `path` is `folder` or below it, by name.
 fn is_below(path: &str, folder: &str) -> bool {
     let Some(rest) = path.strip_prefix(folder.trim_end_matches('/')) else {
         return false;
@@ -464,7 +454,6 @@ fn is_below(path: &str, folder: &str) -> bool {
     }
 }
 
-/// Matches a text against a pattern with `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -555,7 +544,7 @@ impl FromStr for MountGrant {
     }
 }
 
-/// Checks the path of a folder on the nodes.
+/// Checks a folder on the nodes.
 ///
 /// # Errors
 /// When it is not absolute, or not in its shortest form.

@@ -1,4 +1,4 @@
-//! The types of all names and numbers that identify things on the log.
+//! The ids of everything on the log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct IdError {
     text: String,
 }
 
-/// A name is one subject token, one path component and one DNS label.
+/// One subject token, path component and DNS label.
 fn is_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text
@@ -87,7 +87,7 @@ name_id!(
 );
 
 impl GatewayId {
-    /// Returns the id of a tenant's own proxy: a name that no gateway can have.
+    /// Returns a tenant's own proxy, which no gateway can be called.
     ///
     /// # Errors
     /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
@@ -102,7 +102,7 @@ impl GatewayId {
     }
 }
 
-/// Lets maps by tenant be searched by a job's tenant.
+/// Maps by tenant are searched by a job's tenant.
 impl std::borrow::Borrow<str> for TenantId {
     fn borrow(&self) -> &str {
         &self.0
@@ -132,8 +132,7 @@ impl JobId {
         }
     }
 
-    /// Returns a name for a role's containers where they are counted apart. It is not a valid id and never on
-    /// the log.
+    /// Names a role's containers where they are counted apart; never on the log.
     #[must_use]
     pub fn beside(&self, role: &str) -> Self {
         Self(format!("{self}:{role}").into())
@@ -157,7 +156,7 @@ impl JobId {
         self.parts().1
     }
 
-    /// Byte by byte: ids are short, and folds need the tenant with every event.
+    /// Byte by byte, as ids are short and this runs for every event.
     fn parts(&self) -> (&str, &str) {
         let slash = self.0.bytes().position(|byte| byte == b'/');
         slash.map_or(("", ""), |slash| (&self.0[..slash], &self.0[slash + 1..]))
@@ -210,7 +209,7 @@ macro_rules! number_id {
 }
 
 number_id!(
-    /// A sequence of the log stream; 0 is before the first event.
+    /// A sequence of the log stream, from 1.
     Sequence, u64
 );
 number_id!(
@@ -218,7 +217,7 @@ number_id!(
     Epoch, u64
 );
 number_id!(
-    /// One incarnation of a job's partition, from 1; a restart for a resize or a retry starts the next.
+    /// One incarnation of a job's partition, from 1; a restart begins the next.
     Incarnation, u32
 );
 number_id!(

@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// True if the containers are replicas behind the gateway, which run until the job is cancelled.
+    /// True for replicas behind the gateway, which run until cancelled.
     #[must_use]
     pub fn is_served(self) -> bool {
         self.urgency() > Urgency::Training
@@ -210,7 +210,7 @@ fn containers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Conta
 }
 
 impl Containers {
-    /// Returns these bounds.
+    /// Returns bounds.
     #[must_use]
     pub const fn between(min: u32, max: u32) -> Self {
         Self {
@@ -220,7 +220,7 @@ impl Containers {
         }
     }
 
-    /// Returns the number of containers that start together.
+    /// Returns the containers that start together.
     #[must_use]
     pub fn start(&self) -> u32 {
         self.start.unwrap_or(self.min)
@@ -245,7 +245,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Returns the bounds on the job's containers.
+    /// Returns the job's bounds.
     #[must_use]
     pub fn containers(&self) -> Containers {
         Containers::between(1, self.concurrency.min(self.count))
@@ -615,7 +615,7 @@ impl JobSpec {
         self.checkpoint.mode != CheckpointMode::None || self.is_in_place()
     }
 
-    /// Returns the containers' requirements on nodes besides capacity.
+    /// Returns the requirements on nodes besides capacity.
     #[must_use]
     pub fn needs(&self) -> Needs {
         Needs {
@@ -659,7 +659,6 @@ mod tests {
         assert_eq!(env["c"], plain("0.5"));
         assert_eq!(env["d"], plain("true"));
         assert!(matches!(&env["e"], EnvValue::Secret(_)));
-        // A seed of 64 bits is not rounded.
         assert_eq!(env["f"], plain("12345678901234567891"));
         let wrong = serde_json::from_str::<EnvValue>("[1]").expect_err("a list");
         assert!(wrong.to_string().contains("environment value"), "{wrong}");

@@ -1,7 +1,4 @@
-//! A job spec kept in encoded form and decoded on use.
-//!
-//! A decoded spec takes some twenty times its encoded bytes. Folds that hold all queued jobs and use few keep
-//! the specs packed.
+//! A job spec kept encoded and decoded on use, since a decoded spec takes twenty times the memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +12,7 @@ use crate::job::JobSpec;
 /// A job spec, packed or open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KeptSpec {
-    /// In MessagePack, as on the log.
+    /// As on the log.
     Packed(Packed),
     Open(Box<JobSpec>),
 }
@@ -30,7 +27,7 @@ impl KeptSpec {
     pub fn packed(spec: &JobSpec) -> Self {
         match rmp_serde::to_vec_named(spec) {
             Ok(bytes) => Self::Packed(Packed(bytes.into_boxed_slice())),
-            // Cannot happen: the spec was decoded from such bytes.
+            // Impossible: decoded from such bytes.
             Err(_) => Self::Open(Box::new(spec.clone())),
         }
     }
@@ -69,7 +66,7 @@ impl KeptSpec {
         }
     }
 
-    /// Changes the spec, which stays packed or open.
+    /// Changes the spec in its form.
     pub fn change(&mut self, change: impl FnOnce(&mut JobSpec)) {
         match self {
             Self::Open(spec) => change(spec),
@@ -125,7 +122,7 @@ impl<'de> Deserialize<'de> for Packed {
                 Ok(Packed(bytes.into_boxed_slice()))
             }
 
-            // Formats without bytes, such as JSON, write numbers.
+            // For formats such as JSON.
             fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Packed, A::Error> {
                 let mut bytes = Vec::new();
                 while let Some(byte) = all.next_element()? {
@@ -138,7 +135,6 @@ impl<'de> Deserialize<'de> for Packed {
     }
 }
 
-/// A writer that counts bytes.
 struct Counted(u64);
 
 impl io::Write for Counted {

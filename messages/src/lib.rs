@@ -1,11 +1,10 @@
-//! The vocabulary of Dormouse. Everything that crosses the log is defined here. The crate is pure: no tokio,
-//! no NATS, no clock, no randomness.
+//! The vocabulary of Dormouse: everything that crosses the log. Pure: no tokio, NATS, clock or randomness.
 //!
-//! - [`events`], [`envelope`], [`subject`]: events, their encoding, their subjects
-//! - [`ids`], [`quantity`], [`time`], [`tasks`]: names, amounts, times, ranges of tasks
-//! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents of users and operators
+//! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
+//! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
+//! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
 //! - [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
-//! - [`decider`], `fact.rs`, `log_clock.rs`, [`witness`], `lives.rs`: folds, log time, validity of reports
+//! - [`decider`], `fact.rs`, `log_clock.rs`, [`witness`], `lives.rs`: folds, log time, valid reports
 //! - [`plain`], [`near`]: text for people
 
 pub mod classes;

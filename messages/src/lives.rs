@@ -1,5 +1,5 @@
-//! Tracks the present incarnation of each node's agent. The loss or fence of an earlier incarnation can reach
-//! the log after the next one joined and adopted its containers.
+//! The present incarnation of each node's agent. An earlier one's loss can follow the next one's join, which
+//! adopted its containers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::events::Event;
 use crate::ids::NodeId;
 
-/// The last incarnation that joined, by node.
+/// Each node's last incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lives(BTreeMap<NodeId, u64>);
@@ -21,7 +21,7 @@ impl Lives {
         }
     }
 
-    /// True if the end of this incarnation ends the node's containers: no later incarnation joined.
+    /// True if no later incarnation joined, so that the containers end, too.
     #[must_use]
     pub fn ends(&self, node: &NodeId, incarnation: u64) -> bool {
         self.0.get(node).is_none_or(|life| *life <= incarnation)

@@ -1,18 +1,16 @@
-//! The time of the log: the brokers' stamps without the steps of their clocks.
-//!
-//! A broker stamps events with its own clock. A change of leader or of a clock makes the stamps step, by a
-//! day as easily as by a second. Every fold that decides therefore takes times from here:
+//! The time of the log: the brokers' stamps without the steps of their clocks, which follow from a change of
+//! leader or of a clock. Every fold that decides takes its times from here.
 //!
 //! 1. A stamp a little after the previous one is believed.
 //! 2. A much later stamp is a silence if its writer confirms it, otherwise a step. Deciders write the log's
-//!    time by clocks that never step (`services/shell/src/host.rs`). Other writers use their host's clock,
-//!    which must have advanced since the host's last word as far as the log's time or the stamps. Two hosts'
-//!    clocks may differ by exactly a broker's step, so hosts are compared only before a host's first word,
-//!    and by the log's time: a broker's clock that was set back and right again, with no word between, then
-//!    agrees with the hosts.
-//! 3. At a step the log's time stands still, and later stamps are shifted. When in doubt a silence counts as
-//!    a step: time-outs are then late. The lost time is never made up for, or later events would seem older
-//!    than they are. No time-out is early by more than [`TRUSTED_US`].
+//!    time by clocks that never step, and bridge their own stops by their host's
+//!    (`services/shell/src/host.rs`). Other writers use their host's clock, which must have advanced since
+//!    their last word as far as the log's time or the stamps. Two hosts may differ by exactly a broker's
+//!    step, so hosts are compared only before a host's first word, and by the log's time: a broker's clock
+//!    set back and right again agrees with the hosts.
+//! 3. At a step the log's time stands still, and later stamps are shifted. In doubt a silence counts as a
+//!    step: time-outs are late, never early by more than [`TRUSTED_US`]. Lost time is never made up for, or
+//!    later events would seem older than they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,28 +21,24 @@ use crate::{Event, Fact, KeptFact, Recorded, Sequence, Text, Timestamp, Writer};
 
 const TRUSTED_US: i64 = LogClock::TRUSTED_US;
 
-/// A smaller step is not reported: an append that waited for its broker looks alike.
+/// A smaller step resembles an append that waited for its broker.
 const NAMED_US: i64 = 60_000_000;
 
 /// A step of the brokers' clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The first event stamped by the other clock.
     pub sequence: Sequence,
-    /// Microseconds; negative for a step back.
+    /// Negative for a step back.
     pub by_us: i64,
 }
 
-/// The last event of a host.
+/// A host's last event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Word {
-    /// By the host's clock.
     written_us: i64,
-    /// By the broker's clock.
     stamp_us: i64,
-    /// By the log's time.
     log_us: i64,
-    /// Value of [`LogClock::back_us`] at this event.
+    /// [`LogClock::back_us`] then.
     back_us: i64,
 }
 
@@ -52,37 +46,35 @@ struct Word {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
-    /// Stamp of the last event.
     stamp_us: i64,
-    /// Shift from stamps to the log's time, once there was an event.
+    /// From stamps to the log's time.
     offset_us: Option<i64>,
-    /// Last events of nodes, gateways and operators, by source.
+    /// By source: nodes, gateways and operators.
     words: BTreeMap<Text, Word>,
-    /// The log's time minus the writer's clock at the last event from outside the deciders.
+    /// Log's time minus writer's clock, at the last such event.
     skew_us: Option<i64>,
-    /// Sum of all steps back, 0 or negative. A step back is always another clock, never a silence.
+    /// Sum of all steps back. A step back is never a silence.
     back_us: i64,
-    /// End of the last silence.
     heard_again: Timestamp,
     step: Option<Step>,
 }
 
 impl LogClock {
-    /// In microseconds: limit on an unconfirmed advance between two stamps, and on the difference of clocks
-    /// that agree. Synchronised hosts differ by less; the shortest time-out is longer.
+    /// In microseconds: limit on an unconfirmed advance, and on the difference of agreeing clocks. Less than
+    /// the shortest time-out, more than synchronised hosts differ.
     pub const TRUSTED_US: i64 = 5_000_000;
 
-    /// Passes the next event and returns it with its time.
+    /// Passes the next event and returns its fact.
     pub fn read<'a>(&mut self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.pass(recorded))
     }
 
-    /// Passes the next event and returns it as an owned fact.
+    /// As [`Self::read`], owned.
     pub fn keep(&mut self, recorded: &Arc<Recorded>) -> KeptFact {
         KeptFact::new(Arc::clone(recorded), self.pass(recorded))
     }
 
-    /// Returns the next event with its time, without passing it.
+    /// Returns the next event's fact without passing it.
     #[must_use]
     pub fn peek<'a>(&self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.at(recorded))
@@ -113,11 +105,10 @@ impl LogClock {
         now
     }
 
-    /// Records the clock of the event's host.
     fn hear(&mut self, recorded: &Recorded) {
         if let Some(before) = self.words.get(&recorded.envelope.source) {
-            // By the host's clock the brokers' clock went back further than the log knows: a silence fell on
-            // a step. The missed time must not count when the clock is right again.
+            // By the host's clock the brokers' went back further than known: a silence fell on a step. It
+            // must not count once the clock is right.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();
@@ -153,7 +144,7 @@ impl LogClock {
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
 
-    /// Forgets hosts that are gone, so that words are bounded by the hosts.
+    /// Bounds the words by the hosts.
     fn forget(&mut self, recorded: &Recorded) {
         let source = match recorded.event() {
             Some(Event::NodeRemoved(it)) => Writer::Node.source(it.node.as_str()),
@@ -164,7 +155,7 @@ impl LogClock {
         self.words.remove(&Text::from(source));
     }
 
-    /// Returns the time of the next event.
+    /// Returns the next event's time.
     #[must_use]
     pub fn at(&self, recorded: &Recorded) -> Timestamp {
         let stamp_us = self.moved_us(recorded);
@@ -178,13 +169,12 @@ impl LogClock {
         Timestamp::from_micros(passed_us.map_or(now_us, |passed_us| passed_us.max(now_us)))
     }
 
-    /// Returns the stamp of an event, shifted by all steps so far.
     fn moved_us(&self, recorded: &Recorded) -> i64 {
         let stamp_us = recorded.stored_at.as_micros();
         stamp_us.saturating_add(self.offset_us())
     }
 
-    /// Returns the time that the writer's and a broker's clock confirm together.
+    /// Returns the time confirmed by the writer's and a broker's clock.
     fn confirmed_us(&self, recorded: &Recorded) -> Option<i64> {
         let at_us = self.moved_us(recorded);
         let written_us = recorded.envelope.time.as_micros();
@@ -201,8 +191,7 @@ impl LogClock {
                     return Some(at_us);
                 }
                 let stamped_us = stamp_us.saturating_sub(before.stamp_us);
-                // The brokers' clock agrees with the last word again: steps back since then are no time
-                // either.
+                // The brokers' clock is right again: steps back since are no time.
                 let back_us = self.back_us.saturating_sub(before.back_us);
                 let since_last_us = stamp_us.saturating_sub(self.stamp_us);
                 let since_last_us = since_last_us.saturating_add(back_us);
@@ -217,15 +206,14 @@ impl LogClock {
         }
     }
 
-    /// Returns the time of the last event.
+    /// Returns the last event's time.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Returns the log's time when a host's clock shows `wall`: the last event's time plus the time since. Of
-    /// the clocks of the last broker and the last host, the one that shows less passed time counts, unless it
-    /// lies in the past.
+    /// Returns the log's time when a host's clock shows `wall`. Of the last broker's and the last host's
+    /// clock, the one with less passed time counts, unless it lies in the past.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         let now_us = self.now.as_micros();
@@ -238,8 +226,8 @@ impl LogClock {
         Timestamp::from_micros(passed.min().map_or(now_us, |passed| passed.max(now_us)))
     }
 
-    /// Returns the end of the last silence of more than [`Self::TRUSTED_US`]. After an outage of the whole
-    /// cluster, reports of what happened meanwhile may be still to come.
+    /// Returns the end of the last silence of more than [`Self::TRUSTED_US`], after which late reports may
+    /// come.
     #[must_use]
     pub const fn heard_again(&self) -> Timestamp {
         self.heard_again
@@ -251,7 +239,7 @@ impl LogClock {
         self.step
     }
 
-    /// Returns this clock for a fork, whose stamps are the log's own time.
+    /// Returns the clock of a fork, stamped with the log's time.
     #[must_use]
     pub fn forked(&self) -> Self {
         Self {
@@ -266,7 +254,7 @@ impl LogClock {
         }
     }
 
-    /// Returns the shift in microseconds from present stamps to the log's time.
+    /// Returns the shift in microseconds of present stamps.
     #[must_use]
     pub fn offset_us(&self) -> i64 {
         self.offset_us.unwrap_or(0)
@@ -289,7 +277,6 @@ mod tests {
         Timestamp::from_micros(1_800_000_000_000_000 + seconds * 1_000_000)
     }
 
-    /// Returns an event with this stamp and writer's time, in seconds.
     fn event(sequence: u64, writer: Writer, stamp_s: i64, written_s: i64) -> Recorded {
         let node = "n0".parse().expect("a name");
         let event = match writer {
@@ -312,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Returns the log's times of these events: (by a decider, stamp, written).
+    /// Returns the times of events (by a decider, stamp, written).
     fn times(events: &[(bool, i64, i64)]) -> (Vec<i64>, LogClock) {
         let mut clock = LogClock::default();
         let numbered = (1..).zip(events);
@@ -362,7 +349,6 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_right_is_a_step_too() {
-        // The broker's clock is a day behind from the start.
         let (times, clock) = times(&[
             (false, -DAY_S, 0),
             (true, 1 - DAY_S, 1 - DAY_S),
@@ -374,7 +360,6 @@ mod tests {
         assert_eq!(clock.step().expect("a step").sequence, Sequence(3));
     }
 
-    /// Returns an event of a node's agent with this stamp and writer's time, in seconds.
     fn word(node: &str, stamp_s: i64, written_s: i64) -> Recorded {
         let mut recorded = event(1, Writer::Operator, stamp_s, written_s);
         recorded.writer = Writer::Node;
@@ -384,16 +369,15 @@ mod tests {
 
     #[test]
     fn two_hosts_whose_clocks_differ_by_the_brokers_step_do_not_confirm_it() {
-        // First a broker that is 300 s behind leads, then a correct one.
+        // A broker 300 s behind leads, then a correct one.
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 300));
         clock.pass(&word("n1", 2, 2));
         assert_eq!(clock.pass(&word("n0", 304, 304)), at(2));
-        // The host confirms the silence with its own clock.
+        // Confirmed by the same host.
         assert_eq!(clock.pass(&word("n0", 604, 604)), at(302));
     }
 
-    /// Names of removed nodes do not accumulate.
     #[test]
     fn a_host_that_is_gone_is_forgotten() {
         let mut clock = LogClock::default();
@@ -415,7 +399,7 @@ mod tests {
         clock.pass(&word("n0", 100, 100));
         assert_eq!(clock.time_at(at(130)), at(130));
         assert_eq!(clock.time_at(at(90)), at(100));
-        // First a broker a day ahead leads, then one a day behind.
+        // Brokers a day ahead, then a day behind lead.
         clock.pass(&word("n0", DAY_S + 101, 101));
         assert_eq!(clock.time_at(at(131)), at(130));
         clock.pass(&word("n0", 102 - DAY_S, 102));
@@ -426,9 +410,9 @@ mod tests {
     fn a_silence_that_a_new_host_with_another_clock_ends_is_lost_and_the_next_one_is_not() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // A new host with a clock a day ahead cannot confirm the silence.
+        // A new host with a wrong clock cannot confirm the silence.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // The host's earlier word does not restore the lost 600 s.
+        // The lost 600 s stay lost.
         assert_eq!(clock.pass(&word("n0", 603, 603)), at(3));
         assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(603));
     }
@@ -440,31 +424,29 @@ mod tests {
         clock.pass(&word("n1", 1, 1));
         assert_eq!(clock.pass(&word("n0", DAY_S, 2)), at(1));
         assert_eq!(clock.pass(&word("n0", DAY_S + 300, 302)), at(301));
-        // The first leader is back.
         assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
     }
 
-    /// The host's and the broker's clock agree on the lost silence; it still does not count.
+    /// The host and the broker agree on the lost silence.
     #[test]
     fn a_step_and_back_after_a_lost_silence_makes_up_for_nothing() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // A new host ends the silence and cannot confirm it.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // A broker a day behind leads, then the first one again.
+        // A broker a day behind leads, then the first again.
         assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
         assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
         assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
     }
 
-    /// Found by seed 631938 of the simulation with a log that goes back.
+    /// Seed 631938 of the simulation.
     #[test]
     fn a_silence_on_a_step_back_is_not_made_up_for_when_the_clock_is_right_again() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
         clock.pass(&word("n1", 1, 1));
-        // The clock is 300 s behind after a silence of 190 s that the decider does not know of.
+        // 300 s behind after 190 s of silence, unknown to the decider.
         assert_eq!(
             clock.pass(&event(3, Writer::Placer, 191 - 300, 1)),
             at(1)
@@ -478,7 +460,6 @@ mod tests {
         let mut clock = LogClock::default();
         clock.pass(&event(1, Writer::Operator, 0, 0));
         clock.pass(&word("n0", 1, 1 - DAY_S));
-        // A leader whose clock is a day ahead.
         assert_eq!(clock.pass(&event(3, Writer::Operator, DAY_S + 2, 2)), at(1));
         assert_eq!(
             clock.pass(&event(4, Writer::Operator, DAY_S + 602, 602)),
@@ -491,13 +472,13 @@ mod tests {
         let (times, clock) = times(&[
             (false, 0, 0),
             (true, 1, 1),
-            // The broker's clock is set back, seen only by deciders, then set right.
+            // Only deciders see the step back.
             (true, 10 - 300, 10),
             (true, 11 - 300, 2),
             (false, 20, 20),
             (false, 620, 620),
         ]);
-        // Time passes by the operator's clock, without another 300 s.
+        // By the operator's clock, without another 300 s.
         assert_eq!(times, [0, 1, 1, 2, 20, 620]);
         assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }

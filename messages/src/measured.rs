@@ -1,7 +1,5 @@
-//! Limits on plausible measurements, and the document in which a tenant's own proxy publishes one.
-//!
-//! Gateways append measurements; admission appends a proxy's. Admission checks plausibility before appending,
-//! the autoscaler before use.
+//! Limits on plausible measurements, checked by admission before appending and by the autoscaler before use,
+//! and the document of a tenant's own proxy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,26 +10,24 @@ use crate::ids::{GatewayId, JobId};
 use crate::time::Timestamp;
 use crate::whole::{list, whole};
 
-/// The longest window, in seconds, that describes the present.
+/// A longer window does not describe the present.
 pub const MOST_WINDOW_S: u32 = 60;
 
-/// Seconds that a gateway's clock may be ahead of the broker's.
+/// Limit on a gateway's clock ahead of the broker's.
 pub const MOST_AHEAD_S: i64 = 5;
 
-/// Seconds after its end at which a published window is too old.
+/// Older windows do not describe the present.
 pub const MOST_LATE_S: i64 = 60;
 
-/// Above any real rate of requests.
 const MOST_PER_SECOND: u64 = 10_000_000;
 
-/// Above any real number of open requests.
 const MOST_AT_ONCE: u32 = 1_000_000_000;
 
-/// The name of a proxy that gives none.
+/// For a proxy without a name.
 pub const DEFAULT_PROXY: &str = "proxy";
 
 impl ServiceMeasured {
-    /// Checks plausibility, regardless of the time.
+    /// Checks plausibility at any time.
     ///
     /// # Errors
     /// The field and its range.
@@ -80,7 +76,7 @@ impl ServiceMeasured {
         check_histogram("service_ms", &self.service_ms, most)
     }
 
-    /// Returns the second of the log's time after the window's end. `fact` is the event with the measurement.
+    /// Returns the log's second after the window's end, from the event `fact`.
     ///
     /// # Errors
     /// The implausible part.

@@ -1,6 +1,6 @@
-//! Suggests the nearest known name. Only for messages to people; no decision depends on it.
+//! Suggests the nearest known name, only for messages to people.
 
-/// Resource names of other systems, and ours.
+/// Other systems' names.
 const RESOURCES: [(&str, &str); 12] = [
     ("cpus", "cpu"),
     ("core", "cpu"),
@@ -16,7 +16,7 @@ const RESOURCES: [(&str, &str); 12] = [
     ("mib", "memory"),
 ];
 
-/// Job fields of other systems, and ours.
+/// Other systems' names.
 const FIELDS: [(&str, &str); 25] = [
     ("args", "command: {start: [python3, train.py]}"),
     ("account", "tenant"),
@@ -45,7 +45,7 @@ const FIELDS: [(&str, &str); 25] = [
     ("workers", "containers: {min: 1, max: 4}"),
 ];
 
-/// Returns the nearest known name with at most one edit in four letters.
+/// Returns the nearest name with at most one edit in four letters.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
@@ -57,27 +57,26 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     distances.min().map(|(_, name)| name)
 }
 
-/// Returns the known resource that `word` means.
+/// Returns the resource that `word` means.
 #[must_use]
 pub fn resource<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let meant = RESOURCES.iter().find(|(name, _)| *name == lower);
     match meant {
         Some((_, name)) => known.into_iter().find(|it| it == name),
-        // These names are meant literally.
+        // Meant literally.
         None if ["cpu", "gpu", "memory"].contains(&lower.as_str()) => None,
         None => nearest(word, known),
     }
 }
 
-/// Returns the end of an error message: `; did you mean gpu?`, or nothing.
+/// Ends an error message: `; did you mean gpu?`.
 #[must_use]
 pub fn hint(meant: Option<&str>) -> String {
     meant.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
-/// Returns a suggestion for an unknown field or variant in a deserializer's error, which lists the known
-/// names.
+/// Suggests a name from a deserializer's error, which lists those known.
 #[must_use]
 pub fn of_error(error: &str) -> Option<String> {
     let (is_field, rest) = match error.split_once("unknown field `") {

@@ -1,8 +1,5 @@
-//! A container's requirements on its node besides capacity: labels required or preferred, and tolerated
-//! taints.
-//!
-//! A constraint is checked at every start; later changes of labels stop nothing. Together with the demand it
-//! forms a container's type, and containers of one type are interchangeable.
+//! Requirements on nodes besides capacity: labels and tolerated taints, checked at every start. With the
+//! demand they form a container's type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,34 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{Amounts, Resource};
 
-/// A node's labels: its own, the operator's, `node` (its name), and `gpu.model` if it has one.
+/// A node's own labels, the operator's, `node`, and `gpu.model` if there is one.
 pub type Labels = BTreeMap<String, String>;
 
-/// The label with a node's name.
+/// A node's name.
 pub const NODE_LABEL: &str = "node";
-/// The label of a node whose GPUs are of one model.
+/// Set if all GPUs are of one model.
 pub const GPU_MODEL_LABEL: &str = "gpu.model";
 
-/// Names in `constraints` that are not labels.
+/// Not labels in `constraints`.
 pub const RESERVED: [&str; 4] = ["spread", "pack", "prefer", "exclusive"];
 
-/// Limits on a job's rules and a rule's values: a longer rule is a list of nodes in disguise.
+/// A longer rule is a list of nodes in disguise.
 const MAX_RULES: usize = 16;
 const MAX_VALUES: usize = 64;
-/// Limit on the length of labels and values.
 const MAX_TEXT: usize = 128;
 
-/// The allowed values of a label, in which `*` matches any text.
+/// A label's allowed values; `*` matches any text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// The node has the label with one of these values.
     In(BTreeSet<String>),
-    /// The node lacks the label or has another value.
+    /// The node may lack the label.
     NotIn(BTreeSet<String>),
 }
 
 impl Rule {
-    /// True if a node's value is allowed.
+    /// True for an allowed value.
     #[must_use]
     pub fn allows(&self, value: Option<&str>) -> bool {
         let any = |values: &BTreeSet<String>| {
@@ -192,7 +187,7 @@ impl Written {
     }
 }
 
-/// True for a valid label: letters, digits, `.`, `_`, `/` and `-`.
+/// True for letters, digits, `.`, `_`, `/` and `-`.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
@@ -205,7 +200,7 @@ pub fn is_value(text: &str) -> bool {
     (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// True for a valid taint or toleration: `maintenance`, or `owner=ads`.
+/// True for a valid taint: `maintenance`, or `owner=ads`.
 #[must_use]
 pub fn is_taint(text: &str) -> bool {
     let (key, value) = text.split_once('=').unwrap_or((text, "x"));
@@ -319,11 +314,11 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The smallest share of a GPU is one part of so many. Shares are halves, quarters and so on: sizes that
-/// divide each other fill a device without a rest, so that their sum tells whether they fit.
+/// Parts of a GPU. Shares are halves, quarters and so on, which fill a device without a rest, so that their
+/// sum tells whether they fit.
 pub const GPU_PARTS: u64 = 64;
 
-/// A container's type: containers of one type are interchangeable.
+/// Containers of one type are interchangeable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerType {
     pub demand: Amounts,
@@ -331,14 +326,14 @@ pub struct ContainerType {
 }
 
 impl ContainerType {
-    /// True if the container has a share of a GPU.
+    /// True for a share of a GPU.
     #[must_use]
     pub fn shares_gpu(&self) -> bool {
         (1..1000).contains(&self.demand.get(&Resource::Gpu))
     }
 
-    /// Returns a container's parts of a GPU with this memory: fraction and memory rounded up to a power of
-    /// two. Whole GPUs count all their parts.
+    /// Returns the parts of a GPU with this memory: a power of two, by fraction and memory. Whole GPUs count
+    /// all parts.
     #[must_use]
     pub fn gpu_parts(&self, device_memory_bytes: u64) -> u64 {
         let milli = self.demand.get(&Resource::Gpu);
@@ -368,7 +363,7 @@ impl Constraints {
         *self == Self::default()
     }
 
-    /// Returns the first required label that a node lacks.
+    /// Returns the first unmet requirement.
     #[must_use]
     pub fn broken_by<'a>(&'a self, labels: &Labels) -> Option<(&'a str, &'a Rule)> {
         let broken =
@@ -377,7 +372,7 @@ impl Constraints {
         Some((label, rule))
     }
 
-    /// Returns the number of preferred labels that a node lacks.
+    /// Counts the unmet preferences.
     #[must_use]
     pub fn dislikes(&self, labels: &Labels) -> usize {
         let unmet = self
@@ -408,7 +403,7 @@ impl Needs {
         *self == Self::default()
     }
 
-    /// Returns the first taint that is not tolerated.
+    /// Returns the first taint not tolerated.
     #[must_use]
     pub fn kept_away_by<'a>(&self, taints: &'a BTreeSet<String>) -> Option<&'a String> {
         taints.iter().find(|taint| {
@@ -417,7 +412,7 @@ impl Needs {
         })
     }
 
-    /// True if the containers may start on a node with these labels and taints.
+    /// True if containers may start on such a node.
     #[must_use]
     pub fn allow(&self, labels: &Labels, taints: &BTreeSet<String>) -> bool {
         self.constraints.broken_by(labels).is_none() && self.kept_away_by(taints).is_none()

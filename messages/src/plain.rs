@@ -1,20 +1,17 @@
-//! Sanitises foreign text in messages to people: no control characters, bounded length, plain words.
-//!
-//! Text of a job, file or tenant may reach a terminal, where an escape code could hide or forge output. Every
-//! message passes through here when it is made (a refusal on the log) or printed.
+//! Sanitises foreign text in messages to people. Escape codes could hide or forge output on a terminal, so
+//! every message passes through here, when made (a refusal on the log) or printed.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// Limit on the characters of a word: more than any name and most paths.
+/// More than any name and most paths.
 const MOST_OF_WORD: usize = 160;
 const KEPT_OF_WORD: usize = 80;
-/// Limit on the characters of a message.
 const MOST: usize = 1_600;
-/// The end of a message says what to do.
+/// The end says what to do.
 const KEPT_OF_END: usize = 400;
 
-/// True for characters that act on a terminal: control characters and changes of the writing direction.
+/// Control characters and changes of writing direction act on a terminal.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -26,7 +23,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, acts)
 }
 
-/// Escapes control characters except newlines and tabs.
+/// As [`printable`], except newlines and tabs.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| acts(c) && !matches!(c, '\n' | '\t'))
@@ -46,7 +43,7 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Cuts long words, and the middle of a long text, and states the length.
+/// Cuts long words and the middle of a long text.
 #[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
@@ -66,14 +63,13 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin} … {end}"))
 }
 
-/// Cuts the middle of a long word; keeps the white space after it.
 fn short_word(word: &str) -> String {
     let length = word.trim_end().chars().count();
     if length <= MOST_OF_WORD {
         return word.to_owned();
     }
     let begin: String = word.chars().take(KEPT_OF_WORD).collect();
-    // The end has the quote or comma after a value.
+    // With the quote or comma after a value.
     let end: String = word
         .chars()
         .skip(word.chars().count().saturating_sub(8))
@@ -87,7 +83,6 @@ pub fn shown(text: &str) -> String {
     printable(&shortened(text)).into_owned()
 }
 
-/// Type names in a deserializer's errors, and their plain words.
 const TYPES: [(&str, &str); 6] = [
     ("expected a sequence", "expected a list"),
     ("expected a boolean", "expected true or false"),
@@ -97,7 +92,7 @@ const TYPES: [(&str, &str); 6] = [
     ("invalid type: null", "found nothing"),
 ];
 
-/// Replaces type names in a deserializer's error by plain words.
+/// Replaces type names in a deserializer's error.
 #[must_use]
 pub fn in_words(error: &str) -> String {
     let mut text = error.to_owned();
@@ -121,7 +116,6 @@ pub fn in_words(error: &str) -> String {
     out
 }
 
-/// Splits a leading type name off and returns its plain words.
 fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     let name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '<' | '>');
     let end = |text: &str| text.find(|c| !name(c)).unwrap_or(text.len());
@@ -147,7 +141,7 @@ fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     }
 }
 
-/// Joins the first `most` names and counts the rest: `a, b and 3 more`.
+/// Joins the first `most` names: `a, b and 3 more`.
 #[must_use]
 pub fn listed<T: Display>(names: impl IntoIterator<Item = T>, most: usize) -> String {
     let mut names = names.into_iter();

@@ -1,4 +1,4 @@
-//! The operator's policy: allocation, queue order, leases, grants and priority classes.
+//! The operator's policy.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::classes::{self, Preemption, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::whole::whole;
 
-/// Limit on the weight of a job or tenant: above it shares are meaningless.
+/// Shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
-/// Limit of a day on `min_run_s`: a job that must not be resized has no checkpoint.
+/// A day: a job that must not be resized has no checkpoint.
 pub const MAX_MIN_RUN_S: u32 = 86_400;
 
-/// Limit on a priority's absolute value.
+/// On the absolute value.
 pub const MAX_PRIORITY: i32 = 1_000;
 
 /// The way in which jobs get containers.
@@ -165,7 +165,7 @@ fn is_nothing(part: &f64) -> bool {
 }
 
 impl Default for Objective {
-    /// {1, 0.3, 900} gives less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
+    /// Less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
     fn default() -> Self {
         Self {
             utilization: 1.0,
@@ -243,19 +243,15 @@ const fn is_true(flag: &bool) -> bool {
     *flag
 }
 
-/// A node's lease. An agent ends its containers after `fence`, so that none runs when the node counts as lost
-/// after `lease`.
+/// A node's lease: containers end after `fence`, so that none runs at the loss after `lease`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTerm {
-    /// Milliseconds without a renewal until the node is lost.
     pub lease_ms: u64,
-    /// Milliseconds without a renewal until its containers are asked to end.
     pub fence_ms: u64,
 }
 
 impl LeaseTerm {
-    /// Returns the milliseconds between fence and kill: half of the remaining lease. The kill itself has the
-    /// other half.
+    /// Returns the time from fence to kill: half of the remaining lease. The kill has the rest.
     #[must_use]
     pub const fn grace_ms(&self) -> u64 {
         (self.lease_ms - self.fence_ms) / 2
@@ -268,24 +264,23 @@ impl Default for LeaseTerm {
     }
 }
 
-/// Outlasts the restart of a single broker.
+/// Outlasts a broker's restart.
 const LEASE_S: u32 = 90;
 
-/// Must exceed a broker's round trip by far.
+/// Far above a broker's round trip.
 const MIN_LEASE_S: u32 = 1;
 
-/// With several brokers no lease can be renewed during an election of some seconds, which must end no
-/// container.
+/// No lease can be renewed during an election of some seconds.
 pub const MIN_REPLICATED_LEASE_S: u32 = 20;
 
-/// A node that is silent for a day is lost in any case.
+/// A node silent for a day is lost anyway.
 const MAX_LEASE_S: u32 = 86_400;
 
-/// Ten minutes: long compared with a release, short compared with a training job.
+/// Longer than a release, shorter than a training job.
 const RESERVE_AFTER_S: u32 = 600;
 
 impl Default for Policy {
-    /// Dorm-3 of the paper: both thresholds 0.1.
+    /// Dorm-3 of the paper.
     fn default() -> Self {
         Self {
             allocation: Allocation::Dorm,
@@ -312,15 +307,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// True if jobs may start while an earlier one waits. The static baseline is first in, first out, all or
-    /// nothing.
+    /// True if jobs may start before an earlier one. The static baseline is strictly first in, first out.
     #[must_use]
     pub fn backfills(&self) -> bool {
         self.admit == Admit::Backfill && self.allocation != Allocation::Static
     }
 
-    /// Returns the lease term. The fence is capped to leave a quarter of the lease, as the containers must
-    /// have ended when the lease ends.
+    /// Returns the lease term, whose fence leaves at least a quarter for the containers to end.
     #[must_use]
     pub fn lease(&self) -> LeaseTerm {
         let lease_ms = u64::from(self.lease_s.max(MIN_LEASE_S)) * 1_000;
@@ -332,7 +325,6 @@ impl Policy {
         }
     }
 
-    /// Returns the first error in the leases.
     fn lease_problem(&self) -> Option<String> {
         let (lease_s, fence_s) = (self.lease_s, self.fence_s);
         if !(MIN_LEASE_S..=MAX_LEASE_S).contains(&lease_s) {

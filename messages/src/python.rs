@@ -1,8 +1,5 @@
-//! A job's Python packages, as the lines of a requirements file.
-//!
-//! Each node installs them into one environment before the first container starts. Only wheels from the
-//! nodes' own index are allowed: nothing is built, and no line names a file, an address or a variable of the
-//! node.
+//! A job's Python packages, installed by each node into one environment. Only wheels from the nodes' index:
+//! nothing is built, and no line names a file, an address or a variable.
 
 mod requirement;
 
@@ -77,7 +74,7 @@ fn quoted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
     deserializer.deserialize_any(Quoted)
 }
 
-/// A reason why the environment is impossible.
+/// A reason against the environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PythonError {
     #[error("requirements name no package; leave python out")]
@@ -95,10 +92,10 @@ pub enum PythonError {
 }
 
 impl Python {
-    /// Limit on the bytes of all lines.
+    /// For all lines.
     pub const MOST_BYTES: usize = 64 << 10;
 
-    /// Returns a file's requirements: without comments and empty lines, with continued lines joined.
+    /// Returns the requirements in a file.
     #[must_use]
     pub fn lines(text: &str) -> Vec<String> {
         let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
@@ -115,7 +112,7 @@ impl Python {
         lines.filter(|line| !line.is_empty()).collect()
     }
 
-    /// Checks the requirements and the version.
+    /// Checks requirements and version.
     ///
     /// # Errors
     /// The invalid line or version.
@@ -139,7 +136,7 @@ impl Python {
         }
     }
 
-    /// Returns requirements without a fixed version, which may differ between nodes.
+    /// Returns requirements that may differ between nodes.
     pub fn unpinned(&self) -> impl Iterator<Item = &str> {
         let lines = self.requirements.iter().map(String::as_str);
         lines.filter(|line| !line.split(';').next().is_some_and(|it| it.contains("==")))

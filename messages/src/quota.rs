@@ -11,7 +11,7 @@ use crate::quantity::{
     Amounts, Entries, QuantityError, Resource, serialize_entries, write_entries,
 };
 
-/// Limits on several resources, in log units. An absent resource has no limit; 0 forbids a resource.
+/// Limits in log units: absent for none, 0 to forbid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota(BTreeMap<Resource, u64>);
 
@@ -38,7 +38,7 @@ impl Quota {
         self.0.iter().map(|(resource, most)| (resource, *most))
     }
 
-    /// Returns the first resource of `used` above its limit, with the limit.
+    /// Returns the first exceeded limit.
     #[must_use]
     pub fn exceeded_by(&self, used: &Amounts) -> Option<(&Resource, u64)> {
         self.iter()

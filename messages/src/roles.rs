@@ -1,10 +1,8 @@
-//! Roles: containers next to a job's workers, such as parameter servers.
+//! Roles: containers next to a job's workers, such as parameter servers, in fixed numbers with a demand of
+//! their own. All containers of a job start together.
 //!
-//! `containers`, `demand` and `command` of a job describe its workers, whose number may change. A role has a
-//! fixed number of containers with a demand of their own. All containers of a job start together.
-//!
-//! Rank 0 is the coordinator, a worker. The roles have the next ranks, ordered by name; the other workers
-//! follow. The roles' ranks therefore do not change with the number of workers.
+//! Rank 0 is the coordinator, a worker. The roles' ranks follow, ordered by name, then the other workers':
+//! the roles' ranks never change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,10 +16,10 @@ use crate::needs::{Constraints, ContainerType, Needs};
 use crate::quantity::{Amounts, Written};
 use crate::whole::whole;
 
-/// The name of the containers counted in `containers`.
+/// For the containers in `containers`.
 pub const WORKER: &str = "worker";
 
-/// The possible names of a role.
+/// The possible roles.
 pub const ROLES: [&str; 2] = ["evaluator", "ps"];
 
 /// A role in a document.
@@ -69,19 +67,17 @@ pub struct RoleSpec {
     pub constraints: Option<Constraints>,
 }
 
-/// The containers of one role.
+/// A role's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub role: String,
     pub count: u32,
-    /// Demand of one container.
     pub demand: Amounts,
-    /// Requirements on nodes besides capacity.
     pub needs: Needs,
 }
 
 impl Part {
-    /// Returns the type of the containers.
+    /// Returns the containers' type.
     #[must_use]
     pub fn container_type(&self) -> ContainerType {
         ContainerType {
@@ -91,7 +87,7 @@ impl Part {
     }
 }
 
-/// The roles of a job, ordered by rank.
+/// A job's roles, by rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Beside(Vec<Part>);
@@ -116,7 +112,7 @@ impl Beside {
         Self(spec.roles.iter().map(part).collect())
     }
 
-    /// True if the job has no roles.
+    /// True without roles.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -128,13 +124,13 @@ impl Beside {
         &self.0
     }
 
-    /// Returns the number of containers of all roles.
+    /// Returns the containers of all roles.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|part| part.count).sum()
     }
 
-    /// Returns the ranks of the role with this index.
+    /// Returns a role's ranks, by index.
     #[must_use]
     pub fn ranks(&self, index: usize) -> Range<u32> {
         let before: u32 = self.0.iter().take(index).map(|part| part.count).sum();
@@ -142,7 +138,7 @@ impl Beside {
         1 + before..1 + before + count
     }
 
-    /// Returns the index of a rank's role; `None` for a worker.
+    /// Returns a rank's role by index; `None` for a worker.
     #[must_use]
     pub fn index_at(&self, rank: Rank) -> Option<usize> {
         (0..self.0.len()).find(|index| self.ranks(*index).contains(&rank.0))
@@ -154,19 +150,19 @@ impl Beside {
         self.0.get(self.index_at(rank)?)
     }
 
-    /// True if the rank is a worker's.
+    /// True for a worker.
     #[must_use]
     pub fn is_worker(&self, rank: Rank) -> bool {
         self.index_at(rank).is_none()
     }
 
-    /// Returns the number of workers among a job's containers.
+    /// Returns the workers among these containers.
     #[must_use]
     pub fn workers(&self, containers: u32) -> u32 {
         containers.saturating_sub(self.count())
     }
 
-    /// Returns the number of containers of a job with these workers: none without workers.
+    /// Returns the containers of a job with these workers; none without workers.
     #[must_use]
     pub fn containers(&self, workers: u32) -> u32 {
         match workers {
@@ -175,7 +171,7 @@ impl Beside {
         }
     }
 
-    /// Returns the demand of all roles.
+    /// Returns the roles' demand.
     #[must_use]
     pub fn amounts(&self) -> Amounts {
         let mut amounts = Amounts::new();
@@ -185,14 +181,14 @@ impl Beside {
         amounts
     }
 
-    /// Adds the amounts of a job with these containers, roles included, and workers of `demand`.
+    /// Adds a job with these containers, roles included, and worker demand.
     pub fn add_to(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
         self.held(demand, containers, |amounts, times| {
             sum.add(amounts, times);
         });
     }
 
-    /// Subtracts the amounts of a job as [`Self::add_to`] adds them.
+    /// Subtracts what [`Self::add_to`] adds.
     pub fn subtract_from(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
         self.held(demand, containers, |amounts, times| {
             sum.subtract(amounts, times);
@@ -209,7 +205,7 @@ impl Beside {
         }
     }
 
-    /// Returns the amounts of a partition with these workers.
+    /// Returns a partition's amounts.
     #[must_use]
     pub fn partition(&self, demand: &Amounts, workers: u32) -> Amounts {
         let mut needs = Amounts::new();
@@ -218,7 +214,7 @@ impl Beside {
     }
 }
 
-/// The demands of a job's containers by rank.
+/// A job's demands by rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demands {
     worker: Amounts,
@@ -226,7 +222,7 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// Returns the demands of a job with this worker demand.
+    /// Returns demands from the workers' and the roles'.
     #[must_use]
     pub fn new(worker: &Amounts, beside: &Beside) -> Self {
         Self {
@@ -235,13 +231,13 @@ impl Demands {
         }
     }
 
-    /// Returns the demands of a job.
+    /// Returns a job's demands.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         Self::new(&spec.demand, &Beside::of(spec))
     }
 
-    /// Returns the demand of a rank's container.
+    /// Returns a rank's demand.
     #[must_use]
     pub fn at(&self, rank: Rank) -> &Amounts {
         self.beside
@@ -251,8 +247,7 @@ impl Demands {
 }
 
 impl JobSpec {
-    /// Returns a rank's container as a job without roles: a role's demand and command lines replace the
-    /// workers'.
+    /// Returns a rank's container as a job without roles.
     #[must_use]
     pub fn of_rank(&self, rank: Rank) -> Self {
         let mut own = self.clone();

@@ -30,7 +30,7 @@ pub struct Resize {
 }
 
 impl Resize {
-    /// Returns the in-place mode without a signal.
+    /// Returns the in-place mode.
     #[must_use]
     pub const fn in_place() -> Self {
         Self {
@@ -113,24 +113,24 @@ fn default_ready_path() -> String {
     "/".to_owned()
 }
 
-/// Loading a model from a local disk takes seconds; Knative waits ten minutes for a revision's first replica.
+/// Models load in seconds from a local disk; Knative waits ten minutes.
 const fn default_ready_timeout_s() -> u32 {
     60
 }
 
-/// A percentile, in thousandths, so that 99.9 is exact.
+/// In thousandths, so that 99.9 is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Percentile(u32);
 
 impl Percentile {
-    /// Returns the fraction of requests: .99 for the 99th percentile.
+    /// Returns .99 for the 99th percentile.
     #[must_use]
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100_000.0
     }
 
-    /// True between 1 and 99.999: no objective covers every request.
+    /// True between 1 and 99.999, as no objective covers every request.
     #[must_use]
     pub const fn is_meaningful(self) -> bool {
         1_000 <= self.0 && self.0 < 100_000
@@ -277,12 +277,12 @@ impl Default for Service {
     }
 }
 
-/// Inference is deterministic one request at a time (Clockwork); a batching service sets its own number.
+/// Inference is deterministic one request at a time (Clockwork).
 const fn default_concurrency() -> u32 {
     1
 }
 
-/// The default of Kubernetes' termination grace.
+/// As Kubernetes' termination grace.
 const fn default_drain_s() -> u32 {
     30
 }

@@ -4,7 +4,7 @@ use crate::events::{Event, Key, Writer};
 use crate::ids::{GatewayId, NodeId, TenantId};
 use crate::who::{By, Role, is_user};
 
-/// The first token of every subject, which lets clusters share an account.
+/// The first token of every subject; clusters can share an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(String);
 
@@ -31,30 +31,28 @@ impl std::str::FromStr for Prefix {
     }
 }
 
-/// The parts of a log subject.
+/// A log subject's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSubject<'a> {
     pub writer: Writer,
-    /// The first token of the key, such as an agent's node.
     pub first_key: &'a str,
 }
 
-/// The verbs that tenants may use.
+/// The tenants' verbs.
 pub const VERBS: [&str; 4] = ["submit", "cancel", "revise", MEASURED];
 
 /// The verb of a measurement.
 pub const MEASURED: &str = "measured";
 
-/// The first key of writers with one shard and of the operators' shared key.
+/// The key of writers with one shard, and of the operators' shared key.
 pub const SHARD: &str = "0";
 
-/// The parts of an ingress subject.
+/// An ingress subject's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngressSubject<'a> {
-    /// The tenant's token, as published.
     pub tenant: &'a str,
     pub verb: &'a str,
-    /// The user, if it has its own account.
+    /// For a user with its own account.
     pub by: Option<By>,
 }
 
@@ -65,56 +63,55 @@ impl Prefix {
         &self.0
     }
 
-    /// Returns the name of the log stream.
+    /// Returns the log stream.
     #[must_use]
     pub fn log_stream(&self) -> String {
         format!("{}_LOG", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// Returns the name of the ingress stream.
+    /// Returns the ingress stream.
     #[must_use]
     pub fn ingress_stream(&self) -> String {
         format!("{}_IN", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// Returns the name of the stream of packed folders.
+    /// Returns the stream of packed folders.
     #[must_use]
     pub fn code_stream(&self) -> String {
         format!("{}_CODE", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// Returns the subject of all packed folders.
+    /// Returns all packed folders' subject.
     #[must_use]
     pub fn code(&self) -> String {
         format!("{}.code.>", self.0)
     }
 
-    /// Returns the subject of a tenant's packed folders.
+    /// Returns a tenant's packed folders' subject.
     #[must_use]
     pub fn code_of(&self, tenant: &str) -> String {
         format!("{}.code.{tenant}.>", self.0)
     }
 
-    /// Returns the subject of a packed folder's piece that begins at byte `offset`; `>` for all pieces.
+    /// Returns the subject of a folder's piece at byte `offset`; `>` for all.
     #[must_use]
     pub fn code_piece(&self, tenant: &str, sha256: &str, offset: &str) -> String {
         format!("{}.code.{tenant}.{sha256}.{offset}", self.0)
     }
 
-    /// Returns the name of the lease bucket.
+    /// Returns the lease bucket.
     #[must_use]
     pub fn lease_bucket(&self) -> String {
         format!("{}_leases", self.0)
     }
 
-    /// Returns the subject of the whole log.
+    /// Returns the whole log's subject.
     #[must_use]
     pub fn log(&self) -> String {
         format!("{}.log.>", self.0)
     }
 
-    /// Returns the ingress subjects. They list every verb, so that the stream's limit on messages per subject
-    /// limits each tenant or user.
+    /// Returns the ingress subjects, by verb: the stream's limit per subject limits each tenant or user.
     #[must_use]
     pub fn ingress(&self) -> Vec<String> {
         let plain = VERBS.map(|verb| format!("{}.in.*.{verb}", self.0));
@@ -123,13 +120,13 @@ impl Prefix {
         plain.into_iter().chain(by.into_iter().flatten()).collect()
     }
 
-    /// Returns the ingress subjects of one tenant token.
+    /// Returns a tenant's ingress subjects.
     #[must_use]
     pub fn ingress_of(&self, tenant: &str) -> String {
         format!("{}.in.{tenant}.>", self.0)
     }
 
-    /// Returns the subject under which the broker stores a user's message.
+    /// Returns the subject of a user's stored message.
     #[must_use]
     pub fn submit_by(&self, tenant: &str, verb: &str, role: Role, user: &str) -> String {
         format!("{}.in.{tenant}.{verb}.{role}.{user}", self.0)
@@ -141,31 +138,31 @@ impl Prefix {
         format!("{}.in.{tenant}.{verb}", self.0)
     }
 
-    /// Returns the replacement of `$JS.API` for agents and gateways in their own accounts.
+    /// Returns the replacement of `$JS.API` for separate accounts.
     #[must_use]
     pub fn own_api(&self) -> String {
         format!("{}.js", self.0)
     }
 
-    /// Returns the subject of the query `name`.
+    /// Returns the subject of query `name`.
     #[must_use]
     pub fn api(&self, name: &str) -> String {
         format!("{}.api.{name}", self.0)
     }
 
-    /// Returns the subject of a tenant's query about itself; `*` for all tenants.
+    /// Returns the subject of a tenant's query; `*` for all tenants.
     #[must_use]
     pub fn tenant_api(&self, tenant: &str, name: &str) -> String {
         format!("{}.tenant.{tenant}.api.{name}", self.0)
     }
 
-    /// Returns a status subject for tenants: `<tenant>.<job>.<event>`, `<tenant>._in.<sequence>.<event>`.
+    /// Returns a status subject: `<tenant>.<job>.<event>`, `<tenant>._in.<sequence>.<event>`.
     #[must_use]
     pub fn status(&self, tail: &str) -> String {
         format!("{}.status.{tail}", self.0)
     }
 
-    /// Returns all subjects of `writer`: the filter of its fence. An agent has its node's.
+    /// Returns the filter of a writer's fence; an agent's by node.
     #[must_use]
     pub fn writer(&self, writer: Writer, node: Option<&NodeId>) -> String {
         match node {
@@ -174,14 +171,14 @@ impl Prefix {
         }
     }
 
-    /// Returns all subjects of one gateway: the filter of its fence.
+    /// Returns the filter of a gateway's fence.
     #[must_use]
     pub fn gateway(&self, gateway: &GatewayId) -> String {
         format!("{}.log.{}.{gateway}.>", self.0, Writer::Gateway)
     }
 
-    /// Returns the subject of `event` by `writer`: under the node for an agent, the own name for a gateway,
-    /// else the only shard. A subject per job would slow down every wildcard fence.
+    /// Returns an event's subject: by node for an agent, by name for a gateway, else the only shard. A
+    /// subject per job would slow down every wildcard fence.
     #[must_use]
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();
@@ -198,7 +195,7 @@ impl Prefix {
         }
     }
 
-    /// Returns the subject of an event of the operator `user`, as written by its account's import.
+    /// Returns the subject of operator `user`'s event, as its account's import writes it.
     #[must_use]
     pub fn operator_event(&self, user: &str, event: &Event) -> String {
         let (writer, name) = (Writer::Operator, event.subject_name());
@@ -215,7 +212,7 @@ impl Prefix {
         Some(LogSubject { writer, first_key })
     }
 
-    /// Parses the subject of a tenant's query into (tenant token, name).
+    /// Parses a tenant's query into (tenant token, name).
     #[must_use]
     pub fn parse_tenant_api<'a>(&self, subject: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = subject.strip_prefix(&self.0)?.strip_prefix(".tenant.")?;
@@ -326,7 +323,6 @@ mod tests {
         ] {
             assert_eq!(who(&format!("dormouse.in.{wrong}")), None, "{wrong}");
         }
-        // The stream covers every form.
         assert_eq!(prefix.ingress().len(), 12);
     }
 }

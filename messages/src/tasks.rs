@@ -1,4 +1,4 @@
-//! Sets of task numbers as ranges, compact for a hundred thousand tasks.
+//! Sets of task numbers, as ranges.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ impl TaskRanges {
         Self(last.map(|last| (0, last)).into_iter().collect())
     }
 
-    /// Returns the number of tasks.
+    /// Counts the tasks.
     #[must_use]
     pub fn len(&self) -> u64 {
         let ranges = self.0.iter();
@@ -37,7 +37,7 @@ impl TaskRanges {
         self.0.is_empty()
     }
 
-    /// True if `task` is in the set.
+    /// True for a contained task.
     #[must_use]
     pub fn contains(&self, task: u32) -> bool {
         let before = self.0.range(..=task).next_back();
@@ -59,13 +59,13 @@ impl TaskRanges {
         self.insert_range(task, task);
     }
 
-    /// Adds the tasks `first` to `last`; none if `last` is smaller.
+    /// Adds `first` to `last`; none if `last` is smaller.
     pub fn insert_range(&mut self, first: u32, last: u32) {
         if last < first {
             return;
         }
         let (mut first, mut last) = (first, last);
-        // Overlapping and adjacent ranges merge into the new one.
+        // Merge overlapping and adjacent ranges.
         while let Some((start, end)) = self.touching(first, last) {
             self.0.remove(&start);
             first = first.min(start);
@@ -98,7 +98,7 @@ impl TaskRanges {
         true
     }
 
-    /// Removes and returns the lowest tasks: at most `count` tasks in at most `ranges` ranges.
+    /// Removes and returns the lowest `count` tasks, in at most `ranges` ranges.
     #[must_use]
     pub fn take_lowest(&mut self, count: u32, ranges: usize) -> Self {
         let mut taken = BTreeMap::new();
@@ -117,7 +117,7 @@ impl TaskRanges {
         Self(taken)
     }
 
-    /// Removes and returns the tasks shared with `others`.
+    /// Removes and returns tasks in `others`.
     #[must_use]
     pub fn take_common(&mut self, others: &Self) -> Self {
         let mut taken = Self::default();

@@ -1,4 +1,4 @@
-//! Immutable text, without allocation when short, and deserialization by parsing borrowed strings.
+//! Immutable text, parsed in place.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,8 +13,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 use smol_str::SmolStr;
 
-/// Immutable text. Folds hold the same names in many places: up to 23 bytes are stored inline, longer text is
-/// shared.
+/// Immutable text, inline up to 23 bytes and shared beyond: folds hold the same names in many places.
 #[derive(Clone, Default, Eq)]
 pub struct Text(SmolStr);
 
@@ -26,7 +25,7 @@ impl Text {
     }
 }
 
-/// Compares eight bytes at a time: folds look up similar names with every event.
+/// By eight bytes: folds look up similar names with every event.
 impl Ord for Text {
     fn cmp(&self, other: &Self) -> Ordering {
         let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
@@ -43,8 +42,7 @@ impl Ord for Text {
     }
 }
 
-/// Returns the last eight bytes as a number that orders texts of one length with equal bytes before. A
-/// shorter text is covered by its overlapping first and last bytes.
+/// Orders texts of one length with equal bytes before. Overlapping chunks cover a shorter text.
 fn last_word(text: &[u8]) -> u64 {
     if let Some(last) = text.last_chunk() {
         return u64::from_be_bytes(*last);
@@ -144,7 +142,7 @@ impl JsonSchema for Text {
     }
 }
 
-/// Parses a string without copying it first.
+/// Parses a string in place.
 ///
 /// # Errors
 /// The deserializer's, or the parser's.
@@ -187,7 +185,7 @@ mod tests {
             "ads/a-nam\0",
             "ads/a-na\0\0",
         ]);
-        // Every length with a partial chunk, differing at every place.
+        // Partial chunks of every length.
         let others: Vec<String> = (1..12)
             .flat_map(|length| (0..length).map(move |place| (length, place)))
             .flat_map(|(length, place)| ["a", "y"].map(|it| (length, place, it)))

@@ -1,7 +1,5 @@
-//! The user behind a message, vouched for by the broker.
-//!
-//! Every user has its own account at the broker, whose import appends the user's role and name to the
-//! subject. Neither a payload nor a header can name another user, and a client need not know its own name.
+//! The user behind a message. Every user has its own account at the broker, whose import appends role and
+//! name to the subject. No payload or header can name another user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +21,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The roles whose messages are stored.
+    /// Roles with stored messages.
     pub const PUBLISHING: [Self; 2] = [Self::Submitter, Self::Operator];
 
     /// Returns the subject token.
@@ -77,7 +75,7 @@ impl By {
         }
     }
 
-    /// True if `name` is the user's: `alice`, or `ads/alice` to tell tenants apart.
+    /// True for `alice`, or `ads/alice` among tenants.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         match (name.split_once('/'), &self.tenant) {
@@ -97,7 +95,7 @@ impl std::fmt::Display for By {
     }
 }
 
-/// True for a valid user name: a subject token that also fits file names.
+/// True for a valid user name, which fits subjects and files.
 #[must_use]
 pub fn is_user(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -1,4 +1,4 @@
-//! Deserializers of whole numbers that also accept `1.0`, for languages without integers.
+//! Reads whole numbers, also as `1.0` from languages without integers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ impl<T: TryFrom<i64> + TryFrom<u64>> Visitor<'_> for Whole<T> {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
-        // Up to 2^53 every whole number is exact.
+        // Exact up to 2^53.
         if number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0 {
             #[expect(clippy::cast_possible_truncation, reason = "whole, and within i64")]
             return self.visit_i64(number as i64);

@@ -1,10 +1,10 @@
-//! Validates agents' reports: a report about a container counts only if a placement put the container on the
-//! reporter's node. Every fold of such reports asks this one first, so that all agree.
+//! Validates agents' reports: one about a container counts only if a placement put the container on the node.
+//! Every fold of reports asks here first.
 //!
-//! 1. `job.admitted` begins a job; reports about it now need a placement.
-//! 2. `placement.decided` names the node of each rank of an incarnation.
-//! 3. `partition.start_requested` forgets older incarnations, except the last started ones.
-//! 4. The job's end forgets the job. Reports about unknown jobs pass, as they change nothing.
+//! 1. `job.admitted` begins a job.
+//! 2. `placement.decided` names the node of each rank.
+//! 3. `partition.start_requested` forgets old incarnations, except the last started.
+//! 4. A job's end forgets the job. Reports about unknown jobs pass, as they change nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,21 @@ use serde::{Deserialize, Serialize};
 use crate::events::{Event, PlacementDecided};
 use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
 
-/// Limit on a job's placements that never started; the services keep five.
+/// The services keep five.
 const UNSTARTED_KEPT: usize = 16;
 
-/// Limit on started incarnations: a node that returns after a long cut reports on earlier ones.
+/// A returning node reports on earlier incarnations.
 const STARTED_KEPT: usize = 8;
 
-/// The placements of live jobs' containers.
+/// The placements of live jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Witness {
     jobs: BTreeMap<JobId, Places>,
 }
 
-/// The placements of one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Places {
-    /// The newest incarnations with a start request, in order.
+    /// Newest last.
     started: Vec<Incarnation>,
     by_incarnation: BTreeMap<Incarnation, BTreeMap<Rank, NodeId>>,
 }
@@ -38,23 +37,20 @@ struct Claim<'a> {
     node: &'a NodeId,
     job: &'a JobId,
     incarnation: Incarnation,
-    /// Absent for a report about the whole partition.
+    /// Absent for the whole partition.
     rank: Option<Rank>,
     container: Option<&'a ContainerId>,
 }
 
-/// The effect of an event on this fold.
 enum Role<'a> {
     Begins(&'a JobId),
     Places(&'a PlacementDecided),
     Starts(&'a JobId, Incarnation),
     Ends(&'a JobId),
-    /// A report about a job.
     Claims(Claim<'a>),
     Other,
 }
 
-/// Builds the claim of an event about a partition, a rank, or a rank with its full container id.
 macro_rules! claim {
     ($event:expr, $rank:expr, $container:expr) => {
         Role::Claims(Claim {
@@ -85,7 +81,7 @@ macro_rules! of_partition {
     };
 }
 
-/// The match has no wildcard, so that a new report of agents is not trusted by accident.
+/// No wildcard: a new report must not be trusted by accident.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 fn role(event: &Event) -> Role<'_> {
     match event {
@@ -329,7 +325,7 @@ mod tests {
             doubt.contains("container.exited of ads/lr/1/0 by node n1"),
             "{doubt}"
         );
-        // The id in full names another container.
+        // The id names another container.
         assert!(witness.doubts(&exited("ads/lr/1/0", 1, 1, "n1")).is_some());
         assert!(witness.doubts(&exited("ads/lr/2/0", 2, 0, "n0")).is_some());
         assert_eq!(witness.doubts(&saved(1, "n1")), None);
@@ -352,7 +348,6 @@ mod tests {
         assert!(now.doubts(&exited("ads/lr/2/0", 2, 0, "n2")).is_some());
         assert_eq!(now.doubts(&exited("ads/lr/3/0", 3, 0, "n3")), None);
         assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
-        // New placements follow while the tenth incarnation runs.
         events.extend((11..60).map(|incarnation| placed(incarnation, 0, "n0")));
         let now = witness(&events);
         assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);

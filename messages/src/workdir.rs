@@ -1,5 +1,5 @@
-//! A job's folder: a tar file compressed with zstd. The store keeps the archive under the tenant and the
-//! SHA-256 of its bytes, so that retries, resizes and replays use the same code.
+//! A job's folder: a tar file compressed with zstd, stored by tenant and SHA-256, so that retries, resizes
+//! and replays use the same code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub enum WrittenWorkdir {
     Packed(Workdir),
 }
 
-/// A reason why the archive is impossible.
+/// A reason against the archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkdirError {
     #[error("{0:?} is not a SHA-256: 64 digits of lower-case hexadecimal")]
@@ -45,17 +45,17 @@ pub enum WorkdirError {
 }
 
 impl Workdir {
-    /// Limit on the bytes of a folder's files: code, not data.
+    /// Code, not data.
     pub const MOST_UNPACKED_BYTES: u64 = 256 << 20;
-    /// Limit on files, folders and links of a folder.
+    /// Files, folders and links.
     pub const MOST_ENTRIES: usize = 20_000;
-    /// Limit on an archive: incompressible files, plus the names of all entries.
+    /// Incompressible files, plus all entries' names.
     pub const MOST_BYTES: u64 = Self::MOST_UNPACKED_BYTES + (32 << 20);
 
-    /// Checks the digest and the length.
+    /// Checks digest and length.
     ///
     /// # Errors
-    /// The invalid one of the two.
+    /// The invalid one.
     pub fn check(&self) -> Result<(), WorkdirError> {
         let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         if self.sha256.len() != 64 || !self.sha256.bytes().all(is_digit) {

@@ -71,15 +71,13 @@ pub struct SubmissionsShed {
 }
 
 impl SubmissionReceived {
-    /// A job document takes a few hundred bytes. 256 KiB fits long environments, and the log bears ten
-    /// thousand submissions a second.
+    /// Fits long environments; the log bears ten thousand such submissions a second.
     pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
 
-    /// The largest measurement, two histograms of 64 bounds and 60 seconds, takes some 6 KiB. The log keeps
-    /// refused measurements too, hence the tight limit.
+    /// The largest measurement takes some 6 KiB, and the log keeps refused ones, too.
     pub const MEASURED_LIMIT_BYTES: usize = 16 * 1024;
 
-    /// Returns the size limit of a document for `verb`.
+    /// Returns the size limit for `verb`.
     #[must_use]
     pub fn limit_bytes(verb: &str) -> usize {
         match verb {

@@ -103,7 +103,7 @@ pub struct Assigned {
 }
 
 impl Assigned {
-    /// Limit on ranges per assignment: an agent passes an assignment on in one line of less than 4 KiB.
+    /// An agent passes an assignment on in one line of less than 4 KiB.
     pub const RANGES: usize = 64;
 }
 

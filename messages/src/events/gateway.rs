@@ -49,10 +49,10 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Limit on the bounds of a histogram.
+    /// Limit on bounds.
     pub const MOST_BOUNDS: usize = 64;
 
-    /// True if the bounds are finite and ascend, and there is one more count than bounds.
+    /// True if the bounds are finite and ascend, with one more count.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.counts.len() == self.bounds.len() + 1
@@ -64,13 +64,13 @@ impl Histogram {
             && self.bounds.windows(2).all(|pair| pair[0] < pair[1])
     }
 
-    /// Returns the sum of all counts.
+    /// Returns the sum of the counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Returns the number of values at or below `value`, interpolated linearly within a bucket.
+    /// Returns the count at or below `value`, interpolated within its bucket.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

@@ -1,8 +1,5 @@
-//! All event types with their writers and subject keys.
-//!
-//! The registry at the end is the only list: the codec, the writer table, the subjects and the schemas derive
-//! from it. One file per writer holds the structs: `admission`, `optimizer`, `placer`, `checkpointer`,
-//! `autoscaler`, `operator`, and for observations `node` and `gateway`.
+//! All event types with writers and subject keys; one file per writer holds the structs. The registry at the
+//! end is the only list, from which the codec, the writer table, the subjects and the schemas derive.
 
 mod admission;
 mod autoscaler;
@@ -68,21 +65,15 @@ pub struct Budget {
 /// The author of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writer {
-    /// The operator, through the command line.
     Operator,
-    /// Intake and release.
     Admission,
-    /// Allocations.
     Optimizer,
-    /// Placement and cluster membership.
     Placer,
-    /// The course of jobs.
     Checkpointer,
-    /// A node agent, under its own node.
+    /// Under its own node.
     Node,
-    /// Replicas of services.
     Autoscaler,
-    /// A gateway, under its own name.
+    /// Under its own name.
     Gateway,
 }
 
@@ -99,13 +90,13 @@ impl Writer {
         Self::Gateway,
     ];
 
-    /// True if the writer runs next to jobs or clients: its events are validated before they count.
+    /// True next to jobs or clients: such events are validated first.
     #[must_use]
     pub const fn is_outside(self) -> bool {
         matches!(self, Self::Node | Self::Gateway)
     }
 
-    /// Returns the source of the events of a writer named `name`.
+    /// Returns the source of the writer `name`.
     #[must_use]
     pub fn source(self, name: &str) -> String {
         format!("/dormouse/{self}/{name}")
@@ -144,12 +135,12 @@ impl std::str::FromStr for Writer {
     }
 }
 
-/// The key in an event's subject, between writer and name.
+/// The subject key, between writer and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
-    /// The writer's only shard.
+    /// The only shard.
     Shard,
-    /// Two tokens: tenant and job name.
+    /// Tenant and name.
     Job(&'a crate::ids::JobId),
     Node(&'a crate::ids::NodeId),
     Gateway(&'a crate::ids::GatewayId),
@@ -177,7 +168,7 @@ macro_rules! registry {
         }
 
         impl EventType {
-            /// Returns the type named `type_name` on the log, if this build knows it.
+            /// Returns the known type of this name.
             #[must_use]
             pub fn of(type_name: &str) -> Option<Self> {
                 match type_name {
@@ -209,7 +200,7 @@ macro_rules! registry {
         }
 
         impl Event {
-            /// Every type's name and version, without the `dormouse.` prefix.
+            /// Names and versions, without `dormouse.`.
             pub const TYPES: &'static [&'static str] = &[ $( $type ),* ];
 
             /// Returns the type.
@@ -218,7 +209,7 @@ macro_rules! registry {
                 match self { $( Self::$name(_) => EventType::$name, )* }
             }
 
-            /// Returns the type's name on the log.
+            /// Returns the name on the log.
             #[must_use]
             pub const fn type_name(&self) -> &'static str {
                 self.event_type().as_str()
@@ -236,24 +227,24 @@ macro_rules! registry {
                 match self { $( Self::$name(event) => registry!(@key event $key), )* }
             }
 
-            /// Returns the basis of a decision; `None` for observations.
+            /// Returns a decision's basis.
             #[must_use]
             pub fn basis(&self) -> Option<&Basis> {
                 match self { $( Self::$name(event) => registry!(@basis event $basis), )* }
             }
 
-            /// Sets the basis of a decision; ignored for observations.
+            /// Sets a decision's basis.
             pub fn set_basis(&mut self, basis: Option<Basis>) {
                 match self { $( Self::$name(event) => registry!(@set event basis $basis), )* }
             }
 
-            /// Returns the JSON Schema of every type's data, by type.
+            /// Returns the data's JSON Schemas by type.
             #[must_use]
             pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
                 vec![ $( (concat!("dormouse.", $type), schemars::schema_for!($name)), )* ]
             }
 
-            /// Returns every type with its permitted writers.
+            /// Returns the permitted writers by type.
             #[must_use]
             pub fn writer_table() -> Vec<(&'static str, &'static [Writer])> {
                 vec![ $( (concat!("dormouse.", $type), registry!(@writers $writers)), )* ]
@@ -353,7 +344,7 @@ registry! {
 }
 
 impl Event {
-    /// Returns the name in the subject: the type without `dormouse.` and version.
+    /// Returns the name in the subject, without `dormouse.` and version.
     #[must_use]
     pub fn subject_name(&self) -> &'static str {
         let name = self.type_name();
@@ -361,7 +352,7 @@ impl Event {
         name.rsplit_once(".v").map_or(name, |(name, _)| name)
     }
 
-    /// Returns the requesting user, if admission recorded one.
+    /// Returns the requesting user, if recorded.
     #[must_use]
     pub const fn by(&self) -> Option<&By> {
         match self {

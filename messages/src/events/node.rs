@@ -63,12 +63,10 @@ pub struct Gpu {
     pub memory_bytes: u64,
 }
 
-/// Prefix of the UUIDs of stand-in devices.
 const STAND_IN: &str = "stand-in-";
 
 impl Gpu {
-    /// Returns stand-in devices for a node that offers unnamed GPUs, so that containers can be divided among
-    /// them.
+    /// Names devices for a node with unnamed GPUs, so that containers can be divided among them.
     #[must_use]
     pub fn stand_ins(capacity: &Amounts) -> Vec<Self> {
         let gpu = |index: u64| Self {
@@ -76,19 +74,18 @@ impl Gpu {
             model: String::new(),
             memory_bytes: 0,
         };
-        // A larger capacity exists only on paper and needs no more names.
+        // A larger capacity exists only on paper.
         let count = capacity.get(&Resource::Gpu) / 1000;
         (0..count.min(MOST_STAND_INS)).map(gpu).collect()
     }
 
-    /// True if the UUID names a stand-in device.
+    /// True for a stand-in device.
     #[must_use]
     pub fn is_stand_in(uuid: &str) -> bool {
         uuid.starts_with(STAND_IN)
     }
 }
 
-/// Limit on the stand-in devices of a node.
 const MOST_STAND_INS: u64 = 64;
 
 /// A container runs.
@@ -441,8 +438,8 @@ pub struct CheckpointFailed {
     pub reason: String,
 }
 
-/// Number of a job's checkpoints in the folds, newest first, as fallbacks for an unreadable one. Agents keep
-/// at least as many on disk.
+/// Checkpoints per job in the folds, as fallbacks for an unreadable one. Agents keep at least as many on
+/// disk.
 pub const CHECKPOINTS_RESUMABLE: usize = 2;
 
 /// A checkpoint cannot be resumed from: it is gone, torn, or changed after completion. The job resumes from
@@ -480,7 +477,7 @@ pub enum NodeFault {
 }
 
 impl NodeFault {
-    /// True if the job itself may cause the fault, for example by naming a wrong image.
+    /// True if the job may cause the fault, as with a wrong image.
     #[must_use]
     pub const fn may_be_the_jobs(self) -> bool {
         matches!(self, Self::Image)

@@ -42,7 +42,7 @@ pub struct AllocationKept {
     pub basis: Option<Basis>,
 }
 
-/// Deserializes an event whose figures lie among its own fields. `flatten` would buffer every value first.
+/// Unlike `flatten`, this does not buffer every value.
 macro_rules! with_figures {
     ($event:ident { $($field:ident: $type:ty),* }) => {
         impl<'de> Deserialize<'de> for $event {
@@ -180,8 +180,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Codes of jobs whose smallest partition does not fit on empty nodes or exceeds the tenant's limits.
-    /// `constraints`, a possibly temporary lack of matching nodes, is not among them.
+    /// Codes of jobs that do not fit on empty nodes or exceed the tenant's limits. `constraints` may be
+    /// temporary and is not among them.
     pub const HOPELESS: [&str; 5] = [
         "no_such_resource",
         "never_fits",

@@ -41,8 +41,8 @@ pub struct PlacedContainer {
     pub port: u16,
 }
 
-/// MXNet needs ports for a scheduler, a server and a worker, MPICH a control port. With 8 ports each, 1,500
-/// containers a node fit below the ephemeral ports.
+/// For MXNet's scheduler, server and worker and MPICH's control port. 1,500 containers a node fit below the
+/// ephemeral ports.
 pub const PORTS_PER_CONTAINER: u16 = 8;
 
 /// A container to remove.

@@ -1,12 +1,12 @@
-//! The allowed requirements: a name with extras, versions and a marker, as in PEP 508. Installers also accept
-//! addresses, paths, options and variables; all of these are refused.
+//! The allowed requirements: name, extras, versions and marker, as in PEP 508. Addresses, paths, options and
+//! variables are refused.
 
-/// Endings of a name that an installer takes for a file.
+/// An installer takes such a name for a file.
 const ARCHIVES: [&str; 9] = [
     ".whl", ".zip", ".tar", ".tgz", ".tbz", ".txz", ".gz", ".bz2", ".xz",
 ];
 
-/// Longer ones first, as a shorter one may be their prefix.
+/// Longer ones first, as prefixes.
 const COMPARISONS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
 const VARIABLES: [&str; 12] = [
@@ -24,16 +24,15 @@ const VARIABLES: [&str; 12] = [
     "extra",
 ];
 
-/// Limit on nested brackets of a marker.
+/// Nested brackets.
 const DEEPEST: usize = 16;
 
-/// True if a requirement names a package of an index, and nothing else.
+/// True for a package of an index.
 pub fn is_of_an_index(requirement: &str) -> bool {
     let mut rest = Rest(requirement.trim_matches(' '));
     rest.requirement().is_some() && rest.0.is_empty()
 }
 
-/// The unread rest.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -58,7 +57,6 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// Reads one item and more after commas.
     fn several(&mut self, one: impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         one(self)?;
         while self.takes(",") {
@@ -100,7 +98,7 @@ impl<'a> Rest<'a> {
             } else {
                 let left = self.operand()?;
                 self.operator()?;
-                // A comparison of two literals does not depend on the node.
+                // Two literals do not depend on the node.
                 (self.operand()? || left).then_some(())?;
             }
             if !self.takes_word("and") && !self.takes_word("or") {
@@ -109,7 +107,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Reads an operand and reports whether it is a variable.
+    /// True for a variable.
     fn operand(&mut self) -> Option<bool> {
         for quote in ["'", "\""] {
             if let Some(quoted) = self.0.strip_prefix(quote) {
