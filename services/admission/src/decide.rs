@@ -100,9 +100,9 @@ struct CancelDocument {
 struct Intake<'a> {
     state: &'a AdmissionState,
     proposals: Vec<Proposal>,
-    /// By this decision.
+    /// Names taken by this decision.
     taken: BTreeSet<JobId>,
-    /// By this decision.
+    /// Admissions of this decision, by tenant.
     admitted: BTreeMap<TenantId, Beyond>,
     changes: Changes,
 }
@@ -309,7 +309,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Returns the next deadline.
+    /// Cancels jobs past their queue limit; returns the next deadline.
     fn cancel_expired(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
         let queues = &self.state.queues;
         let mut expired = queues.expiring.iter();

@@ -83,7 +83,7 @@ struct Reported {
 /// A service's client load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// Exclusive, since 1970.
+    /// Exclusive, in seconds since 1970.
     end: i64,
     seconds: VecDeque<Second>,
     gateways: BTreeMap<GatewayId, Reported>,
@@ -122,7 +122,7 @@ impl History {
         self.doubts_of(measured, self.follows(measured, until))
     }
 
-    /// Reports jitter, but their windows are contiguous.
+    /// Report times jitter, but windows are contiguous.
     fn follows(&self, measured: &ServiceMeasured, until: i64) -> i64 {
         let known = self.gateways.get(&measured.gateway);
         let follows = known.map(|known| known.until + i64::from(measured.window_s));
@@ -225,6 +225,7 @@ impl History {
         self.minutes.iter().map(|(_, inside)| *inside).collect()
     }
 
+    /// Sums the gateways' newest queues.
     fn queue(&mut self, until: i64) {
         let queued = self.gateways.values().map(|it| f64::from(it.queued)).sum();
         if let Some(second) = self.second_mut(until - 1) {

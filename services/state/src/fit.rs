@@ -115,7 +115,7 @@ const MOST_UNNAMED: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeGpu {
     pub memory_bytes: u64,
-    /// Of [`GPU_PARTS`].
+    /// Free parts, of [`GPU_PARTS`].
     pub free: u64,
 }
 

@@ -54,7 +54,7 @@ impl Limits {
         }
     }
 
-    /// Returns the limit of a run.
+    /// Returns the time at which a run exceeds the limit.
     #[must_use]
     pub fn stops_at(&self, running_since: Timestamp) -> Option<Timestamp> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariant: a task is in one of the four places. Repeated or outdated reports change nothing, so a task
-//! completes once, though it may run twice when a container is lost.
+//! completes once, though the task may run twice when a container is lost.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub struct TaskSet {
     /// Only tasks to be retried.
     pub failures: BTreeMap<u32, u32>,
     pub retried: u32,
-    /// Moving average per container.
+    /// Moving average per container, in microseconds.
     pub pace_us: Option<u64>,
 }
 

@@ -51,7 +51,7 @@ struct Passing<'a> {
     limit_ms: Option<u64>,
 }
 
-/// Allows for start and stop. More would leave short jobs waiting while capacity is free.
+/// Time for start and stop beyond the limit. More would leave short jobs waiting while capacity is free.
 const UNCOUNTED_MS: u64 = 60_000;
 
 impl Head {
@@ -103,8 +103,8 @@ fn demanded<'a>(workers: &'a Amounts, beside: &'a Beside) -> impl Iterator<Item 
     all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }
 
-/// Resources missing to an earlier job on its eligible nodes: later jobs that demand any stay off these
-/// nodes.
+/// Resources that an earlier job lacks on its eligible nodes. Later jobs that demand any of them stay off
+/// these nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
     pub lacks: BTreeSet<Resource>,

@@ -6,9 +6,9 @@
 //!    counts; lower classes wait for resources that class lacks. For a preempting class, lower classes'
 //!    capacity is free.
 //! 2. The tenant's first job is released if it fits ([`room`]). Otherwise, with `admit: backfill`, the
-//!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing missing to the first, fits
-//!    on nodes useless to the first, or ends before the first can start. With `admit: prefix` the tenant is
-//!    blocked until the next decision; under FIFO a job without capacity blocks all.
+//!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing that the first lacks, fits
+//!    on nodes that the first cannot use, or ends before the first can start. With `admit: prefix` the tenant
+//!    is blocked until the next decision; under FIFO a job without capacity blocks all.
 //! 3. Shares and queues are recomputed ([`line`]).
 //!
 //! Small jobs could starve a large one, so `job.released.passed_over` records the first overtaking. After

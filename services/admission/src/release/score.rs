@@ -26,8 +26,8 @@ use num_bigint::BigUint;
 
 use super::line::{Head, Line};
 
-/// Per cent above the FIFO wait. At 30 the longest wait in Tromino's experiment 2 is 905 s, between fifo (708
-/// s) and `projected-wait` (1,233 s); means stay within 6 %.
+/// Per cent above the FIFO wait. At 30 the longest wait in Tromino's experiment 2 is 905 s, between 708 s
+/// under fifo and 1,233 s under `projected-wait`; means stay within 6 %.
 const SLACK_PERCENT: i64 = 30;
 
 /// An exact fraction.

@@ -2,7 +2,7 @@
 //!
 //! Every 2 s: ⌈concurrency ÷ target⌉ over 60 s and over 6 s; the target is 70 % of a replica's concurrency. A
 //! 6 s wish of twice the ready replicas starts panic: the larger wish, never down, until 60 s pass without
-//! one. Up at most a thousandfold, down at most by half.
+//! one. Otherwise down at most by half.
 
 use super::{TARGET_SHARE, View, Wish, whole_above};
 

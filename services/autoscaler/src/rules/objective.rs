@@ -27,7 +27,7 @@ const DEEP: f64 = 0.8;
 /// One step down, not five.
 const QUIET_S: i64 = 60;
 
-/// The assumed start before the first is seen.
+/// The assumed start time before one was measured.
 const START_S: f64 = 15.0;
 
 /// From a change of the rate to the response.

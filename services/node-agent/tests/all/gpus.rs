@@ -230,7 +230,7 @@ fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
     log.append(on_device(placed(1, 1)));
     log.append(start(1, None));
     log.wait_started(&id(1, 0));
-    // Two gigabytes are allowed for the driver's overhead.
+    // Half a gigabyte is counted; the driver's overhead raises the bound to two.
     let beyond = log.wait("a container beyond its cap", |_| {
         reconciled(&log)
             .into_iter()

@@ -1,5 +1,5 @@
 //! Checked sums. A sum saturated at 0 would silently corrupt decisions. Running and waiting jobs bound these
-//! sums; sums of requested amounts may overflow and are unchecked.
+//! sums, so none overflows; sums of requested amounts may overflow and are unchecked.
 
 /// The first sum that did not add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
