@@ -20,7 +20,7 @@ use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// As in the product.
+/// The gateway's own allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -21,6 +21,7 @@ use http::{HeaderMap, Method};
 /// Header of the key if the service uses `Authorization` itself.
 pub const KEY_HEADER: HeaderName = HeaderName::from_static("x-dormouse-key");
 
+/// Length of the gateways' secret.
 pub const SECRET_BYTES: usize = 32;
 
 /// A key or token: 64 hexadecimal digits, compared in constant time.
@@ -68,7 +69,7 @@ impl std::fmt::Display for Key {
 /// Callers that a gateway trusts.
 #[derive(Clone)]
 pub enum Trust {
-    /// Every caller, on one person's machine.
+    /// Every caller: only one person's machine reaches the gateway.
     Loopback,
     Secret([u8; SECRET_BYTES]),
 }
@@ -148,12 +149,12 @@ fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
 pub(crate) fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|it| it == value);
     let link = says("sec-fetch-mode", "navigate") && *method == Method::GET;
-    // `same-site`: other listeners on this machine.
+    // `same-site` covers other services of this gateway and other listeners on this machine.
     let foreign = says("sec-fetch-site", "cross-site") || says("sec-fetch-site", "same-site");
     if foreign {
         return !link;
     }
-    // Older browsers send at least the origin.
+    // Older browsers send at least the page's origin.
     let (Some(origin), Some(host)) = (headers.get("origin"), headers.get("host")) else {
         return false;
     };

@@ -25,19 +25,19 @@ pub struct Ticket(pub u64);
 /// Clients give up before a longer queue is served.
 pub const QUEUE: usize = 1_000;
 
-/// Ramp-up: caches are warm after some seconds.
+/// A new replica reaches its full share after this, with warm caches.
 const SLOW_START: Micros = 5_000_000;
 
-/// Age that halves a latency's weight.
+/// A measured latency has half its weight at this age.
 const HALF_WEIGHT: Micros = 10_000_000;
 
 /// Weight of a new measurement in the moving mean.
 const SMOOTHING: f64 = 0.2;
 
-/// A restart takes longer.
+/// First suspension of a replica; a restart takes longer.
 const REST: Micros = 100_000;
 const LONGEST_REST: Micros = 5_000_000;
-/// 5xx in a row that suspend a replica.
+/// A replica is suspended after this many 5xx answers in a row.
 const PATIENCE: u32 = 3;
 
 /// A request earns one token: at most a tenth is retried.
@@ -51,7 +51,7 @@ pub enum Outcome {
     Answered,
     Failed,
     Broken,
-    /// Tells nothing about the replica.
+    /// The client left, which tells nothing about the replica.
     Abandoned,
 }
 
@@ -251,7 +251,7 @@ impl Balance {
     fn choose(&self, now: Micros) -> Option<Replica> {
         let usable = || self.replicas.values().filter(|load| load.usable);
         let warm = usable().any(|load| load.age(now) >= SLOW_START);
-        // If all are suspended, only broken connections exclude.
+        // If all replicas are suspended, only those with broken connections stay excluded.
         let all_rest = usable().all(|load| load.rests_until > now);
         let free = self.replicas.iter().filter(|(_, load)| {
             load.usable
@@ -284,7 +284,7 @@ impl Load {
         1 + u32::try_from(share).unwrap_or(limit - 1)
     }
 
-    /// Decays to the service's mean.
+    /// Returns the expected latency, which decays to the service's mean.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 microseconds")]
     fn expected(&self, mean: f64, now: Micros) -> f64 {
         let mean = mean.max(1.0);

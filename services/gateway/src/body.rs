@@ -14,10 +14,10 @@ use tokio::time::{Instant, Sleep};
 use crate::upstream::{Sender, Upstream};
 use crate::visit::Visit;
 
-/// A stalled upload occupies a replica.
+/// An upload stalled for longer is given up, since it occupies a replica.
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
-/// Long, since event streams may pause.
+/// A silent replica is given up after this; event streams may pause for long.
 pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
 
 /// Reason for an aborted body.
@@ -183,7 +183,7 @@ impl Body for Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        // Nobody polls for this end.
+        // An answer of known length is not polled for its end.
         if self.body.body.is_end_stream() {
             self.whole();
         }

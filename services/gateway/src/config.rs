@@ -42,7 +42,7 @@ impl Config {
             listen,
             url: None,
             trust: Trust::Loopback,
-            // Suffices for the start of a first replica.
+            // A service's first replica starts within this.
             wait: Duration::from_secs(30),
             threads: 0,
             grace: Duration::from_secs(10),
@@ -55,14 +55,14 @@ impl Config {
 #[derive(Debug, Clone)]
 pub struct Keep {
     pub dir: PathBuf,
-    /// Others are ignored.
+    /// Snapshots of other builds are ignored.
     pub build: String,
     /// Events between snapshots.
     pub every: u64,
 }
 
 impl Keep {
-    /// Snapshots in `dir`.
+    /// Keeps snapshots in `dir`, for this build.
     #[must_use]
     pub const fn new(dir: PathBuf, build: String) -> Self {
         Self {
@@ -121,6 +121,8 @@ pub fn read_secret(path: &Path) -> Result<[u8; SECRET_BYTES], GatewayError> {
     Ok(*secret.as_bytes())
 }
 
+/// Returns the public address of a gateway, and its names.
+///
 /// # Errors
 /// When `url` is no such address.
 pub fn names(

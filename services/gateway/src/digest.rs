@@ -10,15 +10,15 @@ const SECOND: Micros = 1_000_000;
 
 const BUSY_S: u64 = 2;
 const IDLE_S: u64 = 10;
-/// While requests wait without a replica.
+/// Window while requests wait without a replica.
 const WAITING_S: u64 = 1;
-/// Decisions use only the last minute.
+/// Longer windows are dropped: decisions use only the last minute.
 const LONGEST_S: u64 = 60;
 
 const FIRST_MS: f64 = 1.0;
-/// A precision of a quarter.
+/// Ratio of two bounds, hence a precision of a quarter.
 const STEP: f64 = 1.25;
-/// Reaches 56 s.
+/// The bounds reach 56 s.
 const BOUNDS: usize = 50;
 
 /// Sums of a service's current window.
@@ -160,7 +160,7 @@ impl Digest {
         window_s: u64,
     ) -> ServiceMeasured {
         let mut arrivals = self.arrivals.clone();
-        // Later arrivals count to the last second.
+        // Arrivals after the last whole second count to that second.
         let seconds = usize::try_from(window_s).unwrap_or(usize::MAX);
         let beyond: u32 = arrivals.iter().skip(seconds).sum();
         arrivals.resize(seconds.min(LONGEST_S as usize), 0);

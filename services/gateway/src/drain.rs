@@ -12,7 +12,7 @@ use dormouse_messages::{ContainerId, GatewayId, Sequence};
 use crate::balance::Micros;
 use crate::routes::Leaving;
 
-/// For the event to reach the log.
+/// Time for the event to reach the log.
 const MARGIN: Micros = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Drains {
             let grace = Micros::from(it.grace_s) * 1_000_000;
             let known = self.open.remove(&it.container);
             let drain = match known {
-                // Another generation restarts the grace.
+                // A request of another generation restarts the grace.
                 Some(known) if known.answers == it.answers => known,
                 _ => Drain {
                     answers: it.answers,

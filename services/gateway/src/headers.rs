@@ -9,7 +9,7 @@ use http::{HeaderMap, Uri};
 
 use crate::target::{self, Origin};
 
-/// Per connection, even if `Connection` omits them.
+/// Headers of a single connection, even if `Connection` omits them.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -125,7 +125,7 @@ fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// HTTP/1.1 allows one header (RFC 9113, section 8.2.3).
+/// HTTP/1.1 allows only one header (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if let Entry::Occupied(entry) = headers.entry(COOKIE) {
         let cookies: Vec<&[u8]> = entry.iter().map(HeaderValue::as_bytes).collect();

@@ -117,7 +117,7 @@ impl Hub {
         self.drains().sync(leaving, now);
     }
 
-    /// Called ten times a second.
+    /// Advances queues and closes overdue connections; called ten times a second.
     pub fn tick(&self) {
         let now = self.now();
         for live in self.lives() {

@@ -28,7 +28,7 @@ pub enum Refused {
     Ended,
 }
 
-/// A service.
+/// The current state of one service.
 pub struct Live {
     pub job: JobId,
     pub kind: Kind,
@@ -53,7 +53,7 @@ pub enum End {
         failed: bool,
     },
     Broken,
-    /// Or an upgraded connection ended.
+    /// The client left, or an upgraded connection ended.
     Left,
 }
 
@@ -134,6 +134,8 @@ impl Live {
         self.state().balance.ready() > 0
     }
 
+    /// Places or queues an arriving request.
+    ///
     /// # Errors
     /// When the queue is full.
     pub fn arrive(&self, ticket: Ticket, now: Micros, deadline: Micros) -> Result<Place, Refused> {

@@ -17,7 +17,7 @@ const COOKIE_NAME: &str = "dormouse-notebook";
 pub enum Pass {
     /// With a cookie if the address held the token.
     Token(Option<HeaderValue>),
-    /// Also if another site's page sent the token.
+    /// The token is missing or wrong, or another site's page sent the token.
     Closed,
 }
 

@@ -174,7 +174,7 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
         cookie,
     } = prepared;
     let mut again = Again::of(&request);
-    // Terminates: suspensions grow, and waiting has a deadline.
+    // The loop terminates: suspensions grow, and waiting has a deadline.
     loop {
         let upstream = match visit.placed().await {
             Ok(upstream) => upstream,
@@ -239,7 +239,7 @@ async fn send(
         match answer.await {
             Ok(Ok(response)) => return Ok((response, sender)),
             Ok(Err(mut error)) => match error.take_message() {
-                // Tells nothing about the replica.
+                // A closed kept connection tells nothing about the replica.
                 Some(unsent) if is_kept => request = unsent,
                 Some(unsent) => return Err(Unsent::Whole(Box::new(unsent))),
                 None => {

@@ -30,7 +30,7 @@ pub struct Usable {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     pub container: ContainerId,
-    /// `None` if nobody waits.
+    /// The request to answer; `None` if nobody waits.
     pub answers: Option<Sequence>,
     pub grace_s: u32,
 }

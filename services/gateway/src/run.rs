@@ -27,7 +27,7 @@ use crate::kept::{Folded, Kept};
 use crate::server::Server;
 
 const TICK: Duration = Duration::from_millis(100);
-/// With more pending events no windows are reported.
+/// Windows are not reported while more events are pending.
 const UNTOLD: usize = 64;
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -193,7 +193,7 @@ struct Position {
     caught_up: bool,
 }
 
-/// Starts again after a rollback.
+/// Folds the log and applies the routes; starts again after a rollback.
 async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep: Option<Keep>) {
     loop {
         let (mut kept, mut state) = match &keep {
@@ -271,7 +271,7 @@ impl Teller {
         (Self { words, untold }, telling)
     }
 
-    /// Resolves to the sequence.
+    /// Enqueues `event`; the receiver resolves to its sequence.
     fn tell(&self, event: Event) -> oneshot::Receiver<Sequence> {
         let (stored, place) = oneshot::channel();
         self.untold.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ pub enum Phase {
         /// The request to answer; `None` if the whole incarnation ends.
         answers: Option<Sequence>,
         grace_s: u32,
-        /// A later generation may keep the replica.
+        /// True if the replica was ready, since a later generation may keep it.
         ready: bool,
         told: BTreeSet<GatewayId>,
     },
@@ -40,7 +40,7 @@ pub struct Served {
     pub service: Service,
     pub kind: Kind,
     pub target: u32,
-    /// Set by the autoscaler, not only by `containers.min`.
+    /// True if the autoscaler set `target`, not only `containers.min`.
     pub scaled: bool,
     pub incarnation: Incarnation,
     pub replicas: BTreeMap<Rank, Replica>,
@@ -81,7 +81,7 @@ impl Replica {
         let ready = match &self.phase {
             Phase::Ready => true,
             Phase::Placed | Phase::Unready => false,
-            // Final.
+            // A stop of the whole incarnation is final.
             Phase::Leaving { answers: None, .. } => return,
             Phase::Leaving { ready, .. } => *ready,
         };
@@ -93,7 +93,7 @@ impl Replica {
         };
     }
 
-    /// Reverts the leaving.
+    /// Reverts [`Self::leave`].
     pub fn stay(&mut self) {
         if let Phase::Leaving {
             answers: Some(_),

@@ -25,14 +25,14 @@ use crate::hub::Hub;
 use crate::proxy::{self, Client};
 use crate::watched::{Stalls, Watched};
 
-/// Each may use two files.
+/// Each connection may use two files.
 const CONNECTIONS: u64 = 10_000;
 const OTHER_FILES: u64 = 100;
 /// Longer headers get 431 or 414.
 const HEADERS_BYTES: usize = 64 * 1024;
-/// An HTTP/2 frame may decompress to much more.
+/// Lower, since an HTTP/2 frame may decompress to much more.
 const HEADERS_BYTES_H2: u32 = 32 * 1024;
-/// Per HTTP/2 connection.
+/// Concurrent requests per HTTP/2 connection.
 const STREAMS: u32 = 256;
 const HEAD: Duration = Duration::from_secs(75);
 const UNREAD: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Server {
                     next = (next + 1) % self.handed.len().max(1);
                 }
                 Err(error) => {
-                    // Without free files others must end first.
+                    // Without free files other connections must end first.
                     if error.kind() != ErrorKind::ConnectionAborted {
                         tracing::warn!(%error, "cannot accept connections");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -131,7 +131,7 @@ impl Server {
     }
 }
 
-/// Raises the soft limit of files.
+/// Returns what the file limit allows, after raising the soft limit.
 fn most_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -163,7 +163,7 @@ struct Worker {
 
 impl Worker {
     async fn serve(self, mut connections: mpsc::Receiver<std::net::TcpStream>) {
-        // Closed with the last connection.
+        // The channel closes with the last connection.
         let (held, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
             let stream = tokio::select! {

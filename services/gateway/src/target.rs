@@ -11,7 +11,7 @@ use http::uri::{Authority, PathAndQuery};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Own,
-    /// With the length of the prefix.
+    /// A shared origin, with the length of the path's prefix.
     Shared(usize),
 }
 
@@ -109,7 +109,7 @@ fn by_path(path: &str) -> Result<Target, NoTarget> {
     }
 }
 
-/// `None` if empty or with invalid characters.
+/// Returns `None` if the host is empty or has invalid characters.
 fn without_port(host: &str) -> Option<&str> {
     let name = match host.rfind(']') {
         Some(end) => host.get(..=end)?,

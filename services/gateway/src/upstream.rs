@@ -17,7 +17,7 @@ use crate::body::Outbound;
 /// Shorter than servers' idle timeouts (gunicorn: 2 s, uvicorn: 5 s), since a close could lose a request.
 const IDLE: Duration = Duration::from_millis(1_500);
 
-/// A lost node would take minutes.
+/// A connection to a lost node would take minutes to fail.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// A connection for requests.
@@ -56,7 +56,7 @@ impl Upstream {
     pub async fn kept(&self, thread: usize) -> Option<Sender> {
         loop {
             let (mut sender, since) = self.pop(thread)?;
-            // The last answer may still be ending.
+            // The connection's task may still be finishing the last answer.
             if since.elapsed() < IDLE && sender.ready().await.is_ok() {
                 return Some(sender);
             }
@@ -68,6 +68,8 @@ impl Upstream {
         idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
+    /// Opens a connection.
+    ///
     /// # Errors
     /// When no connection opens within two seconds.
     pub async fn connect(&self) -> Result<Sender, ConnectError> {

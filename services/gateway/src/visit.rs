@@ -30,6 +30,8 @@ pub struct Visit {
 }
 
 impl Visit {
+    /// Starts a visit to `live`.
+    ///
     /// # Errors
     /// When the queue is full.
     pub fn arrive(hub: &Arc<Hub>, live: &Arc<Live>) -> Result<Self, Refused> {
@@ -48,6 +50,8 @@ impl Visit {
         })
     }
 
+    /// Waits for a replica.
+    ///
     /// # Errors
     /// The reason why there is no replica.
     pub async fn placed(&mut self) -> Result<Arc<Upstream>, Refused> {

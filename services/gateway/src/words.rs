@@ -24,7 +24,7 @@ pub fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Answer
     response
 }
 
-/// `path` is the one without a slash.
+/// Answers a request that names no service; `path` is the one without a slash.
 #[must_use]
 pub fn no_target(why: &NoTarget, path: &str) -> Response<Answer> {
     match why {
@@ -72,7 +72,7 @@ pub fn shared_notebook() -> Response<Answer> {
     )
 }
 
-/// On a service's own origin browsers ask for a password.
+/// Answers a denied request; on a service's own origin browsers ask for a password.
 #[must_use]
 pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     let (status, code, message) = match why {
@@ -104,7 +104,7 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     response
 }
 
-/// An open page does not restart the notebook.
+/// Answers an open page of a stopped notebook, which does not restart the notebook.
 #[must_use]
 pub fn stopped_notebook() -> Response<Answer> {
     let why = "this notebook was ended because nobody used it; open its page to start it again, its files are kept";

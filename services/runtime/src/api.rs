@@ -27,9 +27,9 @@ use crate::turns::{Bounds, Desk};
 pub enum ApiError {
     #[error("{message}")]
     Refused {
-        /// For programs.
+        /// A code for programs.
         code: String,
-        /// For people.
+        /// A message for people.
         message: String,
     },
     #[error(
@@ -62,7 +62,7 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
-    /// A retry may succeed.
+    /// Reports whether the ingress is full for the tenant, so that a retry may succeed.
     pub fn is_full(&self) -> bool {
         self.description.contains(FULL)
     }
@@ -72,15 +72,15 @@ const FULL: &str = "maximum messages per subject";
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// A retry may succeed.
+/// Refusal of a full queue; a retry may succeed.
 const BUSY: &str = "busy";
-/// Most answers take milliseconds.
+/// Limit of retries; most answers take milliseconds.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 const AFTER: &str = "Dormouse-After";
 
-/// As in HTTP.
+/// Status of every refusal, as in HTTP.
 const REFUSED: usize = 400;
 
 /// A received query.
@@ -97,7 +97,7 @@ pub struct Asked {
 const TENANTS: Bounds = Bounds {
     at_once: 8,
     of_one: 2,
-    // Several times a dashboard page's queries.
+    // Several times the queries of a dashboard's page.
     waiting_of_one: 64,
 };
 

@@ -29,7 +29,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Probes ([`LocalBroker::runs_in`]) are faster.
+/// Probes ([`LocalBroker::runs_in`]) hold the lock for less than this.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
 const PORTS_TRIED: u32 = 5;
@@ -39,7 +39,7 @@ const GREETING_LIMIT: u64 = 64 << 10;
 
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 const SAY_FULL_EVERY: Duration = Duration::from_secs(10);
-/// With less, a restarted broker soon fails again.
+/// Free space for a restart; with less, the broker soon fails again.
 const ROOM_BYTES: usize = 8 << 20;
 const SUPERVISOR: &str = "supervisor";
 const HEALTH: &str = "$SYS.REQ.SERVER.PING.HEALTHZ";
@@ -241,7 +241,7 @@ impl Files {
         self.dir.join(name)
     }
 
-    /// Atomic, since others read the URL.
+    /// Writes atomically, since others read the URL at any time.
     fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         std::fs::write(&new, text)
@@ -298,7 +298,7 @@ impl Files {
 
     fn choose_port(&self, wanted: Option<u16>) -> Result<u16, BrokerError> {
         if let Some(port) = wanted.filter(|port| *port != 0) {
-            // Another cluster's broker would serve these clients.
+            // Another cluster's broker on the port would serve these clients.
             return free_port(port).ok_or(BrokerError::PortInUse(port));
         }
         let before = LocalBroker::url_of(&self.dir)
@@ -416,7 +416,7 @@ async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), B
     Err(not_ready(why))
 }
 
-/// Empty if the listener is no broker.
+/// Returns the greeting's server name; empty if the listener is no broker.
 async fn name_at(port: u16) -> std::io::Result<String> {
     let mut line = String::new();
     let reading = async {

@@ -17,11 +17,11 @@ use serde_json::json;
 use crate::connection::NoAnswer;
 use crate::log::Log;
 
-/// Half of a broker's default limit.
+/// Half of the default message limit of a broker.
 pub(crate) const PIECE_BYTES: usize = 512 << 10;
 const UNDER_WAY: usize = 8;
 pub(crate) const TENANT_BYTES: u64 = 4 << 30;
-/// The broker's limit per answer.
+/// The broker's limit of subjects per answer.
 const PART: usize = 100_000;
 
 /// A failed operation of the store.
@@ -297,7 +297,7 @@ impl CodeStore {
         let stored = stream::iter(found).map(|((tenant, sha256), bytes)| async move {
             let at = match self.message(&tenant, &sha256, 0).await {
                 Ok((_, at)) => at,
-                // An interrupted upload.
+                // The upload ended before its first piece.
                 Err(CodeError::Absent { .. }) => None,
                 Err(error) => return Err(error),
             };

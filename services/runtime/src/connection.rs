@@ -22,7 +22,7 @@ pub(crate) enum NoAnswer {
     Denied,
     TooLarge { limit: usize },
     Nobody,
-    /// The request may arrive yet.
+    /// The request may have arrived, or may yet arrive.
     Doubt(String),
 }
 
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Stops when no answer comes for `others`.
+    /// Collects the answers of all known servers, until none comes for `others`.
     pub async fn ask_all(
         &self,
         subject: &str,
@@ -271,7 +271,7 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     if let Some((user, password)) = user_and_password(first) {
         options = options.user_and_password(user, password);
     }
-    // The library reads them only later, if encrypted.
+    // The library reads these files only once a connection is encrypted.
     let client = settings.tls.client.iter().flat_map(|(a, b)| [a, b]);
     for path in settings.tls.ca.iter().chain(client) {
         std::fs::File::open(path).map_err(|why| unreadable(path, why))?;
@@ -285,7 +285,7 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     Ok(options
         .require_tls(settings.tls.required)
         .name(&settings.name)
-        // Two misses reveal a silent broker.
+        // A silent broker is noticed after two missed answers.
         .ping_interval(Duration::from_secs(5))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(ANSWER_TIMEOUT))

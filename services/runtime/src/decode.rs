@@ -31,7 +31,7 @@ pub(crate) fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_micros(i64::try_from(nanos / 1_000).unwrap_or(i64::MAX))
 }
 
-/// Up to `imported_to` the original time counts.
+/// Decodes a message; up to `imported_to` its original time counts.
 pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> Followed {
     let sequence = Sequence(message.sequence);
     let stored_at = stored_at(
@@ -106,7 +106,7 @@ fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub sequence: u64,
-    /// A gap means a loss.
+    /// Count of this consumer's deliveries; a gap means a loss.
     pub delivery: u64,
     pub stored_nanos: i128,
     pub pending: u64,

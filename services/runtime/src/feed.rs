@@ -36,7 +36,7 @@ struct State {
 struct Member {
     out: Sender<Followed>,
     delivered: u64,
-    /// Not caught up before this.
+    /// The member has not caught up before this sequence.
     head: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ async fn read_for_all(log: Log, from: Sequence) {
             () = feed.abandoned() => Some(Vec::new()),
         };
         let Some(items) = items else {
-            // Closed channels tell all followers.
+            // The log went back: closed channels tell all followers.
             feed.end();
             return;
         };
@@ -127,9 +127,9 @@ async fn catch_up(log: Log, mut member: Member) {
 
 enum Joined {
     Member,
-    /// No feed yet.
+    /// Without a feed this follower starts one here.
     First(Sequence),
-    /// Nothing kept to bridge the gap.
+    /// The feed is ahead, beyond its kept items.
     Behind(Member, u64),
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Source {
     pub to: Option<u64>,
     /// Starts each consumer with the last message of each subject.
     pub last_per_subject: bool,
-    /// Delivered messages must still exist.
+    /// The stream never deletes, so delivered messages must still exist.
     pub permanent: bool,
 }
 
@@ -148,7 +148,7 @@ impl Fetcher {
             Err(error) => return Left::Again(error.to_string()),
         };
         let mut deliveries = 0;
-        // Messages that this consumer owes.
+        // The consumer must deliver up to here.
         let mut owed = self.source.to;
         loop {
             let chunk = tokio::select! {

@@ -47,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// `None` after the end or a rollback. Cancel-safe.
+    /// Returns the next items; `None` after the end or a rollback. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<Followed>> {
         loop {
             match self.fetched.recv().await? {
@@ -129,7 +129,7 @@ impl Log {
             if let Followed::Event(recorded) = followed
                 && let Some(traceparent) = &recorded.envelope.traceparent
             {
-                // Commands send no spans.
+                // Commands send no spans, so their flags decide nothing.
                 let decides = recorded.writer != Writer::Operator;
                 traces.insert(recorded.sequence.0, traceparent, decides);
             }

@@ -48,7 +48,7 @@ impl Log {
     pub async fn broker(&self) -> BrokerState {
         let connection = &self.inner.connection;
         let since = Instant::now();
-        // Any answer will do, even a denial.
+        // Any answer measures the round trip, even a denial.
         let subject = format!("{}.ping", self.inner.prefix.as_str());
         let _ = connection.ask(&subject, Request::new()).await;
         let info = connection.client.server_info();

@@ -25,10 +25,10 @@ pub enum Holder {
     Operator,
     Tenant {
         tenant: TenantId,
-        /// False for viewers.
+        /// True if the key may submit, revise and cancel; false for viewers.
         submits: bool,
     },
-    /// An agent, a gateway, or an old key.
+    /// An agent, a gateway, or an old key without a tenant.
     Unknown,
 }
 
@@ -120,7 +120,7 @@ impl Log {
         let client = &self.inner.connection.client;
         let shown = client.subscribe(subject.clone()).await;
         let shown = shown.map_err(|error| failed(error.to_string()))?;
-        // Subscribed before anything is published.
+        // The subscription must exist before anything is published.
         client
             .flush()
             .await

@@ -81,7 +81,7 @@ impl Log {
         }
         import.store().await?;
         self.note_imported(import.next - 1).await?;
-        // The earlier submissions are recorded.
+        // Submissions recorded by the imported log do not come again.
         let ingress = streams::ingress(self.prefix(), self.inner.replicas);
         self.begin(ingress, submissions + 1).await?;
         Ok(count)

@@ -26,7 +26,7 @@ use crate::inputs::Inputs;
 use crate::log::{Log, within};
 use crate::rollback::{self, Rollback, Verdict, Word};
 
-/// Each removal costs a disk write.
+/// Limits the disk writes, one per removal.
 const REMOVE_EVERY: Duration = Duration::from_millis(50);
 
 const ROOM_KIB: u32 = 32 << 10;
@@ -94,7 +94,7 @@ impl<S: Fold> IngressSource<S> {
                 "the ingress stream begins anew; what it holds is taken from its beginning"
             );
             self.lines.clear();
-            // Belongs to the former stream.
+            // The shared state belongs to the former stream.
             drop(self.kept.take());
             self.kept.fetched.store(0, Ordering::Relaxed);
             self.fetch_from(1);
@@ -194,7 +194,7 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     let mut known = Known::default();
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The source and this task.
+    // The source and this task hold the state.
     while Arc::strong_count(&kept) > 1 {
         tokio::select! {
             () = kept.more.notified() => {

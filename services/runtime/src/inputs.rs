@@ -38,7 +38,7 @@ pub struct LeaseWatcher<S> {
 /// The members to watch.
 pub struct Watched {
     pub ttl: Duration,
-    /// With incarnations.
+    /// Member nodes, with their agents' incarnations.
     pub expected: Vec<(NodeId, u64)>,
     pub gateway_ttl: Duration,
     pub gateways: Vec<GatewayId>,

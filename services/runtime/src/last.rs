@@ -39,7 +39,7 @@ impl Log {
                 }
             }
         }
-        // Flagged: the last unflagged one counts.
+        // The last message is flagged, so the last unflagged one counts.
         let (mut found, mut from) = (None, 1);
         while let Some(message) = self.first_message(&filter, from).await.map_err(failed)? {
             from = message.sequence + 1;

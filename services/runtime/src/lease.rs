@@ -23,7 +23,7 @@ use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::{Log, within};
 
-/// Delays a fail-over.
+/// Poll interval of a foreign lease, which delays a fail-over.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The value of a lease.
@@ -91,7 +91,7 @@ impl Leases {
     /// Seeks the lease `key` in the background.
     #[must_use]
     pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
-        // The broker's minimum.
+        // The broker's shortest TTL.
         let ttl = ttl.max(Duration::from_secs(1));
         let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
         let (refused, refused_rx) = watch::channel(None);
@@ -339,7 +339,7 @@ impl Seeker {
                 self.set(LeaseState::Waiting { by: Some(by) });
                 LOOK
             }
-            // The term decides.
+            // The term decides whether the lease is held.
             Err(error @ RenewError::Unanswered { .. }) => {
                 tracing::debug!(%error, "trying on");
                 LOOK
@@ -457,7 +457,7 @@ async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), Str
     })
 }
 
-/// `None` for an ended lease.
+/// Parses a message of the bucket; `None` for an ended lease.
 pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<LeaseValue> {
     let ended = headers.is_some_and(|headers| {
         headers.get("Nats-Marker-Reason").is_some() || headers.get("KV-Operation").is_some()

@@ -27,7 +27,7 @@ const BLIND: Duration = Duration::from_millis(1_000);
 pub struct Lost {
     pub node: NodeId,
     pub incarnation: u64,
-    /// Broker's time; the epoch if never.
+    /// Broker's time of the last renewal; the epoch without one.
     pub last_seen: Timestamp,
 }
 
@@ -35,7 +35,7 @@ pub struct Lost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostGateway {
     pub gateway: GatewayId,
-    /// Broker's time; the epoch if never.
+    /// Broker's time of the last renewal; the epoch without one.
     pub last_seen: Timestamp,
 }
 
@@ -49,7 +49,7 @@ pub struct LeaseTable {
 #[derive(Debug)]
 struct Table {
     seen: BTreeMap<String, Seen>,
-    /// `None` during an outage.
+    /// Start of uninterrupted visibility; `None` during an outage.
     sighted: Option<Instant>,
     expected: BTreeMap<NodeId, (u64, Instant)>,
 }
@@ -375,7 +375,7 @@ mod tests {
         };
         let lately = later - TTL / 2;
         assert_eq!(lost(Some(later), lately), 1);
-        // The former incarnation renewed.
+        // The former incarnation renewed the lease.
         assert_eq!(lost(Some(start), lately), 0);
         assert_eq!(lost(Some(start), start), 1);
     }

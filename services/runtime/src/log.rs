@@ -343,7 +343,7 @@ pub(crate) async fn within<T, E: std::fmt::Display>(
     }
 }
 
-/// The library often repeats itself.
+/// Removes a repetition: the library's errors name kind and source, often in equal words.
 pub(crate) fn once(why: String) -> String {
     let halves = why.len().checked_sub(2).map(|rest| rest / 2);
     match halves.and_then(|half| Some((why.get(..half)?, why.get(half..)?))) {
@@ -387,7 +387,7 @@ pub(crate) fn is_absent(error: &GetStreamError) -> bool {
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == absent)
 }
 
-/// A new cluster elects its leaders first.
+/// Retries, since a new cluster elects its leaders first.
 async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,

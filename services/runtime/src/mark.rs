@@ -22,7 +22,7 @@ impl MarkFile {
         reading.await.ok().flatten()
     }
 
-    /// Writes in the background.
+    /// Writes the mark on another thread; a failure is only logged.
     pub fn keep(&self, mark: Mark) {
         let file = self.clone();
         tokio::task::spawn_blocking(move || {

@@ -16,7 +16,7 @@ use dormouse_messages::Prefix;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
-    /// `None`: ranges.
+    /// The consumer; `None` for ranges.
     pub name: Option<String>,
     /// Replaces `$JS.API`.
     pub api: String,
@@ -34,7 +34,7 @@ struct ApiError {
     description: String,
 }
 
-/// For an account without streams.
+/// The broker's answer to an account without streams.
 const NOT_ENABLED_FOR_ACCOUNT: u64 = 10_039;
 
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -> Option<Own> {
@@ -51,7 +51,7 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
     }
 }
 
-/// No operator's key.
+/// The key is not an operator's.
 pub(crate) struct NoLog;
 
 pub(crate) async fn find_person(

@@ -39,7 +39,7 @@ use crate::log::Log;
 /// Half of the broker's `max_payload`, for headers and envelopes.
 pub(crate) const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// The broker's limit.
+/// The broker's limit of a batch.
 pub(crate) const MAX_BATCH: usize = 1_000;
 
 /// The broker holds a batch in memory until its commit.
@@ -85,7 +85,7 @@ struct ReplyError {
     description: String,
 }
 
-/// A repeated append has the same id.
+/// Encodes `event`. A repeated append has an equal id, which lets the log resolve doubts.
 pub(crate) fn outgoing(
     prefix: &Prefix,
     place: &Place<'_>,
@@ -169,7 +169,7 @@ impl Log {
         self.ask(message, headers).await.map(|reply| reply.seq)
     }
 
-    /// Consecutive, all or none; returns the last sequence.
+    /// Appends all messages consecutively, or none; returns the last sequence.
     pub(crate) async fn publish_batch(
         &self,
         messages: &[Outgoing],
@@ -256,7 +256,7 @@ impl Log {
     }
 
     fn check_size(&self, message: &Outgoing) -> Result<(), PublishError> {
-        // For the headers.
+        // A kilobyte covers the headers.
         let limit = MAX_EVENT_BYTES.min(
             self.inner
                 .connection

@@ -15,7 +15,7 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 
 const RANGE: usize = 1_000;
 
-/// End of a complete answer.
+/// Status at the end of a complete answer.
 const END: u16 = 204;
 
 pub(crate) async fn next(
@@ -60,7 +60,7 @@ async fn asked(log: &Log, api: &str, stream: &str, from: u64) -> Result<Vec<RawM
 }
 
 fn raw(answer: async_nats::Message) -> Result<(RawMessage, u64), String> {
-    // Earlier headers may be the writer's.
+    // The broker appends its headers; earlier ones may be the writer's.
     let number = |name: &str| {
         let value = answer.headers.as_ref()?.get_last(name)?;
         value.as_str().parse::<u64>().ok()

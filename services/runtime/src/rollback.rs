@@ -58,7 +58,7 @@ impl Rollback {
 }
 
 impl Log {
-    /// `mark` identifies messages, `read` is the expected one.
+    /// Asks the leader about a position; `mark` identifies messages, `read` is the expected mark.
     pub(crate) async fn word(
         &self,
         sequence: u64,

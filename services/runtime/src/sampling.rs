@@ -12,7 +12,7 @@ use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
-/// The parent has not decided.
+/// Context value: the parent has not decided about sampling.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undecided;
 
@@ -35,6 +35,8 @@ impl Default for Sampling {
 static OWN: OnceLock<Sampling> = OnceLock::new();
 
 impl Sampling {
+    /// Parses the values of the two variables.
+    ///
     /// # Errors
     /// When the values name no sampler.
     pub fn named(sampler: Option<&str>, argument: Option<&str>) -> Result<Self, String> {
@@ -58,6 +60,8 @@ impl Sampling {
         Ok(Self { root, by_parent })
     }
 
+    /// Parses the environment.
+    ///
     /// # Errors
     /// As for [`Self::named`].
     pub fn of_environment() -> Result<Self, String> {
@@ -66,7 +70,7 @@ impl Sampling {
         Self::named(value("OTEL_TRACES_SAMPLER").as_deref(), argument.as_deref())
     }
 
-    /// Keeps an installed one.
+    /// Installs this sampler for the process; the first one stays.
     pub fn install(self) -> &'static Self {
         OWN.get_or_init(|| self)
     }

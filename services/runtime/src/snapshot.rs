@@ -226,7 +226,7 @@ async fn is_of(
     (sequence, stored_at): (Sequence, Timestamp),
     log: &Log,
 ) -> Result<(), Other> {
-    // Also reads the log's identity.
+    // This call also reads the log's identity.
     let head = log.head().await;
     head.map_err(|error| Other::Unknown(error.to_string()))?;
     if identity != log.identity() {

@@ -47,13 +47,13 @@ impl AppendSpan {
             .set_attribute(KeyValue::new("dormouse.sequence", sequence));
     }
 
-    /// Or in doubt.
+    /// Marks the append as failed or in doubt.
     pub fn failed(mut self, why: &str) {
         self.span.set_status(Status::error(why.to_owned()));
     }
 }
 
-/// Created only for decisions with events.
+/// A decision's span, created only if there are events to append.
 pub(crate) struct DecideSpan {
     pub context: SpanContext,
 }
@@ -109,7 +109,7 @@ pub(crate) fn append_span(
         }
         Key::Shard => {}
     }
-    // By OpenTelemetry's conventions for messaging.
+    // The name follows OpenTelemetry's conventions for messaging.
     let builder = SpanBuilder::from_name(format!("publish {}", event.subject_name()))
         .with_kind(SpanKind::Producer)
         .with_attributes(attributes)
@@ -121,7 +121,7 @@ pub(crate) fn append_span(
     AppendSpan { span, context }
 }
 
-/// Marks the span as an error.
+/// Returns the failure that an event reports, which marks its span.
 fn failure(event: &Event) -> Option<String> {
     match event {
         Event::JobRefused(event) => Some(event.reason.clone()),

@@ -27,10 +27,10 @@ const LEASE: &str = "status";
 const NOTE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Above this, in portions.
+/// An event with more subjects is published in portions.
 const MANY: usize = 64;
 
-/// At most 16,000 subjects a second.
+/// Delay between portions, at most 16,000 subjects a second.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// A status message.
@@ -170,7 +170,7 @@ impl Log {
     }
 
     async fn publish_shown(&self, recorded: &Recorded, published: &Published) {
-        // Like the broker's own republishing.
+        // The headers of the broker's own republishing.
         let mut headers = HeaderMap::new();
         headers.insert("content-type", published.content_type);
         headers.insert("Nats-Stream", self.prefix().log_stream().as_str());

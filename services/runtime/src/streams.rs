@@ -14,7 +14,7 @@ const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 /// Submissions that nobody records expire.
 const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// All tenants' waiting submissions.
+/// Bound of all tenants' waiting submissions.
 const INGRESS_MAX_BYTES: i64 = 6 << 30;
 
 /// Per tenant and verb: an overflow harms no others.
@@ -27,7 +27,7 @@ const INGRESS_MAX_MESSAGE: i32 = 1_280 << 10;
 /// A smaller broker is refused.
 const LEAST_MAX_BYTES: i64 = 64 << 20;
 
-/// In the order of attempts.
+/// Returns decreasing reservations to try.
 pub(crate) fn reservations(max_bytes: i64) -> impl Iterator<Item = i64> {
     let less = |max_bytes: &i64| Some(max_bytes / 4).filter(|less| *less >= LEAST_MAX_BYTES);
     std::iter::successors(Some(max_bytes), less)
@@ -55,7 +55,7 @@ fn plain() -> Config {
     }
 }
 
-/// Nothing is ever deleted; overflow is refused.
+/// Returns the log: nothing is ever deleted, and overflow is refused.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),
@@ -71,7 +71,7 @@ pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// Never has a message.
+/// Returns a source that never has a message.
 fn nothing(prefix: &Prefix) -> Source {
     Source {
         name: prefix.log_stream(),
@@ -101,7 +101,7 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// All tenants' packed folders.
+/// Bound of all tenants' packed folders.
 const CODE_MAX_BYTES: i64 = 16 << 30;
 
 /// A message per piece; [`crate::code`] bounds a tenant's share.

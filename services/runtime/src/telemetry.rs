@@ -20,7 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::sampling::Sampling;
 
-/// A new trace is visible soon.
+/// Short, so that a new trace is visible soon.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
 const NAMESPACE: &str = "dormouse";
@@ -84,7 +84,7 @@ const LONG: &[f64] = &[
 const SHORT: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 ];
-/// Others are summaries.
+/// Histograms by name; other distributions are summaries.
 const BUCKETS: [(&str, &[f64]); 3] = [
     ("dormouse_job_wait_seconds", LONG),
     ("dormouse_job_completion_seconds", LONG),
@@ -123,7 +123,7 @@ pub fn init_with(
         // A closed standard error ends nothing.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    // Later initialisations (tests) keep the first.
+    // The first initialisation in a process stays (tests have several).
     let _ = match format {
         Format::Pretty => logs.compact().try_init(),
         Format::Json => logs.json().try_init(),

@@ -31,7 +31,7 @@ pub(crate) fn format(context: &SpanContext) -> String {
     )
 }
 
-/// A ring, to bound the memory.
+/// The last trace contexts; a ring bounds the memory.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     ring: Vec<(u64, Packed)>,
@@ -42,7 +42,7 @@ type Packed = (TraceId, SpanId, u8, bool);
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub context: SpanContext,
-    /// A command's flag is no decision.
+    /// True if the flag is a sampling decision; a command's is not.
     pub decides: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Snapshot<F> {
     pub log: String,
     pub sequence: Sequence,
     pub stored_at: Timestamp,
-    /// 0 for a pure reader.
+    /// The last own sequence; 0 for a pure reader.
     pub own_last: Sequence,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Core<F> {
     /// The last own append, or the head after a doubt.
     await_folded: Sequence,
     pub decisions: u64,
-    /// And the clock at its fold.
+    /// Log time, and the clock at its fold.
     anchor: Option<(Timestamp, Timestamp)>,
     moved: bool,
     own_moved: bool,
@@ -130,7 +130,7 @@ impl<F: Fold> Core<F> {
                 why: _,
             } => {
                 self.passed(*sequence, *stored_at);
-                // The fence counts subjects.
+                // The fence counts subjects, events or not.
                 if *writer == Some(self.writer) {
                     self.own_last = *sequence;
                 }

@@ -21,7 +21,7 @@ const KEPT_US: u64 = 1_000_000;
 /// A host's clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostTime {
-    /// 0: unknown.
+    /// Identifies the kernel's boot; 0 if unknown.
     pub boot: u64,
     /// Microseconds since boot, with suspension.
     pub up_us: i64,
@@ -52,7 +52,7 @@ impl Mark {
         (passed_us >= 0).then(|| Timestamp::from_micros(time_us))
     }
 
-    /// Equal times, now and after a reboot.
+    /// True if both marks lead to equal times, now and after a reboot.
     fn says_the_same(&self, other: &Self) -> bool {
         let off_us = |mark: &Self, by_us: i64| mark.time.as_micros().saturating_sub(by_us);
         let near = |a: i64, b: i64| a.abs_diff(b) <= KEPT_US;

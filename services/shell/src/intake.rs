@@ -19,19 +19,19 @@ use dormouse_messages::subject::MEASURED;
 
 use crate::pace::Pace;
 
-/// Some thirty of the largest submissions.
+/// Bound per tenant: some thirty of the largest submissions.
 const LINE_BYTES: usize = 8 << 20;
 
-/// Per tenant.
+/// Bound per tenant.
 const LINE_MESSAGES: usize = 4_096;
 
-/// Of all tenants.
+/// Bound over all tenants.
 const TOTAL_BYTES: usize = 64 << 20;
 
-/// The broker holds a batch in memory.
+/// Bound per append, since the broker holds a batch in memory.
 const TAKEN_BYTES: usize = 4 << 20;
 
-/// Per tenant and append, while others wait.
+/// Bound per tenant and append, while others wait.
 const TURN: usize = 16;
 
 /// A tenant waits beyond: one append is decided while the next is recorded.
@@ -195,7 +195,7 @@ impl Lines {
     }
 }
 
-/// One message per tenant and round.
+/// Takes one message per tenant and round.
 fn in_turns(
     turns: &mut [Turn<'_>],
     now: Timestamp,
@@ -260,7 +260,7 @@ impl Turn<'_> {
     fn shed(&mut self, first: &Arrival, max_rate: u32, now: Timestamp) -> Step {
         let window = window_of(first.at);
         let rest = self.line.waiting.iter().skip(self.next);
-        // Both kinds in one event, however they alternate.
+        // One event refuses both kinds, however they alternate.
         let run = rest.take_while(|it| window_of(it.at) == window && self.beyond(it).is_some());
         let all = (0, first, true);
         let (count, last, measured) = run.fold(all, |(count, _, measured), it| {

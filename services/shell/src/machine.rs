@@ -16,19 +16,19 @@ use crate::core::{Core, Halt, Made, Snapshot, state_hash};
 use crate::followed::Followed;
 use crate::host::{HostTime, Mark};
 
-/// Further ones shrink the budget.
+/// Number of discards in a row after which the budget shrinks.
 const DISCARDS: u32 = 2;
 
 /// Permissions and limits do not change quickly.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Limits the growth of pauses.
+/// Number of failures in a row after which pauses stop growing.
 const MOST_FAILURES: u32 = 20;
 
-/// The other copy is at work.
+/// Per failure in a row, since the other copy is at work.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
-/// The broker needs time.
+/// Per failure in a row, since the broker needs time to recover.
 const DOUBT_PAUSE: Duration = Duration::from_millis(50);
 
 /// An observation from outside the log.
@@ -42,7 +42,7 @@ pub struct Observation {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub event: Event,
-    /// The main one first; empty for an observation.
+    /// The main cause first; empty for an observation.
     pub causes: Vec<Sequence>,
     pub traceparent: Option<String>,
 }
@@ -77,23 +77,23 @@ pub struct Outcome {
 
 /// Work for the driver, with the answering input of [`Shell`].
 pub enum Effect<D: Decider> {
-    /// Answered by [`Shell::answered`].
+    /// Append these events: [`Shell::answered`].
     Append(Append),
-    /// Ask the leader until it answers: [`Shell::head`].
+    /// Ask the leader for the head until an answer comes: [`Shell::head`].
     AskHead,
-    /// On another thread: [`Shell::made`].
+    /// Decide on another thread: [`Shell::made`].
     Decide(Task<D>),
-    /// Replaces the former: [`Shell::woken`].
+    /// Wake at this time, replacing the former one: [`Shell::woken`].
     WakeAt(Option<Timestamp>),
-    /// Answered by [`Shell::resumed`].
+    /// Wake after this delay: [`Shell::resumed`].
     Pause(Duration),
-    /// Answered by [`Shell::saved`].
+    /// Save the snapshot: [`Shell::saved`].
     Save(Snapshot<D::State>),
-    /// For [`Shell::recall`]; not answered.
+    /// Keep the mark for [`Shell::recall`]; not answered.
     Keep(Mark),
-    /// With or without events.
+    /// A decision was made, with or without events.
     Decided,
-    /// The log has overtaken the decision.
+    /// The log has overtaken a slow decision.
     Discarded {
         asof: Sequence,
     },
@@ -362,7 +362,7 @@ impl<D: Decider> Shell<D> {
         self.saving = false;
     }
 
-    /// Starts the stop.
+    /// Starts the stop: finish work in flight, save, end.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -400,7 +400,7 @@ impl<D: Decider> Shell<D> {
         }
         if self.unobserved {
             let observed = observe(&self.core.state);
-            // Level-triggered: there may be more.
+            // Level-triggered: there may be more observations.
             self.unobserved = !observed.is_empty();
             append.drafts.extend(observed.into_iter().map(|it| Draft {
                 event: it.event,
@@ -440,7 +440,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Invalid if another copy has appended.
+    /// A slow decision is invalid if another copy has appended since.
     fn finish_slow(&mut self, made: Made, append: &mut Append) {
         let alone = made.own_last == self.core.own_last;
         if alone && self.decider.still_valid(&self.core.state, &made.decision) {
@@ -485,7 +485,7 @@ impl<D: Decider> Shell<D> {
         made
     }
 
-    /// Log time and clock may diverge.
+    /// Reschedules the wake-up, since log time and clock may diverge.
     fn wake_again(&mut self) {
         let at = self.wake.map(|at| self.core.clock_at(at));
         self.effects.push(Effect::WakeAt(at));

@@ -10,27 +10,27 @@
 
 use dormouse_messages::Timestamp;
 
-/// Three rounds stay below 50 ms.
+/// Length of a round; three rounds stay below 50 ms.
 const ROUND_US: i64 = 10_000;
 
-/// Each append has a fixed cost.
+/// Minimum, since each append has a fixed cost.
 const LEAST: usize = 32;
 
-/// One atomic batch of the broker.
+/// Maximum: one atomic batch of the broker.
 const MOST: usize = 500;
 
 const FIRST: usize = 64;
 
 const TRIED_EVERY: u32 = 16;
 
-/// A longer round was an outage.
+/// A longer round was an outage, not a measurement.
 const PAUSE_US: i64 = 1_000_000;
 
 /// An adaptive batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     most: usize,
-    /// Average; 0 if none.
+    /// Average length of minimal rounds; 0 without one.
     smallest_us: i64,
     rounds: u32,
     since: Option<(Timestamp, usize)>,
@@ -78,7 +78,7 @@ impl Pace {
         }
         let long = self.long_us();
         let most = match took {
-            // Against clock steps and doubtful appends.
+            // Halves at most, against clock steps and doubtful appends.
             _ if took > long => {
                 let per_mille = usize::try_from(long * 1_000 / took).unwrap_or(0);
                 self.most * per_mille.max(500) / 1_000
@@ -106,7 +106,7 @@ impl Pace {
         };
     }
 
-    /// Starts a round, if full.
+    /// Starts a round, if the batch is full.
     pub fn taken(&mut self, now: Timestamp, count: usize) {
         self.since = (count >= self.next()).then_some((now, count));
     }

@@ -4,8 +4,8 @@
 //!
 //! 1. The message is repeated with its id and fence.
 //! 2. After a conflict the first own message after the fence decides: an equal id means stored, another id
-//!    another writer. Messages of nobody (non-events, a supervisor's report) are skipped. No message means a
-//!    deposed leader answered: ask again. Only a log that stays behind was restored.
+//!    another writer. Non-events and a supervisor's reports are skipped. No message means a deposed leader
+//!    answered: ask again. Only a log that stays behind was restored.
 //! 3. Another writer under an exclusive name is an error, unless nothing is stored yet: the other may be a
 //!    dead predecessor. Operators share their name.
 
@@ -14,13 +14,13 @@ use dormouse_messages::Sequence;
 /// Next action, answered by an input of [`Settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Answered by [`Settle::last`].
+    /// Read the last own message: [`Settle::last`].
     ReadLast,
-    /// Answered by [`Settle::sent`].
+    /// Send the message under this fence: [`Settle::sent`].
     Send(Sequence),
-    /// Read the first own message after: [`Settle::found`].
+    /// Read the first own message after this one: [`Settle::found`].
     Read(Sequence),
-    /// Not answered.
+    /// Wait; no input answers.
     Wait,
     Stored(Sequence),
     Taken {
@@ -66,7 +66,7 @@ enum Phase {
     Over(Step),
 }
 
-/// A deposed leader knows its state by then.
+/// Number of stale answers in a row that prove a restored log: a deposed leader knows its state by then.
 const LOST: u32 = 150;
 
 /// The append machine of one writer.
@@ -74,10 +74,10 @@ const LOST: u32 = 150;
 pub struct Settle {
     sole: bool,
     last: Option<Sequence>,
-    /// A lower answer is stale.
+    /// Lower bound of the last own sequence; a lower answer is stale.
     least: Sequence,
     behind: u32,
-    /// No predecessor writes any more.
+    /// True once an own message is stored: no predecessor writes any more.
     begun: bool,
     phase: Phase,
     waits: bool,
@@ -177,7 +177,7 @@ impl Settle {
                     self.phase = Phase::Sends;
                 }
             },
-            // Explained by the skipped messages.
+            // The skipped messages explain the conflict.
             (None, Phase::Reads { after }) if after > expected => {
                 self.last = Some(after);
                 self.phase = Phase::Sends;

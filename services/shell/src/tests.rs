@@ -122,7 +122,7 @@ fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<Fo
     shell.followed(&events).expect("known versions");
 }
 
-/// One word per effect.
+/// Takes the next step; returns one word per effect.
 fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
     shell.advance(at(0), |_| Vec::new());
     let words = shell.take_effects().into_iter().filter_map(|effect| {
@@ -562,7 +562,7 @@ proptest! {
             }
             copies[which].advance();
         }
-        // Then everything arrives.
+        // From here on everything arrives.
         for _ in 0..2_000 {
             for copy in &mut copies {
                 copy.fold(&broker, 100);

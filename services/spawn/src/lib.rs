@@ -19,7 +19,7 @@ use std::ptr;
 
 const STACK_BYTES: usize = 64 * 1024;
 
-/// For scripts without an interpreter, as with `execvp`.
+/// Interpreter of scripts without one, as with `execvp`.
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program to start.
@@ -29,7 +29,7 @@ pub struct Start {
     arguments: Vec<CString>,
     env: Vec<CString>,
     working_dir: CString,
-    /// Numbered 3 or above.
+    /// Standard descriptors, numbered 3 or above here.
     standard: [OwnedFd; 3],
 }
 
@@ -44,7 +44,7 @@ pub enum Failure {
 struct Told<'a> {
     start: &'a Start,
     arguments: &'a [*const c_char],
-    /// For a script without an interpreter.
+    /// Arguments for the shell, if the program is such a script.
     of_shell: &'a [*const c_char],
     env: &'a [*const c_char],
     parent: libc::pid_t,
@@ -55,7 +55,7 @@ fn text(of: &OsStr) -> io::Result<CString> {
     CString::new(of.as_bytes()).map_err(io::Error::from)
 }
 
-/// Null-terminated.
+/// Returns null-terminated pointers.
 fn pointers<'a>(texts: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> {
     let texts = texts.map(|text| text.as_ptr());
     texts.chain([ptr::null()]).collect()
@@ -155,7 +155,7 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     Ok(pid)
 }
 
-/// Takes no memory and no lock.
+/// Runs in the child, without memory allocation or locks.
 extern "C" fn child(told: *mut c_void) -> c_int {
     let told = told.cast::<Told<'_>>();
     // SAFETY: the parent is suspended, so this is the only use of its memory.

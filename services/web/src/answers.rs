@@ -24,7 +24,7 @@ pub use whatif::whatif;
 
 use crate::routes::Site;
 
-/// Of one subject.
+/// Limit of listed events about one subject.
 const EVENTS: usize = 400;
 const ROWS: usize = 60;
 
@@ -164,7 +164,7 @@ pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     let model = site.model(query.at)?;
     let asked = json!({ "job": query.id });
     let mut job = queries::answer(&model, "job", asked, model.cluster.now)?;
-    // Only the newest model has it all.
+    // Only the newest model has the whole timeline.
     let window = json!({"metric": "containers", "job": query.id, "to": model.cluster.now});
     let line = site
         .page
@@ -186,7 +186,7 @@ pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     })
 }
 
-/// Also returns the number of earlier events.
+/// Returns the last events about a subject, and the number of earlier ones.
 fn about(site: &Site, what: &str, at: Option<u64>) -> Answer<(Vec<EventRow>, usize)> {
     let moment = site.moment(at);
     let places = site

@@ -55,7 +55,7 @@ pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     };
     let headers = reply.headers_mut();
     headers.insert(ETAG, HeaderValue::try_from(tag).ok()?);
-    // A new build has new files.
+    // The browser revalidates, since a new build has new files.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Some(reply)
 }

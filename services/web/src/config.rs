@@ -14,7 +14,7 @@ pub enum Access {
     Loopback,
     Token {
         token: String,
-        /// In PEM; without them the page is local.
+        /// Certificates and key, in PEM; without them the page is local.
         tls: Option<(PathBuf, PathBuf)>,
     },
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::config::Access;
 use crate::reply::{self, Reply};
 
-/// Only own files, and requests to this server.
+/// The page may use its own files and ask its server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
@@ -31,7 +31,7 @@ pub const OWN_HEADER: &str = "x-dormouse";
 pub struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// `None` if everybody has access.
+    /// The cookie; `None` if everybody has access.
     session: Option<Session>,
 }
 
@@ -69,7 +69,7 @@ impl Guard {
             Access::Loopback => None,
             Access::Token { token, tls } => Some(Session {
                 token: token.clone(),
-                // Browsers send it only encrypted.
+                // Browsers send such a cookie only encrypted.
                 secure: if tls.is_some() { " Secure;" } else { "" },
                 // Cookies ignore ports.
                 cookie: format!("dormouse-{port}"),
@@ -202,7 +202,7 @@ impl Guard {
     }
 }
 
-/// Hashes: timing reveals nothing.
+/// Compares hashes, so that timing reveals nothing.
 fn equal(a: &str, b: &str) -> bool {
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
 }

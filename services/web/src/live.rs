@@ -15,7 +15,7 @@ use crate::past::Head;
 use crate::reply::{self, Reply};
 
 const APART: Duration = Duration::from_millis(250);
-/// For proxies.
+/// Keeps idle connections open through proxies.
 const ALIVE: Duration = Duration::from_secs(20);
 
 /// Streams the head as server-sent events, with sequences as ids.

@@ -121,7 +121,7 @@ fn read<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, AnswerError> {
     serde_urlencoded::from_str(query).map_err(AnswerError::wrong)
 }
 
-/// On a blocking thread.
+/// Computes an answer on a blocking thread.
 async fn moment<Q, A>(
     site: Site,
     parts: &Parts,
@@ -143,7 +143,7 @@ where
     .await
 }
 
-/// JSON lines; the last is complete.
+/// Streams a growing answer as JSON lines; the last line is complete.
 async fn growing<Q, A>(site: Site, parts: &Parts, answer: Grows<Q, A>) -> Reply
 where
     Q: DeserializeOwned + Send + 'static,
@@ -152,7 +152,7 @@ where
     cached(site, parts, |site, question: Q| async move {
         let (lines, mut told) = mpsc::channel(LINES);
         let worked_out = move || {
-            // The search is bounded.
+            // The search goes on for a closed reader, but is bounded.
             let tell = |answer: &A| drop(lines.blocking_send(Ok(line(answer))));
             if let Err(error) = answer(&site, &question, &tell) {
                 drop(lines.blocking_send(Err(error)));
@@ -176,7 +176,7 @@ fn line(answer: &impl Serialize) -> Bytes {
     line.into()
 }
 
-/// With an ETag if the moment is fixed.
+/// Adds an ETag if the moment is fixed.
 async fn cached<Q, F>(site: Site, parts: &Parts, work: impl FnOnce(Site, Q) -> F) -> Reply
 where
     Q: DeserializeOwned,
@@ -191,7 +191,7 @@ where
     if asked.v.as_ref().is_some_and(|asked| *asked != version) {
         return AnswerError::other_log().into_reply();
     }
-    // Otherwise the answer may change.
+    // Without `at`, or with an end beyond the head, the answer may change.
     let known = |event: u64| event <= head.head.0;
     let to = asked.to.and_then(|to| to.parse().ok());
     let is_past = asked.at.is_some_and(known) && to.is_none_or(known);

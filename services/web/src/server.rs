@@ -133,7 +133,7 @@ impl Server {
         ended.await.unwrap_or(Ok(()))
     }
 
-    /// Event streams never end.
+    /// Serves until `shutdown`; event streams end only with the runtime.
     async fn serve(self, shutdown: CancellationToken) -> std::io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
         let (free, open) = (Arc::new(Semaphore::new(CONNECTIONS)), Open::default());

@@ -54,7 +54,7 @@ fn what_means_no_service_is_told_why() {
     assert_eq!(why("localhost", "*"), NoTarget::BadPath);
     assert_eq!(why("", "/ads/model/"), NoTarget::BadHost);
     assert_eq!(why("a b", "/ads/model/"), NoTarget::BadHost);
-    // DNS rebinding.
+    // A foreign name that resolves to this machine (DNS rebinding).
     assert_eq!(why("evil.example.org", "/ads/model/"), NoTarget::OtherHost);
     assert_eq!(
         why("a.model.ads.localhost", "/ads/model/"),
@@ -332,7 +332,7 @@ fn a_notebook_is_passed_by_its_own_token() {
     assert_eq!(none, Pass::Closed, "no container is ready");
 }
 
-/// Like 32 random bytes in base 64.
+/// A token like 32 random bytes in base 64.
 #[test]
 fn a_token_with_signs_of_an_address_passes() {
     let passed = |path: &str, lines: &[(&str, &str)]| passed("ab+/c;&d==", path, lines);

@@ -140,7 +140,7 @@ async fn clients(
     lost
 }
 
-/// More by hand: `DORMOUSE_DRAINS=1000`.
+/// Number of scale-downs; more by hand: `DORMOUSE_DRAINS=1000`.
 fn drains() -> u32 {
     let given = std::env::var("DORMOUSE_DRAINS").ok();
     given.and_then(|it| it.parse().ok()).unwrap_or(60)

@@ -45,7 +45,7 @@ pub struct UserKey {
     pub public: String,
 }
 
-/// An account's variable claims.
+/// The variable part of an account's claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     pub keys: Vec<UserKey>,
@@ -244,7 +244,7 @@ impl Root {
     }
 }
 
-/// -1 is no limit.
+/// Returns limits of connections, subscriptions and message bytes; -1 is no limit.
 fn limits(principal: &Principal) -> [i64; 3] {
     principal.limits().map_or([-1; 3], |it| {
         [it.connections, it.subscriptions, it.payload_bytes].map(i64::from)

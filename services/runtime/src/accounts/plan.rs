@@ -26,7 +26,7 @@ pub const SERVICES: [&str; 8] = [
 /// Owner of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
-    /// The brokers.
+    /// The brokers' own account.
     System,
     /// The services, whose account holds the streams.
     Control,
@@ -225,7 +225,7 @@ impl<'a> Names<'a> {
         calls
     }
 
-    /// `name` is the reader, `*` for all.
+    /// Returns the calls of an agent or gateway; `name` is its reader, `*` for all.
     fn own_asks(&self, name: &str) -> Vec<(Kind, String)> {
         let (log, leases) = (&self.log, &self.leases);
         let mut asks: Vec<(Kind, String)> = Self::looks(log)
@@ -248,7 +248,7 @@ impl<'a> Names<'a> {
         format!("$JS.API.DIRECT.GET.{}.>", self.code)
     }
 
-    /// Publishing is permitted elsewhere.
+    /// Returns the calls to store, list and remove packed folders; publishing is separate.
     fn code_kept(&self) -> [String; 3] {
         let call = |call: &str| format!("$JS.API.STREAM.{call}.{}", self.code);
         [self.code_read(), call("INFO"), call("PURGE")]
@@ -374,7 +374,7 @@ pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
     }
 }
 
-/// `of` is `node.n0`, `reader` the consumer.
+/// Returns the imports of an agent or gateway: `of` is `node.n0`, `reader` its consumer.
 fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     let mut imports = vec![
         same(Kind::Service, names.of(&format!("log.{of}.>"))),

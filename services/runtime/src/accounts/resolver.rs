@@ -55,7 +55,7 @@ pub enum AccountError {
     Exists(String),
 }
 
-/// A new key.
+/// A new key, and the number of revoked ones.
 #[derive(Debug)]
 pub struct Issued {
     pub name: String,
@@ -436,7 +436,7 @@ impl Beginning {
         }
         let system = root.account(&Principal::System)?;
         let operator = root.operator_token(now_s())?;
-        // A variable of the broker stays unquoted.
+        // A variable of the broker's environment stays unquoted.
         let folder = match folder.starts_with('$') {
             true => folder.to_owned(),
             false => format!("{folder:?}"),

@@ -16,11 +16,11 @@ use crate::code::{CodeError, CodeStore, PIECE_BYTES, TENANT_BYTES};
 use crate::error::LogError;
 use crate::log::Log;
 
-/// Over all tenants.
+/// Limit over all tenants; more pieces are refused at once.
 const UNDER_WAY: usize = 8;
-/// 32 MiB.
+/// Limit per tenant, 32 MiB a second.
 const PIECES_A_SECOND: u32 = 64;
-/// After the last piece.
+/// An incomplete folder is removed this long after its last piece.
 const EXPIRES: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(60);
 const COUNTED: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ impl Piece {
 
 #[derive(Debug)]
 struct Sender {
-    /// As last counted, plus later ones.
+    /// The last count plus the pieces stored since.
     pieces: u64,
     counted: Option<Instant>,
     second: Instant,
@@ -142,7 +142,7 @@ impl Intake {
             Some(pieces) => pieces,
             None => self.store.taken(piece.tenant.as_str()).await?,
         };
-        // The whole folder must fit.
+        // The first piece needs space for the whole folder.
         let more = if piece.offset == 0 { piece.count() } else { 1 };
         let taken = (pieces + more) * PIECE_BYTES as u64;
         if taken > self.most_bytes.max(PIECE_BYTES as u64) {
@@ -192,7 +192,7 @@ impl Intake {
         })
     }
 
-    /// Also compares the digest.
+    /// Checks that all other pieces exist, and the digest.
     async fn check(&self, last: &Piece) -> Result<(), Refusal> {
         let (tenant, sha256) = (last.tenant.as_str(), last.packed.sha256.as_str());
         let offsets = (0..last.count() - 1).map(|index| index * PIECE_BYTES as u64);

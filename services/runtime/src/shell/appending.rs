@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::publish::{Fence, Outgoing, PublishError, batch_len};
 use crate::spans::AppendSpan;
 
-/// Beyond, an atomic batch is faster.
+/// Above this an atomic batch is faster.
 const AHEAD_MOST: usize = 100;
 
 /// On a single server, cheaper than single appends from here.
@@ -73,7 +73,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         took: std::time::Duration::ZERO,
     };
     let mut stored = |outcome: &mut Appended, fence: &mut Fence, last: u64, count: usize| {
-        // Consecutive.
+        // Members of a batch are stored consecutively.
         let first = (last + 1).saturating_sub(count as u64);
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {
             span.stored(sequence);

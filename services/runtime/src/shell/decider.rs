@@ -32,7 +32,7 @@ const WAKE_FLOOR: Duration = Duration::from_millis(10);
 /// A slow decision this fast saves the round trip for the head.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Against a flood of warnings.
+/// Limits the warnings about rejected events.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 const LINKS: usize = 32;

@@ -10,7 +10,7 @@ use crate::shell::decider::DeciderActor;
 /// Enough for a fast fold, few enough for a prompt decision.
 const BATCH: usize = 1_000;
 
-/// Answered once folded.
+/// A part of the log; the answer means folded.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Batch(pub Vec<Followed>);

@@ -39,16 +39,16 @@ const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
 pub struct ServiceOptions {
     /// Time from an active copy's last sign of life to its replacement.
     pub lease_ttl: Duration,
-    /// False: all copies are active and conflict, safely.
+    /// True if the lease chooses the active copy. Otherwise all copies are active and conflict, safely.
     pub lease: bool,
     pub holder: String,
-    /// False: in the caller's actix system.
+    /// True for an own thread, false for the actix system of the caller.
     pub own_thread: bool,
     /// Events between snapshots.
     pub snapshot_every: u64,
     /// Folder of snapshots and clock anchor.
     pub snapshot_dir: Option<PathBuf>,
-    /// Recorded in every decision.
+    /// Name of the build, recorded in every decision.
     pub build: String,
     pub clock: Arc<dyn Clock>,
 }
@@ -60,7 +60,7 @@ impl Default for ServiceOptions {
             lease: true,
             holder: format!("pid-{}", std::process::id()),
             own_thread: true,
-            // Folded in a tenth of a second.
+            // A restart folds this many events in a tenth of a second.
             snapshot_every: 20_000,
             snapshot_dir: None,
             build: concat!("dormouse-", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -164,7 +164,7 @@ pub async fn run_service<D: Decider>(
         start();
         result.await.ok()
     };
-    // After a panic.
+    // A panic drops the sender.
     let result = result.unwrap_or(Err(ServiceError::Panicked(name)));
     if let Some(lease) = lease {
         lease.release().await;

@@ -28,7 +28,7 @@ pub use types::{Encoding, Submission, TenantError, Wait, sha256};
 
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Unacknowledged messages.
+/// Limit of unacknowledged messages.
 const AT_ONCE: usize = 256;
 
 type Decisions = SelectAll<Subscriber>;

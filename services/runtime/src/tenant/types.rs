@@ -62,7 +62,7 @@ impl Encoding {
     }
 }
 
-/// Stage to wait for.
+/// Stage that a submission waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     Accepted,
@@ -79,7 +79,7 @@ pub struct Submission {
     pub ingress_sequence: u64,
     /// `stored`, `admitted`, `started`, `completed`, `failed` or `cancelled`.
     pub state: String,
-    /// Submitted before, under this name.
+    /// True if an equal document was submitted under this name before.
     pub existing: bool,
 }
 

@@ -602,7 +602,7 @@ async fn a_tenant_asks_about_itself_and_is_taken_for_nobody_else() {
         let (client, mut reports) = secured.client(&format!("tenant-{tenant}")).await;
         let ask = |subject: String| client.request(subject, r#"{"tenant":"vision"}"#.into());
         let answer = loop {
-            // Before that there is no responder.
+            // There is no responder before the service runs.
             match ask(format!("dormouse.tenant.{tenant}.api.jobs")).await {
                 Ok(answer) => break answer.payload,
                 Err(_) => tokio::task::yield_now().await,

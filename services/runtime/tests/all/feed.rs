@@ -188,7 +188,7 @@ async fn a_query_says_what_its_client_has_followed() {
     let ask = async || {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            // Before that there is no responder.
+            // There is no responder before the service runs.
             match log.request("jobs", Vec::new()).await {
                 Ok(answer) => return answer,
                 Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),

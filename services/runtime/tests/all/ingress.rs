@@ -166,7 +166,7 @@ async fn a_submission_waits_until_the_ingress_is_there() {
     early.await.expect("stored");
 }
 
-/// Sequences restart at 1.
+/// The new stream's sequences restart at 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_acknowledged_after_the_ingress_was_made_anew_is_received() {
     let broker = Broker::start().await;
@@ -181,7 +181,7 @@ async fn what_is_acknowledged_after_the_ingress_was_made_anew_is_received() {
     submit(&log, 50).await;
     let state = until_released(&log, 150).await;
     assert_eq!((state.counts, state.open.len()), ((150, 150, 150), 0));
-    // Again without a service.
+    // A second new stream, while no service runs.
     shutdown.cancel();
     task.await.expect("ran");
     let deleted = jetstream.delete_stream("DORMOUSE_IN").await;

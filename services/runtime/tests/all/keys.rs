@@ -89,7 +89,7 @@ async fn follows(secured: &Secured) {
     drain(&operator, 2).await;
     assert_eq!(sequences(&mut followed, 42).await, [41, 42]);
     drop(followed);
-    // From the end of a snapshot.
+    // A follower may start where a snapshot ends.
     let mut again = agent.follow(Sequence(31));
     assert_eq!(sequences(&mut again, 42).await, Vec::from_iter(31..=42));
     let exited: ContainerExited = serde_json::from_value(serde_json::json!({
@@ -148,7 +148,7 @@ async fn asks(secured: &Secured) {
         }
     }
     agent.flush().await.expect("flushed");
-    // Ordered after all attempts.
+    // The answer is ordered after all attempts.
     let answer = agent.request("dormouse.js.STREAM.INFO.DORMOUSE_LOG", "".into());
     answer.await.expect("answered");
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -114,7 +114,7 @@ async fn a_key_is_replaced_while_its_holder_runs() {
     let issued = accounts.rotate(&olga, "operator-olga", false, write).await;
     assert_eq!(issued.expect("rotated").revoked, 2);
     assert!(gone(&between).await < OUT);
-    // A service's key in a shared account.
+    // A service's key belongs to a shared account.
     let write = |credentials: &_| {
         secured.write("placer", credentials);
         Ok::<(), AccountError>(())

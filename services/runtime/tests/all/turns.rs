@@ -33,7 +33,7 @@ async fn held(asked: &Asked, release: &Semaphore) {
     }
 }
 
-/// Before that there is no responder.
+/// Repeats the query: there is no responder before the service runs.
 async fn until_served<T>(ask: impl AsyncFn() -> Result<T, ApiError>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

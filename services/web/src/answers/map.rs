@@ -10,7 +10,7 @@ use serde::Serialize;
 /// The nodes of a moment.
 #[derive(Debug, Default, Serialize)]
 pub struct NodeMap {
-    /// Nodes refer to the index.
+    /// Jobs with containers; nodes refer to their index.
     jobs: Vec<JobId>,
     nodes: Vec<MapNode>,
 }

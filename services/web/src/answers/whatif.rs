@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, AnswerError};
 use crate::routes::Site;
 
-/// Decoded, some kilobytes each.
+/// Limit of a forked log; decoded events take some kilobytes each.
 const MOST_EVENTS: usize = 100_000;
 const MOST_VARIANTS: usize = 4;
-/// Of unknown scaling curves.
+/// Samples of unknown scaling curves.
 const DRAWS: u32 = 4;
 const POINTS: usize = 600;
 
-/// Each occupies a processor.
+/// One fork at a time, since each occupies a processor.
 static WORKING: Mutex<()> = Mutex::new(());
 
 /// Query for a fork; the answer depends on the end.
@@ -30,7 +30,7 @@ pub struct WhatifQuery {
     at: u64,
     /// The last event that counts.
     to: u64,
-    /// As the command takes them: `policy.theta2=0.2 drop-node=n1`.
+    /// Changes as the command takes them: `policy.theta2=0.2 drop-node=n1`.
     changes: String,
 }
 
@@ -39,7 +39,7 @@ pub struct WhatifQuery {
 pub struct WhatifAnswer {
     #[serde(flatten)]
     answer: whatif::Answer,
-    /// Real, modelled without changes, and with them.
+    /// Timelines: real, modelled without changes, and with them.
     lines: Vec<Timeline>,
 }
 

@@ -26,14 +26,14 @@ use tokio::sync::watch;
 use chunks::{Chunks, Part};
 pub use index::{Decision, Index};
 
-/// Folds a moment within milliseconds.
+/// Distance of kept models, so that a moment is folded within milliseconds.
 const APART: usize = 10_000;
 const MOST_KEPT: usize = 128;
-/// The queues hold about 1 KiB per job.
+/// Sum over the kept models, whose queues hold about 1 KiB per job.
 const MOST_JOBS: usize = 200_000;
 const RECENT: usize = 12;
 const FORKS_APART: usize = 50_000;
-/// Each holds the deciders' whole state.
+/// Each fork holds the deciders' whole state.
 const MOST_FORKS: usize = 4;
 
 /// The position of a log.
@@ -302,7 +302,7 @@ impl Past {
         Ok(history)
     }
 
-    /// At the multiple of [`FORKS_APART`] before a place.
+    /// Returns the deciders' states at the multiple of [`FORKS_APART`] before a place.
     fn fork(&self, place: usize) -> io::Result<Forked> {
         let wanted = place - place % FORKS_APART;
         let mut forks = self.forks.lock().unwrap_or_else(PoisonError::into_inner);

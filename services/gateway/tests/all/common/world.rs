@@ -170,7 +170,7 @@ impl World {
         heard.expect("it is appended")
     }
 
-    /// Rank, answered sequence, closed connections.
+    /// Returns rank, answered sequence and closed connections.
     pub async fn hear_unrouted(&self) -> (u32, Sequence, u32) {
         self.hear(|recorded| match recorded.event()? {
             Event::GatewayUnrouted(it) => Some((it.container.rank.0, it.answers, it.closed)),
@@ -247,7 +247,7 @@ pub async fn until(what: &str, mut found: impl FnMut() -> bool) {
     }
 }
 
-/// Routes arrive by the log.
+/// Repeats the request, since routes arrive by the log.
 pub async fn until_status(address: SocketAddr, path: &str, status: u16) -> String {
     let began = Instant::now();
     loop {
