@@ -55,8 +55,7 @@ pub struct JobClass {
     pub preempts: bool,
 }
 
-/// A job's class in a document: its name. A resubmitted spec holds the whole class, and admission looks it up
-/// again.
+/// A job's class by name; a resubmitted spec has the whole class, which is looked up again.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "the name of a priority class, such as urgent")]
 pub enum WrittenClass {
@@ -109,7 +108,7 @@ pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<Strin
     ))
 }
 
-/// Limits on restarting or requeuing a job for others. Shrinking in place is not limited, as nothing stops.
+/// Limits on restarting or requeuing a job for others. Shrinking in place is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     default,

@@ -108,8 +108,7 @@ pub struct Grants {
     /// Limit on the containers of all its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_containers: Option<u32>,
-    /// Limit on bytes of a node's disk for files and checkpoints of its containers; the agent's default if
-    /// absent.
+    /// Limit on the bytes of a node's disk for files and checkpoints; the agent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_storage: Option<u64>,
     /// Permission to run programs in its running containers; allowed if absent.

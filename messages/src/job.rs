@@ -166,11 +166,10 @@ pub enum SecretSource {
 )]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
-    /// The fewest containers that can run, which start together. 0 is possible for a service.
+    /// The fewest containers, which start together; may be 0 for a service.
     #[serde(deserialize_with = "whole")]
     pub min: u32,
-    /// Containers that start together, if the job is resized in place and may shrink below that; `min` if
-    /// absent.
+    /// Containers that start together, if resized in place; `min` if absent.
     #[serde(
         default,
         deserialize_with = "maybe_whole",
@@ -183,16 +182,15 @@ pub struct Containers {
 }
 
 /// The bounds on a job's containers.
-// `min` is optional in a document. A revision names both, as an omitted bound would change.
+// A revision names both bounds, as an omitted one would change.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 #[schemars(rename = "Containers")]
 struct WrittenContainers {
-    /// The fewest containers that can run, which start together. 0 is possible for a service.
+    /// The fewest containers, which start together; may be 0 for a service.
     #[serde(default = "one", deserialize_with = "whole")]
     min: u32,
-    /// Containers that start together, if the job is resized in place and may shrink below that; `min` if
-    /// absent.
+    /// Containers that start together, if resized in place; `min` if absent.
     #[serde(default, deserialize_with = "maybe_whole")]
     start: Option<u32>,
     /// The most containers that the job can use.
@@ -420,13 +418,13 @@ pub struct JobDocument {
     /// Condition for resizing an incarnation because other jobs come and go.
     #[serde(default)]
     pub ready: Option<Ready>,
-    /// Limit on the run time in seconds, over all incarnations; then the job is stopped and fails.
+    /// Seconds that the job may run, over all incarnations; then it fails.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub time_limit_s: Option<u32>,
     /// A signal before the time limit.
     #[serde(default)]
     pub warning: Option<Warning>,
-    /// Limit on the seconds between admission and first start; then the job is cancelled.
+    /// Seconds from admission to first start; then the job is cancelled.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub queue_limit_s: Option<u32>,
     /// Condition for success.
@@ -435,7 +433,7 @@ pub struct JobDocument {
     /// Folders of the node.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// Network access: none, published or host; the most that the tenant is granted if absent.
+    /// Network access: none, published or host; the most granted if absent.
     #[serde(default)]
     pub network: Option<Network>,
     /// Restarts of a failed gang, or of a failed task.
@@ -459,7 +457,7 @@ pub struct JobDocument {
     /// Objectives of a service; only for `kind: inference` and `kind: notebook`.
     #[serde(default)]
     pub service: Option<Service>,
-    /// Token of a plan: the job is refused if its decision would differ from the plan.
+    /// Token of a plan; a job that would differ from the plan is refused.
     #[serde(default)]
     pub if_plan: Option<String>,
     /// Requirements on the nodes.
@@ -483,7 +481,7 @@ pub struct JobDocument {
     /// Containers next to the workers, by role: `ps` (parameter servers) and `evaluator`.
     #[serde(default)]
     pub roles: BTreeMap<String, RoleDocument>,
-    /// Working folder of the command, on any node: a path next to the document, which the command line packs.
+    /// Working folder of the command: a path next to the document, packed by the command line.
     #[serde(default)]
     pub workdir: Option<WrittenWorkdir>,
     /// Python packages, which each node installs into an environment.
@@ -499,8 +497,7 @@ const fn default_containers() -> Containers {
     Containers::between(1, 1)
 }
 
-/// A job's normalised spec on the log: complete, valid, in log units. The spec can be submitted again
-/// unchanged.
+/// A job's normalised spec on the log: complete, valid, in log units. It can be submitted again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSpec {
     /// Name within the tenant.
@@ -553,7 +550,7 @@ pub struct JobSpec {
     /// Folders of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// Network access; the most that the tenant is granted if absent.
+    /// Network access; the most granted if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// Restarts of a failed gang.

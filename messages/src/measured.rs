@@ -122,7 +122,7 @@ fn check_histogram(name: &str, histogram: &Histogram, most: u64) -> Result<(), S
 pub struct MeasuredHistogram {
     /// Upper bounds in milliseconds, ascending; at most 64.
     pub bounds: Vec<f64>,
-    /// Counts of values at or below each bound and above the previous one; the last above all bounds.
+    /// Values up to each bound and above the previous; the last above all.
     #[serde(deserialize_with = "list")]
     pub counts: Vec<u64>,
 }
@@ -133,16 +133,16 @@ impl From<MeasuredHistogram> for Histogram {
     }
 }
 
-/// Requests to a service in one window, measured by a tenant's own proxy.
+/// Requests to a service in a window, measured by a tenant's proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredDocument {
     /// Name of the service, with or without the tenant.
     pub job: String,
-    /// Name of the proxy among those of this service; `proxy` if absent.
+    /// Name of the proxy; `proxy` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// Length of the window in seconds, 1 to 60. A proxy's windows follow one another.
+    /// Length of the window in seconds, 1 to 60; windows do not overlap.
     #[serde(deserialize_with = "whole")]
     pub window_s: u32,
     /// Requests that arrived.
@@ -155,7 +155,7 @@ pub struct MeasuredDocument {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub arrivals: Vec<u32>,
-    /// Mean number of requests in the system, including waiting ones.
+    /// Mean requests in the system, including waiting ones.
     pub concurrency: f64,
     /// Requests waiting at the proxy at the window's end.
     #[serde(default, deserialize_with = "whole")]
@@ -168,7 +168,7 @@ pub struct MeasuredDocument {
     /// Answers with 5xx, and broken connections.
     #[serde(default, deserialize_with = "whole")]
     pub errors: u64,
-    /// Requests turned away because no replica was free in time.
+    /// Requests refused for lack of a free replica.
     #[serde(default, deserialize_with = "whole")]
     pub shed: u64,
     /// Replicas in use by the proxy at the window's end.

@@ -27,7 +27,7 @@ pub enum Allocation {
     Dorm,
     /// DRF offers of whole containers; running jobs are not adjusted.
     Drf,
-    /// A fixed number of containers per job, first in, first out, all or nothing, spread: the Dorm paper's
+    /// A fixed number of containers per job, first in, first out, all or nothing, spread: the paper's
     /// baseline.
     Static,
 }
@@ -58,8 +58,8 @@ pub enum Queue {
     DemandDrf,
     /// The tenant with the longest projected mean waiting time, by the cluster's throughput.
     ProjectedWait,
-    /// As `projected-wait`, but queued work is credited at most at the cluster's speed, and no job waits much
-    /// longer than first in, first out.
+    /// As `projected-wait`, with queued work credited at most at the cluster's speed, and no wait much longer
+    /// than first in, first out.
     BalancedWait,
 }
 
@@ -67,8 +67,8 @@ pub enum Queue {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Admit {
-    /// Jobs that leave the blocked head's scarce resources and reserved capacity alone, or use nodes unfit
-    /// for it.
+    /// Jobs that need none of the blocked head's scarce resources, or use nodes unfit for it, and leave its
+    /// next capacity alone.
     #[default]
     Backfill,
     /// None: the longest prefix of the queue that fits, as in the Dorm paper.
@@ -154,8 +154,8 @@ pub struct Objective {
     pub loss: f64,
     /// Seconds over which a restart's lost work is paid back; null leaves only the tie-break.
     pub amortise_s: Option<f64>,
-    /// Fraction of its speed, 0 to below 1, that training loses on more than one node: a container elsewhere
-    /// must bring more than it costs. 0 for none.
+    /// Fraction of its speed, 0 to below 1, that training loses on several nodes: a container elsewhere must
+    /// bring more than it costs.
     #[serde(skip_serializing_if = "is_nothing")]
     pub crossing: f64,
 }
@@ -197,19 +197,19 @@ pub struct Policy {
     /// The choice of nodes for a job's containers.
     #[serde(skip_serializing_if = "Placement::is_pack")]
     pub placement: Placement,
-    /// True if a job starts whole or not at all. False, under `allocation: static`, starts a job that is
-    /// resized in place with the containers that fit, the others following: a baseline.
+    /// True if a job starts whole or not at all. False lets a job resized in place start with the containers
+    /// that fit: a baseline of `allocation: static`.
     #[serde(skip_serializing_if = "is_true")]
     pub gang: bool,
     /// The order of release among queued jobs.
     pub queue: Queue,
     /// The jobs that may start while an earlier job waits.
     pub admit: Admit,
-    /// Seconds after first being overtaken for lack of capacity until a blocked head gets a reservation.
+    /// Seconds from a blocked head's first overtaking to its reservation.
     #[serde(deserialize_with = "whole")]
     pub reserve_after_s: u32,
-    /// Seconds between a start and the next resize, at least, unless the job names its own; null for a few
-    /// times the cost of the job's resizes. Drains and losses do not wait.
+    /// Default seconds between a start and the next resize; null for a few times the resizes' cost. Drains
+    /// and losses do not wait.
     pub min_run_s: Option<u32>,
     /// The treatment of submissions of unconfigured tenants.
     pub unknown_tenants: UnknownTenants,

@@ -36,7 +36,7 @@ pub struct ReviseDocument {
     /// The job gives up its containers and starts again later. Excludes other changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requeue: bool,
-    /// Allows holding or requeuing a running job without a checkpoint, which then begins again.
+    /// Allows holding or requeuing a running job without a checkpoint, which begins again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
     /// Limit on the run time in seconds, over all incarnations.
@@ -53,8 +53,7 @@ pub struct ReviseDocument {
         skip_serializing_if = "Option::is_none"
     )]
     pub queue_limit_s: Option<u32>,
-    /// For a fraction of a GPU: the limit while others leave capacity, from the request to 1. Takes effect at
-    /// once.
+    /// For a fraction of a GPU: the limit while others leave capacity, from the request to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit: Option<Written>,
 }

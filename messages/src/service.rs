@@ -24,7 +24,7 @@ pub enum ResizeMode {
 pub struct Resize {
     /// The mode.
     pub mode: ResizeMode,
-    /// Signal to every member after a change of the members' file; absent if members poll the file.
+    /// Signal to members after a change of their file; absent if they poll the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
 }
@@ -92,7 +92,7 @@ pub enum Protocol {
     expecting = "a map such as {path: /healthz, timeout_s: 60}"
 )]
 pub struct Ready {
-    /// Path on the replica's port that answers GET with 2xx once the replica is ready.
+    /// Path that answers GET with 2xx once the replica is ready.
     #[serde(default = "default_ready_path")]
     pub path: String,
     /// Seconds after which a replica that is not ready is replaced.
@@ -250,11 +250,11 @@ pub struct Service {
     /// Simultaneous requests per replica; others wait at the gateway.
     #[serde(default = "default_concurrency", deserialize_with = "whole")]
     pub concurrency: u32,
-    /// Seconds in which a leaving replica finishes its requests.
+    /// Seconds for a leaving replica to finish requests.
     #[serde(default = "default_drain_s", deserialize_with = "whole")]
     pub drain_s: u32,
-    /// Seconds without a request (for a notebook: without work) before the last replica stops, if
-    /// `containers.min` is 0.
+    /// Seconds without a request (notebook: without work) before the last replica stops, if `containers.min`
+    /// is 0.
     #[serde(default = "default_idle_s", deserialize_with = "whole")]
     pub idle_s: u32,
     /// The allowed callers.

@@ -21,7 +21,7 @@ pub enum RawEncoding {
     Hex,
 }
 
-/// A message arrived on a tenant's ingress subject. Admission decides from this record alone.
+/// A message arrived from a tenant. Admission decides from this record alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmissionReceived {
     /// Sequence in the ingress stream; identifies redeliveries.
@@ -30,42 +30,42 @@ pub struct SubmissionReceived {
     pub tenant: String,
     /// `submit`, `cancel`, `revise` or `measured`.
     pub verb: String,
-    /// The payload's media type, from its header or else detected.
+    /// Media type, from the header or detected.
     pub content_type: String,
     /// Size of the whole payload.
     pub bytes: u64,
-    /// SHA-256 of the whole payload, in lower-case hexadecimal.
+    /// SHA-256 of the payload, in lower-case hexadecimal.
     pub sha256: String,
     /// The payload, truncated to [`SubmissionReceived::RAW_LIMIT_BYTES`].
     pub raw: String,
     /// Encoding of `raw`.
     pub raw_encoding: RawEncoding,
-    /// Time at which the broker stored the message.
+    /// Time of storage at the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// The publishing user, by the broker's subject; absent for the tenant's own key and without accounts.
+    /// The publishing user; absent for the tenant's own key, and without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
 
-/// Submissions of a tenant exceeded its rate and are refused together.
+/// Submissions above a tenant's rate are refused together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmissionsShed {
     /// The subject's tenant token, as published.
     pub tenant: String,
     /// Ingress sequence of the first refused submission.
     pub first: u64,
-    /// Ingress sequence of the last; other tenants' submissions lie between.
+    /// Ingress sequence of the last; others' submissions lie between.
     pub last: u64,
     /// Number of refused submissions.
     pub count: u64,
-    /// Time at which the broker stored the first.
+    /// Time of the first's storage.
     pub since: Timestamp,
-    /// Time at which the broker stored the last.
+    /// Time of the last's storage.
     pub until: Timestamp,
     /// The tenant's limit in submissions a second.
     pub max_rate: u32,
-    /// `measured` for measurements, which have a rate of their own.
+    /// `measured` for measurements, which have their own rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verb: Option<String>,
 }
@@ -96,7 +96,7 @@ pub struct JobAdmitted {
     pub spec: JobSpec,
     /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
-    /// The requesting user, if the broker vouches for one.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.
@@ -110,7 +110,7 @@ pub struct JobRefused {
     /// The job in question, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// The ingress subject's tenant, if its name is valid.
+    /// The tenant, if its name is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// Ingress sequence of the submission.
@@ -119,7 +119,7 @@ pub struct JobRefused {
     pub code: String,
     /// Error and remedy, for a person.
     pub reason: String,
-    /// The requesting user, if the broker vouches for one.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.
@@ -135,7 +135,7 @@ pub struct JobReleased {
     /// State of the queue at the job's turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
-    /// Blocked heads of queues that the job overtook; reported once each.
+    /// Blocked heads overtaken for the first time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<JobId>,
     /// Basis of the decision.
@@ -143,7 +143,7 @@ pub struct JobReleased {
     pub basis: Option<Basis>,
 }
 
-/// The reasons for a tenant's turn, before the release. Shares are fractions of the cluster.
+/// The reasons for a tenant's turn. Shares are fractions of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
     /// The queue policy in force.
@@ -160,7 +160,7 @@ pub struct Turn {
     pub waited_ms: u64,
 }
 
-/// A job's weight, bounds, priority, limits or share of a GPU change, or the job is held or resumed.
+/// A job is held or resumed, or its weight, bounds, priority or limits change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRevised {
     /// The job.
@@ -176,19 +176,19 @@ pub struct JobRevised {
     /// The new priority in the tenant's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// True to hold the job: it gets no containers and gives up those it has.
+    /// True to hold the job without containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// The new limit on the run time; 0 lifts the limit.
+    /// The new limit on the run time; 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u32>,
-    /// The new limit on the wait for the first start; 0 lifts the limit.
+    /// The new limit on the wait for the first start; 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_limit_s: Option<u32>,
-    /// The new limit on GPU use, in thousandths of a GPU; running containers continue.
+    /// The new limit in thousandths of a GPU; running containers continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit_milli: Option<u64>,
-    /// The requesting user, if the broker vouches for one.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.
@@ -216,15 +216,14 @@ impl JobRevised {
     }
 }
 
-/// A job gives up its containers and starts again later. The containers save and stop, and the job gets no
-/// others before they ended.
+/// A job gives up its containers, which save and stop, and starts again later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRequeued {
     /// The job.
     pub job: JobId,
     /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
-    /// The requesting user, if the broker vouches for one.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.
@@ -239,7 +238,7 @@ pub struct JobCancelRequested {
     pub job: JobId,
     /// Ingress sequence of the request.
     pub ingress_sequence: u64,
-    /// The requesting user, if the broker vouches for one.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.
@@ -247,7 +246,7 @@ pub struct JobCancelRequested {
     pub basis: Option<Basis>,
 }
 
-/// A submission named the token of a valid plan, which fixes the job's first allocation.
+/// A submission named a valid plan, which fixes the job's first allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanAccepted {
     /// The job.
@@ -263,14 +262,14 @@ pub struct PlanAccepted {
     pub basis: Option<Basis>,
 }
 
-/// A job got another allocation than planned, because of a concurrent decision.
+/// A concurrent decision changed a job's planned allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanMissed {
     /// The job.
     pub job: JobId,
     /// Planned containers.
     pub planned: u32,
-    /// Containers in the job's first allocation; 0 if the job waits.
+    /// Allocated containers; 0 if the job waits.
     pub containers: u32,
     /// Sequence of that allocation.
     pub decided: Sequence,

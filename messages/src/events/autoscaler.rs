@@ -23,11 +23,11 @@ pub struct ServiceScaled {
     pub observed: Observed,
     /// Requests a second expected once the replicas are ready.
     pub forecast: f64,
-    /// Requests a second that one replica answers within the objective; 0 if unknown.
+    /// Requests a second per replica within the objective; 0 if unknown.
     pub capacity_per_replica: f64,
     /// The reason, for a person.
     pub reason: String,
-    /// True if even the largest number of replicas misses the objective.
+    /// True if the most replicas miss the objective.
     #[serde(default)]
     pub saturated: bool,
     /// Basis of the decision.
@@ -46,7 +46,7 @@ pub struct Observed {
     pub service_ms: f64,
     /// Squared coefficient of variation of the arrivals (1: Poisson).
     pub burstiness: f64,
-    /// Fraction of requests answered within the objective; 1 without requests.
+    /// Fraction of requests within the objective; 1 without requests.
     pub attainment: f64,
     /// Ready replicas.
     pub ready: u32,

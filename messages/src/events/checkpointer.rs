@@ -30,7 +30,7 @@ pub enum StopReason {
     TimeLimit,
 }
 
-/// The partition's time limit is near: every process that handles the signal receives it.
+/// The time limit is near: every process that handles the signal receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionWarned {
     /// The job.
@@ -86,7 +86,7 @@ pub struct TasksAssigned {
     pub job: JobId,
     /// The containers' incarnation.
     pub incarnation: Incarnation,
-    /// The tasks of each container, after those assigned earlier.
+    /// The tasks of each container, after earlier ones.
     pub assigned: Vec<Assigned>,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ pub struct PartitionStopRequested {
     pub containers: u32,
     /// The reason for the stop.
     pub reason: StopReason,
-    /// Seconds before a kill, if other than the job's grace: a gang that cannot save has none.
+    /// Seconds before a kill, if other than the job's grace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
     /// Basis of the decision.
@@ -160,7 +160,7 @@ pub struct PartitionStopped {
     pub containers: u32,
     /// The reason for the stop.
     pub reason: StopReason,
-    /// Incarnations so far that ended in the job's own failure.
+    /// Incarnations ended by the job's own failure so far.
     #[serde(default)]
     pub attempts: u32,
     /// Basis of the decision.
@@ -182,8 +182,7 @@ pub enum ResizeCause {
     Unready,
 }
 
-/// A partition changes within its incarnation: containers join or leave. A job has one open generation at a
-/// time.
+/// Containers join or leave a partition in place. A job has one open generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionResizeRequested {
     /// The job.
@@ -254,8 +253,7 @@ pub struct PartitionResized {
     pub basis: Option<Basis>,
 }
 
-/// An adjustment is abandoned after a failed checkpoint in mode `continue`: the partition stays unchanged and
-/// the allocation is to be revised.
+/// An adjustment is abandoned after a failed checkpoint (mode `continue`): the allocation is to be revised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionKept {
     /// The job.
@@ -278,7 +276,7 @@ pub struct JobCompleted {
     pub job: JobId,
     /// Reason, for a person.
     pub reason: String,
-    /// Incarnations that ended in the job's own failure.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -292,7 +290,7 @@ pub struct JobFailed {
     pub job: JobId,
     /// Cause and remedy, for a person.
     pub reason: String,
-    /// Incarnations that ended in the job's own failure.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
     /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -306,7 +304,7 @@ pub struct JobCancelled {
     pub job: JobId,
     /// Reason, for a person.
     pub reason: String,
-    /// Incarnations that ended in the job's own failure.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
     /// Machine-readable cause, if nobody asked for the cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,7 +312,7 @@ pub struct JobCancelled {
     /// The request, if admission carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,
-    /// The requesting user, if admission carried out the request and the broker vouches for the user.
+    /// The requesting user, if known and carried out by admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     /// Basis of the decision.

@@ -7,7 +7,7 @@ use super::Basis;
 use crate::ids::{ContainerId, GatewayId, JobId, Sequence};
 use crate::time::Timestamp;
 
-/// A gateway started and takes part in draining replicas from now on.
+/// A gateway started and drains replicas from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayJoined {
     /// The gateway.
@@ -23,7 +23,7 @@ pub struct GatewayLeft {
     pub gateway: GatewayId,
 }
 
-/// A gateway stopped using a leaving replica and has no open requests there.
+/// A gateway stopped using a leaving replica, without open requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayUnrouted {
     /// The gateway.
@@ -39,12 +39,12 @@ pub struct GatewayUnrouted {
     pub closed: u32,
 }
 
-/// Counts by upper bound. The last of `counts` is above the last of `bounds`.
+/// Counts by upper bound; the last count is above all bounds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Histogram {
     /// Upper bounds, ascending, in the unit of the field's name.
     pub bounds: Vec<f64>,
-    /// Counts of values at or below each bound and above the previous one.
+    /// Values up to each bound and above the previous.
     pub counts: Vec<u64>,
 }
 
@@ -92,12 +92,12 @@ impl Histogram {
     }
 }
 
-/// Requests to a service in one time window, measured at a gateway or a tenant's proxy.
+/// Requests to a service in a window, measured by a gateway or a tenant's proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceMeasured {
     /// The service.
     pub job: JobId,
-    /// The gateway, or `tenant/name` for a tenant's own proxy; no gateway's name has a slash.
+    /// The gateway, or `tenant/name` for a tenant's proxy.
     pub gateway: GatewayId,
     /// Length of the window.
     pub window_s: u32,
@@ -106,7 +106,7 @@ pub struct ServiceMeasured {
     /// Arrivals in each second of the window, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<u32>,
-    /// Mean number of requests in the system, including waiting ones.
+    /// Mean requests in the system, including waiting ones.
     pub concurrency: f64,
     /// Requests waiting at the gateway at the window's end.
     #[serde(default)]
@@ -118,24 +118,24 @@ pub struct ServiceMeasured {
     pub service_ms: Histogram,
     /// Answers with 5xx, and broken connections.
     pub errors: u64,
-    /// Requests answered with 503 because no replica was free in time.
+    /// Requests refused with 503 for lack of a free replica.
     pub shed: u64,
     /// Replicas in use by the gateway at the window's end.
     pub ready: u32,
-    /// For a notebook: requests caused by a person, without those that an open page repeats.
+    /// For a notebook: requests of a person, without an open page's repetitions.
     #[serde(default, skip_serializing_if = "is_none")]
     pub touched: u64,
-    /// The window's end, for a tenant's proxy; a gateway's window ends at the event's time.
+    /// The window's end, for a tenant's proxy; for a gateway the event's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// Ingress sequence of the measurement, for a tenant's proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,
-    /// Time at which the broker stored that measurement.
+    /// Time of the measurement's storage at the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// Basis of the decision, for a measurement that the log also holds as `submission.received`. Most are
-    /// recorded only here.
+    /// Basis of the decision, if the log also holds `submission.received`. Most measurements are recorded
+    /// only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }

@@ -26,7 +26,7 @@ use crate::ids::Sequence;
 use crate::time::Timestamp;
 use crate::who::By;
 
-/// The inputs of a decision, sufficient to reproduce the decision.
+/// The inputs of a decision, sufficient to repeat the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Basis {
     /// The last sequence folded.

@@ -39,8 +39,7 @@ pub struct NodeJoined {
 }
 
 /// All containers of a node ended, and none starts in this incarnation of its agent. Reported by the agent,
-/// or by an operator who knows that the machine is off. The containers are replaced at once, whatever the
-/// lease.
+/// or an operator who knows that the machine is off. Replaces the containers at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFenced {
     /// The node.
@@ -101,12 +100,12 @@ pub struct ContainerStarted {
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// Process id of the first process on the node; 0 if that process ended before it was seen.
+    /// Process id of the first process; 0 if its end came first.
     #[serde(default)]
     pub pid: u32,
 }
 
-/// The party on whose behalf a program runs in a container.
+/// The requester of a program in a container.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -163,13 +162,13 @@ pub struct ContainerExecEnded {
     /// The signal that ended the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Reason for a missing exit code and signal, or for an early end.
+    /// Reason for an early end or a missing exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A started container can take part: a replica answers on its readiness path, a member reports ready, or
-/// rank 0 of an MPI or MXNet gang listens on its port.
+/// A container can take part: a replica answers on its readiness path, a member reports ready, or rank 0
+/// (MPI, MXNet) listens on its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerReady {
     /// The container.
@@ -184,8 +183,7 @@ pub struct ContainerReady {
     pub node: NodeId,
     /// Milliseconds since the start.
     pub after_ms: u64,
-    /// For a notebook: BLAKE3 of its token, in hexadecimal. A gateway checks tokens with the hash, which does
-    /// not reveal the token.
+    /// For a notebook: BLAKE3 of its token, in hexadecimal, which lets gateways check tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_blake3: Option<String>,
 }
@@ -204,7 +202,7 @@ pub enum NotebookActivity {
     Unknown,
 }
 
-/// A notebook server's activity, reported on changes and from time to time.
+/// A notebook's activity, reported on changes and from time to time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotebookObserved {
     /// The container.
@@ -219,7 +217,7 @@ pub struct NotebookObserved {
     pub node: NodeId,
     /// The activity.
     pub activity: NotebookActivity,
-    /// Milliseconds since the last activity of kernels and terminals; 0 while busy.
+    /// Milliseconds since the last activity; 0 while busy.
     pub idle_ms: u64,
     /// Number of kernels.
     #[serde(default)]
@@ -229,8 +227,7 @@ pub struct NotebookObserved {
     pub reason: Option<String>,
 }
 
-/// A container's use of its shared GPUs since the last report. Reported at most every ten seconds, and only
-/// for an active container.
+/// An active container's use of shared GPUs since the last report, at least ten seconds ago.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerGpuUsed {
     /// The container.
@@ -256,11 +253,11 @@ pub struct GpuUse {
     pub uuid: String,
     /// Busy time on the device, by the device's own events.
     pub busy_us: u64,
-    /// Busy time plus pauses too short for another container; counts towards request and limit.
+    /// Busy time plus short pauses; counts towards request and limit.
     pub charged_us: u64,
     /// Launches.
     pub launches: u64,
-    /// Number of waits of a thread for the device's token.
+    /// Waits of threads for the device's token.
     pub waits: u64,
     /// Total waiting time of all threads.
     pub waited_us: u64,
@@ -268,11 +265,10 @@ pub struct GpuUse {
     pub memory_bytes: u64,
     /// Allocations refused by the memory cap.
     pub refused: u64,
-    /// Memory of the container's processes according to the driver (NVML), including the driver's own; absent
-    /// if NVML reports none.
+    /// Memory by the driver's count (NVML), including its own; absent without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
-    /// Part of `driver_bytes` beyond the cap and the driver's own allowance.
+    /// Part of `driver_bytes` beyond cap and driver's allowance.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub beyond_bytes: u64,
 }
@@ -281,21 +277,21 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The driver (NVML) sees other processes or memory on a shared GPU than the agent assigned. Empty lists end
-/// the deviation. Reported on changes, at most every ten seconds.
+/// The driver (NVML) sees other processes or memory on a shared GPU than the agent. Empty lists end the
+/// deviation. Reported on changes, at most every ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeGpuReconciled {
     /// The node.
     pub node: NodeId,
     /// UUID of the device.
     pub uuid: String,
-    /// Computing processes without a share of the device: no library limits them.
+    /// Processes without a share of the device.
     pub strangers: Vec<GpuStranger>,
     /// Containers with more memory than their cap.
     pub beyond: Vec<GpuBeyond>,
 }
 
-/// A process without a share of the shared GPU that it uses.
+/// A process on a shared GPU without a share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuStranger {
     /// Process id on the node.
@@ -308,7 +304,7 @@ pub struct GpuStranger {
     pub memory_bytes: Option<u64>,
 }
 
-/// A container whose GPU memory exceeds its cap plus the driver's own allowance.
+/// A container whose GPU memory exceeds cap and driver's allowance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuBeyond {
     /// The container.
@@ -398,10 +394,10 @@ pub struct ContainerExited {
     /// True if the container ran out of memory.
     #[serde(default)]
     pub out_of_memory: bool,
-    /// Further details, such as the reason of a failed start or an eviction.
+    /// Details, such as the reason of a failed start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// True if the platform ended the container (for example by fencing), not the job.
+    /// True if the platform ended the container, not the job.
     #[serde(default)]
     pub evicted: bool,
 }
@@ -442,8 +438,7 @@ pub struct CheckpointFailed {
 /// disk.
 pub const CHECKPOINTS_RESUMABLE: usize = 2;
 
-/// A checkpoint cannot be resumed from: it is gone, torn, or changed after completion. The job resumes from
-/// the previous one.
+/// A checkpoint is gone, torn or changed. The job resumes from the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointRejected {
     /// The job.
@@ -484,7 +479,7 @@ impl NodeFault {
     }
 }
 
-/// A container could not start because of its node. A `container.exited` follows, and counts as an eviction.
+/// A container could not start because of its node. `container.exited` follows as an eviction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFaulted {
     /// The node.

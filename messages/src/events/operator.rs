@@ -25,7 +25,7 @@ pub struct TenantConfigured {
     pub tenant: TenantId,
     /// The tenant's weight among tenants, 1 or more.
     pub weight: u32,
-    /// Limit by resource on simultaneous use; an absent resource has no limit.
+    /// Limit on simultaneous use by resource; absent for none.
     #[serde(default)]
     pub quota: Quota,
     /// Limit on the weight of a job; absent for no limit.
@@ -46,7 +46,7 @@ pub struct WebhookConfigured {
     pub url: Option<String>,
 }
 
-/// Limits on a tenant's use of nodes and on its submissions from now on; replaces the previous grants.
+/// A tenant's grants from now on; replaces the previous ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantGranted {
     /// The tenant.
@@ -56,8 +56,7 @@ pub struct TenantGranted {
     pub grants: Grants,
 }
 
-/// Forgets a tenant's settings, including grants and webhook, as if it had never been configured. Its live
-/// jobs continue.
+/// A tenant's settings, grants and webhook are forgotten. Its live jobs continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantRemoved {
     /// The tenant.
@@ -75,7 +74,7 @@ pub struct NodeDrained {
     /// Reason, shown with the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Seconds before jobs that cannot move stop and restart elsewhere; absent to wait for their end.
+    /// Seconds before jobs that cannot move are restarted elsewhere; absent to wait for their end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u32>,
 }

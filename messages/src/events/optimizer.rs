@@ -111,12 +111,12 @@ pub struct JobAllocation {
     pub share: f64,
     /// Weighted DRF share ŝ by progressive filling.
     pub fair_share: f64,
-    /// The service, notebook or preempting job that gets the freed capacity.
+    /// The service, notebook or preempting job that gets the capacity.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
 }
 
-/// A container type: its demand and its needs, numbered within this decision.
+/// A container type, numbered within this decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shape {
     /// Number within this decision.
@@ -156,12 +156,12 @@ pub struct Outcome {
     pub adjusted_jobs: u32,
     /// Bound on the adjusted jobs.
     pub adjustment_bound: u32,
-    /// Jobs adjusted because of a lost node or revised bounds; exempt from the bound.
+    /// Jobs adjusted for a lost node or revised bounds, exempt from the bound.
     pub forced_jobs: u32,
-    /// True if the queue head of an idle cluster was admitted without the fairness bound.
+    /// True if an idle cluster's queue head was admitted without the fairness bound.
     pub unbounded: bool,
-    /// True if a service, notebook or preempting job got capacity although θ1, θ2 or (except for a preempting
-    /// job) the bound on preemptions left no solution.
+    /// True if a service, notebook or preempting job got capacity beyond θ1, θ2 or (not for a preempting job)
+    /// the bound on preemptions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
     /// Result of the search.
@@ -251,8 +251,7 @@ impl std::fmt::Display for StoppedBy {
 /// The origin and proven quality of a solution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Solver {
-    /// Origin of the allocation: `highs`, `lagrangian`, `direct` (all jobs fit as they want), or a
-    /// procedure's name.
+    /// Origin: `highs`, `lagrangian`, `direct` (all jobs fit as they want), or a procedure.
     pub name: String,
     /// Solver version.
     pub version: String,

@@ -7,8 +7,7 @@ use super::Basis;
 use crate::ids::{ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence};
 use crate::time::Timestamp;
 
-/// Containers to create and to remove. A job that is created again is listed whole, under its next
-/// incarnation.
+/// Containers to create and to remove. A restarted job is listed whole, under its next incarnation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacementDecided {
     /// The placed allocation.
@@ -106,8 +105,7 @@ pub struct NodeRecovered {
     pub basis: Option<Basis>,
 }
 
-/// Several starts in a row failed because of the node: no placements there for a while. Running containers
-/// stay.
+/// Several starts in a row failed because of the node, which gets no containers for a while.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeQuarantined {
     /// The node.
@@ -131,7 +129,7 @@ pub struct NodeReadmitted {
     pub basis: Option<Basis>,
 }
 
-/// The clock that stamps the log stepped, as another broker leads or its clock was set. Time-outs ignore the
+/// The clock that stamps the log stepped: another broker leads, or its clock was set. Time-outs ignore the
 /// step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockStepped {
@@ -168,7 +166,7 @@ impl PlacedContainer {
     }
 }
 
-/// A gateway did not renew its lease: nobody waits for its reports any more. A live gateway joins again.
+/// A gateway did not renew its lease, and nobody waits for it. A live gateway joins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayLost {
     /// The gateway.
