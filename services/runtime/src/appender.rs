@@ -156,8 +156,8 @@ impl Appender {
         Ok(last.map_or(0, |message| message.sequence))
     }
 
-    /// Non-events are nobody's, since without accounts anybody may write there; a supervisor's `NodeFenced`
-    /// too.
+    /// Returns the first own message after `after`. Non-events count as nobody's, since without accounts anybody
+    /// may write there; so does a supervisor's `NodeFenced`.
     async fn first_after(&self, after: u64, own_id: &str) -> Result<Option<Found>, String> {
         let message = self.log.first_message(&self.filter, after + 1).await?;
         Ok(message.map(|message| {

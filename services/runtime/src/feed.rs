@@ -16,7 +16,8 @@ use crate::decode::Followed;
 use crate::follow::{Reader, Until, WAITING};
 use crate::log::Log;
 
-/// For followers nearly there: under steady traffic their reading never ends exactly at the feed's position.
+/// Recent items for followers that are nearly there: under steady traffic their reading never ends exactly at
+/// the feed's position.
 const KEPT: usize = 1_024;
 
 const AGAIN: Duration = Duration::from_millis(200);
@@ -129,7 +130,7 @@ enum Joined {
     Member,
     /// Without a feed this follower starts one here.
     First(Sequence),
-    /// The feed is ahead, beyond its kept items.
+    /// The feed is ahead: read up to this sequence.
     Behind(Member, u64),
 }
 

@@ -81,7 +81,7 @@ impl Log {
         }
         import.store().await?;
         self.note_imported(import.next - 1).await?;
-        // Submissions recorded by the imported log do not come again.
+        // Admission has recorded the submissions up to here: the ingress continues after them.
         let ingress = streams::ingress(self.prefix(), self.inner.replicas);
         self.begin(ingress, submissions + 1).await?;
         Ok(count)

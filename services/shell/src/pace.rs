@@ -3,8 +3,8 @@
 //! 1. [`Pace::taken`] starts a round; [`Pace::look`] ends it, once the batch is decided.
 //! 2. A long round shrinks the batch in proportion; a short one lets it grow.
 //! 3. Where a round's fixed part dominates, smaller batches only cost throughput: one round in
-//!    [`TRIED_EVERY`] is minimal to measure it, and others may last up to twice as long if they decide more
-//!    per time ([`Pace::long_us`]).
+//!    `TRIED_EVERY` is minimal to measure that part, and others may last up to twice as long if they decide
+//!    more per time ([`Pace::long_us`]).
 //!
 //! A submission waits at most three rounds.
 
