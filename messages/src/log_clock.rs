@@ -6,8 +6,8 @@
 //!    time by clocks that never step, and bridge their own stops by their host's
 //!    (`services/shell/src/host.rs`). Other writers use their host's clock, which must have advanced since
 //!    their last word as far as the log's time or the stamps. Two hosts may differ by exactly a broker's
-//!    step, so hosts are compared only before a host's first word, and by the log's time: a broker's clock
-//!    set back and right again agrees with the hosts.
+//!    step, so hosts are compared only before a host's first word, and by the log's time: the stamps of a
+//!    clock set back and right again would agree.
 //! 3. At a step the log's time stands still, and later stamps are shifted. In doubt a silence counts as a
 //!    step: time-outs are late, never early by more than [`TRUSTED_US`]. Lost time is never made up for, or
 //!    later events would seem older than they are.

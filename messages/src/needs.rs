@@ -96,7 +96,7 @@ pub struct Constraints {
     pub prefer: BTreeMap<String, Rule>,
     /// Label whose values share the containers as evenly as capacity permits.
     pub spread: Option<String>,
-    /// Label of which one value takes all containers, as far as capacity permits.
+    /// Label with one value for all containers, as far as capacity permits.
     pub pack: Option<String>,
     /// True if each container needs a node of its own.
     pub exclusive: bool,

@@ -46,7 +46,7 @@ impl Shown<'_> {
 /// The state between events.
 #[derive(Debug, Clone, Default)]
 pub struct StatusView {
-    /// Undecided, from tenants without a valid name, which decisions do not repeat.
+    /// Undecided submissions of tenants without a valid name; decisions do not repeat the name.
     unnamed: BTreeMap<u64, String>,
     waiting: BTreeMap<JobId, String>,
 }
@@ -172,7 +172,7 @@ impl StatusView {
         }
     }
 
-    /// Splits an allocation by changed or newly waiting job.
+    /// Splits an allocation by job, for changed jobs and those with a new reason to wait.
     fn allocated<'a>(&mut self, event: &'a AllocationDecided) -> BTreeMap<&'a JobId, Event> {
         let waiting = self.waiting(&event.outcome.waiting);
         let empty = AllocationDecided {
@@ -291,7 +291,7 @@ fn not_placed(event: &PlacementRefused, job: &JobId) -> Event {
     })
 }
 
-/// Its own id keeps it from looking like a repetition.
+/// A part's own id keeps readers from taking the part for a repetition.
 fn part(envelope: &Envelope, job: &JobId, event: Event) -> Envelope {
     Envelope {
         id: format!("{}/{job}", envelope.id).into(),

@@ -363,7 +363,7 @@ impl Timelines {
         push(&mut self.fairness_loss, outcome.fairness_loss);
         push(&mut self.fairness_loss_all, outcome.fairness_loss_all);
         push(&mut self.fairness_loss_bound, outcome.fairness_loss_bound);
-        // It adjusts nothing, whatever its figures repeat.
+        // An unchanged allocation adjusts nothing, whatever its figures repeat.
         let (adjusted, forced) = if kept {
             (0.0, 0.0)
         } else {

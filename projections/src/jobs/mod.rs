@@ -49,7 +49,7 @@ pub struct Job {
     /// Orders the queue.
     pub admitted_sequence: Sequence,
     pub ingress_sequence: u64,
-    /// Equal documents are the same job.
+    /// An equal document is the same job.
     pub sha256: String,
     #[serde(default)]
     pub submitted_by: Option<By>,
@@ -73,7 +73,7 @@ pub struct Job {
     pub share: f64,
     /// Weighted DRF share ŝ.
     pub fair_share: f64,
-    /// Last named the job.
+    /// The last allocation that named the job.
     pub epoch: Epoch,
     pub incarnation: Incarnation,
     pub times: Times,
@@ -85,7 +85,7 @@ pub struct Job {
     pub attempts: u32,
     pub resize_ms: u64,
     pub recovery_ms: u64,
-    /// Of completed incarnations.
+    /// Container-milliseconds of completed incarnations.
     pub container_ms: u64,
     pub code: String,
     /// Reason for waiting or for the end.
@@ -96,7 +96,7 @@ pub struct Job {
     pub lives_dropped: u32,
     pub tasks: Option<TaskCounts>,
     pub gpu: Option<Box<GpuUsed>>,
-    /// Of an ended job; a live one has its spec.
+    /// Empty for a live job, which has its spec.
     #[serde(default)]
     pub command: String,
     #[serde(default)]
@@ -159,9 +159,9 @@ pub struct Live {
     pub seen: u32,
     pub cancel_requested: bool,
     pub on_hold: bool,
-    /// True for a hold until the containers ended.
+    /// True if the hold lasts only until the containers ended.
     pub requeued: bool,
-    /// True if stopped for others.
+    /// True if the job was stopped for others.
     #[serde(default)]
     pub preempted: bool,
     pub tasks: Option<TaskSet>,

@@ -27,7 +27,7 @@ pub struct JobsQuery {
     /// Before now, by the query service's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_within_s: Option<u64>,
-    /// Absent for admission, of which a limit keeps the newest.
+    /// Absent for the order of admission; a limit then keeps the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<SortBy>,
     /// Reverses `sort`.

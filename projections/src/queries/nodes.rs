@@ -185,7 +185,7 @@ fn reason(node: &Node, stay: u32) -> String {
                     "its containers have ended, {at}: {how}; its jobs restart elsewhere"
                 );
             }
-            // It may never have renewed.
+            // The node may never have renewed.
             let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
             let seen = seen.map(|at| format!("last seen {}; ", short(at)));
             let seen = seen.unwrap_or_default();

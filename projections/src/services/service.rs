@@ -83,7 +83,7 @@ const fn second(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(500_000).saturating_add(1) / 2
 }
 
-/// A window ends in its second.
+/// Returns the slot of a window that ends in this second.
 fn slot(second: i64) -> i64 {
     second.saturating_sub(1).div_euclid(i64::from(SLOT_S))
 }

@@ -21,7 +21,7 @@ use crate::{Exit, report};
 /// Limit on reconciliations per turn; one can enable the next.
 const ROUNDS: usize = 8;
 
-/// Limit on queued reports with progress: a later progress report supersedes this one.
+/// From this many queued reports on, progress is not reported: the next progress report says more.
 const PROGRESS_BACKLOG: usize = 100;
 
 /// A node's description for its join.
@@ -53,6 +53,7 @@ impl Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Folding {
+        /// The existing log is folded.
         caught_up: bool,
         leased: bool,
     },
@@ -88,6 +89,7 @@ pub struct Report {
 /// Work for the driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
+    /// Answered by [`Agent::listed`].
     List,
     Start(ContainerId, Sequence),
     Stop(ContainerId),

@@ -59,7 +59,9 @@ pub enum Duty {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// The next renewal is due then.
     Waiting { until_ms: u64 },
+    /// A renewal was requested under this term.
     Asked { at_ms: u64, term: LeaseTerm },
     /// Another agent acts for the node.
     Over,

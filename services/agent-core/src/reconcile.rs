@@ -4,8 +4,8 @@
 //! 2. Wanted containers start, once no other incarnation of their job runs here.
 //! 3. Starts, exits and losses are reported.
 //! 4. Members resized in place are announced before the first of them starts here and after every change.
-//! 5. When nothing is left to evict, the agent joins. Nothing starts before the log confirms the join, and
-//!    with it all requests from the time without a lease.
+//! 5. When nothing is left to evict, the agent joins. Nothing starts before the log confirms the join: by
+//!    then the agent has folded all requests from the time without a lease.
 //!
 //! Invariant: no container runs twice, nor next to another incarnation of its job. [`apply`] records begun
 //! actions, which are not returned again.
