@@ -6,7 +6,7 @@ use crate::keeper::group::Cgroups;
 /// Checks that a container engine answers.
 ///
 /// # Errors
-/// The engine's error text, if none answers.
+/// If none answers.
 pub async fn engine() -> Result<(), String> {
     engine_answers()
         .await
@@ -17,7 +17,7 @@ pub async fn engine() -> Result<(), String> {
 /// Returns the control group version that confines plain processes.
 ///
 /// # Errors
-/// The reason, if control groups are not usable.
+/// If there is none.
 pub fn control_groups() -> Result<&'static str, String> {
     let groups = Cgroups::detect("doctor");
     let found = match &groups {

@@ -3,6 +3,9 @@
 //! 1. Events, lease news and containers' notes enter the machine.
 //! 2. Container actors, the runtime and files carry out its effects.
 //! 3. Reports are appended one by one.
+//!
+//! Files: `adopting` found containers, `disk` folders and pruning, `execs` attached programs, `gpus` GPU
+//! shares, `handlers` messages, `members_told` resized jobs, `notebook` tokens, `shares` disk shares.
 
 mod adopting;
 mod disk;
@@ -170,7 +173,6 @@ impl Agent {
         })
     }
 
-    /// Returns the files to watch. An adopted container skips results that the log has.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec());

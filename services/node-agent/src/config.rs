@@ -162,8 +162,8 @@ pub struct AgentConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IfGone {
     pub after: Duration,
-    /// The command that reports an incarnation's end, which is appended. It inherits environment and working
-    /// directory.
+    /// The command that reports an incarnation's end, with the incarnation appended. It inherits environment
+    /// and working directory.
     pub command: Vec<String>,
 }
 

@@ -103,7 +103,6 @@ async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>
         let passed_on = match followed {
             Followed::Event(recorded) => Heard::Event(recorded),
             Followed::CaughtUp(sequence) => Heard::CaughtUp(sequence),
-            // The reader reports these.
             Followed::Flagged { .. } => continue,
         };
         if heard.send(passed_on).await.is_err() {

@@ -2,9 +2,8 @@
 //!
 //! - A stop sends SIGTERM, and kills after the grace. A job that a save already ends gets no second signal.
 //! - An eviction is recorded before its first signal, so that the exit names it even if the agent dies.
-//! - Results of tasks are read every 20 ms, and reported ten times a second.
-//! - Rank 0's files are read every second, every 20 ms during a requested checkpoint, and after the exit. A
-//!   hanging look delays by ten seconds at most.
+//! - Rank 0's files are read every second, every 20 ms during a requested checkpoint, and after the exit.
+//!   Tasks' results are read every 20 ms. A hanging look delays by ten seconds at most.
 //! - With a store, uploads precede reports ([`storing`]).
 //!
 //! Files: `messages`, `readiness` probes, `starting` starts, `storing` uploads.
@@ -42,7 +41,6 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
-/// Limit for a start whose container must stop.
 const START_GRACE: Duration = Duration::from_secs(2);
 
 /// Minimum time between reports of progress and of unrequested checkpoints, by the log's contract.

@@ -67,7 +67,6 @@ use pauses::Pauses;
 
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Time of a leaving agent to remove ended containers.
 const CLEARING: Duration = Duration::from_secs(2);
 
 /// Wait for the first process's pid. The engine answers in a millisecond, unless the process has ended.
@@ -482,7 +481,6 @@ impl Inner {
         }
     }
 
-    /// Signals through the init process, unless its child visibly has no handler.
     async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
         let found = self.inspect(&self.name(container)).await.ok();
         let init = found.as_ref().map_or(0, pid_of);

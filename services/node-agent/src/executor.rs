@@ -4,14 +4,14 @@
 //! |---|---|
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
 //! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers of the starting change |
-//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: no other port), `JUPYTER_CONFIG_PATH`, `JUPYTER_TOKEN` |
-//! | mpi, mxnet, in Docker with its own network | `DORMOUSE_NETWORK`: marks the network as ready; see [`crate::network`] |
+//! | notebooks | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: no other port), `JUPYTER_CONFIG_PATH`, `JUPYTER_TOKEN` |
+//! | mpi, mxnet, Docker with its own network | `DORMOUSE_NETWORK`: see [`crate::network`] |
 //! | all, with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
 //! | tensorflow | `TF_CONFIG`: all are workers, worker 0 is chief; with roles see [`roles`] |
-//! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees only its own GPUs) |
+//! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: only its own GPUs) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
-//! | mpi, mxnet | `DORMOUSE_GO`: marks rank 0 as listening; see [`mpi`] and [`mxnet`] |
-//! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
+//! | mpi, mxnet | `DORMOUSE_GO`: see [`mpi`] and [`mxnet`] |
+//! | task sets | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
 pub mod mxnet;

@@ -3,9 +3,7 @@
 //!
 //! 1. From a root that the operator named no link is followed ([`Below`], [`Folder`]).
 //! 2. Opening never blocks (`O_NONBLOCK`), and only regular files are accepted, or pipes by [`Folder::pipe`].
-//! 3. Every read has a limit.
-//!
-//! A file system may still hang: use another thread and a time limit ([`aside`], [`aside_in_time`]).
+//! 3. Every read has a limit. A file system may still hang ([`aside`], [`aside_in_time`]).
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -73,7 +71,6 @@ pub struct Entry {
     pub names: u64,
     /// Device number and inode number.
     pub file: (u64, u64),
-    /// Last modification, since 1970.
     pub modified_ns: i64,
 }
 
@@ -191,7 +188,6 @@ impl Folder {
         }
         for name in way {
             let open = || rustix::fs::openat(&self.0, name, flags, Mode::empty());
-            // The folder usually exists, and creating costs more.
             let opened = match open() {
                 Err(rustix::io::Errno::NOENT) if make => {
                     match rustix::fs::mkdirat(&self.0, name, FOLDER) {

@@ -2,9 +2,8 @@
 //!
 //! 1. A process without a connection to the scheduler is a *stranger*: it lacks or bypasses the library.
 //! 2. A container above its cap and the driver's overhead is *beyond*.
-//! 3. A finding counts twice in a row, because the lists are not simultaneous.
-//!
-//! Findings are only reported: people decide.
+//! 3. A finding counts twice in a row, because the lists are not simultaneous. Nothing is ended: people
+//!    decide.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +36,6 @@ pub struct Had {
 pub struct Found {
     pub strangers: Vec<Computing>,
     pub beyond: Vec<GpuBeyond>,
-    /// Usage, if the driver reports all of a container's processes.
     pub had: BTreeMap<ContainerId, Had>,
 }
 
@@ -138,7 +136,6 @@ mod tests {
         assert_eq!(found.beyond[0].driver_bytes, 6 * GIB + 5);
         let had = found.had.values().next().expect("one");
         assert_eq!((had.bytes, had.beyond_bytes), (6 * GIB + 5, 5));
-        // Without a cap nothing is beyond. Missing usage is not guessed.
         let free = [held("ads/a/1/0", &[10, 11], None)];
         assert_eq!(compare(&all(30 * GIB), &free).beyond, []);
         let silent = [computing(10, 30 * GIB), computing(11, None)];

@@ -1,9 +1,7 @@
 //! Support for a notebook's Jupyter Server.
 //!
-//! - The token derives from the agent's secret and the container's name, so it survives the agent but not the
-//!   incarnation. The log holds only its hash.
-//! - The settings file gives a folder that outlives the container, and disables culling. The job's settings
-//!   win.
+//! - The token derives from the agent's secret and the container's name. The log holds only its hash.
+//! - The settings name a folder that outlives the container, and disable culling. The job's settings win.
 //! - The server reports its activity ([`activity`]).
 
 mod activity;
@@ -65,7 +63,7 @@ impl Token {
     /// Reads the token away from the agent's thread.
     ///
     /// # Errors
-    /// The reason why the job's own token is unreadable.
+    /// If the job's own token is unreadable.
     pub async fn read(&self) -> Result<String, String> {
         let (own, granted) = match self {
             Self::Given(token) => return Ok(token.clone()),

@@ -16,7 +16,6 @@ pub struct Kept {
     log: Log,
     state: AgentState,
     former: Option<AgentState>,
-    /// True if the last snapshot is the former state.
     pub is_of_former: bool,
     saved: Sequence,
     saving: Option<JoinHandle<()>>,

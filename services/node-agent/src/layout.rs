@@ -3,22 +3,22 @@
 //! ```text
 //! <data>/nodes/<node>/lock
 //! <data>/nodes/<node>/home        unique id of this folder
-//! <data>/nodes/<node>/snapshots/  the agent's folded state
+//! <data>/nodes/<node>/snapshots/  folded state
 //! <data>/nodes/<node>/secret, marks/   container records, unreadable to jobs
-//! <data>/nodes/<node>/keeper/     the supervisor's socket, lock and log
+//! <data>/nodes/<node>/keeper/     socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
-//!     members.json            the members of a job resized in place (DORMOUSE_MEMBERS)
-//!     jupyter_server_config.json   of a notebook (JUPYTER_CONFIG_PATH)
+//!     members.json            (DORMOUSE_MEMBERS)
+//!     jupyter_server_config.json   (JUPYTER_CONFIG_PATH)
 //! <data>/nodes/<node>/gpu/<tenant>/<name>/<incarnation>/<rank>/
-//!     libdormouse_gpu.so tokens    of a container with a GPU share: library and socket
+//!     libdormouse_gpu.so tokens    library and socket of a GPU share
 //! <data>/nodes/<node>/code/<tenant>/<digest>/    unpacked folders of jobs
 //! <data>/nodes/<node>/python/<tenant>/<digest>/  environments of packages
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
 //!     code/                   copy of the job's folder (DORMOUSE_WORKDIR)
-//!     stdout.log stderr.log   output
-//!     progress.jsonl          progress reports (DORMOUSE_PROGRESS)
-//!     ack.json                the member's answers (DORMOUSE_ACK)
-//!     orders results drain    a task set's orders and results
+//!     stdout.log stderr.log
+//!     progress.jsonl          (DORMOUSE_PROGRESS)
+//!     ack.json                answers (DORMOUSE_ACK)
+//!     orders results drain    of a task set
 //!     tasks/<task>            a task's output
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
@@ -197,7 +197,7 @@ impl Layout {
         roots.map(|root| Below::new(root, tenant))
     }
 
-    /// Returns the path to resume from, local for a stored checkpoint.
+    /// Returns the path to resume from, local even for a stored checkpoint.
     #[must_use]
     pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
         if !store::is_stored(uri) {
@@ -216,8 +216,8 @@ impl Layout {
         Some(Below::new(root.clone(), way))
     }
 
-    /// Removes old checkpoints of jobs that are not `live`, but not notebooks' files. Returns the number of
-    /// jobs. Blocking.
+    /// Removes old checkpoints of jobs not `live`, but no notebooks' files. Returns the number of jobs.
+    /// Blocking.
     #[must_use]
     pub fn remove_checkpoints(&self, live: &BTreeSet<JobId>, keep: Duration) -> usize {
         let jobs = folders_at(&self.checkpoints, 2).unwrap_or_default();
@@ -241,13 +241,13 @@ impl Layout {
         removed
     }
 
-    /// Returns the folder of a notebook's files, common to all of its incarnations and nodes.
+    /// Returns the folder of a notebook's files, common to its incarnations.
     #[must_use]
     pub fn work(&self, job: &JobId) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{WORK}"))
     }
 
-    /// Returns an incarnation's checkpoint directory for safe access.
+    /// Returns an incarnation's checkpoint directory.
     #[must_use]
     pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
@@ -358,7 +358,7 @@ pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
 }
 
-/// Reports whether the error lies with this node's disk, so that another node may work.
+/// Reports whether the error lies with this node's disk.
 #[must_use]
 pub fn is_of_the_disk(error: &io::Error) -> bool {
     use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};

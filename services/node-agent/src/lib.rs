@@ -9,10 +9,9 @@
 //!
 //! The pure [`dormouse_agent_core`] decides, this crate acts.
 //!
-//! - A restarted agent folds the log ([`kept`]) and adopts running containers. Nothing runs twice.
+//! - A restarted agent folds the log ([`kept`]) and adopts containers. Stopping the agent stops none.
 //! - Without a renewed lease containers end before the lease does, if need be by the [`keeper`].
 //! - An agent that finds another writing for its node stops.
-//! - Stopping the agent stops no container.
 //!
 //! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
 //! [`docker`] for runtimes, [`keeper`] for supervisor and sandbox, [`folder`] for files that jobs can write.
@@ -178,8 +177,7 @@ pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
     }
 }
 
-/// Ends the containers of a node without an agent, and returns their number. Reports nothing: the node counts
-/// as lost.
+/// Ends the containers of a node without an agent, and returns their number. Nothing is reported.
 ///
 /// # Errors
 /// If an agent runs there, or the runtime fails.
@@ -195,7 +193,6 @@ pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     for _ in running() {
         exited.recv().await;
     }
-    // A supervisor that holds nothing ends.
     for found in &found {
         runtime.forget(&found.container, found.request).await;
     }

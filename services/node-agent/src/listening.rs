@@ -106,7 +106,6 @@ mod tests {
         assert!(is_own(own, port));
         assert!(!is_own(own, 1));
         let mut other = Command::new("sleep").arg("60").spawn().expect("run");
-        // The other process shares the network but not the socket.
         assert!(!is_own(other.id(), port));
         other.kill().expect("killed");
         other.wait().expect("ended");

@@ -1,4 +1,5 @@
-//! The agent's container records (marks), which jobs cannot forge.
+//! The agent's container records (marks), which jobs cannot forge. They decide on adoption, blame and
+//! signals.
 //!
 //! ```text
 //! <data>/nodes/<node>/secret          the agent's random key
@@ -6,13 +7,9 @@
 //! <data>/nodes/<node>/marks/<name>.copied   position of the copied output
 //! ```
 //!
-//! A mark decides on adoption, on the blame for an exit, and on the process to signal.
-//!
-//! - No job learns a path in the agent's folder, and the name is a keyed hash.
-//! - A mark without a valid keyed hash in its last line is ignored.
-//!
-//! Permissions do not suffice, because plain processes may run as the agent's user. Marks are replaced whole,
-//! and removed when the exit is on the log.
+//! - A mark without a valid keyed hash in its last line is ignored. Its name is a keyed hash too.
+//! - Permissions do not suffice, because plain processes may run as the agent's user.
+//! - Marks are replaced whole, and removed when the exit is on the log.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -118,7 +115,6 @@ impl From<Noted> for Copied {
 pub struct CopiedStream {
     /// The engine's time of the last piece, which sorts as text.
     pub at: String,
-    /// Number of pieces with this time.
     pub pieces: u64,
     pub bytes: u64,
 }

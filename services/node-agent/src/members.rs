@@ -48,7 +48,6 @@ pub struct Document {
 pub struct Listed {
     /// Never reused in an incarnation.
     pub id: Rank,
-    /// Its dense position among the members.
     pub rank: u32,
     pub address: String,
     pub port: u16,

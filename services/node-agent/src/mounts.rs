@@ -9,10 +9,10 @@ use dormouse_messages::job::Mount;
 
 use crate::runtime::ContainerPlan;
 
-/// Returns the plan's mounts with resolved sources, within the tenant's grants. Blocking.
+/// Returns the plan's mounts with resolved sources, within the grants. Blocking.
 ///
 /// # Errors
-/// The mount that is missing or leads out of the grants.
+/// A mount that is missing or leads out of the grants.
 pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
     let mounts = plan.mounts.iter();
     mounts

@@ -1,8 +1,8 @@
 //! The reachability of Docker containers with their own network. Pure.
 //!
-//! - Ports are published on the node under equal numbers, for programs that listen on all addresses.
-//! - MPICH and MXNet listen on the address that they announce. Their containers get the node's address too
-//!   ([`NodeAddress`], set by `docker::network`), and the scripts in `deploy/executors` wait for it.
+//! - Ports are published on the node under equal numbers.
+//! - MPICH and MXNet listen on the address that they announce, so their containers get the node's address too
+//!   ([`NodeAddress`], set by `docker::network`).
 //! - gloo and NCCL pick arbitrary ports. Between nodes they need the node's network.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,7 +41,7 @@ pub fn ports(first: u16) -> std::ops::Range<u16> {
 /// Returns the node's address if the container's programs need it.
 ///
 /// # Errors
-/// The reason why the gang's members cannot reach each other.
+/// If the gang's members cannot reach each other.
 pub fn node_address(
     config: &AgentConfig,
     executor: Executor,
@@ -94,7 +94,7 @@ pub fn has_own_ports_only(config: &AgentConfig, network: Network) -> bool {
 /// Checks that a process limited to its own ports can work.
 ///
 /// # Errors
-/// The reason why it cannot.
+/// If it cannot.
 pub fn check_own_ports(
     config: &AgentConfig,
     executor: Executor,
@@ -161,7 +161,6 @@ mod tests {
                 "{why}"
             );
         };
-        // Every container is 127.0.0.1 to itself.
         let gang = ask("127.0.0.1", Executor::Mpi, published, &["127.0.0.1"]);
         refused(gang, "--address");
         assert_eq!(ask("127.0.0.1", Executor::Mpi, published, &[]), Ok(None));

@@ -14,7 +14,6 @@ pub const LIBRARY: &str = "libnvidia-ml.so.1";
 /// A process that computes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Computing {
-    /// The pid in the machine's pid namespace, as the driver sees it.
     pub pid: u32,
     /// Memory with the driver's overhead, if reported.
     pub memory_bytes: Option<u64>,
@@ -38,7 +37,7 @@ impl Nvml {
     /// Returns the processes that compute on a device.
     ///
     /// # Errors
-    /// If there is no such device, or the driver fails.
+    /// If the device is absent, or the driver fails.
     pub fn on(&self, uuid: &str) -> Result<Vec<Computing>, NvmlError> {
         let device = self.0.device_by_uuid(uuid)?;
         let processes = device.running_compute_processes()?;

@@ -25,7 +25,7 @@ use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
 use crate::store::is_stored;
 
-/// Returns a container's complete start plan.
+/// Returns a container's start plan.
 ///
 /// # Errors
 /// The reason why the container cannot start, for a person.
@@ -170,10 +170,10 @@ fn packages(
     Some(PythonPlan { python, folder })
 }
 
-/// Returns the user of a tenant's contained jobs: the granted one, or one of the agent's range.
+/// Returns the user of a tenant's contained jobs: granted, or of the agent's range.
 ///
 /// # Errors
-/// The reason why there is no user.
+/// If there is no user.
 pub fn user(
     config: &AgentConfig,
     state: &AgentState,

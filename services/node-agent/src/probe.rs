@@ -42,7 +42,7 @@ impl Probe {
     /// Waits until the replica is ready, `after` its start already. Returns the time since the start.
     ///
     /// # Errors
-    /// The last probe's failure, at the time limit.
+    /// The last failure, at the time limit.
     pub async fn until_ready(&self, after: Duration) -> Result<Duration, String> {
         let began = Instant::now();
         let end = began + self.within.saturating_sub(after);

@@ -4,6 +4,8 @@
 //! - Leftover processes are killed before the exit's report, so that none overlaps the next incarnation.
 //! - A mark precedes the start request. If it names another supervisor, its container is gone. If it names
 //!   the present one, or one that left in order, an unknown container never ran.
+//!
+//! Files: `exec` attached programs, `sandboxed` sandboxes, `start` preparation.
 
 mod exec;
 pub(crate) mod sandboxed;
@@ -153,7 +155,7 @@ impl Inner {
             let identity = supervised.identity();
             let is_present = identity.is_some() && identity == self.keeper.identity();
             if is_present || left.as_ref() == Some(supervised) {
-                // The agent died before its request.
+                // The previous agent died before its request.
                 self.marks.remove(&mark.container, mark.request);
                 continue;
             }

@@ -11,7 +11,6 @@ use nix::unistd::Pid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub pid: u32,
-    /// Start time in clock ticks since boot (`/proc/PID/stat`, field 22).
     pub started_ticks: u64,
 }
 

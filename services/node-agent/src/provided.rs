@@ -1,4 +1,4 @@
-//! A runtime that provides a job's code and packages before its containers start.
+//! A runtime that provides code and packages before containers start.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -39,7 +39,6 @@ pub(crate) const DOWNLOADS: &str = ".cache";
 
 const SETTINGS: &str = "uv.toml";
 
-/// Prefixes of variables that uv receives: settings of uv and of the network.
 const PASSED: [&str; 19] = [
     "UV_DEFAULT_INDEX",
     "UV_INDEX",
@@ -187,7 +186,6 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// True if the environment is complete. Marks it as used.
     async fn is_there(&self) -> bool {
         let place = self.own.join(self.plan.name());
         let python = self.plan.bin().join("python3");
@@ -229,7 +227,6 @@ impl Making<'_> {
                 _ => {}
             }
             let (folder, cache) = (own.make()?, own.join(cache).make()?);
-            // Protects the cache from pruning.
             cache::touch(&cache);
             match user {
                 Some(user) => folder.give(user).and_then(|()| cache.give(user)),
@@ -343,7 +340,6 @@ impl Making<'_> {
         let mut uv = command.spawn()?;
         let requirements = self.plan.python.requirements.join("\n") + "\n";
         if let Some(mut input) = uv.stdin.take() {
-            // uv may end early, and then explains itself.
             let _ = input.write_all(requirements.as_bytes()).await;
         }
         uv.wait_with_output().await

@@ -1,8 +1,7 @@
 //! Bounds containers' output by rotation. Programs append, so a file is copied to `<name>.1` and truncated.
-//! Output between the two, some microseconds, may be lost.
-//!
-//! `<name>.starts` maps files to offsets in the whole output, and `<name>.times` maps times to offsets.
-//! Readers can so continue after a rotation, and start at a time. Blocking.
+//! Output between the two, some microseconds, may be lost. `<name>.starts` maps files to offsets in the whole
+//! output, and `<name>.times` maps times to offsets, so that readers continue after a rotation or start at a
+//! time. Blocking.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -35,7 +34,6 @@ const TIMES_BYTES: u64 = 128 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub name: String,
-    /// Offset of its first byte in the whole output.
     pub start: u64,
     pub bytes: u64,
 }
@@ -218,7 +216,6 @@ mod tests {
             .into_iter()
             .map(|piece| (piece.start, piece.end()))
             .collect();
-        // Each eleventh byte exceeded the bound.
         assert_eq!(begins, [(23, 33), (34, 44), (44, 49)]);
         let parts = parts(&folder, STDOUT);
         assert_eq!(parts, ["stdout.log.2", "stdout.log.1", "stdout.log"]);
@@ -238,7 +235,6 @@ mod tests {
         let second = |second: i64| Timestamp::from_micros(second * 1_000_000);
         for number in 0..10_000 {
             printing.write_all(b"0123456789").expect("written");
-            // Print after the record, even with a coarse clock of the file system.
             note(&folder, STDOUT, second(number)).expect("noted");
         }
         let index = folder.entry(&times(STDOUT)).expect("there");

@@ -73,7 +73,7 @@ pub struct ContainerPlan {
     pub python: Option<PythonPlan>,
 }
 
-/// Explains a failed start by an error at the agent's own path. Some errors are the node's fault.
+/// Explains a failed start by an error at the agent's own path.
 #[must_use]
 pub fn of_disk(what: &str, path: &Path, error: &std::io::Error) -> NotStarted {
     let of_node = match error.raw_os_error() {
@@ -242,7 +242,6 @@ mod tests {
                 "{error}"
             );
         }
-        // Not the kernel's errors.
         let refused = std::io::Error::new(ErrorKind::InvalidData, "it is a link");
         assert_eq!(of_jobs_folder("cannot", &folder, &refused).fault, None);
         let shut = std::fs::Permissions::from_mode(0o500);

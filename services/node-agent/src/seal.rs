@@ -1,7 +1,7 @@
 //! Seals complete checkpoints, because an interrupted save leaves a torn one in the incarnation's folder.
 //!
 //! 1. A complete checkpoint is linked (small files copied) into `<incarnation>.<number>`, with a list of
-//!    sizes and times. Replacing files by rename does not reach it.
+//!    sizes and times.
 //! 2. An overwritten large file breaks the list. A resume detects this ([`resumable`]) and uses an earlier
 //!    checkpoint.
 //! 3. The newest few of a job are kept, and all that the log may name ([`retain`]).
@@ -52,7 +52,7 @@ fn parse(name: &str) -> Option<(Incarnation, u32)> {
 /// Seals a complete checkpoint and returns its new folder.
 ///
 /// # Errors
-/// The reason why sealing failed. The original is then used.
+/// The reason of a failure. The original is then used.
 pub fn seal(life: &Below) -> io::Result<Below> {
     let path = life.path();
     let name = path.file_name().and_then(|name| name.to_str());
@@ -290,7 +290,6 @@ pub fn retain(
 ) -> io::Result<usize> {
     let mut found: Vec<_> = job.open()?.entries()?;
     found.retain(|(name, entry)| entry.is_folder && parse(name).is_some());
-    // Sealed folders are newer than the incarnation's own.
     found.sort_by_key(|(name, _)| std::cmp::Reverse(parse(name)));
     let old = found
         .iter()
@@ -358,7 +357,6 @@ mod tests {
             let from = life.open().expect("a folder");
             let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
             let to = job.join(".1.1").make().expect("a folder");
-            // The next save begins between listing and copy.
             let owner = from.owner().expect("known");
             let document = document.expect("there");
             take(&from, DOCUMENT, &document, &to, owner).expect("as it was");
@@ -396,7 +394,6 @@ mod tests {
         let highest = nix::sys::resource::Resource::RLIMIT_NOFILE;
         let (before, most) = nix::sys::resource::getrlimit(highest).expect("known");
         let open = fs::read_dir("/proc/self/fd").expect("listed").count() as u64;
-        // Other tests of this process hold descriptors too.
         nix::sys::resource::setrlimit(highest, open + 200, most).expect("set");
         let sealed = seal(&life);
         nix::sys::resource::setrlimit(highest, before, most).expect("set");

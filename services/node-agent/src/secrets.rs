@@ -14,7 +14,7 @@ const LONGEST_BYTES: u64 = 100 * 1024;
 /// Reads an environment's granted secrets on this node. Blocking.
 ///
 /// # Errors
-/// The variable whose secret is missing, and the remedy.
+/// The variable whose secret is missing.
 pub fn resolve(
     env: &BTreeMap<String, EnvValue>,
     granted: &Granted,

@@ -224,7 +224,6 @@ mod tests {
 
     #[test]
     fn a_result_counts_once_and_only_for_its_own_order() {
-        // Task 3 failed under order 7, which the log knows. Order 9 repeats it.
         let (folder, mut files) = files("7 3 1\n7 4 0\n");
         files.give(&orders(&[(9, &[3])]));
         assert!(files.results().is_empty());

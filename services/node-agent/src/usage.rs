@@ -49,7 +49,7 @@ pub enum Uncounted {
 /// Counts the usage below all folders. Missing folders count nothing.
 ///
 /// # Errors
-/// The reason why the count failed.
+/// The reason of a failure.
 pub fn usage(roots: &[Below], files_limit: u64) -> Result<Usage, Uncounted> {
     let mut count = Count::new(roots, files_limit);
     while !count.go_on(Instant::now() + AT_ONCE)? {}
@@ -77,7 +77,6 @@ pub struct Count {
 struct Counted {
     below: Below,
     depth: usize,
-    /// Names not yet counted. `None`: the folder was not read.
     left: Option<Vec<CString>>,
 }
 
@@ -122,7 +121,7 @@ impl Count {
     /// Continues until `until`, and reports whether the count is complete.
     ///
     /// # Errors
-    /// The reason why the count failed.
+    /// The reason of a failure.
     pub fn go_on(&mut self, until: Instant) -> Result<bool, Uncounted> {
         while let Some(mut counted) = self.folders.pop() {
             let Some(folder) = unless_gone(counted.below.open())? else {

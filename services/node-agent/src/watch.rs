@@ -424,7 +424,6 @@ mod tests {
         let line = parse_line(format!("{{\"step\":{most},\"steps_total\":1e19}}").as_bytes());
         let line = line.expect("a line");
         assert_eq!((line.step, line.steps_total), (MOST_STEPS, MOST_STEPS));
-        // The longest sparse files, and more folders than descriptors.
         let checkpoint = folder.path().join("checkpoint");
         for number in 0..1500 {
             let inner = checkpoint.join(number.to_string());

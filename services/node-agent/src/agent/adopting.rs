@@ -30,7 +30,6 @@ impl Agent {
         }));
     }
 
-    /// Inspects containers that ended meanwhile, each within a time limit. Then the agent is live.
     fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
         let ended = found.iter().filter(|found| found.status.is_err());
         let looks: Vec<_> = ended

@@ -20,7 +20,6 @@ use crate::store::retain::Keep;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
-/// A disk takes at most a gigabyte in this time.
 const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
@@ -76,7 +75,6 @@ impl Agent {
         });
     }
 
-    /// Makes directories ahead of starts. The start itself reports any failure.
     pub(super) fn make_directories(&self, placed: &PlacementDecided) {
         if self.core.stage() != Stage::Live {
             return;

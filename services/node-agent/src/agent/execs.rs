@@ -44,7 +44,6 @@ impl Agent {
         Ok(plan)
     }
 
-    /// Returns a number unique on this node: the time, but always above the last number.
     fn next_exec(&mut self) -> u64 {
         let now = u64::try_from(SystemClock.now().as_micros()).unwrap_or(0);
         self.last_exec = now.max(self.last_exec + 1);

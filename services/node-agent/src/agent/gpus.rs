@@ -91,7 +91,6 @@ enum Driver {
 type Answers = BTreeMap<String, Vec<Computing>>;
 
 impl Driver {
-    /// Asks the driver away from the agent's thread.
     async fn ask(self, library: PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
         if devices.is_empty() || matches!(self, Self::Mute) {
             return (self, Answers::new());
@@ -239,7 +238,6 @@ fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
 }
 
 impl Agent {
-    /// Registers a container with a GPU share, and returns the disk work before its start.
     pub(super) fn share_gpus(
         &mut self,
         plan: &ContainerPlan,
@@ -270,7 +268,6 @@ impl Agent {
         }
     }
 
-    /// Registers a running container again. On failure its limits stay.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
         let Some((gpus, part)) = part else { return };
@@ -324,7 +321,6 @@ impl Agent {
         for uuid in devices {
             let found = match (answers.get(&uuid), held.get(&uuid)) {
                 (Some(computing), Some(held)) => gpu_doubts::compare(computing, held),
-                // The driver gave no answer: keep the previous result.
                 (None, Some(_)) => continue,
                 (_, None) => gpu_doubts::Found::default(),
             };

@@ -51,7 +51,6 @@ impl Actor for Agent {
 }
 
 impl Agent {
-    /// Passes a warning on, unless it predates the agent.
     fn warn(&self, warned: &PartitionWarned) {
         if self.core.stage() != Stage::Live {
             return;
@@ -200,7 +199,7 @@ impl Handler<AppendFailed> for Agent {
 impl Handler<LogLost> for Agent {
     type Result = ();
 
-    /// Lets the next agent end containers whose events the log lost.
+    /// Saves the state, so that the next agent ends containers whose events the log lost.
     fn handle(&mut self, _: LogLost, ctx: &mut Context<Self>) {
         let kept = self.keep().into_actor(self);
         ctx.spawn(kept.map(|(), actor, _| {

@@ -108,7 +108,7 @@ impl Agent {
             .map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// Reports an answer to a requested change. A job could fill the log with invented ones.
+    /// Reports answers only to requested changes, or a job could fill the log.
     pub(super) fn answered(&mut self, id: &ContainerId, answer: &Answer) {
         let partition = self.core.state().partition(id);
         let members = partition.and_then(|(_, partition)| partition.members.as_ref());

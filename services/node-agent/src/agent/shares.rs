@@ -21,7 +21,6 @@ use crate::plan;
 use crate::runtime::{Exit, NotStarted, User};
 use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
 
-/// A disk takes at most ten gigabytes in this time.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Time per check and tenant. A slow file system must not block other tenants' checks.
@@ -30,7 +29,6 @@ const COUNT_WITHIN: Duration = Duration::from_secs(3);
 /// Prefix of the reason for a share from flags.
 const TOLD: &str = "(the agent's --tenant-";
 
-/// Suffix of the reason for a granted share.
 const GRANTED: &str = "--max-storage)";
 
 fn is_of_share(reason: &str) -> bool {
@@ -62,7 +60,6 @@ impl Share {
         }
     }
 
-    /// Returns the reason for an exceeded share, to follow "its tenant ads".
     fn exceeded(self, tenant: &str, used: &Result<Usage, Uncounted>) -> Option<String> {
         match (used, self.bytes) {
             (Ok(used), Some(bytes)) if used.bytes > bytes => Some(format!(
@@ -71,7 +68,6 @@ impl Share {
                 gib(bytes),
                 self.bound(tenant)
             )),
-            // Unlinked files are not among the counted paths.
             (Ok(used), _) if used.files > self.files => Some(format!(
                 "has {} files on this node's disk and in the checkpoints, and may have {} {TOLD}files); remove what is not needed, or ask for more",
                 used.files, self.files
@@ -145,7 +141,6 @@ fn used(looked: Vec<Looked>) -> Vec<Used> {
 impl Agent {
     pub(super) fn look_at_shares(&mut self, ctx: &mut Context<Self>) {
         let (keep, grants) = (self.config.keep, &self.core.state().grants);
-        // A share without a bound cannot be full.
         self.full
             .retain(|tenant, _| Share::of(&keep, grants.max_storage(tenant)).is_some());
         let mut looked = self.those_to_look_at();

@@ -67,7 +67,6 @@ impl OneAtATime {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(place.to_owned()).or_default())
         };
-        // Also if the caller stops waiting.
         let _forget = Forget { all: self, place };
         let _alone = making.lock().await;
         work.await

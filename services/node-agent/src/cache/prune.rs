@@ -27,7 +27,6 @@ fn used_at(folder: &Path) -> io::Result<SystemTime> {
 
 fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf> {
     let tenants = folders(root, |name| !name.starts_with('.')).into_iter();
-    // Complete environments and uv's downloads from the index.
     let is_taken = |name: &str| !name.starts_with('.') || name.starts_with(DOWNLOADS);
     let all = tenants.flat_map(|tenant| folders(&tenant, is_taken));
     let is_old = |folder: &PathBuf| {

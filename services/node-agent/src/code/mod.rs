@@ -50,7 +50,7 @@ pub struct CodePlan {
 
 /// A source of archives.
 pub trait CodeSource: Send + Sync + 'static {
-    /// Returns the piece at byte `offset`, of at least one byte.
+    /// Returns at least one byte at `offset`.
     fn piece<'a>(
         &'a self,
         tenant: &'a str,
@@ -94,7 +94,7 @@ impl Cache {
     /// Makes sure that an archive is unpacked.
     ///
     /// # Errors
-    /// If the archive cannot be fetched, has another digest, or cannot be written.
+    /// If the archive is absent, wrong, or cannot be written.
     pub async fn provide(&self, tenant: &str, packed: &Workdir) -> Result<(), NotStarted> {
         let place = self.layout.unpacked(tenant, &packed.sha256);
         let work = async {

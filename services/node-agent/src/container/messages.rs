@@ -63,7 +63,7 @@ impl Before {
     /// Runs the work.
     ///
     /// # Errors
-    /// The reason for a failure, or a timeout.
+    /// A failure, or a timeout.
     pub async fn done(self) -> Result<(), NotStarted> {
         let done = aside_in_time(self.0).await;
         done.unwrap_or_else(|| {

@@ -39,7 +39,6 @@ pub enum Asked {
 #[derive(Debug, Default)]
 pub struct Readiness {
     asked: Asked,
-    /// Time since the start under a previous agent.
     since_start: Duration,
     began: Option<Instant>,
     asking: Option<SpawnHandle>,

@@ -87,7 +87,7 @@ impl Container {
         if request.is_some() {
             self.is_leaving = false;
         } else if self.saving.is_some() {
-            // It would pass for the answer to the request.
+            // A report would pass for the answer to the request.
             tracing::warn!(container = %self.id, reason, "a checkpoint is given up");
             self.problem = Some(reason);
             return;

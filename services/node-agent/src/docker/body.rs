@@ -37,6 +37,7 @@ const SYSTEM: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"
 
 const PERIOD_US: u64 = 100_000;
 
+/// Returns the create request.
 pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> ContainerCreateBody {
     let container = &plan.container;
     let labels = [
@@ -187,7 +188,7 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
     mounts
 }
 
-/// Reports whether a container of the empty image sees a path of the node.
+/// Reports whether the empty image shows a path of the node.
 pub fn shows(config: &AgentConfig, path: &Path) -> bool {
     let mut mounts = config.mounts.iter();
     shown_of_system().any(|folder| path.starts_with(folder))
@@ -199,6 +200,7 @@ fn shown_of_system() -> impl Iterator<Item = &'static str> {
     SYSTEM.into_iter().filter(exists)
 }
 
+/// Returns read-only mounts of the node's programs.
 pub fn system() -> Vec<Mount> {
     let shown = shown_of_system().map(|folder| Mount {
         source: Some(folder.to_owned()),

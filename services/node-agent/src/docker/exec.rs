@@ -73,7 +73,6 @@ impl Control for OfEngine {
     fn resize(&self, size: Size) {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
-            // A new program has no terminal yet.
             for _ in 0..ATTEMPTS {
                 let options = ResizeExecOptions {
                     h: i32::from(size.rows),

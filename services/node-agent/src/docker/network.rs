@@ -1,12 +1,10 @@
 //! A container's network in the engine (see [`crate::network`]).
 //!
 //! 1. The container has the engine's bridge, with published ports.
-//! 2. For the node's address a helper container with network rights joins and runs [`SCRIPT`]. Published
-//!    ports lead to the new link, and other ports of the address to the node. Traffic from the same node gets
-//!    the node's address as source, because libfabric identifies peers by address.
+//! 2. For the node's address a helper container with network rights runs [`SCRIPT`] in that network.
+//!    Published ports lead to the new link, and other ports to the node. Traffic from the same node gets the
+//!    node's address as source, because libfabric identifies peers by address.
 //! 3. A file tells the program that the network is ready.
-//!
-//! The container itself has no network rights.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -43,6 +41,7 @@ ip link set "${link}p" up
 ip link set "$link" up
 ip addr add "$node/32" dev "$link""#;
 
+/// Returns the engine's network mode.
 pub fn mode(network: Network) -> &'static str {
     match network {
         Network::None => "none",
@@ -62,6 +61,7 @@ fn tcp(port: u16) -> String {
     format!("{port}/tcp")
 }
 
+/// Returns the exposed ports.
 pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
     let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
     (!ports.is_empty()).then_some(ports)

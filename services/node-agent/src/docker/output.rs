@@ -74,7 +74,6 @@ struct Stream {
 struct Known {
     /// The recorded position. `None`: all output is new.
     noted: Option<CopiedStream>,
-    /// Repeated pieces with the recorded time.
     again: u64,
     bytes: u64,
 }
@@ -165,7 +164,6 @@ impl Stream {
 
     fn begin_again(&mut self) {
         self.last.clear();
-        // Bytes behind a predecessor's record stay known.
         self.known.noted = (self.copied.pieces > 0).then(|| self.copied.clone());
         self.known.again = 0;
     }
@@ -340,7 +338,6 @@ mod tests {
         let mut known = noted("2", 2);
         let passed = again.map(|at| known.is_passed(at));
         assert_eq!(passed, [false, false, false, true, true, true]);
-        // The engine has lost the recorded piece.
         let mut known = noted("2", 2);
         assert_eq!(["3", "1"].map(|at| known.is_passed(at)), [true, true]);
         assert!(Known::default().is_passed("1"));
@@ -360,7 +357,6 @@ mod tests {
         };
         let again = ["5", "6", "7", "8"].map(|at| now_passed(&mut known, at, "8"));
         assert_eq!(again, [false, false, false, true]);
-        // The clock was set back by an hour.
         assert!(now_passed(&mut Known::default(), "3", "3"));
     }
 

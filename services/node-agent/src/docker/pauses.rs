@@ -9,7 +9,6 @@ use tokio::time::timeout;
 /// A start that follows an exit comes within tens of milliseconds.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Longest wait for a pause.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// The starts under way and the waiting removals.
@@ -50,6 +49,7 @@ impl Pauses {
         Starting(self)
     }
 
+    /// Announces a removal for [`Self::end`].
     pub fn expect_removal(&self) {
         self.under_way.send_modify(|it| it.removals += 1);
     }

@@ -24,7 +24,6 @@ struct Seen {
     fails: u32,
     removals: u32,
     killed_as_it_started: bool,
-    /// Replies to output requests in order, with the expected `follow`. "FAILS" is an error.
     tells: VecDeque<(bool, String)>,
 }
 
@@ -268,7 +267,7 @@ impl Handler<Note> for Told {
     }
 }
 
-/// The engine's answer may come after the lease ends, so the container is killed as soon as it runs.
+/// The engine's answer may come after the lease ends.
 #[actix::test]
 async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_start_is_told() {
     is_ended_as_it_starts(|container| {

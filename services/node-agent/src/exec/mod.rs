@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Tenants use `<prefix>.tenant.<tenant>.api.…`. Requests can be repeated, because bytes have offsets. A slow
-//! reader blocks the program, and a program unread for [`UNHEARD`] is ended. [`attached`] has pipes and
-//! terminals, `session` buffers.
+//! reader blocks the program, and a program unread for [`UNHEARD`] is ended.
 
 pub mod attached;
 mod session;
@@ -40,6 +39,7 @@ pub const EXEC_READ: &str = "exec_read";
 /// Query that writes a program's input.
 pub const EXEC_WRITE: &str = "exec_write";
 
+/// Limit on concurrent requests per node.
 const WAITING: usize = 256;
 /// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
@@ -58,7 +58,6 @@ pub const WRITE_BYTES: usize = 64 << 10;
 pub struct Start {
     pub container: ContainerId,
     pub command: Vec<String>,
-    /// Its terminal. Absent: pipes.
     #[serde(default)]
     pub terminal: Option<Terminal>,
 }
@@ -74,7 +73,6 @@ pub struct Started {
 #[serde(deny_unknown_fields)]
 pub struct Read {
     pub exec: u64,
-    /// First byte to read. Earlier bytes are discarded.
     pub offset: u64,
     #[serde(default)]
     pub wait_ms: u32,
@@ -87,7 +85,6 @@ pub struct Write {
     pub exec: u64,
     #[serde(default)]
     pub offset: u64,
-    /// The bytes, in base 64.
     #[serde(default)]
     pub bytes: String,
     #[serde(default)]
@@ -110,7 +107,6 @@ pub struct Piece {
     pub stream: Stream,
     pub next: u64,
     pub bytes: Bytes,
-    /// The exit, once all output was read.
     pub ended: Option<ExecExit>,
 }
 

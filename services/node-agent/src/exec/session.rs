@@ -18,7 +18,6 @@ use super::{Piece, Slot, Write};
 use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 
-/// Limit on unread output. At the limit the program blocks.
 const KEPT_BYTES: usize = 256 << 10;
 
 const PIECE_BYTES: usize = 128 << 10;
@@ -35,7 +34,6 @@ const NOBODY: &str = "nobody followed it any more";
 
 #[derive(Default)]
 struct Printed {
-    /// Offset of the first byte kept.
     start: u64,
     bytes: usize,
     pieces: VecDeque<(Stream, Bytes)>,

@@ -187,7 +187,6 @@ async fn what_it_printed_is_read_in_order_and_again_until_it_was_read() {
 async fn what_it_reads_comes_once_and_ends() {
     let mut play = play().await;
     assert_eq!(play.write(0, b"abc", false).await, 3);
-    // An answer was lost, and more input arrived.
     assert_eq!(play.write(0, b"abc", false).await, 3);
     assert_eq!(play.write(2, b"cde", true).await, 5);
     let mut read = String::new();

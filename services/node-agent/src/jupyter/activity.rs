@@ -134,7 +134,6 @@ impl Server {
     }
 }
 
-/// A kernel without a client stays `starting`.
 const KERNEL_START: Duration = Duration::from_secs(30);
 
 impl Kernel {

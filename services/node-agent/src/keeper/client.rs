@@ -118,7 +118,7 @@ impl Keeper {
     /// Starts a container, or finds it running. Returns the program's pid.
     ///
     /// # Errors
-    /// The reason why the container does not run.
+    /// The reason of a failure.
     pub async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let (answer, answered) = oneshot::channel();
         let (container, request) = (orders.container.clone(), orders.request);
@@ -152,7 +152,7 @@ impl Keeper {
     /// Runs a program in a container to its end.
     ///
     /// # Errors
-    /// A failed exit of the program.
+    /// A failed exit.
     pub async fn beside(&self, container: ContainerId, program: Program) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         {
@@ -400,7 +400,6 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
         match attempt {
             Ok(greeted) => return Ok(greeted),
             Err(error) if Instant::now() > until => return Err(fail(error)),
-            // A supervisor that is leaving closes the connection.
             Err(error) if is_hang_up(&error) => has_started = false,
             Err(_) if !has_started => {
                 start(config).map_err(fail)?;

@@ -80,7 +80,6 @@ mod tests {
 
     #[test]
     fn a_container_is_shown_the_devices_of_its_own_gpus() {
-        // Device numbers are not in the order of the bus.
         let node = node(&[
             ("0000:01:00.0", "GPU-a", 1),
             ("0000:02:00.0", "GPU-b", 0),

@@ -28,7 +28,6 @@ const IN_ADVANCE_BYTES: u64 = 256 << 10;
 static PROCESSORS: LazyLock<u64> =
     LazyLock::new(|| available_parallelism().map_or(1, |it| it.get() as u64));
 
-/// Prefix of group names. No name is used twice.
 const NAMED: &str = ".once-";
 
 /// The control group hierarchy of this machine.
@@ -117,6 +116,7 @@ impl Cgroups {
         }
     }
 
+    /// Removes the parent groups unless containers remain.
     pub fn remove_if_empty(&self) {
         for parent in self.parents() {
             let _ = fs::remove_dir(parent);
@@ -131,8 +131,7 @@ impl Cgroups {
         }
     }
 
-    /// Makes groups with a likely quota. Changing it later takes up to a millisecond and a half on a machine
-    /// with many groups.
+    /// Makes groups with a likely quota, because a later change may take more than a millisecond.
     ///
     /// # Errors
     /// Kernel errors.
@@ -171,8 +170,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes empty groups of other owners' dead supervisors. Nobody else would, and groups slow down every
-    /// quota.
+    /// Removes empty groups of other owners' dead supervisors, because groups slow down every quota.
     pub fn remove_abandoned(&self, is_keeper: impl Fn(u32) -> bool) {
         for own in self.parents() {
             let Some(owners) = own.parent().and_then(|it| fs::read_dir(it).ok()) else {
@@ -306,7 +304,7 @@ impl Group {
         })
     }
 
-    /// Kills members until none is left, in at most a hundred rounds.
+    /// Kills members in at most a hundred rounds.
     pub fn kill_members(&self) {
         self.kill();
         for _ in 0..100 {
@@ -319,6 +317,7 @@ impl Group {
         }
     }
 
+    /// Reports an out-of-memory kill of a member.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         let Some(folder) = self.folders.first() else {
@@ -346,6 +345,7 @@ impl Group {
             && self.folders.iter().all(|folder| has_no_group_below(folder))
     }
 
+    /// Removes the groups without members.
     pub fn remove(&self) {
         for folder in self.folders.iter().rev() {
             if fs::remove_dir(folder).is_ok() {

@@ -32,7 +32,6 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 struct Guard {
     keeper: Lines,
     signals: SignalFd,
-    /// The sandbox's view of the node. `None`: no sandbox.
     view: Option<HostView>,
     prepared: Option<Prepared>,
     unready: Option<NotStarted>,
@@ -47,7 +46,6 @@ struct Guard {
 pub fn main(keeper: UnixStream, group: &Group, view: Option<&HostView>, folder: &Path) -> ! {
     let code = match Guard::new(keeper, group, view, folder) {
         Ok(mut guard) => match guard.serve() {
-            // The supervisor kills leftover processes.
             Ok(()) => i32::from(!guard.has_swept),
             Err(errno) => {
                 eprintln!("a guard: {errno}");
@@ -142,7 +140,6 @@ impl Guard {
         }
     }
 
-    /// Handles a request and returns false if the guard must end.
     fn answer(&mut self, ask: GuardAsk) -> bool {
         match ask {
             GuardAsk::Run(orders) => {

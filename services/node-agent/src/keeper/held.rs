@@ -43,7 +43,6 @@ pub struct Held {
     pub stage: Stage,
     pub said: Option<(Option<i32>, Option<i32>)>,
     pub evicted: Option<String>,
-    /// Time to kill a guard that does not obey.
     kill_at: Option<Instant>,
     pub beside: Vec<u64>,
     pub execs: Vec<u64>,
@@ -64,6 +63,7 @@ impl Guard {
         u32::try_from(self.pid.as_raw()).unwrap_or(0)
     }
 
+    /// Kills the guard and its processes.
     pub fn end(&self) {
         self.group.kill();
         let _ = kill(self.pid, Signal::SIGKILL);
@@ -85,11 +85,13 @@ impl Held {
         }
     }
 
+    /// Returns the guard's open socket.
     pub fn talks(&self) -> Option<&Lines> {
         let lines = self.guard.as_ref().map(|it| &it.lines);
         lines.filter(|it| it.is_open())
     }
 
+    /// Returns the record for the agent.
     pub fn now(&self, container: &ContainerId) -> HeldNow {
         HeldNow {
             container: container.clone(),
@@ -110,10 +112,12 @@ impl Held {
         }
     }
 
+    /// Reports whether the container was ordered to die.
     pub const fn has_been_killed(&self) -> bool {
         self.kill_at.is_some()
     }
 
+    /// Returns the time of the next check.
     pub const fn due(&self) -> Option<Instant> {
         match self.guard {
             Some(_) => self.kill_at,
@@ -132,6 +136,7 @@ impl Held {
         }
     }
 
+    /// Reads the guard's messages.
     pub fn hear(&mut self) -> Heard {
         let mut heard = Heard::default();
         let Some(guard) = &mut self.guard else {
@@ -150,7 +155,6 @@ impl Held {
                         }
                     }
                 }
-                // Skip answers for the guard's previous container.
                 GuardTell::BesideEnded(turn, result) => {
                     let asked = self.beside.iter().position(|it| *it == turn);
                     if let Some(index) = asked {
@@ -174,6 +178,7 @@ impl Held {
         heard
     }
 
+    /// Returns the exit after the guard's end.
     pub fn exit(&self, of_guard: Option<i32>) -> Exit {
         let (code, signal) = self.said.unwrap_or((None, of_guard));
         let out_of_memory = code != Some(0)

@@ -66,6 +66,7 @@ impl Lines {
         })
     }
 
+    /// Returns the events to poll for.
     #[must_use]
     pub const fn interest(&self) -> PollFlags {
         match self.unsent.is_empty() {
@@ -74,18 +75,19 @@ impl Lines {
         }
     }
 
-    /// Returns false once the peer is known to be gone.
+    /// Returns false once the peer has gone.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.is_open
     }
 
+    /// Reports whether all messages are sent.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Sends a message. Bytes that do not fit now are sent later.
+    /// Sends a message, now or later.
     pub fn say(&mut self, word: &impl Serialize) {
         match serde_json::to_vec(word) {
             Ok(text) => {
@@ -97,12 +99,13 @@ impl Lines {
         }
     }
 
+    /// Sends a message with descriptors.
     pub fn say_with(&mut self, word: &impl Serialize, with: Vec<OwnedFd>) {
         self.going.push_back((self.unsent.len(), with));
         self.say(word);
     }
 
-    /// Takes `count` received descriptors, the oldest first.
+    /// Takes `count` received descriptors, oldest first.
     #[must_use]
     pub fn take(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
         (self.came.len() >= count).then(|| self.came.drain(..count).collect())
@@ -121,6 +124,7 @@ impl Lines {
         }
     }
 
+    /// Sends waiting bytes.
     pub fn flush(&mut self) {
         while self.is_open && !self.unsent.is_empty() {
             match self.write() {
@@ -157,7 +161,7 @@ impl Lines {
         Ok(received.bytes)
     }
 
-    /// Returns the received messages and skips malformed ones.
+    /// Returns the received messages.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Vec<T> {
         let mut chunk = [0; CHUNK];
         loop {
@@ -220,7 +224,6 @@ mod tests {
             Lines::new(other).expect("made"),
         );
         let mut readers = Vec::new();
-        // More than the socket buffers, so that some messages wait.
         for number in 0..40u32 {
             own.say(&"x".repeat(20_000));
             let (reader, writer) = io::pipe().expect("a pipe");

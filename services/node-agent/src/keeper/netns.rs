@@ -13,7 +13,6 @@ const LENGTH: u32 = 32;
 const RTM_NEWLINK: u16 = 16;
 /// Flags: request (1) and acknowledge (4).
 const REQUEST: u16 = 1 | 4;
-/// The loopback is the first link of every network.
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 
@@ -26,7 +25,6 @@ const NLMSG_ERROR: u16 = 2;
 /// Kernel errors.
 pub fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
-    // Programs connect to themselves through the loopback.
     loopback_up()
 }
 
@@ -39,7 +37,6 @@ fn loopback_up() -> io::Result<()> {
     message.extend([0; 4]);
     message.extend(LOOPBACK.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
-    // Mask of the changed flags.
     message.extend(IFF_UP.to_ne_bytes());
     let kernel = socket_with(
         AddressFamily::NETLINK,

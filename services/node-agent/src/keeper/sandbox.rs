@@ -76,7 +76,6 @@ pub enum Network {
 /// A folder or file of the node that a container sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindMount {
-    /// A folder that no job can replace.
     pub root: PathBuf,
     /// Path below the root, resolved without links.
     pub way: PathBuf,
@@ -133,7 +132,7 @@ pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
 /// Adds the container's mounts and pivots.
 ///
 /// # Errors
-/// A bad mount, the job's fault. Kernel errors.
+/// A bad mount, the job's fault, or kernel errors.
 pub fn enter(
     prepared: Prepared,
     view: &HostView,

@@ -63,7 +63,6 @@ pub struct Keeper {
     signals: SignalFd,
     timer: TimerFd,
     has_deadline: bool,
-    /// The deadline has passed, and nothing may start.
     is_past: bool,
     absence: gone::Absence,
     fill_at: Option<Instant>,
@@ -85,7 +84,6 @@ impl Keeper {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
         mask.thread_block()?;
-        // The supervisor ends the orphans of a killed guard.
         prctl::set_child_subreaper(true)?;
         let _ = prctl::set_name(NAME);
         Ok(Self {

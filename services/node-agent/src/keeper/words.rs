@@ -96,11 +96,9 @@ pub enum Tell {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     pub pid: u32,
-    /// Start time in ticks since boot.
     pub started_ticks: u64,
     pub limits: Result<(), String>,
     pub held: Vec<HeldNow>,
-    /// True if attached programs are supported.
     #[serde(default)]
     pub execs: bool,
 }

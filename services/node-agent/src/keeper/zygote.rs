@@ -24,7 +24,6 @@ use super::guard;
 use super::lines::Lines;
 use super::sandbox::{HostView, syscalls};
 
-/// A fork takes tens of milliseconds on a starved machine.
 const TIMEOUT_MS: u16 = 10_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,7 +64,7 @@ impl Zygote {
         }
     }
 
-    /// Forks an init in a control group. Returns its pid and the supervisor's end of its socket.
+    /// Forks an init in a control group. Returns its pid and the supervisor's socket.
     ///
     /// # Errors
     /// Kernel errors, or the end of the zygote.

@@ -36,7 +36,7 @@ pub const LOGS: &str = "logs";
 pub const CHUNK_BYTES: u32 = 256 << 10;
 /// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
-/// Limit on concurrent requests per node. Further requests are told to retry.
+/// Limit on concurrent requests per node.
 pub const WAITING: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -95,7 +95,6 @@ const fn chunk_bytes() -> u32 {
 pub enum Stream {
     Stdout,
     Stderr,
-    /// Both streams of one task of a task set.
     Task(u32),
 }
 

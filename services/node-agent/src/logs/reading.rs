@@ -116,7 +116,6 @@ pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<C
         let before = pieces(&folder, name);
         let chunk = read_in(&folder, &before, from, limit, name)?;
         let after = pieces(&folder, name);
-        // No rotation happened.
         let same = before.len() == after.len()
             && before.iter().zip(&after).all(|(a, b)| a.start == b.start);
         if same {

@@ -56,7 +56,6 @@ async fn a_reader_goes_on_where_it_was_across_cuts_and_learns_what_is_gone() {
             .await;
         let chunk = chunk.expect("read");
         if chunk.offset > next {
-            // Too slow for the output: the reader learns how many bytes are missing.
             read.resize(usize::try_from(chunk.offset).expect("small"), b'?');
         }
         next = chunk.next;

@@ -37,7 +37,6 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
         .iter()
         .map(|mount| PathBuf::from(&mount.source));
     let mut shown: Vec<_> = shown.map(|path| absolute(path)).chain(mounts).collect();
-    // The root would show everything.
     shown.retain(|path| path != Path::new("/"));
     let hidden = [&config.data_dir, &config.checkpoint_dir];
     Some(HostView {
@@ -47,6 +46,7 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
 }
 
 impl HostView {
+    /// Reports whether a path of the node is visible in the sandbox.
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
         let mut shown = SYSTEM.iter().map(Path::new);
@@ -58,7 +58,7 @@ impl HostView {
     }
 }
 
-/// Gives a container's folders to its tenant's user. Blocking.
+/// Gives a container's folders to the user. Blocking.
 pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), NotStarted> {
     let ContainerId {
         job, incarnation, ..
@@ -95,6 +95,7 @@ fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
     }
 }
 
+/// Returns a container's sandbox.
 #[must_use]
 pub fn sandbox(
     layout: &Layout,
@@ -177,7 +178,7 @@ pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec 
     }
 }
 
-/// Sets a contained job's default variables. The job's own variables win.
+/// Sets default variables. The job's own win.
 pub fn add_to(env: &mut BTreeMap<String, String>, plan: &ContainerPlan) {
     let tenant = plan.container.job.tenant();
     let home = plan.directory.display().to_string();

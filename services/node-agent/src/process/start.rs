@@ -19,7 +19,6 @@ use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::secrets;
 
-/// Variables that a job inherits: the machine's settings, no secrets.
 const INHERITED: [&str; 9] = [
     "HOME",
     "USER",
@@ -53,7 +52,6 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 impl Inner {
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
-        // Mount the sources that were checked.
         let plan = &ContainerPlan {
             mounts: mounts::real(plan)?,
             ..plan.clone()
@@ -154,7 +152,6 @@ impl Inner {
     }
 }
 
-/// Makes the container's directory, and moves an existing one aside.
 fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let directory = &plan.directory;
     let below = layout.container_below(&plan.container);
@@ -181,7 +178,6 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
     Ok(())
 }
 
-/// Finds the program like `exec`, before a start.
 fn find(
     argv: &[String],
     env: &BTreeMap<String, String>,

@@ -1,9 +1,8 @@
 //! Fetches a checkpoint from the store to this node.
 //!
-//! 1. A complete cached checkpoint is used if it was made since boot and not changed.
-//! 2. Otherwise the manifest is checked against the log's name, and each file against the manifest.
-//! 3. The folder is renamed into place, so an existing folder is complete. Other cached checkpoints of the
-//!    job go.
+//! 1. A cached checkpoint is used if it was made since boot and not changed.
+//! 2. Otherwise the log's name verifies the manifest, and the manifest each file.
+//! 3. The folder is renamed into place, and other cached checkpoints of the job go.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -67,7 +66,6 @@ pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
     let path = sealed.path();
     let name = path.file_name().and_then(|name| name.to_str());
     match name {
-        // The job saves again in an unsealed folder.
         Some(name) if seal::is_sealed(name) => place_at(place, name),
         _ => Ok(()),
     }

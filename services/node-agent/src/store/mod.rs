@@ -6,8 +6,8 @@
 //!     manifest.json       written last: each file with its size and digest
 //! ```
 //!
-//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The manifest's digest ([`manifest`]) is its name,
-//!    so a torn upload is ignored and none is overwritten.
+//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The digest of the manifest ([`manifest`]) protects
+//!    against torn and overwritten uploads.
 //! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache valid within one boot.
 //! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
@@ -130,7 +130,7 @@ impl<T> Task<T> {
     /// Waits for the outcome.
     ///
     /// # Errors
-    /// Errors of the work itself.
+    /// The work's own errors.
     pub async fn outcome(mut self) -> Result<T, StoreError> {
         (&mut self.0).await.unwrap_or_else(|error| {
             Err(StoreError::Unanswered {

@@ -1,10 +1,9 @@
 //! Uploads a complete checkpoint.
 //!
-//! 1. [`Manifest::of`] describes the files, and the manifest's digest names the folder.
-//! 2. Missing files are uploaded, hashed again, and verified by the store's checksums.
-//! 3. The store's list of files and sizes is checked.
-//! 4. The manifest is written last and read back.
-//! 5. The sealed folder becomes the cached copy.
+//! 1. The digest of the manifest ([`Manifest::of`]) names the folder.
+//! 2. Missing files are uploaded, hashed again, and verified by the store's checksums and list.
+//! 3. The manifest is written last and read back.
+//! 4. The sealed folder becomes the cached copy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -202,7 +201,6 @@ impl Store {
         let options = PutOptions::from(PutMode::Create);
         let payload = PutPayload::from(text.clone());
         match self.objects.put_opts(&object, payload, options).await {
-            // An earlier upload lost its answer.
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => {}
             Err(error) => return Err(self.unanswered(&error)),
         }

@@ -147,7 +147,6 @@ mod tests {
         fs::remove_file(at.path().join("big")).expect("removed");
         let again = file.try_clone().expect("open twice");
         let held = looked().bytes.saturating_sub(before.bytes);
-        // Other tests of this process may hold unlinked files too.
         assert!((8 << 20..16 << 20).contains(&held), "{held}");
         let another = unlinked(&[own + 1].into(), &below);
         assert_eq!(another.of(own + 1).expect("counted"), Usage::default());

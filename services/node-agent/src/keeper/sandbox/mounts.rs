@@ -71,6 +71,7 @@ impl std::fmt::Display for Target {
 }
 
 impl Mounts {
+    /// Wraps a root without a tenant's mounts.
     pub fn new(root: OwnedFd) -> io::Result<Self> {
         let own = [mount_number(root.as_fd())?].into();
         Ok(Self { root, own })
@@ -80,12 +81,13 @@ impl Mounts {
         self.root.as_fd()
     }
 
+    /// Mounts a path at its own place, read-only.
     pub fn show(&self, path: &Path) -> io::Result<()> {
         let source = rustix::fs::open(path, NAMED, Mode::empty())?;
         Ok(self.attach(source.as_fd(), path, true, false)?)
     }
 
-    /// True if a path of the new root exists or contains a link.
+    /// True if a path exists or contains a link.
     pub fn has(&self, path: &Path) -> bool {
         let mut at = self.root.try_clone();
         for name in path.iter().skip(1) {
@@ -98,7 +100,7 @@ impl Mounts {
         at.is_ok()
     }
 
-    /// Creates a link in the new root unless the path exists.
+    /// Creates a link unless the path exists.
     pub fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(());
@@ -110,6 +112,7 @@ impl Mounts {
         }
     }
 
+    /// Mounts a new kernel file system.
     pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
         let target = self.resolve(path, true, true)?;
         let target = format!("/proc/self/fd/{}", target.as_raw_fd());
@@ -122,6 +125,7 @@ impl Mounts {
         )?)
     }
 
+    /// Mounts a device of the node.
     pub fn show_device(&self, source: &Path, target: &Path) -> io::Result<()> {
         let source = rustix::fs::open(source, NAMED, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
@@ -129,12 +133,13 @@ impl Mounts {
         move_onto(tree.as_fd(), target.as_fd())
     }
 
+    /// Mounts one of the container's folders.
     pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
         let source = open_source(mount)?;
         Ok(self.attach(source.as_fd(), &mount.target, mount.read_only, false)?)
     }
 
-    /// Mounts the container's temporary files, where mount points may be created.
+    /// Mounts temporary files, where mount points may be created.
     pub fn add_temporary(&mut self, mount: &BindMount) -> io::Result<()> {
         self.add_own(mount)?;
         let folder = self.resolve(&mount.target, true, false)?;
@@ -142,11 +147,12 @@ impl Mounts {
         Ok(())
     }
 
+    /// Opens a folder of the new root.
     pub fn folder(&self, path: &Path) -> io::Result<Folder> {
         Ok(Folder::from(self.resolve(path, true, false)?))
     }
 
-    /// Adds the mounts of the job's document, outer ones first.
+    /// Adds the job's mounts, outer ones first.
     pub fn add_tenants(&self, view: &HostView, spec: &SandboxSpec) -> Result<(), NotStarted> {
         let own = spec.own.iter().chain([&spec.directory]);
         let own = own.map(|it| it.target.as_path());

@@ -101,6 +101,7 @@ pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
     mounts.show(path)
 }
 
+/// Shows a device of the node if it exists.
 pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
     let device = Path::new("/dev").join(name);
     if !device.exists() {
@@ -139,6 +140,7 @@ fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
     mount_new("tmpfs", &shm, QUIET, "mode=1777")
 }
 
+/// Mounts sysfs for this process's network.
 pub fn mount_sysfs(mounts: &Mounts) -> io::Result<()> {
     let flags = QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
     mounts.mount_new("sysfs", Path::new("/sys"), flags, "")

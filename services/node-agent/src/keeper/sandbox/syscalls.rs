@@ -2,10 +2,9 @@
 //!
 //! 1. The init ([`restrict_init`]) may also enter the sandbox. Other calls fail with `ENOSYS`, which programs
 //!    expect of newer calls. `clone3` is among them, because a filter cannot see its flags.
-//! 2. A program is restricted further ([`restrict_program`]): calls refused by name fail with `EPERM`.
+//! 2. A program ([`restrict_program`]) gets `EPERM` for calls refused by name.
 //!
-//! The long filter precedes the container, so a start waits only for the short one. A 32-bit program is
-//! killed.
+//! The init installs the long filter before its container comes. A 32-bit program is killed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

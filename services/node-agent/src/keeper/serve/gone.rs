@@ -44,10 +44,12 @@ enum Phase {
 }
 
 impl Absence {
+    /// Sets or withdraws the agent's orders.
     pub fn ordered(&mut self, orders: Option<Gone>) {
         self.orders = orders;
     }
 
+    /// Handles the agent's disconnection.
     pub fn agent_left(&mut self) {
         self.alone = true;
         self.wait();
@@ -60,7 +62,7 @@ impl Absence {
         }
     }
 
-    /// Handles a new agent. A report under way stays true of the earlier incarnation.
+    /// A report under way stays true of the earlier incarnation.
     pub fn agent_came(&mut self) {
         self.alone = false;
         self.rest();
@@ -72,11 +74,12 @@ impl Absence {
         }
     }
 
-    /// Gives up: the lease's end has the placer report the same.
+    /// The end of the lease has the placer report the same.
     pub fn give_up(&mut self) {
         self.rest();
     }
 
+    /// Returns the next step's time.
     pub fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Waiting(at) | Phase::Again(at) => Some(at),
@@ -84,10 +87,12 @@ impl Absence {
         }
     }
 
+    /// Reports whether work is pending.
     pub fn is_pending(&self) -> bool {
         self.phase != Phase::Idle
     }
 
+    /// Returns the pid of the reporting process.
     pub const fn saying(&self) -> Option<u32> {
         match self.phase {
             Phase::Saying(pid) => Some(pid),
@@ -95,7 +100,7 @@ impl Absence {
         }
     }
 
-    /// Handles a child's end, and returns true if the child was the reporting process.
+    /// Handles a child's end. True for the reporting process.
     pub fn reaped(&mut self, pid: Pid, well: bool) -> bool {
         let its = |saying: u32| i32::try_from(saying) == Ok(pid.as_raw());
         if !self.saying().is_some_and(its) {
