@@ -1,6 +1,5 @@
-//! Measures explanations: time until the reason is known, time until the last change is proven, and the
-//! number of decisions. The clusters: 20 nodes with 50 jobs, alike or mixed, and 1,000 nodes with 500
-//! jobs.
+//! Measures the time and the decisions of explanations on 20 nodes with 50 jobs, alike or mixed, and on
+//! 1,000 nodes with 500 jobs.
 //!
 //! `cargo bench -p dormouse-replay --bench explain [small|mixed|large] [solves]`
 
@@ -135,7 +134,7 @@ fn explained(log: &[Arc<Recorded>], job: &JobId, solves: usize) {
     );
 }
 
-/// Returns this process's user and system time: `utime` and `stime` of proc(5), in ticks of 10 ms.
+/// In ticks of 10 ms: `utime` and `stime` of proc(5).
 fn processor_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.split(' ').skip(13).take(2);

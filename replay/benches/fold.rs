@@ -1,8 +1,5 @@
-//! Measures how fast a log folds into the read models, from an archive and from memory, and how fast an
-//! archive is written: wall-clock rates and the whole process's CPU time.
-//!
-//! Without a log, a trace of 3,000 jobs on 200 nodes is simulated. The printed hash of the folded state
-//! must not change with an optimisation.
+//! Measures how fast a log folds into the read models and how fast an archive is written. Without a log,
+//! a trace is simulated. The printed hash of the folded state must not change with an optimisation.
 //!
 //! `cargo bench -p dormouse-replay --bench fold [LOG.dmlog] [events] [memory|decoded|folded]`
 
@@ -110,7 +107,7 @@ fn measure(name: &str, events: u64, times: u64, mut once: impl FnMut()) {
     );
 }
 
-/// Returns this process's user and system time: `utime` and `stime` of proc(5), in ticks of 10 ms.
+/// In ticks of 10 ms: `utime` and `stime` of proc(5).
 fn processor_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.split(' ').skip(13).take(2);

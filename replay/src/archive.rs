@@ -29,6 +29,7 @@ pub enum ArchiveError {
     #[error("{path}")]
     File {
         path: PathBuf,
+        /// The error of the operating system.
         source: io::Error,
     },
     #[error(transparent)]

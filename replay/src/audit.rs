@@ -169,7 +169,7 @@ impl Audit {
         }
     }
 
-    /// Rule 10. The placer writes both events, so it knows of the quarantine when it decides.
+    /// Rule 10.
     fn quarantine(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::NodeQuarantined(event)) => {

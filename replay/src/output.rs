@@ -19,6 +19,7 @@ pub enum OutputError {
     #[error("{path} cannot be written")]
     File {
         path: PathBuf,
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -44,8 +44,7 @@ pub struct Report {
     /// Decisions at the beginning of a slice whose basis precedes its states.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_slice: u64,
-    /// Refused as not permitted, or removed from a file. No findings, since a log may lack refused
-    /// events.
+    /// Refused as not permitted, or removed from a file; no findings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

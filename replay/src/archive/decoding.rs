@@ -229,7 +229,6 @@ impl Decoder {
         self.out.send(Part { events, ends_block }).ok()
     }
 
-    /// Returns an empty list for the next part and frees the returned parts.
     fn empty(&self) -> Vec<Decoded> {
         let mut events = self.back.try_recv().unwrap_or_default();
         events.clear();
@@ -295,7 +294,6 @@ mod tests {
         (path, events)
     }
 
-    /// Checks that both ways of reading agree; returns the number of events and the error after them.
     fn read(path: &Path) -> (usize, Option<String>) {
         let mut looked = 0;
         let each = |_: &Recorded| {

@@ -38,6 +38,7 @@ pub(super) enum Due {
     Left(Rank),
     Ended {
         code: i32,
+        /// An outdated plan voids the event.
         plan: u64,
     },
     Saved,
@@ -110,8 +111,7 @@ impl ModelAgents {
         std::mem::take(&mut self.said)
     }
 
-    /// Returns the training jobs that have begun, each with the start and the speed of its work, if it
-    /// works.
+    /// Returns the training jobs that have begun, with start and speed of the current work.
     pub fn speeds(&self) -> impl Iterator<Item = (&JobId, Option<(Timestamp, f64)>)> {
         let training = self.jobs.iter().filter(|(_, job)| !job.served);
         training.map(|(id, job)| (id, job.working))

@@ -23,8 +23,7 @@ pub enum Ailment {
     Answers,
 }
 
-/// Time until a container with an unanswered start is ended; short compared to the checkpointer's two
-/// minutes of waiting for a start.
+/// Short compared to the checkpointer's two minutes of waiting for a start.
 const REMOVAL_MS: u64 = 15_000;
 
 /// After this many starts without an image, the image does not exist: the job's own failure.

@@ -29,7 +29,7 @@ const AGENTS_MS: u64 = 20_000;
 /// The extent of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Back {
-    /// Number of lost events; the first event of a log is never lost.
+    /// Number of lost events.
     pub events: usize,
     pub ingress: bool,
     pub until: Timestamp,
@@ -76,7 +76,6 @@ fn number(recorded: &Recorded) -> Option<u64> {
     }
 }
 
-/// Returns the action that repeats a lost event, if any. Nobody repeats an unreadable submission.
 fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
     let event = recorded.event()?;
     match event {

@@ -174,7 +174,6 @@ impl Brokers {
         self.late.take(now)
     }
 
-    /// Loses a disconnected agent's message, or keeps it in the host's buffers.
     pub fn holds(&mut self, node: &NodeId, request: Request) {
         if self.random.chance(0.5) {
             self.held.entry(node.clone()).or_default().push(request);
@@ -409,7 +408,6 @@ impl Brokers {
         }
     }
 
-    /// Checks that a report is stored if the agent takes it for stored.
     pub fn settled(&mut self, node: &NodeId, report: u64, event: &Event) {
         if !self.reports.contains_key(&(node.clone(), report)) {
             let what = event.type_name();

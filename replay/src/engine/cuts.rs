@@ -108,8 +108,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reports the end of a killed agent's containers for its supervisor. The report names the agent's
-    /// incarnation and may be stored after the next agent has joined.
+    /// Reports the end of a killed agent's containers. The report may be stored after the next agent has
+    /// joined.
     pub(super) fn forsake(&mut self, node: &NodeId, late_ms: u64) -> Result<(), EngineError> {
         let life = self.life(node);
         let Some(life) = life.filter(|_| self.agents.ties.is_killed(node)) else {

@@ -1,7 +1,4 @@
-//! Draws every fault of a simulated cluster.
-//!
-//! A calm cluster ([`Faults::none`]) draws nothing: every service follows at once, every decision is
-//! instant, every checkpoint is saved.
+//! Draws every fault of a simulated cluster. A calm cluster ([`Faults::none`]) draws nothing.
 
 use dormouse_messages::Sequence;
 
@@ -210,7 +207,6 @@ impl Faults {
         }
     }
 
-    /// Returns the next leader's clock offset in microseconds, if the leader changes now.
     pub(super) fn leads(&mut self) -> Option<i64> {
         self.hits(|rates| rates.leader).then(|| self.off_us())
     }

@@ -101,11 +101,11 @@ pub enum Action {
     CutCopies(usize, Cut, Timestamp),
     Mend(NodeId),
     CatchUp(NodeId),
-    /// A disconnected agent checks its lease, unless its state number has changed.
+    /// A disconnected agent checks its lease, if the link's change count still matches.
     RenewalDue(NodeId, u64),
-    /// The supervisor of a disconnected agent ends its containers, unless its state number has changed.
+    /// The supervisor ends the containers, if the link's change count still matches.
     FenceDue(NodeId, u64),
-    /// The lease has ended, unless its state number has changed.
+    /// The lease ends, if the link's change count still matches.
     LeaseDue(NodeId, u64),
     /// A killed agent's supervisor ends the containers, and reports this after the given milliseconds.
     Forsake(NodeId, u64),
@@ -144,6 +144,7 @@ pub enum EngineError {
     #[error("the services append without end at {at}: the last event is {last}")]
     Livelock {
         at: Timestamp,
+        /// The type of the last event.
         last: String,
     },
 }
@@ -436,8 +437,7 @@ impl Engine {
         self.flow()
     }
 
-    /// Appends an event at a decider's time `written`; without it, an exact clock or the node's clock
-    /// applies.
+    /// Appends an event at a decider's time `written`, or else at its writer's time.
     fn append(
         &mut self,
         writer: Writer,

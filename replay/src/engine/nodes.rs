@@ -239,8 +239,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Ends a node's containers and pending starts after the supervisor's deadline, independently of the
-    /// agent.
+    /// Ends a node's containers after the supervisor's deadline.
     pub fn keeper_ends(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             let runs = it.containers.iter();

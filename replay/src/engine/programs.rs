@@ -49,7 +49,7 @@ pub(super) struct Gang {
     pub(super) hangs: Option<bool>,
     pub(super) leaving: BTreeSet<Rank>,
     pub(super) tasks: BTreeMap<Rank, Queue>,
-    /// Containers with a slow engine, and the due event by which each started.
+    /// Containers with a slow engine, and their due starts.
     pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
     pub(super) begun: bool,
     /// Containers that had succeeded before the last one ran, on a recorded log.
@@ -211,7 +211,6 @@ impl ModelAgents {
         Some(node)
     }
 
-    /// Ends every container of the incarnation; auxiliary containers only at a failure or a stop.
     fn exit(&mut self, life: &LifeId, code: i32) {
         let Some(gang) = self.gangs.get(life) else {
             return;

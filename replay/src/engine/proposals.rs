@@ -1,7 +1,5 @@
-//! Connects services, agents and external writers to [several brokers](super::brokers).
-//!
-//! An agent resolves each report with the shipped machine ([`dormouse_shell::settle`]): it retries under
-//! one fence and id, and asks for the stored messages when in doubt.
+//! Connects services, agents and external writers to [several brokers](super::brokers). An agent
+//! resolves each report with the shipped machine ([`dormouse_shell::settle`]).
 
 use dormouse_messages::events::Key;
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
@@ -148,7 +146,6 @@ fn outcome(answer: Answer) -> Option<Outcome> {
     Some(Outcome { last, failure })
 }
 
-/// Translates an answer for an agent, if there is one; a refusal gives `Some(None)`.
 fn sent(answer: Answer) -> Option<Option<Sent>> {
     match answer {
         Answer::Proposed | Answer::Silence => None,

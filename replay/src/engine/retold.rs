@@ -218,7 +218,6 @@ impl Told<'_> {
     }
 }
 
-/// Returns the part of a job's specification that its agents' decisions need.
 fn specification(id: &JobId, job: &Job) -> JobSpec {
     let roles = job.beside.parts().iter().map(|part| {
         let role = RoleSpec {

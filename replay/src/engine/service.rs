@@ -224,7 +224,6 @@ impl<D: Decider> Copy<D> {
         caught_up.map(|_| ()).map_err(unknown)
     }
 
-    /// Restarts after a crash. The state from a snapshot must equal the one from the whole log.
     fn restart(
         &mut self,
         decider: &Arc<D>,
@@ -283,7 +282,6 @@ impl<D: Decider> Copy<D> {
         self.snapshot = Some((encode(self.shell.state()), place));
     }
 
-    /// Takes everything that has arrived by now: an answer, the head, the end of a pause, a wake-up.
     fn hear(&mut self, log: &MemoryLog, line: Line, now: Timestamp) {
         if let Some((_, outcome)) = self.answer.take_if(|(at, _)| *at <= now) {
             self.awaits = None;
@@ -356,8 +354,7 @@ impl<D: Decider> Copy<D> {
 }
 
 impl<D: Decider> Service<D> {
-    /// Returns a service with fresh copies, all active, since correctness does not depend on leases.
-    /// With `check` its invariants are checked after every event.
+    /// Returns a service whose copies are all active, since correctness does not depend on leases.
     pub fn new(decider: D, check: bool, faults: &mut Faults) -> Self {
         let decider = Arc::new(decider);
         let copies = faults.copies();
@@ -442,7 +439,6 @@ impl<D: Decider> Service<D> {
         };
         let arrives = match copy.cut {
             None | Some((Cut::Deaf, _)) => Some(now),
-            // The request stays in a host's buffers or is lost with the connection.
             Some((_, until)) => faults.is_sent_late().then_some(until),
         };
         let failure = Some(Failure::Doubt("no answer in time".to_owned()));

@@ -64,7 +64,7 @@ impl Simulated {
         self.done + more.unwrap_or(0.0)
     }
 
-    /// Returns the work done half a microsecond before `now`, since due times round up.
+    /// Half a microsecond less, since due times round up.
     pub(super) fn just_below(&self, now: Timestamp) -> f64 {
         let speed = self.working.map_or(0.0, |(_, speed)| speed);
         (self.done_at(now) - speed * 5e-7).max(0.0)

@@ -160,8 +160,7 @@ impl ModelAgents {
         until.max()
     }
 
-    /// Reports whether a due event is postponed because of a suspended host. Starts and stops apply to
-    /// the other members, and are repeated later for the suspended ones.
+    /// Starts and stops apply to the other members now, and to the suspended ones later.
     pub(super) fn is_put_off(&mut self, life: &LifeId, due: Due) -> bool {
         if self.standing.is_empty() {
             return false;

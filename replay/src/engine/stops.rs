@@ -21,13 +21,13 @@ impl Engine {
         matches!(action, Action::Submit { .. }) && self.now < self.stopped
     }
 
-    /// Returns the log's time: exact, except for silences that were taken for clock steps.
+    /// Returns the log's time: exact, except for silences taken for clock steps.
     #[must_use]
     pub fn log_time(&self) -> Timestamp {
         self.broker.clock.now()
     }
 
-    /// Returns the milliseconds by which the log's time was behind at the last event.
+    /// Returns the delay of the log's time at the last event, in milliseconds.
     #[must_use]
     pub fn log_behind_ms(&self) -> u64 {
         self.broker.passed.ms_since(self.broker.clock.now())

@@ -62,7 +62,6 @@ impl Queue {
         }
     }
 
-    /// Returns the tasks that ended by `now` at `task_s` each, and drops the rest.
     pub fn cut_short(&mut self, task_s: f64, now: Timestamp) -> TaskRanges {
         let done = now.seconds_since(self.since).max(0.0) / task_s.max(1e-6);
         #[expect(

@@ -93,7 +93,6 @@ fn renewed(asked_ms: u64, term: LeaseTerm) -> (Holder, u64) {
 }
 
 impl Tie {
-    /// Runs the lease machine without answers; `unheard` is its interpretation of silence.
     fn woken(&mut self, now: Timestamp, unheard: Answer) -> Woken {
         let now_ms = ms(now);
         let (mut fences, mut ends) = (false, None);
@@ -138,8 +137,7 @@ impl Tie {
         }
     }
 
-    /// Answers the machine; returns the agent's lease news. After a suspension these may include the
-    /// fence, since no earlier look at the time happened.
+    /// After a suspension the news may include the fence.
     fn answered(&mut self, now_ms: u64) -> Vec<News> {
         self.asked_ms = None;
         let Some(mut holder) = self.holder.take() else {
@@ -230,7 +228,6 @@ impl Ties {
         tie.woken(now, unheard)
     }
 
-    /// True if the supervisor's deadline has passed, and this change is the current one.
     pub fn is_past(&self, node: &NodeId, of: u64, now: Timestamp) -> bool {
         let ends_ms = self.of(node).map_or(0, |tie| tie.ends_ms);
         self.counts(node, of) && ms(now) >= ends_ms
@@ -269,7 +266,6 @@ impl Ties {
         tie.changes += 1;
     }
 
-    /// Mends the link; returns the kind of the cut and the agent's lease news.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp) -> Option<(Cut, Vec<News>)> {
         let tie = self.0.get_mut(node)?;
         let cut = tie.cut.take()?;
@@ -285,7 +281,6 @@ impl Ties {
         self.0.entry(node.clone()).or_default().behind = true;
     }
 
-    /// Delivers the missed events; false if the link was cut again meanwhile.
     pub fn catches_up(&mut self, node: &NodeId) -> bool {
         let tie = self.0.get_mut(node);
         tie.is_some_and(|tie| std::mem::take(&mut tie.behind))

@@ -2,9 +2,8 @@
 //! invariant.
 //!
 //! A lasting predicate (a job was seen, has ended) is checked at the end of each block of [`BLOCK`]
-//! events; halving the block, from copies of the read model, finds the place. Other predicates may hold
-//! and fail again, so they are checked after every event. [`Bisect::some`] accepts any place and halves
-//! as well.
+//! events, and the block then halved. Other predicates may fail again, so they are checked after every
+//! event, unless [`Bisect::some`] accepts any place.
 
 mod predicate;
 
@@ -216,7 +215,6 @@ impl Bisect {
         }
     }
 
-    /// Checks the predicate at the end of the block and, if it holds, halves the block.
     fn end_block(&mut self) {
         let block = std::mem::take(&mut self.block);
         if !self.world.look(&self.predicate).0 {

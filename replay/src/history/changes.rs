@@ -35,6 +35,7 @@ pub enum ChangeError {
     )]
     TooLate {
         job: JobId,
+        /// The dotted path within the document.
         field: String,
     },
     #[error("there is no {0} at the fork or after it")]

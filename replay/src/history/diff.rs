@@ -175,7 +175,6 @@ impl Of {
         }
     }
 
-    /// Returns the containers of every job, including jobs that the decision does not name.
     fn jobs(&self, before: &Fork) -> BTreeMap<JobId, u32> {
         let there = before.cluster.jobs.keys();
         let mut jobs: BTreeMap<JobId, u32> = there

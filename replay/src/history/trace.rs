@@ -371,7 +371,6 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Ends the containers of a lost agent, but not those of a later agent.
     fn lost(&mut self, node: &NodeId, incarnation: u64) -> io::Result<()> {
         let uuid = self.node(node)?;
         self.event(uuid, INSTANT, Some("lost"), Vec::new(), Vec::new())?;

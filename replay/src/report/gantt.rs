@@ -6,7 +6,7 @@ use super::svg::{escape, label, number, ticks};
 
 const WIDTH: f64 = 1040.0;
 const LEFT: f64 = 150.0;
-/// Of more jobs, those with the most container-hours are shown.
+/// Beyond this, the jobs with the most container-hours are shown.
 const MOST_ROWS: usize = 150;
 
 pub fn svg(jobs: &[JobRecord], end_h: f64) -> String {

@@ -104,7 +104,7 @@ pub struct OwnCostsDocument {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientsDocument {
-    /// Numbers of clients, each of which asks again when answered.
+    /// Numbers of clients that ask again when answered.
     #[serde(default)]
     pub clients: Option<Vec<f64>>,
     #[serde(default)]

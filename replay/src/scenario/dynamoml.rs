@@ -64,8 +64,7 @@ pub const OBJECTIVE_MS: u32 = 128;
 
 const MOST_REPLICAS: u32 = 12;
 
-/// The replicas that fit next to four coordinators and the notebooks' GPU. A twelfth would requeue a
-/// coordinator, since services come first.
+/// A twelfth replica would requeue a coordinator, since services come first.
 const MOST_BESIDE_CHIEFS: u32 = 11;
 
 const NOTEBOOKS: u32 = 4;

@@ -67,9 +67,8 @@ const TABLE_2: [Row; 7] = [
     ("resnet50", "mpi", [4, 1, 32], 4, 5, 1, 3),
 ];
 
-/// The paper's cluster and arrivals: 20 nodes with 240 CPUs, 5 GPUs and 2.5 TB; 50 jobs in random order,
-/// exponential gaps of 20 minutes on average; three minutes per adjustment. The run times are
-/// unpublished; here lognormal under the static baseline, median 4 hours, sigma 0.3.
+/// The paper's cluster and arrivals. The run times are unpublished; here lognormal under the static
+/// baseline, median 4 hours, sigma 0.3.
 fn table2(seed: u64) -> Value {
     let mut random = Random::new(seed);
     let nodes = (0..20).map(|index| {

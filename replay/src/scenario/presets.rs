@@ -9,9 +9,8 @@ pub const NAMES: [&str; 7] = [
     "scenario", "default", "static", "drf", "dorm-1", "dorm-2", "dorm-3",
 ];
 
-/// Returns the fields that a named policy sets; `None` for an unknown name. `scenario` is the scenario's
-/// own policy. The Dorm paper's settings maximise utilization alone, admit the longest prefix of the
-/// queue, and resize at any time.
+/// Returns the fields that a named policy sets; `None` for an unknown name. The Dorm paper's settings
+/// maximise utilization alone, admit the longest prefix of the queue, and resize at any time.
 #[must_use]
 pub fn preset(name: &str) -> Option<Value> {
     let dorm = |theta1: f64, theta2: f64| {

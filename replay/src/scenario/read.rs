@@ -39,6 +39,7 @@ pub enum ScenarioError {
     #[error("node {name:?}: {what}")]
     Node {
         name: String,
+        /// A sentence.
         what: String,
     },
     #[error("job {number} ({name}): {what}")]
@@ -50,6 +51,7 @@ pub enum ScenarioError {
     #[error("--set {setting}: {what}")]
     Setting {
         setting: String,
+        /// A sentence.
         what: String,
     },
 }

@@ -1,5 +1,5 @@
-//! DynamoML's clients in a closed loop, on replicas that need 4 ms per request (the experiment of CLOSER
-//! 2021, alone on an unbounded cluster).
+//! DynamoML's clients in a closed loop, on replicas that need 4 ms per request (CLOSER 2021, alone on an
+//! unbounded cluster).
 
 use dormouse_messages::events::Histogram;
 use dormouse_messages::job::Containers;

@@ -153,8 +153,7 @@ pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figure
     World::new(setting, driver, random.split(), from).run(&trace, &arrivals)
 }
 
-/// Returns the replicas for the known rate, by the autoscaler's formula and spare service time,
-/// requested a start-up time in advance.
+/// Requests replicas a start-up time in advance, by the autoscaler's formula and spare service time.
 fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
     let cv2 = setting.service_cv * setting.service_cv;
     let times = Times::gamma(setting.service_s, cv2);

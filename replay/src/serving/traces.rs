@@ -32,7 +32,7 @@ pub enum Kind {
     Constant,
     /// Steps between 5 and 80 per second, of one to five minutes.
     Steps,
-    /// A day curve of ratio 2.5 with much noise and gaps of CV 10, as in conversations.
+    /// A day curve of ratio 2.5 with much noise and gaps of CV 10.
     Bursts,
     /// A slow day: ratio 4 in three hours, little noise.
     Day,

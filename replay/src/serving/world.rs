@@ -1,6 +1,5 @@
 //! Simulates one service in virtual time: a gateway's queue, replicas, and an autoscaler or an oracle. A
-//! free replica takes the oldest request. Every [`REPORT_S`] seconds the gateway reports, and the
-//! decider decides. A leaving replica ends after its current request.
+//! free replica takes the oldest request; a leaving replica ends after its current one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -364,7 +363,6 @@ impl<'a> World<'a> {
     }
 }
 
-/// Bounds from 2 ms, each a fifth larger, up to the histogram's limit.
 fn bounds() -> Vec<f64> {
     let all = std::iter::successors(Some(2.0), |bound| Some(bound * 1.2));
     all.take(Histogram::MOST_BOUNDS).collect()

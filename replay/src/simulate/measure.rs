@@ -254,8 +254,7 @@ impl Measures {
         }
     }
 
-    /// Updates the utilization of the cluster and of the tenant; of all tenants after a join, so that
-    /// the parts add up.
+    /// After a join all tenants change, so that the parts add up.
     fn used_changed(&mut self, at_s: f64, tenant: &str) {
         self.utilization.push(at_s, of(&self.total, &self.used));
         let all = std::mem::take(&mut self.resized);

@@ -1,4 +1,4 @@
-//! Measures services next to training: the clients' view per second, and the speed of training.
+//! Measures services next to training.
 //!
 //! A service counts from the first training job's submission to the end of its clients' table. A
 //! training job waits until its first work, so a lone member of a gang of two also waits.

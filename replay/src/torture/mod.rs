@@ -134,8 +134,8 @@ fn judged(
     })
 }
 
-/// Runs a trial in which all services stop for hours, some on rebooted hosts. Returns the milliseconds
-/// by which the log's time is behind.
+/// Runs a trial in which all services stop for hours, some on rebooted hosts. Returns the delay of the
+/// log's time in milliseconds.
 ///
 /// # Errors
 /// The broken rule.

@@ -157,7 +157,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     let min = 1 + random.below(room.clamp(1, 3));
     let max = min + random.below(7);
     let tenant = *random.choose(&TENANTS);
-    // A job of any tenant; refused if foreign or not there yet.
     let before = random
         .chance(0.15)
         .then(|| format!("j{}", random.below(number + 1)));
@@ -216,7 +215,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     afterwards(engine, &submitted, &document, room, random);
 }
 
-/// Adds limits to some jobs. With the first a service is refused.
 fn limited(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
     if random.chance(0.15) {
         let limit_s = 2 + random.below(200);
@@ -344,8 +342,7 @@ fn as_task_set(mut document: serde_json::Value, random: &mut Random) -> serde_js
     document
 }
 
-/// Gives every other killed agent an impatient supervisor. The times derive from earlier draws, so that
-/// found seeds keep their trials.
+/// The times derive from earlier draws, so that found seeds keep their trials.
 fn forsaken(engine: &mut Engine, node: &NodeId, at_s: f64, back_s: f64) {
     let away_ms = seconds_after_start(back_s).ms_since(seconds_after_start(at_s));
     if away_ms.is_multiple_of(2) {

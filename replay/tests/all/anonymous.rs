@@ -1,5 +1,5 @@
-//! An anonymous log contains no original text. The tests mark every text of every event, with all
-//! possible fields, and search the slice for the mark.
+//! The tests mark every text of every event, with all possible fields, and search the anonymous slice
+//! for the mark.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -103,7 +103,7 @@ fn the_same_policy_and_the_same_log_are_equal() {
     }
 }
 
-/// 10 and 6 instead of 6 and 10 has the same value, unless the objective differs by more than the gap.
+/// Another split has the same value, unless the objective differs by more than the gap.
 #[test]
 fn others_of_the_same_value_are_told_from_better_and_worse_ones() {
     let log = log(0.5, &TWO);

@@ -13,8 +13,6 @@ fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(START + micros)
 }
 
-/// Returns the log seconds of a cluster whose services stopped before deciding a submission and
-/// restarted eight hours later.
 fn passed_s(reboot: Option<i64>) -> i64 {
     let mut engine = Engine::new(at(0), true);
     let node = "n0".parse().expect("valid");

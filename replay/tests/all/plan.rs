@@ -1,5 +1,4 @@
-//! Plans come true if nothing else happens, tokens hold until a relevant change, and starts lie within
-//! their estimates.
+//! Plans come true if nothing else happens, and tokens hold until a relevant change.
 
 use std::sync::Arc;
 
@@ -391,7 +390,6 @@ fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
     assert_eq!(plan.code, "changes");
 }
 
-/// A fork has another state, so tokens cannot hold there: the log's outcome is kept.
 #[test]
 fn what_kept_to_its_plan_is_submitted_on_a_fork_too() {
     let mut engine = cluster();

@@ -1,5 +1,4 @@
-//! Properties of every simulated cluster: the time to a first resize, and no waiting next to usable
-//! resources.
+//! Properties of every simulated cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Decisions are the same under another variant of the C library, whose functions depend on the
-//! processor.
+//! Decisions are the same under another variant of the C library, which depends on the processor.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -23,8 +23,7 @@ fn ads() -> TenantId {
     "ads".parse().expect("a tenant")
 }
 
-/// `lab` takes containers from `ads/lr`; then one job of each waits, that of `ads` last. A drained node
-/// has a job of `lab` that cannot save.
+/// `lab` takes containers from `ads/lr`; then one job of each waits, that of `ads` last.
 fn log(allocation: Allocation) -> Log {
     let mut engine = Engine::new(START, true);
     let policy = Policy {

@@ -23,7 +23,6 @@ fn of<'a>(rows: &'a [Row], trace: Kind, rule: &str) -> &'a Row {
     row.expect("simulated")
 }
 
-/// True if better in attainment with no more replicas, or in replicas with no less attainment.
 /// Attainment counts up to the promised 99 %.
 fn beats(ours: &Row, other: &Row) -> bool {
     let kept = |row: &Row| row.attainment.min(0.99);

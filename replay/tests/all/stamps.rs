@@ -16,8 +16,7 @@ use crate::ledger::two_tenants;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Moves the middle third's stamps a day ahead. Leaders change between events of one instant, so that
-/// the steps hide no time.
+/// Leaders change between events of one instant, so that the steps hide no time.
 fn stepped(log: &[Arc<Recorded>]) -> Vec<Arc<Recorded>> {
     let same = (1..log.len()).filter(|at| log[*at].stored_at == log[*at - 1].stored_at);
     let same: Vec<usize> = same.collect();

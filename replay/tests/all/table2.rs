@@ -1,5 +1,5 @@
 //! The Dorm paper's evaluation (Sun et al. 2017, Table II) on two seeds, compared with an independent
-//! simulator; recomputes every decision's figures from the log.
+//! simulator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! Tromino's experiments: the tenants' waiting times under each queue policy, compared with an
-//! independent model of the paper (Saha, Beltre, Govindaraju, 2018).
+//! Tromino's experiments: waiting times under each queue policy, compared with an independent model of
+//! the paper (Saha, Beltre, Govindaraju, 2018).
 //!
 //! 8 nodes of 8 CPUs and 16 GB run 128 tasks of 0.5 CPU and 1 GB for 115 s each; task k of a tenant
-//! arrives at k × its interval. Measured: each tenant's mean wait against the mean over the tenants, in
-//! per cent.
+//! arrives at k × its interval.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,6 @@ fn decoded(block: &[u8], events: usize) -> (Vec<Recorded>, Result<(), String>) {
 fn every_event_reads_back_to_the_last_bit() {
     let mut events = samples();
     assert!(events.len() > 30, "{}", events.len());
-    // The second copies use words and shapes that are known by then.
     events.extend(events.clone());
     let (read, result) = decoded(&block(&events), events.len());
     assert_eq!(result, Ok(()));

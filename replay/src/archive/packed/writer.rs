@@ -132,7 +132,6 @@ impl ValueWriter {
         }
     }
 
-    /// Inserts the head of a list or a record before its values, which begin at `start`.
     fn head(&mut self, start: usize, tag: u8, number: u64) {
         let end = self.out.len();
         self.out.push(tag);

@@ -162,7 +162,6 @@ impl Renamer {
         }
     }
 
-    /// Renames a label's values; a pattern becomes the list of matching values.
     fn values(&self, label: &str, value: &mut Value) {
         match value {
             Value::String(text) if text.contains('*') => {

@@ -2,8 +2,8 @@
 //!
 //! 1. [`names`] reads the whole log for its names.
 //! 2. [`event`] rewrites every event; [`vocabulary`] tells which texts may pass.
-//! 3. [`remake`] lets the services decide again and takes over their messages, so that the slice
-//!    verifies. A refused submission's document is unknown, and is refused as unreadable.
+//! 3. [`remake`] lets the services decide again and takes over their messages. A refused submission's
+//!    document is unknown, and is refused as unreadable.
 
 mod event;
 mod names;

@@ -217,7 +217,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the new name of a tenant, node or gateway in its field.
     #[must_use]
     pub fn field(&self, field: &str, old: &str) -> Option<String> {
         match field {
@@ -257,7 +256,6 @@ impl Names {
         self.gpus.get(old).cloned().unwrap_or_default()
     }
 
-    /// Returns the new name of a label, taint, class or model; reserved words stay.
     #[must_use]
     pub fn word(&self, old: &str) -> String {
         let own = [NODE_LABEL, GPU_MODEL_LABEL];

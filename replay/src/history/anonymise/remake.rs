@@ -102,7 +102,6 @@ impl Remaker {
     }
 }
 
-/// Takes the messages of `again`; a refusal is replaced as a whole.
 fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecError> {
     let Some(event) = recorded.event() else {
         return Ok(recorded);

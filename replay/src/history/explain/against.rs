@@ -24,7 +24,6 @@ fn held_to(posed: &ProblemJob) -> Reason {
     reason("quota", words)
 }
 
-/// Explains the lack of more under a policy other than P2; `None` under P2.
 fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
     let name = match allocation {
         Allocation::Dorm => return None,

@@ -43,7 +43,7 @@ pub struct DecisionRef {
     pub epoch: Option<u64>,
     pub build: String,
     /// This build's decision from the same basis: `equal`, `differs`, or `checked` if the solver ran out
-    /// of time, so that the decision cannot be repeated.
+    /// of time.
     pub remade: String,
     pub causes: Vec<Cause>,
 }

@@ -24,7 +24,6 @@ use crate::history::fork::Fork;
 
 const MOST_NODES: u32 = 4;
 
-/// Returns the hundredths above `theta` up to 1, the first of each bound.
 fn hundredths(theta: f64, bound: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut last = bound(theta);
     let mut values = Vec::new();

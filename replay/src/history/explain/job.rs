@@ -282,8 +282,7 @@ fn queue_place(
     }
 }
 
-/// Explains a released job by the decision and by the reasons against more. Returns its containers and
-/// the kinds of changes that cannot help.
+/// Returns the job's containers and the kinds of changes that cannot help.
 fn decision(
     explainer: &Explainer,
     id: &JobId,

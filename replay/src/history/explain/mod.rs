@@ -242,7 +242,6 @@ impl Explainer {
         )
     }
 
-    /// Returns the error for an unknown job; suggests a node or a tenant of that name.
     pub(crate) fn no_job(&self, id: &JobId) -> ExplainError {
         let (what, name) = (format!("job {id}"), id.name());
         let node = name.parse().ok();

@@ -193,7 +193,6 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     Ok(answer)
 }
 
-/// `2 of at most 3 jobs`; preemption for services and classes has no bound.
 pub(crate) fn restarts(adjusted: u32, bound: u32) -> String {
     match bound {
         u32::MAX => format!("{adjusted} jobs, without a bound"),

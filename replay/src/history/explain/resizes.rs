@@ -53,7 +53,7 @@ impl Resizes {
                 self.asked.get_or_insert(fact.at);
             }
             Some(Event::PartitionStopped(event)) if event.job == *job => {
-                // The job is requeued or held, and further waiting is no cost of the resize.
+                // Further waiting of a requeued or held job is no cost of the resize.
                 if let Some(last) = self.all.last_mut().filter(|last| last.to == 0)
                     && let Some(asked) = self.asked.take()
                 {

@@ -40,7 +40,6 @@ pub struct Search<'a> {
     pub threads: usize,
 }
 
-/// A candidate with the job's containers; `None` if no allocation gives the job more.
 type Tried = (Candidate, Option<(u32, VerifiedBy)>);
 type Grid = (&'static str, Vec<Candidate>);
 

@@ -99,7 +99,6 @@ impl Account {
         all.map(|it| (&it.demand, &it.parts))
     }
 
-    /// Returns the kind of the end; empty for a live job.
     pub fn how(&self) -> &'static str {
         self.how
     }
@@ -184,7 +183,6 @@ impl Account {
         roles.for_each(|role| role.end(how, window, now));
     }
 
-    /// Ends the account at the end of the log; running work counts as productive.
     pub fn cut(&mut self, window: Window, now: i64) {
         self.close(window, now);
         self.settle(&Lost::Nothing, window);

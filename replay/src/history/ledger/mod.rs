@@ -305,8 +305,6 @@ impl Ledger {
         }
     }
 
-    /// Notes each job that loses containers in a decision, with the gaining tenants in proportion to
-    /// their gains.
     fn handed_over(&mut self, event: &dormouse_messages::events::AllocationDecided, at: Timestamp) {
         if self.window.clip(ms(at), ms(at) + 1) == 0 {
             return;

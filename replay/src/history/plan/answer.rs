@@ -20,7 +20,7 @@ pub struct Moves {
     pub tenant: String,
     pub from: u32,
     pub to: u32,
-    /// Seconds lost in the restart, as measured before; `None` without a measurement.
+    /// Seconds lost in the restart, if measured before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_s: Option<f64>,
     /// True if a decision now does so even without the plan.

@@ -111,7 +111,6 @@ struct Noted {
     moving: BTreeSet<JobId>,
 }
 
-/// The longest wait for omitted jobs, which end within their grace period.
 const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
 
 impl Noted {
@@ -203,7 +202,6 @@ impl Noted {
         }
     }
 
-    /// True if the next allocation is the first possible answer; for a job, the first after its release.
     fn counts(&self) -> bool {
         let given = self.of_cluster && self.leaving.is_empty();
         self.decided.is_none() && (given || self.released)

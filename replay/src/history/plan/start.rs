@@ -71,8 +71,7 @@ pub fn start(
     })
 }
 
-/// Returns the value below which one more draw lies with this probability: of n draws, the k-th exceeds
-/// it with k / (n + 1). `None` beyond the last start.
+/// The k-th of n draws exceeds one more draw with probability k / (n + 1). `None` beyond the last start.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

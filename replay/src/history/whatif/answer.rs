@@ -87,7 +87,7 @@ pub struct Excluded {
 pub struct FormLine {
     pub form: Form,
     pub jobs: u64,
-    /// The median relative error at an omitted number of containers, if three were seen.
+    /// The median relative error at an omitted number of containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
 }

@@ -356,7 +356,6 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the 10th and the 90th percentile; `None` for fewer than five values.
 fn eight_in_ten(values: Vec<f64>) -> Option<[f64; 2]> {
     (values.len() >= 5).then(|| [quantile(values.clone(), 0.1), quantile(values, 0.9)])
 }

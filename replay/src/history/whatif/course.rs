@@ -49,8 +49,7 @@ impl<'a> Course<'a> {
     /// Draws the work of jobs with an unknown end from similar jobs, else from any, with more than the work
     /// done. A stated remainder is scaled by the past errors of such statements.
     ///
-    /// - Completed jobs are biased towards short ones. Running jobs are therefore drawn first, and join the
-    ///   pool (Kaplan–Meier).
+    /// - Completed jobs are biased towards short ones, so running jobs are drawn first (Kaplan–Meier).
     /// - The sample is small, so each draw weights it at random (Rubin's Bayesian bootstrap).
     #[must_use]
     pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {

@@ -108,7 +108,7 @@ impl History {
         self.clock.time_at(wall)
     }
 
-    /// Drops all later events, so that nothing of them is known.
+    /// Drops all later events.
     #[must_use]
     pub fn up_to(self, at: ForkAt) -> Self {
         let mut history = self.begun.map_or_else(Self::default, Self::starting_from);

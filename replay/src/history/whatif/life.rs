@@ -31,7 +31,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the seconds between two times, or [`NEVER_S`] if the container ended first.
     fn until(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
         let given_up = from.is_some() && to.is_none() && self.exited.is_some();
         between(from, to).or(given_up.then_some(NEVER_S))
@@ -167,7 +166,6 @@ impl Life {
         by_count.into_iter().filter_map(point).collect()
     }
 
-    /// Collects, for each report, the predicted and the real remaining seconds.
     pub fn ends(&self, steps_total: u64, completed: Timestamp, into: &mut Vec<(f64, f64)>) {
         let Some((since, first, size)) = self.reports.first() else {
             return;

@@ -267,7 +267,6 @@ impl Observed {
         }
     }
 
-    /// Returns the median of a cost over all jobs with the same save mode.
     pub fn usual(&self, like: &Seen, of: impl Fn(&Life) -> Option<f64>) -> Option<f64> {
         let jobs = self.jobs.values();
         let alike = jobs.filter(|seen| seen.mode == like.mode && seen.served == like.served);

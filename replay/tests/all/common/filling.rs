@@ -19,8 +19,8 @@ impl User {
     }
 }
 
-/// Returns the dominant shares: weighted shares rise together from the minima; users of a saturated
-/// resource, or at their maximum, stop.
+/// Weighted shares rise together from the minima; users of a saturated resource, or at their maximum,
+/// stop.
 pub fn fill(users: &[User]) -> Vec<f64> {
     let mut frozen: Vec<Option<f64>> = vec![None; users.len()];
     let resources = users.first().map_or(0, |user| user.demand.len());

@@ -1,5 +1,5 @@
-//! Brute force over generated clusters: every named change works in the real services, and no smaller
-//! one of its kind does.
+//! Brute force over generated clusters: named changes work in the real services, and no smaller one
+//! does.
 
 use std::sync::Arc;
 

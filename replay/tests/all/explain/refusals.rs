@@ -1,5 +1,4 @@
-//! Lifting refusals on one node of 8 CPUs and 16 GiB, worked out by hand. Each named change, and each
-//! insufficient value, is tried in the real services.
+//! Lifting refusals on one node of 8 CPUs and 16 GiB, worked out by hand and tried in the real services.
 
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::grants::{Grants, GrantsRule};

@@ -58,7 +58,6 @@ fn lives_that_failed_before_the_fork_count() {
     }
 }
 
-/// Moves the first exit before the last start, or drops that start.
 fn hasty(log: &[Arc<Recorded>], last_runs: bool) -> Vec<Arc<Recorded>> {
     let place = |is: fn(&Event) -> bool| log.iter().position(|it| it.event().is_some_and(is));
     let last = place(|it| matches!(it, Event::ContainerStarted(event) if event.rank.0 == 2))

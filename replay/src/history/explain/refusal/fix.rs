@@ -257,7 +257,7 @@ impl Of<'_> {
 
     fn node(&self, spec: &JobSpec) -> Fix {
         let beside = Beside::of(spec);
-        // Any role may be the one that fits nowhere, so the maximum of each resource counts.
+        // Any role may be the one that fits nowhere, so the maxima count.
         let mut capacity = spec.demand.clone();
         for part in beside.parts() {
             for (resource, amount) in part.demand.iter() {

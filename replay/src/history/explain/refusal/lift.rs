@@ -90,7 +90,6 @@ impl<'a> Lift<'a> {
         (outcome.containers(&fork, self.job), verified)
     }
 
-    /// Finds all changes that are admitted, those of the operator first.
     pub fn all(&mut self, code: &str, mut found: impl FnMut(Correction)) {
         self.of_operator(code).into_iter().for_each(&mut found);
         self.of_document(code).into_iter().for_each(&mut found);
@@ -188,7 +187,6 @@ impl<'a> Lift<'a> {
         format!("--set job.{}.{field}={to}", self.job)
     }
 
-    /// Finds the largest admitted number below `from`, if the smaller ones are admitted too.
     fn largest(
         &mut self,
         kind: &str,
@@ -329,7 +327,6 @@ impl<'a> Lift<'a> {
     }
 }
 
-/// Limits a demand to a node's capacity; `None` if the node lacks a resource.
 fn within(demand: &Amounts, capacity: &Amounts) -> Option<Amounts> {
     let mut less = demand.clone();
     let parts: Vec<(Resource, u64)> = demand
