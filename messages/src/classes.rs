@@ -12,7 +12,7 @@ use crate::whole::{maybe, whole};
 /// Limit on the absolute value; 0 without a class.
 pub const MAX_CLASS_VALUE: i32 = 1_000_000;
 
-/// More than people can tell apart.
+/// Limit on classes: more than people tell apart.
 pub const MAX_CLASSES: usize = 32;
 
 /// As for a Kubernetes label.

@@ -69,7 +69,7 @@ impl LogClock {
         Fact::new(recorded, self.pass(recorded))
     }
 
-    /// As [`Self::read`], owned.
+    /// Passes the next event and returns its fact, owned.
     pub fn keep(&mut self, recorded: &Arc<Recorded>) -> KeptFact {
         KeptFact::new(Arc::clone(recorded), self.pass(recorded))
     }
@@ -107,8 +107,8 @@ impl LogClock {
 
     fn hear(&mut self, recorded: &Recorded) {
         if let Some(before) = self.words.get(&recorded.envelope.source) {
-            // By the host's clock the brokers' went back further than known: a silence fell on a step. It
-            // must not count once the clock is right.
+            // By the host's clock the brokers' went back further than known: a silence fell on a step. The
+            // missed time must not count once the clock is right.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();

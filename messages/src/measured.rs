@@ -23,7 +23,7 @@ const MOST_PER_SECOND: u64 = 10_000_000;
 
 const MOST_AT_ONCE: u32 = 1_000_000_000;
 
-/// For a proxy without a name.
+/// The name of a proxy without one.
 pub const DEFAULT_PROXY: &str = "proxy";
 
 impl ServiceMeasured {

@@ -12,9 +12,9 @@ use crate::quantity::{Amounts, Resource};
 /// A node's own labels, the operator's, `node`, and `gpu.model` if there is one.
 pub type Labels = BTreeMap<String, String>;
 
-/// A node's name.
+/// The label with a node's name.
 pub const NODE_LABEL: &str = "node";
-/// Set if all GPUs are of one model.
+/// The label set if all GPUs are of one model.
 pub const GPU_MODEL_LABEL: &str = "gpu.model";
 
 /// Not labels in `constraints`.

@@ -9,13 +9,13 @@ use crate::classes::{self, Preemption, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::whole::whole;
 
-/// Shares of more are meaningless.
+/// Limit on weights; shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
-/// A day: a job that must not be resized has no checkpoint.
+/// Limit of a day: a job that must not be resized has no checkpoint.
 pub const MAX_MIN_RUN_S: u32 = 86_400;
 
-/// On the absolute value.
+/// Limit on a priority's absolute value.
 pub const MAX_PRIORITY: i32 = 1_000;
 
 /// The way in which jobs get containers.

@@ -92,7 +92,7 @@ pub enum PythonError {
 }
 
 impl Python {
-    /// For all lines.
+    /// Limit on the bytes of all lines.
     pub const MOST_BYTES: usize = 64 << 10;
 
     /// Returns the requirements in a file.

@@ -437,7 +437,7 @@ pub(crate) fn serialize_entries<'a, S: Serializer>(
     map.end()
 }
 
-/// With its unit, as on the log, or plain.
+/// An amount's name: with its unit, as on the log, or plain.
 enum Name {
     Field(Resource),
     Plain(Resource),
@@ -511,7 +511,7 @@ impl schemars::JsonSchema for Amounts {
     }
 }
 
-/// A number or a string.
+/// A quantity as written: a number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Written(pub String);
 

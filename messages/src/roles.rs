@@ -16,7 +16,7 @@ use crate::needs::{Constraints, ContainerType, Needs};
 use crate::quantity::{Amounts, Written};
 use crate::whole::whole;
 
-/// For the containers in `containers`.
+/// The role name of the containers in `containers`.
 pub const WORKER: &str = "worker";
 
 /// The possible roles.

@@ -118,7 +118,7 @@ const fn default_ready_timeout_s() -> u32 {
     60
 }
 
-/// In thousandths, so that 99.9 is exact.
+/// A percentile in thousandths, so that 99.9 is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Percentile(u32);

@@ -45,11 +45,11 @@ pub enum WorkdirError {
 }
 
 impl Workdir {
-    /// Code, not data.
+    /// Limit on a folder's bytes: code, not data.
     pub const MOST_UNPACKED_BYTES: u64 = 256 << 20;
-    /// Files, folders and links.
+    /// Limit on files, folders and links.
     pub const MOST_ENTRIES: usize = 20_000;
-    /// Incompressible files, plus all entries' names.
+    /// Limit on an archive: incompressible files, plus all entries' names.
     pub const MOST_BYTES: u64 = Self::MOST_UNPACKED_BYTES + (32 << 20);
 
     /// Checks digest and length.

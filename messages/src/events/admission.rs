@@ -71,7 +71,7 @@ pub struct SubmissionsShed {
 }
 
 impl SubmissionReceived {
-    /// Fits long environments; the log bears ten thousand such submissions a second.
+    /// Limit on recorded bytes: fits long environments, and the log bears ten thousand submissions a second.
     pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
 
     /// The largest measurement takes some 6 KiB, and the log keeps refused ones, too.

@@ -33,11 +33,11 @@ pub use gpus::GpuUsed;
 pub use phase::{Phase, PhaseCounts};
 pub use table::JobTable;
 
-/// About 50 MB, months of a busy cluster.
+/// Limit on ended jobs: about 50 MB, months of a busy cluster.
 pub const ENDED_LIMIT: usize = 50_000;
-/// Enough to find a submission in a flood.
+/// Limit on refused submissions: enough to find one in a flood.
 pub const REFUSED_LIMIT: usize = 10_000;
-/// A day with a resize every 20 minutes.
+/// Limit on a job's incarnations: a day with a resize every 20 minutes.
 pub const LIVES_LIMIT: usize = 72;
 /// A line or two of a screen.
 const COMMAND_LIMIT: usize = 240;

@@ -44,7 +44,7 @@ struct Slot {
     sums: Sums,
 }
 
-/// Recent windows.
+/// The sum of recent windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recent {
     pub sums: Sums,
@@ -157,7 +157,7 @@ impl Service {
     fn pass(&mut self, to: i64, lines: &mut Lines) {
         let kept = i64::try_from(SLOTS_KEPT).unwrap_or(i64::MAX);
         let last = self.slots.back().map(|it| it.number);
-        // The time went back far.
+        // Start over after a large step back.
         if last.is_some_and(|last| to < last - kept) {
             self.slots.clear();
         }
