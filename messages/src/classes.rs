@@ -1,8 +1,5 @@
-//! Priority classes, and the bound on what their preemption may do.
-//!
-//! The operator defines classes in the policy and grants them to tenants. A job names one; admission
-//! writes what the class is worth into the specification, so that a class that is changed or removed
-//! later changes nothing for jobs that are there (as in Kubernetes).
+//! Priority classes, and limits on preemptions. Admission copies a job's class into its spec, so that later
+//! changes of the class do not affect the job (as in Kubernetes).
 
 use std::collections::BTreeMap;
 
@@ -12,20 +9,19 @@ use serde::{Deserialize, Serialize};
 use crate::policy::MAX_MIN_RUN_S;
 use crate::whole::{maybe, whole};
 
-/// Values of classes lie between this and its negative; a job without a class has 0.
+/// Limit on the absolute value; 0 without a class.
 pub const MAX_CLASS_VALUE: i32 = 1_000_000;
 
-/// The most classes of a cluster: more than people tell apart.
+/// Limit on classes: more than people tell apart.
 pub const MAX_CLASSES: usize = 32;
 
-/// The longest name of a class, as of a Kubernetes label.
+/// As for a Kubernetes label.
 const MAX_NAME: usize = 63;
 
-/// One a minute: a job that is preempted more often does nothing else, so that a larger bound bounds
-/// nothing.
+/// Once a minute; a higher limit has no effect.
 pub const MAX_PREEMPTIONS_PER_HOUR: u32 = 60;
 
-/// What a priority class is worth.
+/// A priority class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -35,12 +31,12 @@ pub struct PriorityClass {
     /// Jobs of the highest value go first, over all tenants; a job without a class has 0.
     #[serde(deserialize_with = "whole")]
     pub value: i32,
-    /// Whether jobs of a lower value make room for its jobs when nothing else does.
+    /// True if jobs of a lower value give up capacity when the class's jobs find none.
     #[serde(default)]
     pub preempts: bool,
 }
 
-/// The class of a job, with what it was worth when the job was admitted.
+/// A job's class as of its admission.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -49,29 +45,28 @@ pub struct PriorityClass {
     expecting = "a map such as {name: urgent, value: 100, preempts: true}"
 )]
 pub struct JobClass {
-    /// The class.
+    /// Name of the class.
     pub name: String,
-    /// Its value.
+    /// Value of the class.
     #[serde(deserialize_with = "whole")]
     pub value: i32,
-    /// Whether it preempts.
+    /// True if the class preempts.
     #[serde(default)]
     pub preempts: bool,
 }
 
-/// A job's class as people write it: its name. In a specification that is submitted again it stands
-/// with what it was worth, which is looked up anew.
+/// A job's class by name; a resubmitted spec has the whole class, which is looked up again.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "the name of a priority class, such as urgent")]
 pub enum WrittenClass {
-    /// Its name.
+    /// Name of the class.
     Name(String),
-    /// What stood in a specification.
+    /// Class from a spec.
     Known(JobClass),
 }
 
 impl WrittenClass {
-    /// The class's name.
+    /// Returns the class's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -81,7 +76,7 @@ impl WrittenClass {
     }
 }
 
-/// Whether there can be a class of this name.
+/// True for a valid class name.
 #[must_use]
 pub fn is_class(name: &str) -> bool {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -92,7 +87,6 @@ pub fn is_class(name: &str) -> bool {
         && !name.starts_with('-')
 }
 
-/// What is wrong with the classes of a policy, if anything.
 pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<String> {
     if classes.len() > MAX_CLASSES {
         return Some(format!(
@@ -114,8 +108,7 @@ pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<Strin
     ))
 }
 
-/// How often a job may make room for others by being restarted or sent back to the queue, and how
-/// soon. What is resized in place shrinks without this bound: nothing of it is stopped.
+/// Limits on restarting or requeuing a job for others. Shrinking in place is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -123,22 +116,21 @@ pub(crate) fn problem(classes: &BTreeMap<String, PriorityClass>) -> Option<Strin
     expecting = "a map such as {max_per_hour: 2, min_run_s: 60}"
 )]
 pub struct Preemption {
-    /// The most preemptions of one job within an hour; no bound where absent.
+    /// Limit on preemptions of a job within an hour; absent for no limit.
     #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
     pub max_per_hour: Option<u32>,
-    /// The fewest seconds that a life of a job has run before it is preempted; 0 where absent.
+    /// Seconds that a job's incarnation runs before a preemption; 0 if absent.
     #[serde(deserialize_with = "maybe", skip_serializing_if = "Option::is_none")]
     pub min_run_s: Option<u32>,
 }
 
 impl Preemption {
-    /// Whether nothing is bounded.
+    /// True if nothing is limited.
     #[must_use]
     pub fn is_unbounded(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What is wrong with the numbers, if anything.
     pub(crate) fn problem(&self) -> Option<String> {
         let most = MAX_PREEMPTIONS_PER_HOUR;
         if let Some(number) = self.max_per_hour.filter(|number| *number > most) {

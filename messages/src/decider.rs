@@ -1,7 +1,5 @@
-//! What a service is: a fold of the log and a pure decision on the folded state.
-//!
-//! Live running, restart, replay, verification and simulation call these same functions; there
-//! is no second interpreter.
+//! The interface of a service: a fold of the log and a pure decision on it. Live operation, restart, replay,
+//! verification and simulation share these functions.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,60 +11,55 @@ use crate::time::Timestamp;
 
 /// A fold of the log.
 pub trait Fold: Default + Clone + Send + Unpin + Serialize + DeserializeOwned + 'static {
-    /// Names its snapshots.
+    /// Names the snapshots.
     const NAME: &'static str;
-    /// Raised whenever the state's shape or meaning changes: older snapshots are then ignored.
+    /// Raised when the state's shape or meaning changes, which invalidates snapshots.
     const VERSION: u32;
 
-    /// Folds one event. Infallible, without a clock, without policy. Called for every event of
-    /// the log in order, also for those that the fold does not use.
+    /// Folds one event, in order. Cannot fail, and reads no clock and no policy.
     fn evolve(&mut self, recorded: &Recorded);
 
-    /// Why an event is not believed, if it is not: `evolve` passes over it. Asked before the event
-    /// is folded, by the service that counts what is flagged.
+    /// Returns the reason to reject an event, which `evolve` then skips. The service counts rejections.
     fn doubts(&self, _recorded: &Recorded) -> Option<String> {
         None
     }
 
-    /// The time of the log, up to the last event folded; `None` for a fold that keeps none. A fold
-    /// that decides on time has it from a [`crate::LogClock`].
+    /// Returns the log's time, from a [`crate::LogClock`], if the fold keeps one.
     fn log_time(&self) -> Option<Timestamp> {
         None
     }
 
-    /// What was folded last and cannot be: a contradiction of the system's own, never what others may
-    /// say. Asked after every event by the service, which stops there: it must cost nothing.
+    /// Returns the system's own contradiction in the last event, never others' input; the service then stops.
+    /// Called after every event, so it must cost nothing.
     fn contradiction(&self) -> Option<&str> {
         None
     }
 
-    /// Says which invariant is broken, if any. Called after every step in tests and simulation; it may
-    /// look at everything.
+    /// Checks all invariants, after every step in tests and simulation.
     ///
     /// # Errors
-    /// The broken invariant, in words.
+    /// The broken invariant.
     fn check_invariants(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// The part of [`check_invariants`](Self::check_invariants) that verification asks for after every
-    /// event; the whole it asks for now and then. It looks only at what has changed since `before`, the
-    /// state of some events earlier, which broke no invariant. For what must not be broken for a moment,
-    /// as the room of a node.
+    /// Checks changes since `before`, an earlier valid state, for invariants that never break, such as a
+    /// node's capacity. Verification calls this after every event,
+    /// [`check_invariants`](Self::check_invariants) from time to time.
     ///
     /// # Errors
-    /// The broken invariant, in words.
+    /// The broken invariant.
     fn check_since(&self, _before: &Self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// An event that a decider wants appended.
+/// An event for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// The event, without its basis: the shell fills it in.
+    /// The shell adds the basis.
     pub event: Event,
-    /// The events that made it necessary, the main one first.
+    /// The main one first.
     pub causes: Vec<Sequence>,
 }
 
@@ -88,52 +81,46 @@ impl Proposal {
     }
 }
 
-/// What a decider decides.
+/// The result of a decision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
-    /// To append, in order. Any prefix of them is a valid history: what a crash cuts off is
-    /// decided again.
+    /// In order; any prefix is a valid history, and after a crash the rest is decided again.
     pub proposals: Vec<Proposal>,
-    /// When to decide again on a silent log.
+    /// Time of the next decision, if the log is silent.
     pub next_wake: Option<Timestamp>,
 }
 
-/// A service: what it folds, and what it decides on the folded state.
+/// A service: a fold with a decision.
 pub trait Decider: Send + Sync + 'static {
     /// The folded state.
     type State: Fold;
 
-    /// Whose subjects it appends to.
+    /// The writer of the events.
     const WRITER: Writer;
 
-    /// Whether `decide` may take long: it then runs on a thread of its own while the log is
-    /// followed on.
+    /// True to run `decide` on its own thread while the fold continues.
     const SLOW: bool = false;
 
-    /// Whether there may be anything to decide; where not, `decide` is not called and no wake-up
-    /// is set. Asked before a slow decision copies the state.
+    /// Reports whether `decide` may have work; otherwise no wake-up is set. Asked before a slow decision
+    /// copies the state.
     fn is_due(&self, _state: &Self::State) -> bool {
         true
     }
 
-    /// Until when a slow decision that is due may be put off, because another service is likely to say
-    /// something in a moment that changes it. What is decided does not depend on it: a decision that
-    /// was not put off is made again as it was.
+    /// Returns until when a due slow decision may wait for another service. Does not affect the decision.
     fn put_off_until(&self, _state: &Self::State) -> Option<Timestamp> {
         None
     }
 
-    /// Decides on the state. Level-triggered: it looks at the state, not at the event that woke
-    /// it. `now` is never earlier than the broker's time of the last folded event.
+    /// Decides on the state, whatever event triggered the call. `now` is never before the last folded event.
     fn decide(&self, state: &Self::State, now: Timestamp) -> Decision;
 
-    /// Whether a slow decision still holds on a later state; otherwise it is discarded and made
-    /// again.
+    /// Reports whether a slow decision holds on a later state.
     fn still_valid(&self, _state: &Self::State, _decision: &Decision) -> bool {
         true
     }
 
-    /// The decision under the budget that a basis records. A decider without a solver has no budget.
+    /// Decides within a basis's budget, if there is a solver.
     fn decide_within(
         &self,
         state: &Self::State,
@@ -143,8 +130,7 @@ pub trait Decider: Send + Sync + 'static {
         self.decide(state, now)
     }
 
-    /// What verification compares with a recorded decision. An earlier build may have decided where this
-    /// one sees no reason to: then it is what this one would have decided.
+    /// Repeats a recorded decision, even if this build sees no reason to decide.
     fn decide_again(
         &self,
         state: &Self::State,
@@ -154,22 +140,20 @@ pub trait Decider: Send + Sync + 'static {
         self.decide_within(state, now, budget)
     }
 
-    /// What the solver may spend, recorded in the basis.
+    /// Returns the solver's budget.
     fn budget(&self) -> Option<Budget> {
         None
     }
 
-    /// Checks a recorded decision, with its basis, that need not come out again because a clock had a
-    /// part in it; `None` where there is no such part, and it is to be made again.
+    /// Checks a recorded decision that a clock influenced; `None` if it can be repeated.
     fn check(&self, _state: &Self::State, _recorded: &Event) -> Option<Result<(), String>> {
         None
     }
 
-    /// Compares a recorded decision with the one made again from its basis. The default asks
-    /// for equality.
+    /// Compares a recorded decision with its repetition, by default for equality.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference.
     fn verify(
         &self,
         _state: &Self::State,

@@ -1,8 +1,5 @@
-//! The CloudEvents 1.0 envelope around every event, and its two codecs.
-//!
-//! On the log: MessagePack with field names. In exports: JSON, one event a line. The writer
-//! puts `type` before `data`, so that decoding takes one pass; a foreign writer's other order
-//! takes two.
+//! The CloudEvents 1.0 envelope and its codecs: MessagePack with field names on the log, JSON lines in
+//! exports. `type` before `data` lets decoding take one pass instead of two.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,52 +18,42 @@ use crate::who::{By, is_user};
 /// The media type of an event on the log.
 pub const CONTENT_TYPE: &str = "application/cloudevents+msgpack";
 
-/// An event in its envelope, as it is written.
+/// An event in its envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// Deterministic: the same append has the same id.
+    /// Equal appends have equal ids.
     pub id: Text,
-    /// `/dormouse/<writer>`, for an agent with its node, for an operator with an account of its own
-    /// with its name.
+    /// `/dormouse/<writer>`, then the node, the gateway, or the operator's own account.
     pub source: Text,
-    /// What the event is about: a job, a node, an epoch.
     pub subject: Text,
-    /// When the writer decided or saw it.
+    /// By the writer's clock.
     pub time: Timestamp,
-    /// W3C trace context.
     pub traceparent: Option<String>,
-    /// The event.
     pub body: Body,
 }
 
-/// What an envelope holds.
+/// An envelope's content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// An event that this build knows.
     Event(Event),
     /// A type that this build does not know.
     Unknown {
-        /// Its type.
         type_name: String,
     },
 }
 
-/// An event as a reader sees it: with its place and time on the log.
+/// An event as recorded on the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// Its place in the one total order.
     pub sequence: Sequence,
-    /// The stamp of the broker that led: it steps, and goes back, where another one leads. The time of an
-    /// event is a [`crate::Fact`]'s.
+    /// The leading broker's stamp, which steps with the leader. [`crate::Fact`] has the event's time.
     pub stored_at: Timestamp,
-    /// Who wrote it.
     pub writer: Writer,
-    /// The envelope.
     pub envelope: Envelope,
 }
 
 impl Recorded {
-    /// The event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&Event> {
         match &self.envelope.body {
@@ -75,8 +62,8 @@ impl Recorded {
         }
     }
 
-    /// Who did it, as the broker vouches for it: whose submission admission decides on, or which
-    /// operator wrote it. `None` where a service decided, and of keys that name nobody.
+    /// Returns the user that the broker vouches for, if there is one: the submission's author or the
+    /// operator.
     #[must_use]
     pub fn by(&self) -> Option<By> {
         if let Some(by) = self.event().and_then(Event::by) {
@@ -87,44 +74,33 @@ impl Recorded {
     }
 }
 
-/// The sources of operators with accounts of their own begin so.
+/// Sources of operators with their own accounts.
 const OPERATORS: &str = "/dormouse/operator/";
 
-/// What is wrong with an encoded event.
+/// An invalid encoded event.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// Not an event in MessagePack.
     #[error("not an event in MessagePack: {0}")]
     MessagePack(#[from] rmp_serde::decode::Error),
-    /// Cannot be written.
     #[error("cannot encode: {0}")]
     Encode(#[from] rmp_serde::encode::Error),
-    /// Not an event in JSON.
     #[error("not an event in JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Written by someone who may not.
     #[error("{type_name} may not be written by {writer} under {key:?}")]
     Writer {
-        /// Its type.
         type_name: String,
-        /// The subject's writer.
         writer: Writer,
-        /// The subject's first key.
         key: String,
     },
-    /// A fact in a version that this build does not know.
+    /// An observation in an unknown version.
     #[error(
         "{type_name} by {writer} {key} is in a version that this build does not know; agents and gateways are upgraded after the services"
     )]
     NewerFact {
-        /// Its type.
         type_name: String,
-        /// The subject's writer.
         writer: Writer,
-        /// The subject's first key.
         key: String,
     },
-    /// A field of an exported line is missing or wrong.
     #[error("{0}")]
     Line(String),
 }
@@ -165,7 +141,7 @@ impl Envelope {
         }
     }
 
-    /// MessagePack with field names.
+    /// Encodes as MessagePack.
     ///
     /// # Errors
     /// When a value cannot be represented; none of ours is.
@@ -173,7 +149,7 @@ impl Envelope {
         Ok(rmp_serde::to_vec_named(&Wire::of(self, None))?)
     }
 
-    /// Reads MessagePack.
+    /// Decodes MessagePack.
     ///
     /// # Errors
     /// When the bytes are not an event.
@@ -193,7 +169,7 @@ impl Envelope {
 }
 
 impl Recorded {
-    /// One line of an export, without the newline.
+    /// Encodes a line of an export.
     ///
     /// # Errors
     /// When a value cannot be represented; none of ours is.
@@ -209,10 +185,10 @@ impl Recorded {
         ))?)
     }
 
-    /// Reads one line of an export: the log's identity and the event.
+    /// Decodes a line of an export: the log's identity and the event.
     ///
     /// # Errors
-    /// When the line is not an exported event, or its writer may not write it.
+    /// When the line is no exported event, or its writer is not permitted.
     pub fn from_json(line: &str) -> Result<(String, Self), CodecError> {
         let read = |known_type| {
             let mut deserializer = serde_json::Deserializer::from_str(line);
@@ -239,8 +215,8 @@ impl Recorded {
         Ok((whole.log.unwrap_or_default(), recorded))
     }
 
-    /// The type, where a newer build wrote it and a build that skipped it would decide on another state than
-    /// that one: another version of a known type, and whatever an operator or a decider writes.
+    /// Returns the type, if skipping it could change decisions: another version of a known type, or an
+    /// operator's or decider's unknown type.
     #[must_use]
     pub fn too_new(&self) -> Option<&str> {
         match &self.envelope.body {
@@ -253,8 +229,8 @@ impl Recorded {
         }
     }
 
-    /// Puts the operator's name from the subject into the source: the broker wrote it there, and a
-    /// client does not know it. A source that names another stays, and is found wrong.
+    /// Adds the operator's name from the subject, known only to the broker, to the source. Another name stays
+    /// and fails the check.
     pub fn vouch(&mut self, first_key: &str) {
         let is_named = self.writer == Writer::Operator && is_user(first_key);
         if is_named && OPERATORS.strip_suffix('/') == Some(self.envelope.source.as_str()) {
@@ -262,8 +238,7 @@ impl Recorded {
         }
     }
 
-    /// A source names the operator, node or gateway under whose subject it stands: each key has one
-    /// source, and the clock keeps a word for each source.
+    /// A key has one source, since the log clock keeps a word per source.
     fn is_vouched(&self, first_key: &str) -> bool {
         let source = self.envelope.source.as_str();
         match self.writer {
@@ -273,10 +248,10 @@ impl Recorded {
         }
     }
 
-    /// Whether the writer of the subject may write this event.
+    /// Checks the writer; `first_key` is the subject's first key token.
     ///
     /// # Errors
-    /// When it may not; `first_key` is the subject's first key token.
+    /// When it may not write the event.
     pub fn check_writer(&self, first_key: &str) -> Result<(), CodecError> {
         let (type_name, may_write) = match &self.envelope.body {
             Body::Event(event) => {
@@ -291,8 +266,7 @@ impl Recorded {
                 let may_write = own_key && event.writers().contains(&self.writer);
                 (event.type_name(), may_write)
             }
-            // In another version it stops every service that folds it: that is for services to say.
-            // A node's key, in whatever hands, stops nobody.
+            // Another version stops every service that folds the type. A node's key must not have that power.
             Body::Unknown { type_name } => {
                 let writers = Event::writers_of_other_version(type_name);
                 let is_vouched = !self.writer.is_outside() || self.is_vouched(first_key);
@@ -327,7 +301,6 @@ fn missing_data() -> CodecError {
     CodecError::Line("the event has no type or no data".to_owned())
 }
 
-/// The writer and first key that a `source` names.
 fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
     let mut parts = source.trim_start_matches("/dormouse/").splitn(2, '/');
     let writer = parts.next().unwrap_or_default();
@@ -335,7 +308,6 @@ fn source_writer(source: &str) -> Result<(Writer, String), CodecError> {
     Ok((writer, parts.next().unwrap_or("0").to_owned()))
 }
 
-/// What an event of a gateway is about: a job, or the gateway itself.
 fn measured_subject(event: &Event, gateway: &GatewayId) -> String {
     match event {
         Event::ServiceMeasured(event) => event.job.to_string(),
@@ -379,14 +351,13 @@ fn shard_subject(event: &Event) -> String {
     }
 }
 
-/// Where an exported event stands.
 struct Place {
     log: String,
     sequence: Sequence,
     stored_at: Timestamp,
 }
 
-/// The field order that is written: `type` before `data`.
+/// In the order written: `type` before `data`.
 #[derive(Serialize)]
 struct Wire<'a> {
     specversion: &'static str,
@@ -437,10 +408,9 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// What one pass over the bytes gives.
 enum Parsed {
     Whole(Whole),
-    /// `data` came before `type`: read again, knowing the type.
+    /// `data` came before `type`.
     TypeCameLate(TypeName),
 }
 
@@ -473,7 +443,6 @@ struct EnvelopeSeed {
     known_type: Option<TypeName>,
 }
 
-/// A type as it is read.
 enum TypeName {
     Known(EventType),
     Unknown(String),
@@ -494,7 +463,6 @@ impl<'de> Deserialize<'de> for TypeName {
     }
 }
 
-/// The version of CloudEvents.
 struct Version;
 
 impl FromStr for Version {
@@ -623,13 +591,12 @@ impl<'de> DeserializeSeed<'de> for DataSeed {
 }
 
 impl Event {
-    /// Whether this build knows the type in another version: a decider that meets one stops.
+    /// True if another version of the type is known; deciders stop there.
     #[must_use]
     pub fn is_other_version(type_name: &str) -> bool {
         Self::writers_of_other_version(type_name).is_some()
     }
 
-    /// Who may write a type that this build knows in another version only; `None` of any other type.
     fn writers_of_other_version(type_name: &str) -> Option<&'static [Writer]> {
         let stem = |name: &str| name.rsplit_once(".v").map(|(stem, _)| stem.to_owned());
         let name = stem(type_name).filter(|_| EventType::of(type_name).is_none())?;
@@ -676,7 +643,7 @@ mod tests {
 
     #[test]
     fn a_number_reads_back_to_the_last_bit() {
-        // Found on a log that did not verify after its export: a proven gap of 2e-16.
+        // Once broke the verification of an exported log.
         let gap = 2.155_380_391_424_781_8e-16_f64;
         let text = serde_json::to_string(&gap).expect("encodes");
         let back: f64 = serde_json::from_str(&text).expect("decodes");
@@ -731,9 +698,8 @@ mod tests {
         let restored = Event::from(crate::events::NodeRestored { node });
         let time = recorded.envelope.time;
         recorded.envelope = Envelope::new("id", Writer::Operator, time, None, restored);
-        // The operator's own key names nobody.
         assert!(recorded.check_writer("0").is_ok() && recorded.by().is_none());
-        // Under a name that its envelope does not have: the broker wrote the name.
+        // The name is only in the subject.
         assert!(recorded.check_writer("olga").is_err());
         let plain = recorded.clone();
         recorded.vouch("olga");
@@ -741,7 +707,7 @@ mod tests {
         assert_eq!(recorded.by(), Some(By::operator("olga")));
         let line = recorded.to_json("log-1").expect("encodes");
         assert_eq!(Recorded::from_json(&line).expect("decodes").1, recorded);
-        // An envelope in another's name is found, under one's own subject and under the plain one.
+        // Another user's name fails under every subject.
         recorded.vouch("otto");
         assert!(recorded.check_writer("otto").is_err());
         recorded.vouch("0");
@@ -765,7 +731,7 @@ mod tests {
         assert!(recorded.check_writer("n0").is_ok());
     }
 
-    /// Otherwise one key could name ever new sources, and every clock would keep a word for each.
+    /// A key could otherwise fill every log clock with sources.
     #[test]
     fn a_node_and_a_gateway_have_one_source_each() {
         let mut recorded = released();

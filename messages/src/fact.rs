@@ -1,7 +1,5 @@
-//! An event with the log's time: what folds that answer questions see of the log.
-//!
-//! Only a [`crate::LogClock`] makes one, so that a fold of facts cannot see a broker's stamp, which
-//! steps with the clock of the broker.
+//! An event with the log's time. Only a [`crate::LogClock`] makes facts, so that folds never see a broker's
+//! stamp.
 
 use std::sync::Arc;
 
@@ -11,17 +9,15 @@ use crate::ids::Sequence;
 use crate::time::Timestamp;
 use crate::who::By;
 
-/// An event of the log, at a time of the log.
+/// An event at a time of the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Fact<'a> {
-    /// Its place in the one total order.
     pub sequence: Sequence,
-    /// The time of the log.
     pub at: Timestamp,
     recorded: &'a Recorded,
 }
 
-/// A fact that is kept for later.
+/// An owned fact.
 #[derive(Debug, Clone)]
 pub struct KeptFact {
     at: Timestamp,
@@ -33,25 +29,25 @@ impl KeptFact {
         Self { at, recorded }
     }
 
-    /// The fact.
+    /// Returns the fact.
     #[must_use]
     pub fn fact(&self) -> Fact<'_> {
         Fact::new(&self.recorded, self.at)
     }
 
-    /// The time of the log.
+    /// Returns the log's time.
     #[must_use]
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// As it stands on the log, for the deciders' folds, which have a clock of their own.
+    /// Returns the recorded event, for folds with their own clock.
     #[must_use]
     pub const fn recorded(&self) -> &Arc<Recorded> {
         &self.recorded
     }
 
-    /// The event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&Event> {
         self.recorded.event()
@@ -67,32 +63,32 @@ impl<'a> Fact<'a> {
         }
     }
 
-    /// The event, if this build knows its type.
+    /// Returns the event, if its type is known.
     #[must_use]
     pub fn event(&self) -> Option<&'a Event> {
         self.recorded.event()
     }
 
-    /// Who wrote it.
+    /// Returns the writer.
     #[must_use]
     pub const fn writer(&self) -> Writer {
         self.recorded.writer
     }
 
-    /// The envelope.
+    /// Returns the envelope.
     #[must_use]
     pub const fn envelope(&self) -> &'a Envelope {
         &self.recorded.envelope
     }
 
-    /// Who did it: [`Recorded::by`].
+    /// Returns the user: [`Recorded::by`].
     #[must_use]
     pub fn by(&self) -> Option<By> {
         self.recorded.by()
     }
 
-    /// The time of the log at which a host's clock showed `said`. That clock is compared with the
-    /// broker's at this event: both are a day off where both belong to one host.
+    /// Returns the log's time when a host's clock showed `said`, if the host and the broker agree; they may
+    /// share a wrong clock.
     #[must_use]
     pub fn time_of(&self, said: Timestamp) -> Timestamp {
         let stamp_us = self.recorded.stored_at.as_micros();

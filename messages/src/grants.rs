@@ -1,8 +1,5 @@
-//! What the operator grants a tenant, and whether a job asks for more. Pure: admission refuses by
-//! it, agents look again when they start a container.
-//!
-//! An aspect that was granted bounds the tenant. One that was not: under `required` (a cluster)
-//! the tenant has nothing of it, under `open` (one person's machine) it is not asked for.
+//! Tenants' grants, and the check of jobs by admission and, at starts, by agents. Without a grant, `required`
+//! (a cluster) forbids an aspect and `open` (one person's machine) allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,33 +13,29 @@ use crate::ids::TenantId;
 use crate::job::{EnvValue, JobSpec, Mount, SecretSource};
 use crate::plain;
 
-/// Jobs that a tenant may have queued under `required` where nothing else was granted: a sweep of
-/// thousands fits, the memory of every service stays bounded.
+/// Default under `required`: fits a sweep of thousands, and bounds the services' memory.
 pub const MAX_QUEUED: u32 = 10_000;
 
-/// Bytes of the specifications of a tenant's queued jobs under `required` where nothing else was
-/// granted: those of [`MAX_QUEUED`] jobs of 3 KiB, which is several times what people write.
+/// Default under `required`: [`MAX_QUEUED`] jobs of 3 KiB, several times the usual size.
 pub const MAX_QUEUED_BYTES: u64 = 32 << 20;
 
-/// Submissions a second that are taken of a tenant under `required` where nothing else was
-/// granted: more than people and pipelines send, a fraction of what admission decides.
+/// Default under `required`: more than people and pipelines send, and a fraction of admission's capacity.
 pub const MAX_RATE: u32 = 50;
 
-/// Begins the name of a variable of the agent that holds a tenant's secret.
 const SECRET_PREFIX: &str = "DORMOUSE_SECRET_";
 
-/// What was not granted is refused, or not asked for.
+/// The rule for aspects without a grant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GrantsRule {
-    /// What was never granted to a tenant is not asked for: the cluster trusts its users.
+    /// Allowed: the cluster trusts its users.
     #[default]
     Open,
-    /// What was not granted is refused.
+    /// Refused.
     Required,
 }
 
-/// The user that a tenant's containers run as.
+/// The user of a tenant's containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunAs {
     /// User id on the nodes.
@@ -51,100 +44,95 @@ pub struct RunAs {
     pub gid: u32,
 }
 
-/// A folder of the nodes that a tenant's jobs may mount, with what is below it.
+/// A folder on the nodes that a tenant's jobs may mount, including subfolders.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct MountGrant {
     /// Absolute path on the nodes.
     pub path: String,
-    /// Whether it may only be mounted read-only.
+    /// True if only read-only mounts are allowed.
     #[serde(default)]
     pub read_only: bool,
 }
 
-/// How containers reach the network, the least first.
+/// A container's network access, in ascending order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
-    /// Not at all.
+    /// No network.
     None,
     /// A network of its own; the container's ports are published on the node.
     Published,
-    /// The node's own.
+    /// The node's own network.
     Host,
 }
 
-/// Whether a tenant may run programs in its containers that run already (`job exec`).
+/// A tenant's permission to run programs in its running containers (`job exec`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Exec {
-    /// It may: inside a container's walls they can do what its program can.
+    /// Allowed: a program in the sandbox can do no more than the container's own.
     Allowed,
-    /// It may not.
+    /// Forbidden.
     Forbidden,
 }
 
-/// What the operator grants a tenant.
+/// The grants of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Grants {
-    /// The user that its containers run as; absent: the agent's choice.
+    /// User of its containers; absent for the agent's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as: Option<RunAs>,
-    /// Folders of the nodes that its jobs may mount.
+    /// Folders on the nodes that its jobs may mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountGrant>,
-    /// The folder of the nodes that holds its secrets, an absolute path.
+    /// Absolute path of its folder of secrets on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<String>,
-    /// Images that its jobs may use; `*` stands for any text.
+    /// Images that its jobs may use; `*` matches any text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<String>,
-    /// The most that its containers may have of the network; `published` where absent.
+    /// Limit on the network access of its containers; `published` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// Jobs that it may have queued.
+    /// Limit on its queued jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queued: Option<u32>,
-    /// Bytes of the specifications of its queued jobs together, as they stand on the log.
+    /// Limit on the bytes of its queued jobs' specs on the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queued_bytes: Option<u64>,
-    /// Submissions a second that are taken of it.
+    /// Limit on its submissions a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<u32>,
-    /// Containers that its jobs may have together.
+    /// Limit on the containers of all its jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_containers: Option<u32>,
-    /// Bytes of one node's disk that it may use, for what its containers leave there and for its
-    /// checkpoints; as the node's agent has it where absent.
+    /// Limit on the bytes of a node's disk for files and checkpoints; the agent's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_storage: Option<u64>,
-    /// Whether it may run programs in its containers that run; it may where absent.
+    /// Permission to run programs in its running containers; allowed if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<Exec>,
-    /// Priority classes that its jobs may have; none where none was granted, whatever the rule.
+    /// Priority classes that its jobs may have; none if absent, under either rule.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub priority_classes: BTreeSet<String>,
 }
 
-/// What a tenant was not granted.
+/// A missing grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Denied {
-    /// A code for programs.
     pub code: &'static str,
-    /// For a person, with the command that would grant it.
+    /// With the command that grants it.
     pub reason: String,
 }
 
-/// A tenant's grants, with the rule for what they do not name.
+/// A tenant's grants and the cluster's rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Granted {
-    /// The tenant.
     pub tenant: String,
-    /// The cluster's rule.
     pub rule: GrantsRule,
-    /// What was granted.
     pub grants: Grants,
 }
 
@@ -156,11 +144,11 @@ pub struct GrantBook {
 }
 
 impl GrantBook {
-    /// Folds one event; says whether it was about grants.
+    /// Folds one event and reports whether it set grants.
     pub fn evolve(&mut self, event: &Event) -> bool {
         match event {
             Event::ClusterConfigured(event) => {
-                // A policy that does not name the rule leaves it as it is.
+                // Without the rule the previous one stays.
                 self.rule = event.policy.grants.unwrap_or(self.rule);
                 true
             }
@@ -177,24 +165,24 @@ impl GrantBook {
         }
     }
 
-    /// The cluster's rule.
+    /// Returns the cluster's rule.
     #[must_use]
     pub const fn rule(&self) -> GrantsRule {
         self.rule
     }
 
-    /// What was granted to a tenant, by name; nothing where nothing was.
+    /// Returns a tenant's grants.
     #[must_use]
     pub fn get(&self, tenant: &str) -> Option<&Grants> {
         self.tenants.get(tenant)
     }
 
-    /// Every tenant that anything was granted to.
+    /// Returns every tenant with grants.
     pub fn iter(&self) -> impl Iterator<Item = (&TenantId, &Grants)> {
         self.tenants.iter()
     }
 
-    /// What a tenant may, complete.
+    /// Returns a tenant's grants with the rule.
     #[must_use]
     pub fn of(&self, tenant: &str) -> Granted {
         Granted {
@@ -204,32 +192,32 @@ impl GrantBook {
         }
     }
 
-    /// Jobs that a tenant may have queued.
+    /// Returns the limit on queued jobs.
     #[must_use]
     pub fn max_queued(&self, tenant: &str) -> Option<u32> {
         self.bound(self.get(tenant).and_then(|it| it.max_queued), MAX_QUEUED)
     }
 
-    /// Bytes of the specifications of a tenant's queued jobs.
+    /// Returns the limit on queued specs' bytes.
     #[must_use]
     pub fn max_queued_bytes(&self, tenant: &str) -> Option<u64> {
         let granted = self.get(tenant).and_then(|it| it.max_queued_bytes);
         self.bound(granted, MAX_QUEUED_BYTES)
     }
 
-    /// Bytes of one node's disk that a tenant may use, where it was granted so many.
+    /// Returns the granted bytes of a node's disk.
     #[must_use]
     pub fn max_storage(&self, tenant: &str) -> Option<u64> {
         self.get(tenant)?.max_storage
     }
 
-    /// Submissions a second that are taken of a tenant.
+    /// Returns the limit on submissions a second.
     #[must_use]
     pub fn max_rate(&self, tenant: &str) -> Option<u32> {
         self.bound(self.get(tenant).and_then(|it| it.max_rate), MAX_RATE)
     }
 
-    /// Containers that a tenant's jobs may have together.
+    /// Returns the limit on containers.
     #[must_use]
     pub fn max_containers(&self, tenant: &str) -> Option<u32> {
         self.get(tenant)?.max_containers
@@ -255,10 +243,10 @@ impl Granted {
         })
     }
 
-    /// Whether a job asks for nothing that its tenant was not granted.
+    /// Checks a job.
     ///
     /// # Errors
-    /// The first thing that it was not granted, with the command that would grant it.
+    /// The first missing grant, with the command that grants it.
     pub fn check(&self, spec: &JobSpec) -> Result<(), Denied> {
         for mount in &spec.mounts {
             self.mount(mount)?;
@@ -278,10 +266,10 @@ impl Granted {
         Ok(())
     }
 
-    /// Whether a folder may be mounted, by its name: links are for the agent to look at.
+    /// Checks a mount's path; the agent resolves links.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it is not granted.
     pub fn mount(&self, mount: &Mount) -> Result<(), Denied> {
         if self.trusts_mounts() {
             return Ok(());
@@ -304,22 +292,22 @@ impl Granted {
         )
     }
 
-    /// Whether its mounts are not bounded by anything.
+    /// True if mounts are not limited.
     #[must_use]
     pub fn trusts_mounts(&self) -> bool {
         self.is_open(!self.grants.mounts.is_empty())
     }
 
-    /// The folder that the file of a secret is looked for in; `None`: anywhere on the node.
+    /// Returns the folder of secrets; `None` for the whole node.
     #[must_use]
     pub fn secrets_folder(&self) -> Option<&str> {
         self.grants.secrets.as_deref()
     }
 
-    /// Whether an image may be used.
+    /// Checks an image.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it is not granted.
     pub fn image(&self, image: &str) -> Result<(), Denied> {
         let patterns = &self.grants.images;
         if self.is_open(!patterns.is_empty())
@@ -335,7 +323,7 @@ impl Granted {
         )
     }
 
-    /// The most of the network that a container may have.
+    /// Returns the widest network access of a container.
     #[must_use]
     pub fn most_network(&self) -> Network {
         let by_default = match self.rule {
@@ -345,10 +333,10 @@ impl Granted {
         self.grants.network.unwrap_or(by_default)
     }
 
-    /// Whether a container may have that much of the network.
+    /// Checks a network access.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it is not granted.
     pub fn may_reach(&self, network: Network) -> Result<(), Denied> {
         if network <= self.most_network() {
             return Ok(());
@@ -360,11 +348,10 @@ impl Granted {
         )
     }
 
-    /// Whether its jobs may have a priority class. A class takes from other tenants, so that it must be
-    /// granted under both rules.
+    /// Checks a priority class, which takes from other tenants and always needs a grant.
     ///
     /// # Errors
-    /// When they may not.
+    /// When it is not granted.
     pub fn class(&self, name: &str) -> Result<(), Denied> {
         if self.grants.priority_classes.contains(name) {
             return Ok(());
@@ -377,10 +364,10 @@ impl Granted {
         )
     }
 
-    /// Whether its tenant may run programs in containers that run.
+    /// Checks `job exec`.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it is not granted.
     pub fn may_exec(&self) -> Result<(), Denied> {
         match self.grants.exec {
             None | Some(Exec::Allowed) => Ok(()),
@@ -392,10 +379,10 @@ impl Granted {
         }
     }
 
-    /// Whether the secret of the variable `name` may be read from `source`, by its name.
+    /// Checks the source of the secret in variable `name`.
     ///
     /// # Errors
-    /// When it may not.
+    /// When it is not granted.
     pub fn secret(&self, name: &str, source: &SecretSource) -> Result<(), Denied> {
         if self.is_open(self.grants.secrets.is_some()) {
             return Ok(());
@@ -428,21 +415,21 @@ impl Granted {
         }
     }
 
-    /// What the tenant's variables of the agent begin with.
+    /// Returns the prefix of the tenant's variables.
     #[must_use]
     pub fn own_variables(&self) -> String {
         let tenant = self.tenant.to_ascii_uppercase().replace('-', "_");
         format!("{SECRET_PREFIX}{tenant}__")
     }
 
-    /// The rest has no `__` of its own and does not begin with `_`: `a` and `a--b` are two tenants.
+    /// `a` and `a--b` are two tenants.
     fn is_own_variable(&self, variable: &str) -> bool {
         let rest = variable.strip_prefix(&self.own_variables());
         rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('_') && !rest.contains("__"))
     }
 }
 
-/// A word of a command line as a shell reads it back: a refusal's command may be pasted.
+/// Quotes for a shell, as a refusal's command may be pasted.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@=-".contains(c);
     match text.chars().all(plain) {
@@ -451,13 +438,11 @@ fn word(text: &str) -> String {
     }
 }
 
-/// Whether a path names something in a folder, without leaving it by name.
 fn is_inside(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains('\0') && path.split('/').all(plain)
 }
 
-/// Whether `path` is `folder` or below it, by name.
 fn is_below(path: &str, folder: &str) -> bool {
     let Some(rest) = path.strip_prefix(folder.trim_end_matches('/')) else {
         return false;
@@ -468,7 +453,6 @@ fn is_below(path: &str, folder: &str) -> bool {
     }
 }
 
-/// Whether a text has the pattern's form: `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -520,7 +504,7 @@ impl fmt::Display for MountGrant {
     }
 }
 
-/// What is wrong with a written grant.
+/// An invalid grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GrantError(String);
@@ -535,7 +519,7 @@ impl FromStr for RunAs {
             Some((0, _) | (_, 0)) => Err(GrantError(format!(
                 "{text}: root's ids are nobody's to have; name another user and group"
             ))),
-            // The kernel's "no change".
+            // The kernel takes this id as "no change".
             Some((u32::MAX, _) | (_, u32::MAX)) | None => Err(GrantError(format!(
                 "{text:?} is not a user and a group by number, such as 10001:10001"
             ))),
@@ -559,7 +543,7 @@ impl FromStr for MountGrant {
     }
 }
 
-/// Checks the path of a folder of the nodes.
+/// Checks a folder on the nodes.
 ///
 /// # Errors
 /// When it is not absolute, or not in its shortest form.

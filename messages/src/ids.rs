@@ -1,4 +1,4 @@
-//! The registry of ids: every name that appears on the log has its type here.
+//! The ids of everything on the log.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::plain;
 use crate::text::{self, Text};
 
-/// What is wrong with an id.
+/// An invalid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{kind} {:?} is not 1 to 63 of a-z, 0-9 and '-'",
@@ -20,7 +20,7 @@ pub struct IdError {
     text: String,
 }
 
-/// Whether `text` can be a name: it is one subject token, one path component, one DNS label.
+/// One subject token, path component and DNS label.
 fn is_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text
@@ -49,7 +49,7 @@ macro_rules! name_id {
                 }
             }
 
-            /// The name.
+            /// Returns the name.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -77,17 +77,17 @@ name_id!(
     TenantId, "tenant"
 );
 name_id!(
-    /// A node, as its agent calls it.
+    /// A node's name, as its agent calls it.
     NodeId, "node"
 );
 
 name_id!(
-    /// A gateway, as it calls itself.
+    /// A gateway's own name.
     GatewayId, "gateway"
 );
 
 impl GatewayId {
-    /// A proxy of the tenant's own, as it calls it: a name that no gateway can have.
+    /// Returns a tenant's own proxy, which no gateway can be called.
     ///
     /// # Errors
     /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
@@ -102,7 +102,7 @@ impl GatewayId {
     }
 }
 
-/// A map by tenant is searched by a job's tenant.
+/// Maps by tenant are searched by a job's tenant.
 impl std::borrow::Borrow<str> for TenantId {
     fn borrow(&self) -> &str {
         &self.0
@@ -117,7 +117,7 @@ impl std::borrow::Borrow<str> for TenantId {
 pub struct JobId(Text);
 
 impl JobId {
-    /// The job `name` of `tenant`.
+    /// Returns the job `name` of `tenant`.
     ///
     /// # Errors
     /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
@@ -132,32 +132,31 @@ impl JobId {
         }
     }
 
-    /// A name for the containers of one of its roles, where these are counted apart. It is no job's
-    /// id and never stands on the log.
+    /// Names a role's containers where they are counted apart; never on the log.
     #[must_use]
     pub fn beside(&self, role: &str) -> Self {
         Self(format!("{self}:{role}").into())
     }
 
-    /// `tenant/name`.
+    /// Returns `tenant/name`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The tenant's part.
+    /// Returns the tenant.
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.parts().0
     }
 
-    /// The name within the tenant.
+    /// Returns the name within the tenant.
     #[must_use]
     pub fn name(&self) -> &str {
         self.parts().1
     }
 
-    /// Found byte by byte: an id is short, and folds ask for its tenant with every event.
+    /// Byte by byte, as ids are short and this runs for every event.
     fn parts(&self) -> (&str, &str) {
         let slash = self.0.bytes().position(|byte| byte == b'/');
         slash.map_or(("", ""), |slash| (&self.0[..slash], &self.0[slash + 1..]))
@@ -179,7 +178,7 @@ impl FromStr for JobId {
             text: text.to_owned(),
         })?;
         if !is_name(tenant) || !is_name(name) {
-            // Says which of the two it is.
+            // The error names the invalid part.
             return Self::new(&TenantId::new(tenant)?, name);
         }
         Ok(Self(text.into()))
@@ -194,7 +193,7 @@ macro_rules! number_id {
         pub struct $id(pub $inner);
 
         impl $id {
-            /// The next one.
+            /// Returns the successor.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -210,30 +209,27 @@ macro_rules! number_id {
 }
 
 number_id!(
-    /// A sequence of the log stream; 0 is before the first event.
+    /// A sequence of the log stream, from 1.
     Sequence, u64
 );
 number_id!(
-    /// The number of an allocation, counted from 1.
+    /// The number of an allocation, from 1.
     Epoch, u64
 );
 number_id!(
-    /// One life of a job's partition, counted from 1; a resize or a retry starts the next.
+    /// One incarnation of a job's partition, from 1; a restart begins the next.
     Incarnation, u32
 );
 number_id!(
-    /// A container's place in its gang, from 0; rank 0 writes the checkpoint.
+    /// A container's rank in its gang, from 0; rank 0 writes the checkpoint.
     Rank, u32
 );
 
 /// A container: `tenant/name/incarnation/rank`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId {
-    /// The job.
     pub job: JobId,
-    /// Its partition's life.
     pub incarnation: Incarnation,
-    /// The place in the gang.
     pub rank: Rank,
 }
 

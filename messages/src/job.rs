@@ -1,4 +1,4 @@
-//! A job as it is submitted ([`JobDocument`]) and as it stands on the log ([`JobSpec`]).
+//! A job as submitted ([`JobDocument`]) and as normalised on the log ([`JobSpec`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::service::{Resize, ResizeMode, Service};
 use crate::whole::{maybe as maybe_whole, whole};
 use crate::workdir::{Workdir, WrittenWorkdir};
 
-/// What kind of work a job is.
+/// The kind of work of a job.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -27,29 +27,29 @@ pub enum Kind {
     Training,
     /// Independent work in one container.
     Batch,
-    /// A service whose containers are replicas that answer requests.
+    /// A service: its containers are replicas that answer requests.
     Inference,
-    /// One interactive server, behind the gateway.
+    /// One interactive server behind the gateway.
     Notebook,
 }
 
-/// Whose need is met first.
+/// The precedence among jobs.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Urgency {
-    /// Training and batch: what services and notebooks leave.
+    /// Training and batch: served after services and notebooks.
     #[default]
     Training,
-    /// A person waits for it.
+    /// A person waits for the job.
     Notebook,
-    /// It has promised its latency.
+    /// The job has a latency objective.
     Service,
 }
 
 impl Kind {
-    /// Whose need is met first.
+    /// Returns the precedence.
     #[must_use]
     pub const fn urgency(self) -> Urgency {
         match self {
@@ -59,14 +59,14 @@ impl Kind {
         }
     }
 
-    /// Whether its containers are replicas behind the gateway, which run until it is cancelled.
+    /// True for replicas behind the gateway, which run until cancelled.
     #[must_use]
     pub fn is_served(self) -> bool {
         self.urgency() > Urgency::Training
     }
 }
 
-/// How each process of a job is told its cluster.
+/// The way in which each process of a job learns its cluster.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -77,9 +77,9 @@ pub enum Executor {
     Plain,
     /// MPICH: `mpiexec` at rank 0, a proxy in every container.
     Mpi,
-    /// MXNet's parameter server: a worker a container, at most two servers, the scheduler at rank 0.
+    /// MXNet's parameter server: a worker per container, at most two servers, the scheduler at rank 0.
     Mxnet,
-    /// `TF_CONFIG`.
+    /// `TF_CONFIG` for TensorFlow.
     Tensorflow,
     /// `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK`.
     Torch,
@@ -94,7 +94,7 @@ pub enum Executor {
 pub struct Command {
     /// Starts the job from nothing.
     pub start: Vec<String>,
-    /// Resumes it from a checkpoint; `start` where it is absent.
+    /// Resumes the job from a checkpoint; `start` if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resume: Vec<String>,
 }
@@ -109,7 +109,7 @@ pub enum EnvValue {
     Secret(SecretFrom),
 }
 
-/// An environment value as people write it: `BATCH: 512` needs no quotes.
+/// An environment value in a document: `BATCH: 512` needs no quotes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -119,7 +119,7 @@ enum WrittenValue {
     Text(String),
     Flag(bool),
     Whole(i64),
-    /// Such as a seed of 64 bits.
+    /// A number beyond `i64`, such as a seed of 64 bits.
     #[schemars(skip)]
     Large(u64),
     Number(f64),
@@ -139,14 +139,14 @@ impl From<WrittenValue> for EnvValue {
     }
 }
 
-/// Where on the node a secret is read from.
+/// The location of a secret on the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a map such as {from: {file: /run/token}}"
 )]
 pub struct SecretFrom {
-    /// The source.
+    /// The source of the secret.
     pub from: SecretSource,
 }
 
@@ -160,42 +160,40 @@ pub enum SecretSource {
     Env(String),
 }
 
-/// How many containers a job may have.
+/// The bounds on a job's containers.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 pub struct Containers {
-    /// The fewest it can run with (all of them start together). A service may have none.
+    /// The fewest containers, which start together; may be 0 for a service.
     #[serde(deserialize_with = "whole")]
     pub min: u32,
-    /// How many start together, where it is resized in place and may shrink below that; `min`
-    /// where absent.
+    /// Containers that start together, if resized in place; `min` if absent.
     #[serde(
         default,
         deserialize_with = "maybe_whole",
         skip_serializing_if = "Option::is_none"
     )]
     pub start: Option<u32>,
-    /// The most it can use.
+    /// The most containers that the job can use.
     #[serde(deserialize_with = "whole")]
     pub max: u32,
 }
 
-/// How many containers a job may have.
-// In a document `min` may be left out. A revision has to say both: what it left out would change.
+/// The bounds on a job's containers.
+// A revision names both bounds, as an omitted one would change.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map such as {min: 1, max: 4}")]
 #[schemars(rename = "Containers")]
 struct WrittenContainers {
-    /// The fewest it can run with (all of them start together). A service may have none.
+    /// The fewest containers, which start together; may be 0 for a service.
     #[serde(default = "one", deserialize_with = "whole")]
     min: u32,
-    /// How many start together, where it is resized in place and may shrink below that; `min`
-    /// where absent.
+    /// Containers that start together, if resized in place; `min` if absent.
     #[serde(default, deserialize_with = "maybe_whole")]
     start: Option<u32>,
-    /// The most it can use.
+    /// The most containers that the job can use.
     #[serde(deserialize_with = "whole")]
     max: u32,
 }
@@ -210,7 +208,7 @@ fn containers<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Conta
 }
 
 impl Containers {
-    /// So many at least and at most.
+    /// Returns bounds.
     #[must_use]
     pub const fn between(min: u32, max: u32) -> Self {
         Self {
@@ -220,14 +218,14 @@ impl Containers {
         }
     }
 
-    /// How many start together.
+    /// Returns the containers that start together.
     #[must_use]
     pub fn start(&self) -> u32 {
         self.start.unwrap_or(self.min)
     }
 }
 
-/// Independent tasks of one job: its command line runs once for each of them.
+/// Independent tasks of one job: the command line runs once per task.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -236,33 +234,33 @@ impl Containers {
     expecting = "a map such as {count: 100, concurrency: 8}"
 )]
 pub struct Tasks {
-    /// How many; each finds its number, from 0, in `DORMOUSE_TASK`.
+    /// Number of tasks; each finds its index, from 0, in `DORMOUSE_TASK`.
     #[serde(deserialize_with = "whole")]
     pub count: u32,
-    /// The most that run at once: the most containers of the job.
+    /// Limit on simultaneous tasks, and so on the job's containers.
     #[serde(deserialize_with = "whole")]
     pub concurrency: u32,
 }
 
 impl Tasks {
-    /// The containers that the job may have.
+    /// Returns the job's bounds.
     #[must_use]
     pub fn containers(&self) -> Containers {
         Containers::between(1, self.concurrency.min(self.count))
     }
 }
 
-/// How a running job saves its state when its partition is resized.
+/// The way in which a running job saves its state before a resize.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum CheckpointMode {
-    /// Saving ends the job.
+    /// The job saves and ends.
     Exit,
-    /// The job saves and runs on until it is stopped.
+    /// The job saves and continues until it is stopped.
     Continue,
-    /// It has no checkpoint: it is never adjusted while it runs.
+    /// The job has no checkpoint and is never adjusted while it runs.
     #[default]
     None,
 }
@@ -274,14 +272,13 @@ pub enum CheckpointMode {
     expecting = "a map such as {mode: exit, grace_s: 60}"
 )]
 pub struct Checkpoint {
-    /// What saving does to the job. A contract that does not say it is one of a job that saves
-    /// and ends.
+    /// Effect of saving on the job; `exit` if absent.
     #[serde(default = "default_mode")]
     pub mode: CheckpointMode,
     /// The signal that asks every process to save.
     #[serde(default = "default_signal")]
     pub signal: String,
-    /// Instead of the signal: a command run beside rank 0.
+    /// Command next to rank 0, instead of the signal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Seconds to save, and again to stop, before the gang is killed.
@@ -308,22 +305,22 @@ fn default_signal() -> String {
     "SIGTERM".to_owned()
 }
 
-/// Slurm's `KillWait` is 30 s; a checkpoint on a slow disk deserves twice that.
+/// Slurm's `KillWait` is 30 s; a checkpoint on a slow disk takes longer.
 const fn default_grace_s() -> u32 {
     60
 }
 
-/// When a life of a training job counts as ready to be resized.
+/// The condition under which a training job's incarnation may be resized.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Ready {
-    /// When it first reports progress, however long that takes; a day at most.
+    /// The first progress report, however late; after a day at most.
     Progress,
 }
 
-/// A signal that a job is sent before its time is over.
+/// A signal that a job receives before its time limit.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -332,10 +329,10 @@ pub enum Ready {
     expecting = "a map such as {signal: SIGUSR1, before_s: 60}"
 )]
 pub struct Warning {
-    /// Sent to every process that handles it.
+    /// Signal for every process that handles it.
     #[serde(default = "warning_signal")]
     pub signal: String,
-    /// So many seconds before.
+    /// Seconds before the limit.
     #[serde(deserialize_with = "whole")]
     pub before_s: u32,
 }
@@ -344,7 +341,7 @@ fn warning_signal() -> String {
     "SIGUSR1".to_owned()
 }
 
-/// When a job has succeeded.
+/// The condition under which a job succeeds.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -357,7 +354,7 @@ pub enum Success {
     Chief,
 }
 
-/// A folder of the node, given to each container.
+/// A folder of the node in each container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -368,12 +365,12 @@ pub struct Mount {
     pub source: String,
     /// Absolute path in the container.
     pub target: String,
-    /// Whether the container may not write to it.
+    /// True to forbid writing.
     #[serde(default)]
     pub read_only: bool,
 }
 
-/// A job as people submit it. An unknown field is an error that names it.
+/// A job as submitted. An unknown field is an error that names it.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -383,21 +380,21 @@ pub struct JobDocument {
     /// `[a-z0-9-]`, unique within the tenant; generated if absent.
     #[serde(default)]
     pub name: Option<String>,
-    /// Must be the ingress subject's tenant, where it is given.
+    /// The ingress subject's tenant, if given.
     #[serde(default)]
     pub tenant: Option<String>,
-    /// Training or batch.
+    /// The kind of work.
     #[serde(default)]
     pub kind: Kind,
-    /// How each process is told its cluster.
+    /// The way in which each process learns its cluster.
     #[serde(default)]
     pub executor: Executor,
     /// Image for the Docker runtime.
     #[serde(default)]
     pub image: Option<String>,
-    /// Command lines.
+    /// Command lines of the job.
     pub command: Command,
-    /// Environment.
+    /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, EnvValue>,
     /// Demand of one container.
@@ -409,88 +406,85 @@ pub struct JobDocument {
     #[serde(default = "default_containers", deserialize_with = "containers")]
     #[schemars(with = "WrittenContainers")]
     pub containers: Containers,
-    /// Containers under the policy `static`; the most where it is absent.
+    /// Containers under the policy `static`; the most if absent.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub static_containers: Option<u32>,
     /// Checkpoint contract.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-    /// The fewest seconds between its start and its next resize; by default the policy's.
+    /// Seconds between a start and the next resize, at least; by default the policy's.
     #[serde(default)]
     pub min_run_s: Option<u32>,
-    /// When a life counts as ready: before that it is not resized because others come and go.
+    /// Condition for resizing an incarnation because other jobs come and go.
     #[serde(default)]
     pub ready: Option<Ready>,
-    /// The most seconds that it may run, over all of its lives; then it is stopped and has failed.
+    /// Seconds that the job may run, over all incarnations; then it fails.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub time_limit_s: Option<u32>,
-    /// A signal before that.
+    /// A signal before the time limit.
     #[serde(default)]
     pub warning: Option<Warning>,
-    /// The most seconds from its admission to its first start; then it is cancelled.
+    /// Seconds from admission to first start; then the job is cancelled.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub queue_limit_s: Option<u32>,
-    /// When it has succeeded.
+    /// Condition for success.
     #[serde(default)]
     pub success: Success,
     /// Folders of the node.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// How its containers reach the network: none, published or host; the most that its tenant
-    /// is granted where it is absent.
+    /// Network access: none, published or host; the most granted if absent.
     #[serde(default)]
     pub network: Option<Network>,
-    /// How often a failed gang, or a failed task of a task set, is started again.
+    /// Restarts of a failed gang, or of a failed task.
     #[serde(default, deserialize_with = "whole")]
     pub retries: u32,
-    /// Its place in the tenant's own queue: the highest goes first; the tenant's default where
-    /// absent.
+    /// Priority in the tenant's queue, the highest first; the tenant's default if absent.
     #[serde(default, deserialize_with = "maybe_whole")]
     pub priority: Option<i32>,
-    /// Its priority class: the operator defines it and grants it to tenants.
+    /// Priority class: the operator defines classes and grants them to tenants.
     #[serde(default)]
     pub priority_class: Option<WrittenClass>,
-    /// Jobs of the same tenant that must complete before it may have containers.
+    /// Jobs of the tenant that must complete before this one gets containers.
     #[serde(default)]
     pub depends_on: Vec<String>,
-    /// A batch job of many tasks: one submission, tracked and cancelled as one.
+    /// Tasks of a batch job: one submission, tracked and cancelled as one.
     #[serde(default)]
     pub tasks: Option<Tasks>,
-    /// How its partition changes while it runs: `restart` or `in_place`.
+    /// The way in which the partition is resized: `restart` or `in_place`.
     #[serde(default)]
     pub resize: Option<Resize>,
-    /// What a service promises; of `kind: inference` and `kind: notebook` only.
+    /// Objectives of a service; only for `kind: inference` and `kind: notebook`.
     #[serde(default)]
     pub service: Option<Service>,
-    /// The token of a plan: the job is refused where it would not be decided on as planned any more.
+    /// Token of a plan; a job that would differ from the plan is refused.
     #[serde(default)]
     pub if_plan: Option<String>,
-    /// Which nodes its containers may be on.
+    /// Requirements on the nodes.
     #[serde(default)]
     pub constraints: Constraints,
-    /// Taints of nodes that do not keep its containers away.
+    /// Taints of nodes that the containers tolerate.
     #[serde(default)]
     pub tolerations: BTreeSet<String>,
-    /// Of a fraction of a GPU: the most that it may use while others leave it; the request by default.
+    /// For a fraction of a GPU: the limit while others leave capacity; by default the request.
     #[serde(default)]
     pub gpu_limit: Option<Written>,
-    /// The same in thousandths.
+    /// `gpu_limit` in thousandths.
     #[serde(default)]
     pub gpu_limit_milli: Option<u64>,
-    /// Memory of each GPU that a container has.
+    /// Memory of each of a container's GPUs.
     #[serde(default)]
     pub gpu_memory: Option<Written>,
-    /// The same in bytes.
+    /// `gpu_memory` in bytes.
     #[serde(default)]
     pub gpu_memory_bytes: Option<u64>,
-    /// Containers beside the workers, by name: `ps` (parameter servers) and `evaluator`.
+    /// Containers next to the workers, by role: `ps` (parameter servers) and `evaluator`.
     #[serde(default)]
     pub roles: BTreeMap<String, RoleDocument>,
-    /// The folder in which its command starts, on whatever node: a path beside the document, which
-    /// the command line packs.
+    /// Working folder of the command: a path next to the document, packed by the command line.
     #[serde(default)]
     pub workdir: Option<WrittenWorkdir>,
-    /// Python packages, in an environment that each node makes of them.
+    /// Python packages, which each node installs into an environment.
     #[serde(default)]
     pub python: Option<WrittenPython>,
 }
@@ -503,26 +497,25 @@ const fn default_containers() -> Containers {
     Containers::between(1, 1)
 }
 
-/// A job's normalised specification on the log: complete, valid, in log units. It can be
-/// submitted again as it stands.
+/// A job's normalised spec on the log: complete, valid, in log units. It can be submitted again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSpec {
-    /// The name within the tenant.
+    /// Name within the tenant.
     pub name: String,
     /// The tenant.
     pub tenant: String,
-    /// Training or batch.
+    /// The kind of work.
     #[serde(default)]
     pub kind: Kind,
-    /// How each process is told its cluster.
+    /// The way in which each process learns its cluster.
     #[serde(default)]
     pub executor: Executor,
     /// Image for the Docker runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Command lines.
+    /// Command lines of the job.
     pub command: Command,
-    /// Environment.
+    /// Environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, EnvValue>,
     /// Demand of one container.
@@ -531,75 +524,75 @@ pub struct JobSpec {
     pub weight: u32,
     /// Fewest and most containers.
     pub containers: Containers,
-    /// Containers under the policy `static`; the most where it is absent.
+    /// Containers under the policy `static`; the most if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_containers: Option<u32>,
     /// Checkpoint contract.
     pub checkpoint: Checkpoint,
-    /// The fewest seconds between its start and its next resize; the policy's where absent.
+    /// Seconds between a start and the next resize, at least; the policy's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_run_s: Option<u32>,
-    /// When a life counts as ready.
+    /// Condition for resizing an incarnation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
-    /// The most seconds that it may run, over all of its lives.
+    /// Limit on the run time in seconds, over all incarnations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u32>,
-    /// A signal before that.
+    /// A signal before the time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
-    /// The most seconds from its admission to its first start.
+    /// Limit on the seconds between admission and first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_limit_s: Option<u32>,
-    /// When it has succeeded.
+    /// Condition for success.
     #[serde(default)]
     pub success: Success,
     /// Folders of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
-    /// How its containers reach the network; the most that its tenant is granted where absent.
+    /// Network access; the most granted if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// How often a failed gang is started again.
+    /// Restarts of a failed gang.
     #[serde(default)]
     pub retries: u32,
-    /// Its place in the tenant's own queue: the highest goes first.
+    /// Priority in the tenant's queue, the highest first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Its priority class, as it was when the job was admitted.
+    /// Priority class as of the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<JobClass>,
-    /// Jobs that must complete before it may have containers.
+    /// Jobs that must complete before this one gets containers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<JobId>,
-    /// A batch job of many tasks, each of which is retried by itself.
+    /// Tasks of a batch job, each retried by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
-    /// How its partition changes while it runs.
+    /// The way in which the partition is resized.
     #[serde(default, skip_serializing_if = "Resize::is_default")]
     pub resize: Resize,
-    /// What a service promises.
+    /// Objectives of a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    /// Which nodes its containers may be on.
+    /// Requirements on the nodes.
     #[serde(default, skip_serializing_if = "Constraints::is_empty")]
     pub constraints: Constraints,
-    /// Taints of nodes that do not keep its containers away.
+    /// Taints of nodes that the containers tolerate.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tolerations: BTreeSet<String>,
-    /// Of a fraction of a GPU: the most that it may use while others leave it, in thousandths.
+    /// For a fraction of a GPU: the limit in thousandths while others leave capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit_milli: Option<u64>,
-    /// Memory of each GPU that a container has.
+    /// Memory of each of a container's GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_memory_bytes: Option<u64>,
-    /// Containers beside the workers, by name.
+    /// Containers next to the workers, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, RoleSpec>,
-    /// The packed folder in which its command starts.
+    /// The packed working folder of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<Workdir>,
-    /// Python packages, in an environment that each node makes of them.
+    /// Python packages, which each node installs into an environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<Python>,
 }
@@ -613,13 +606,13 @@ const fn is_zero(number: &i32) -> bool {
 }
 
 impl JobSpec {
-    /// Whether its partition may be resized while it runs.
+    /// True if the partition may be resized while it runs.
     #[must_use]
     pub fn adjustable(&self) -> bool {
         self.checkpoint.mode != CheckpointMode::None || self.is_in_place()
     }
 
-    /// What its containers ask of their nodes besides room.
+    /// Returns the requirements on nodes besides capacity.
     #[must_use]
     pub fn needs(&self) -> Needs {
         Needs {
@@ -629,7 +622,7 @@ impl JobSpec {
         }
     }
 
-    /// Whether its containers come and go within one incarnation.
+    /// True if containers come and go within one incarnation.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         self.resize.mode == ResizeMode::InPlace
@@ -663,7 +656,6 @@ mod tests {
         assert_eq!(env["c"], plain("0.5"));
         assert_eq!(env["d"], plain("true"));
         assert!(matches!(&env["e"], EnvValue::Secret(_)));
-        // A seed of 64 bits is not rounded.
         assert_eq!(env["f"], plain("12345678901234567891"));
         let wrong = serde_json::from_str::<EnvValue>("[1]").expect_err("a list");
         assert!(wrong.to_string().contains("environment value"), "{wrong}");

@@ -1,8 +1,4 @@
-//! A job's specification where it is kept for long and read rarely: in the bytes in which it stands on
-//! the log, until somebody works with it.
-//!
-//! A specification of many short texts takes some twenty times its bytes once it is read. Whoever keeps
-//! those of all queued jobs, of which few are his at a time, keeps them packed.
+//! A job spec kept encoded and decoded on use, since a decoded spec takes twenty times the memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,31 +9,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::job::JobSpec;
 
-/// A specification, packed or open.
+/// A job spec, packed or open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KeptSpec {
-    /// In MessagePack, as on the log.
+    /// As on the log.
     Packed(Packed),
-    /// As it is worked with.
     Open(Box<JobSpec>),
 }
 
-/// The bytes of a specification.
+/// The bytes of a spec.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed(Box<[u8]>);
 
 impl KeptSpec {
-    /// A packed one.
+    /// Packs a spec.
     #[must_use]
     pub fn packed(spec: &JobSpec) -> Self {
         match rmp_serde::to_vec_named(spec) {
             Ok(bytes) => Self::Packed(Packed(bytes.into_boxed_slice())),
-            // It was read from such bytes, so that it can be written.
+            // Impossible: decoded from such bytes.
             Err(_) => Self::Open(Box::new(spec.clone())),
         }
     }
 
-    /// What it says.
+    /// Returns the spec.
     #[must_use]
     pub fn get(&self) -> Option<Cow<'_, JobSpec>> {
         match self {
@@ -46,7 +41,7 @@ impl KeptSpec {
         }
     }
 
-    /// What it says, where it is open.
+    /// Returns the spec if it is open.
     #[must_use]
     pub fn opened(&self) -> Option<&JobSpec> {
         match self {
@@ -55,7 +50,7 @@ impl KeptSpec {
         }
     }
 
-    /// From here on it is worked with.
+    /// Decodes the spec.
     pub fn open(&mut self) {
         if let Self::Packed(packed) = self
             && let Some(spec) = packed.read()
@@ -64,14 +59,14 @@ impl KeptSpec {
         }
     }
 
-    /// From here on it is only kept.
+    /// Encodes the spec.
     pub fn pack(&mut self) {
         if let Self::Open(spec) = self {
             *self = Self::packed(spec);
         }
     }
 
-    /// Changes what it says; it stays packed, or open.
+    /// Changes the spec in its form.
     pub fn change(&mut self, change: impl FnOnce(&mut JobSpec)) {
         match self {
             Self::Open(spec) => change(spec),
@@ -90,7 +85,7 @@ impl Packed {
         rmp_serde::from_slice(&self.0).ok()
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.len()
@@ -127,7 +122,7 @@ impl<'de> Deserialize<'de> for Packed {
                 Ok(Packed(bytes.into_boxed_slice()))
             }
 
-            // Formats without bytes, such as JSON, write them as numbers.
+            // For formats such as JSON.
             fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Packed, A::Error> {
                 let mut bytes = Vec::new();
                 while let Some(byte) = all.next_element()? {
@@ -140,7 +135,6 @@ impl<'de> Deserialize<'de> for Packed {
     }
 }
 
-/// Counts what is written to it.
 struct Counted(u64);
 
 impl io::Write for Counted {
@@ -154,12 +148,12 @@ impl io::Write for Counted {
     }
 }
 
-/// How many bytes a specification takes on the log.
+/// Returns the bytes of a spec on the log.
 #[must_use]
 pub fn bytes_of(spec: &JobSpec) -> u64 {
     let mut counted = Counted(0);
     let mut writer = rmp_serde::Serializer::new(&mut counted).with_struct_map();
-    // It stands on the log, so that it can be written.
+    // Cannot fail: the spec is on the log.
     let _ = spec.serialize(&mut writer);
     counted.0
 }

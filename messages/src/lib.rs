@@ -1,7 +1,11 @@
-//! The vocabulary of Dormouse: ids, units, events, envelope, subjects and codecs.
+//! The vocabulary of Dormouse: everything that crosses the log. Pure: no tokio, NATS, clock or randomness.
 //!
-//! Everything that crosses the log is defined here and nowhere else. The crate is pure: no
-//! tokio, no NATS, no clock, no randomness.
+//! - [`events`], [`envelope`], [`subject`]: events, encoding, subjects
+//! - [`ids`], [`quantity`], [`time`], [`tasks`]: ids, amounts, times, task ranges
+//! - [`job`], [`policy`], [`grants`], [`quota`], [`revise`], [`measured`]: documents
+//! - [`classes`], [`needs`], [`roles`], [`service`], [`python`], [`workdir`]: parts of a job
+//! - [`decider`], `fact.rs`, `log_clock.rs`, [`witness`], `lives.rs`: folds, log time, valid reports
+//! - [`plain`], [`near`]: text for people
 
 pub mod classes;
 pub mod decider;

@@ -1,6 +1,5 @@
-//! The present life of each node's agent: that an earlier one was lost, or that its containers have
-//! ended, may come on the log after the next one has joined and has taken over what runs. Pure; every
-//! fold asks it that forgets what a lost node ran.
+//! The present incarnation of each node's agent. An earlier one's loss can follow the next one's join, which
+//! adopted its containers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::events::Event;
 use crate::ids::NodeId;
 
-/// The last life that joined, for each node.
+/// Each node's last incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lives(BTreeMap<NodeId, u64>);
@@ -22,7 +21,7 @@ impl Lives {
         }
     }
 
-    /// Whether a node's life is over with the loss of this one: no later one has joined.
+    /// True if no later incarnation joined, so that the containers end, too.
     #[must_use]
     pub fn ends(&self, node: &NodeId, incarnation: u64) -> bool {
         self.0.get(node).is_none_or(|life| *life <= incarnation)

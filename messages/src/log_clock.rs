@@ -1,22 +1,16 @@
-//! The time of the log: the brokers' stamps, without the steps of their clocks.
+//! The time of the log: the brokers' stamps without the steps of their clocks, which follow from a change of
+//! leader or of a clock. Every fold that decides takes its times from here.
 //!
-//! A broker stamps each event with its own clock. Another broker that leads, or a person who sets a
-//! clock, makes the stamps step, by a day as easily as by a second. Time-outs run from one event to
-//! another, so every fold that decides takes the time of an event from here:
-//!
-//! 1. A stamp a little later than the one before is believed: that is how time passes.
-//! 2. A much later one is a silence or a step. It is a silence where the writer says so. Deciders
-//!    write the log's own time, by a clock that never steps, and over a stop of theirs by their host's
-//!    (`services/shell/src/host.rs`). What the others write is their hosts'
-//!    clocks: since the last word of the same host, its clock has advanced as much as the log's time or
-//!    as the brokers' stamps. Clocks of two hosts may differ by just what the brokers' step is, for the
-//!    same reason, so that a host is compared with another only before its own first word, and then by
-//!    the log's time: a broker's clock that was set back, of which no host has said anything, and is set
-//!    right again, agrees with theirs.
-//! 3. All else is a step: the log's time stands still over it, and what follows is moved by as much. In
-//!    doubt a silence is taken for a step: a time-out is then late. What was missed so is not made up
-//!    for, or what began in between would seem older than it is: no time-out is early by more than
-//!    [`TRUSTED_US`].
+//! 1. A stamp a little after the previous one is believed.
+//! 2. A much later stamp is a silence if its writer confirms it, otherwise a step. Deciders write the log's
+//!    time by clocks that never step, and bridge their own stops by their host's
+//!    (`services/shell/src/host.rs`). Other writers use their host's clock, which must have advanced since
+//!    their last word as far as the log's time or the stamps. Two hosts may differ by exactly a broker's
+//!    step, so hosts are compared only before a host's first word, and by the log's time: the stamps of a
+//!    clock set back and right again would agree.
+//! 3. At a step the log's time stands still, and later stamps are shifted. In doubt a silence counts as a
+//!    step: time-outs are late, never early by more than [`TRUSTED_US`]. Lost time is never made up for, or
+//!    later events would seem older than they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,73 +21,66 @@ use crate::{Event, Fact, KeptFact, Recorded, Sequence, Text, Timestamp, Writer};
 
 const TRUSTED_US: i64 = LogClock::TRUSTED_US;
 
-/// A smaller step is not worth a name: an append that waited for its broker looks the same.
+/// A smaller step resembles an append that waited for its broker.
 const NAMED_US: i64 = 60_000_000;
 
 /// A step of the brokers' clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The first event that has the other clock's time.
     pub sequence: Sequence,
-    /// By how many microseconds; below 0: back.
+    /// Negative for a step back.
     pub by_us: i64,
 }
 
-/// A host's last word.
+/// A host's last event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Word {
-    /// By the host's clock.
     written_us: i64,
-    /// By the broker's.
     stamp_us: i64,
-    /// The time of the log then.
     log_us: i64,
     /// [`LogClock::back_us`] then.
     back_us: i64,
 }
 
-/// The time of the log, as far as it is folded.
+/// The log's time, folded from its events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogClock {
     now: Timestamp,
-    /// The stamp of the last event.
     stamp_us: i64,
-    /// What is added to a stamp, once there was one.
+    /// From stamps to the log's time.
     offset_us: Option<i64>,
-    /// The last words of nodes, gateways and operators, by source.
+    /// By source: nodes, gateways and operators.
     words: BTreeMap<Text, Word>,
-    /// By how much the log's time of the last event from outside the deciders was later than its own.
+    /// Log's time minus writer's clock, at the last such event.
     skew_us: Option<i64>,
-    /// The sum of all steps back, below 0: each is another clock, never a silence.
+    /// Sum of all steps back. A step back is never a silence.
     back_us: i64,
-    /// When the last silence was over: much time had passed since the event before.
     heard_again: Timestamp,
     step: Option<Step>,
 }
 
 impl LogClock {
-    /// In microseconds. A stamp may be so much later than the one before without another witness, and
-    /// clocks that agree may differ by as much: more than hosts differ whose clocks are kept, less than
-    /// the shortest time-out.
+    /// In microseconds: limit on an unconfirmed advance, and on the difference of agreeing clocks. Less than
+    /// the shortest time-out, more than synchronised hosts differ.
     pub const TRUSTED_US: i64 = 5_000_000;
 
-    /// The next event, which is passed, with its time.
+    /// Passes the next event and returns its fact.
     pub fn read<'a>(&mut self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.pass(recorded))
     }
 
-    /// [`Self::read`], to be kept.
+    /// Passes the next event and returns its fact, owned.
     pub fn keep(&mut self, recorded: &Arc<Recorded>) -> KeptFact {
         KeptFact::new(Arc::clone(recorded), self.pass(recorded))
     }
 
-    /// The next event, which is not passed yet, with its time.
+    /// Returns the next event's fact without passing it.
     #[must_use]
     pub fn peek<'a>(&self, recorded: &'a Recorded) -> Fact<'a> {
         Fact::new(recorded, self.at(recorded))
     }
 
-    /// The time of the next event, which is passed.
+    /// Passes the next event and returns its time.
     pub fn pass(&mut self, recorded: &Recorded) -> Timestamp {
         let now = self.at(recorded);
         let stamp_us = recorded.stored_at.as_micros();
@@ -118,11 +105,10 @@ impl LogClock {
         now
     }
 
-    /// Remembers what a host's clock said.
     fn hear(&mut self, recorded: &Recorded) {
         if let Some(before) = self.words.get(&recorded.envelope.source) {
-            // By its clock the brokers' went back further since its last word than the log knows, where
-            // a silence fell on a step: what was missed then is no time when the clock is right again.
+            // By the host's clock the brokers' went back further than known: a silence fell on a step. The
+            // missed time must not count once the clock is right.
             let passed_us = recorded.envelope.time.as_micros();
             let passed_us = passed_us.saturating_sub(before.written_us);
             let stamped_us = recorded.stored_at.as_micros();
@@ -158,8 +144,7 @@ impl LogClock {
         self.skew_us = Some(word.log_us.saturating_sub(word.written_us));
     }
 
-    /// A node or a gateway that is gone has said its last word: as many words are kept as there are
-    /// hosts.
+    /// Bounds the words by the hosts.
     fn forget(&mut self, recorded: &Recorded) {
         let source = match recorded.event() {
             Some(Event::NodeRemoved(it)) => Writer::Node.source(it.node.as_str()),
@@ -170,7 +155,7 @@ impl LogClock {
         self.words.remove(&Text::from(source));
     }
 
-    /// The time of the next event.
+    /// Returns the next event's time.
     #[must_use]
     pub fn at(&self, recorded: &Recorded) -> Timestamp {
         let stamp_us = self.moved_us(recorded);
@@ -184,13 +169,12 @@ impl LogClock {
         Timestamp::from_micros(passed_us.map_or(now_us, |passed_us| passed_us.max(now_us)))
     }
 
-    /// The stamp of an event, moved by what the steps so far made of it.
     fn moved_us(&self, recorded: &Recorded) -> i64 {
         let stamp_us = recorded.stored_at.as_micros();
         stamp_us.saturating_add(self.offset_us())
     }
 
-    /// The time that the writer's clock and a broker's confirm together.
+    /// Returns the time confirmed by the writer's and a broker's clock.
     fn confirmed_us(&self, recorded: &Recorded) -> Option<i64> {
         let at_us = self.moved_us(recorded);
         let written_us = recorded.envelope.time.as_micros();
@@ -207,8 +191,7 @@ impl LogClock {
                     return Some(at_us);
                 }
                 let stamped_us = stamp_us.saturating_sub(before.stamp_us);
-                // The brokers' clock is the one of that word again: what it was set back since is no
-                // time either.
+                // The brokers' clock is right again: steps back since are no time.
                 let back_us = self.back_us.saturating_sub(before.back_us);
                 let since_last_us = stamp_us.saturating_sub(self.stamp_us);
                 let since_last_us = since_last_us.saturating_add(back_us);
@@ -223,15 +206,14 @@ impl LogClock {
         }
     }
 
-    /// The time of the last event.
+    /// Returns the last event's time.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The time of the log when a host's clock shows `wall`: that of the last event, and what has passed
-    /// since. The clock of the broker that stamped that event says how much, or of the host that was last
-    /// heard: the one that says less, of those that do not lie ahead.
+    /// Returns the log's time when a host's clock shows `wall`. Of the last broker's and the last host's
+    /// clock, the one with less passed time counts, unless it lies in the past.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         let now_us = self.now.as_micros();
@@ -244,20 +226,20 @@ impl LogClock {
         Timestamp::from_micros(passed.min().map_or(now_us, |passed| passed.max(now_us)))
     }
 
-    /// When the last silence of more than [`Self::TRUSTED_US`] was over: its end may be a whole
-    /// cluster's, and those who saw what happened in it have yet to say so.
+    /// Returns the end of the last silence of more than [`Self::TRUSTED_US`], after which late reports may
+    /// come.
     #[must_use]
     pub const fn heard_again(&self) -> Timestamp {
         self.heard_again
     }
 
-    /// The last step.
+    /// Returns the last step.
     #[must_use]
     pub const fn step(&self) -> Option<Step> {
         self.step
     }
 
-    /// The same time, where what follows is stamped with the time of the log itself: on a fork.
+    /// Returns the clock of a fork, stamped with the log's time.
     #[must_use]
     pub fn forked(&self) -> Self {
         Self {
@@ -272,7 +254,7 @@ impl LogClock {
         }
     }
 
-    /// By how many microseconds a time of the log differs from the stamps of now.
+    /// Returns the shift in microseconds of present stamps.
     #[must_use]
     pub fn offset_us(&self) -> i64 {
         self.offset_us.unwrap_or(0)
@@ -295,7 +277,6 @@ mod tests {
         Timestamp::from_micros(1_800_000_000_000_000 + seconds * 1_000_000)
     }
 
-    /// An event of an operator or of a decider, stamped and written at these seconds.
     fn event(sequence: u64, writer: Writer, stamp_s: i64, written_s: i64) -> Recorded {
         let node = "n0".parse().expect("a name");
         let event = match writer {
@@ -318,7 +299,7 @@ mod tests {
         }
     }
 
-    /// The times of the log of these events, as (is a decider's, stamp, written).
+    /// Returns the times of events (by a decider, stamp, written).
     fn times(events: &[(bool, i64, i64)]) -> (Vec<i64>, LogClock) {
         let mut clock = LogClock::default();
         let numbered = (1..).zip(events);
@@ -368,7 +349,6 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_right_is_a_step_too() {
-        // The broker's clock was a day behind from the first event on.
         let (times, clock) = times(&[
             (false, -DAY_S, 0),
             (true, 1 - DAY_S, 1 - DAY_S),
@@ -380,7 +360,6 @@ mod tests {
         assert_eq!(clock.step().expect("a step").sequence, Sequence(3));
     }
 
-    /// An event of a node's agent, stamped and written at these seconds.
     fn word(node: &str, stamp_s: i64, written_s: i64) -> Recorded {
         let mut recorded = event(1, Writer::Operator, stamp_s, written_s);
         recorded.writer = Writer::Node;
@@ -390,16 +369,15 @@ mod tests {
 
     #[test]
     fn two_hosts_whose_clocks_differ_by_the_brokers_step_do_not_confirm_it() {
-        // One host, its broker leading, is 300 s behind; then the other's broker leads.
+        // A broker 300 s behind leads, then a correct one.
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 300));
         clock.pass(&word("n1", 2, 2));
         assert_eq!(clock.pass(&word("n0", 304, 304)), at(2));
-        // That much time has passed, by the same host.
+        // Confirmed by the same host.
         assert_eq!(clock.pass(&word("n0", 604, 604)), at(302));
     }
 
-    /// Nodes that come under ever new names and are removed leave nothing.
     #[test]
     fn a_host_that_is_gone_is_forgotten() {
         let mut clock = LogClock::default();
@@ -421,7 +399,7 @@ mod tests {
         clock.pass(&word("n0", 100, 100));
         assert_eq!(clock.time_at(at(130)), at(130));
         assert_eq!(clock.time_at(at(90)), at(100));
-        // A broker a day ahead leads; then one that is a day behind.
+        // Brokers a day ahead, then a day behind lead.
         clock.pass(&word("n0", DAY_S + 101, 101));
         assert_eq!(clock.time_at(at(131)), at(130));
         clock.pass(&word("n0", 102 - DAY_S, 102));
@@ -432,9 +410,9 @@ mod tests {
     fn a_silence_that_a_new_host_with_another_clock_ends_is_lost_and_the_next_one_is_not() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // A day ahead, and new: it cannot say how long it was.
+        // A new host with a wrong clock cannot confirm the silence.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // What began at the word before this one is not 600 s old.
+        // The lost 600 s stay lost.
         assert_eq!(clock.pass(&word("n0", 603, 603)), at(3));
         assert_eq!(clock.pass(&word("n1", 1_203, DAY_S + 603)), at(603));
     }
@@ -446,31 +424,29 @@ mod tests {
         clock.pass(&word("n1", 1, 1));
         assert_eq!(clock.pass(&word("n0", DAY_S, 2)), at(1));
         assert_eq!(clock.pass(&word("n0", DAY_S + 300, 302)), at(301));
-        // The first leader is back.
         assert_eq!(clock.pass(&word("n1", 306, 306)), at(301));
         assert_eq!(clock.pass(&word("n1", 906, 906)), at(901));
     }
 
-    /// What was missed before is not made up for, though the host's clock and the broker's agree on it.
+    /// The host and the broker agree on the lost silence.
     #[test]
     fn a_step_and_back_after_a_lost_silence_makes_up_for_nothing() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
-        // Another host is the first to speak after a silence, and cannot say how long it was.
         assert_eq!(clock.pass(&word("n1", 600, DAY_S)), at(0));
-        // A broker leads whose clock is a day behind, and then the first again.
+        // A broker a day behind leads, then the first again.
         assert_eq!(clock.pass(&word("n1", 604 - DAY_S, DAY_S + 4)), at(0));
         assert_eq!(clock.pass(&word("n0", 606, 606)), at(6));
         assert_eq!(clock.pass(&word("n0", 906, 906)), at(306));
     }
 
-    /// Seed 631938 of the trials of a log that goes back.
+    /// Seed 631938 of the simulation.
     #[test]
     fn a_silence_on_a_step_back_is_not_made_up_for_when_the_clock_is_right_again() {
         let mut clock = LogClock::default();
         clock.pass(&word("n0", 0, 0));
         clock.pass(&word("n1", 1, 1));
-        // The clock is 300 s behind after a silence of 190 s, of which a decider knows nothing.
+        // 300 s behind after 190 s of silence, unknown to the decider.
         assert_eq!(
             clock.pass(&event(3, Writer::Placer, 191 - 300, 1)),
             at(1)
@@ -484,7 +460,6 @@ mod tests {
         let mut clock = LogClock::default();
         clock.pass(&event(1, Writer::Operator, 0, 0));
         clock.pass(&word("n0", 1, 1 - DAY_S));
-        // A leader whose clock is a day ahead.
         assert_eq!(clock.pass(&event(3, Writer::Operator, DAY_S + 2, 2)), at(1));
         assert_eq!(
             clock.pass(&event(4, Writer::Operator, DAY_S + 602, 602)),
@@ -497,13 +472,13 @@ mod tests {
         let (times, clock) = times(&[
             (false, 0, 0),
             (true, 1, 1),
-            // The broker's clock is set back, of which deciders alone say anything, and then set right.
+            // Only deciders see the step back.
             (true, 10 - 300, 10),
             (true, 11 - 300, 2),
             (false, 20, 20),
             (false, 620, 620),
         ]);
-        // As much as by the operator's own clock since its last word, and not 300 s more.
+        // By the operator's clock, without another 300 s.
         assert_eq!(times, [0, 1, 1, 2, 20, 620]);
         assert_eq!(clock.step().map(|step| step.sequence), Some(Sequence(5)));
     }

@@ -1,8 +1,5 @@
-//! What a measurement of a service may say, and the document in which a tenant's own proxy says it.
-//!
-//! Gateways append what they measure; a tenant's proxy publishes it, and admission appends it. Both
-//! are believed only as far as they can be true: the same checks are admission's, before it appends
-//! one, and the autoscaler's, before it takes one in.
+//! Limits on plausible measurements, checked by admission before appending and by the autoscaler before use,
+//! and the document of a tenant's own proxy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,29 +10,27 @@ use crate::ids::{GatewayId, JobId};
 use crate::time::Timestamp;
 use crate::whole::{list, whole};
 
-/// The longest window that says anything about now.
+/// A longer window does not describe the present.
 pub const MOST_WINDOW_S: u32 = 60;
 
-/// A gateway's clock may be so far ahead of the broker's.
+/// Limit on a gateway's clock ahead of the broker's.
 pub const MOST_AHEAD_S: i64 = 5;
 
-/// A window that ended so long before it was published says nothing about now.
+/// Older windows do not describe the present.
 pub const MOST_LATE_S: i64 = 60;
 
-/// Nothing passes on so many requests a second.
 const MOST_PER_SECOND: u64 = 10_000_000;
 
-/// Nothing holds so many requests at once.
 const MOST_AT_ONCE: u32 = 1_000_000_000;
 
-/// What a proxy is called that does not say how.
+/// The name of a proxy without one.
 pub const DEFAULT_PROXY: &str = "proxy";
 
 impl ServiceMeasured {
-    /// What of it cannot be true, whenever it was said.
+    /// Checks plausibility at any time.
     ///
     /// # Errors
-    /// The field, and what it may be.
+    /// The field and its range.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=MOST_WINDOW_S).contains(&self.window_s) {
             return Err(format!(
@@ -81,11 +76,10 @@ impl ServiceMeasured {
         check_histogram("service_ms", &self.service_ms, most)
     }
 
-    /// The second behind its window, by the log's time, where it can be true. `fact`: the event that
-    /// says it.
+    /// Returns the log's second after the window's end, from the event `fact`.
     ///
     /// # Errors
-    /// What cannot be true of it.
+    /// The implausible part.
     pub fn ended_s(&self, fact: &Fact<'_>) -> Result<i64, String> {
         self.check()?;
         let said = self.until.unwrap_or(fact.envelope().time);
@@ -128,7 +122,7 @@ fn check_histogram(name: &str, histogram: &Histogram, most: u64) -> Result<(), S
 pub struct MeasuredHistogram {
     /// Upper bounds in milliseconds, ascending; at most 64.
     pub bounds: Vec<f64>,
-    /// How many lie at or below each bound and above the one before; last, those above all of them.
+    /// Values up to each bound and above the previous; the last above all.
     #[serde(deserialize_with = "list")]
     pub counts: Vec<u64>,
 }
@@ -139,54 +133,54 @@ impl From<MeasuredHistogram> for Histogram {
     }
 }
 
-/// What clients of a service saw in one window, as a tenant's own proxy publishes it.
+/// Requests to a service in a window, measured by a tenant's proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredDocument {
-    /// The service: its name, with or without the tenant before it.
+    /// Name of the service, with or without the tenant.
     pub job: String,
-    /// What the proxy is called, of those before this service; `proxy` where it has no name.
+    /// Name of the proxy; `proxy` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// Seconds of the window, 1 to 60. The windows of one proxy follow one another.
+    /// Length of the window in seconds, 1 to 60; windows do not overlap.
     #[serde(deserialize_with = "whole")]
     pub window_s: u32,
     /// Requests that arrived.
     #[serde(deserialize_with = "whole")]
     pub requests: u64,
-    /// Those that arrived in each second of the window, the oldest first.
+    /// Arrivals in each second of the window, oldest first.
     #[serde(
         default,
         deserialize_with = "list",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub arrivals: Vec<u32>,
-    /// Requests in the system, waiting ones too: the mean of the window.
+    /// Mean requests in the system, including waiting ones.
     pub concurrency: f64,
-    /// Requests that wait at the proxy at the window's end.
+    /// Requests waiting at the proxy at the window's end.
     #[serde(default, deserialize_with = "whole")]
     pub queued: u32,
-    /// From a request's arrival at the proxy to its answer's end.
+    /// From a request's arrival at the proxy to the end of its answer.
     pub latency_ms: MeasuredHistogram,
-    /// From its passing to a replica to its answer's end.
+    /// From a request's handover to a replica to the end of its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_ms: Option<MeasuredHistogram>,
-    /// Answers with 5xx, and connections that broke.
+    /// Answers with 5xx, and broken connections.
     #[serde(default, deserialize_with = "whole")]
     pub errors: u64,
-    /// Requests that were turned away because no replica was free in time.
+    /// Requests refused for lack of a free replica.
     #[serde(default, deserialize_with = "whole")]
     pub shed: u64,
-    /// Replicas that the proxy uses, at the window's end.
+    /// Replicas in use by the proxy at the window's end.
     #[serde(default, deserialize_with = "whole")]
     pub ready: u32,
-    /// When the window ended; when it was published, where it does not say.
+    /// End of the window; by default the time of publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
 impl MeasuredDocument {
-    /// What it says of `job`, measured at `gateway`.
+    /// Returns the measurement of `job` at `gateway`.
     #[must_use]
     pub fn of(self, job: JobId, gateway: GatewayId) -> ServiceMeasured {
         ServiceMeasured {

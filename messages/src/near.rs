@@ -1,8 +1,6 @@
-//! What somebody may have meant: the nearest of the names that there are.
-//!
-//! Only for messages to people: nothing is decided by it.
+//! Suggests the nearest known name, only for messages to people.
 
-/// Resources as people call them elsewhere, and what they are called here.
+/// Other systems' names.
 const RESOURCES: [(&str, &str); 12] = [
     ("cpus", "cpu"),
     ("core", "cpu"),
@@ -18,7 +16,7 @@ const RESOURCES: [(&str, &str); 12] = [
     ("mib", "memory"),
 ];
 
-/// Fields of a job as other systems call them, and what says the same here.
+/// Other systems' names.
 const FIELDS: [(&str, &str); 25] = [
     ("args", "command: {start: [python3, train.py]}"),
     ("account", "tenant"),
@@ -47,8 +45,7 @@ const FIELDS: [(&str, &str); 25] = [
     ("workers", "containers: {min: 1, max: 4}"),
 ];
 
-/// The nearest of the names that are known, where one is near: a letter in four is another one, is
-/// missing, or stands elsewhere.
+/// Returns the nearest name with at most one edit in four letters.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
@@ -60,28 +57,26 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     distances.min().map(|(_, name)| name)
 }
 
-/// The resource that is meant, of those that there are.
+/// Returns the resource that `word` means.
 #[must_use]
 pub fn resource<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = word.to_lowercase();
     let meant = RESOURCES.iter().find(|(name, _)| *name == lower);
     match meant {
         Some((_, name)) => known.into_iter().find(|it| it == name),
-        // Who writes a name of these means it.
+        // Meant literally.
         None if ["cpu", "gpu", "memory"].contains(&lower.as_str()) => None,
         None => nearest(word, known),
     }
 }
 
-/// The end of a message about a name that is none of those that there are: `; did you mean gpu?`, or
-/// nothing.
+/// Ends an error message: `; did you mean gpu?`.
 #[must_use]
 pub fn hint(meant: Option<&str>) -> String {
     meant.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
-/// What is meant by the name that an error of a reader of documents calls unknown: the error has the
-/// names that it expected.
+/// Suggests a name from a deserializer's error, which lists those known.
 #[must_use]
 pub fn of_error(error: &str) -> Option<String> {
     let (is_field, rest) = match error.split_once("unknown field `") {

@@ -1,8 +1,5 @@
-//! What a container asks of its node besides room: labels that it requires or prefers, and taints
-//! that it tolerates.
-//!
-//! A *constraint* holds at every start; what a label becomes afterwards stops nobody. With its demand
-//! this makes a container's type: containers of one type are interchangeable.
+//! Requirements on nodes besides capacity: labels and tolerated taints, checked at every start. With the
+//! demand they form a container's type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,34 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{Amounts, Resource};
 
-/// A node's labels: its own, the operator's, and `node` (its name) and `gpu.model` where it has one.
+/// A node's own labels, the operator's, `node`, and `gpu.model` if there is one.
 pub type Labels = BTreeMap<String, String>;
 
-/// The label that every node has: its name.
+/// The label with a node's name.
 pub const NODE_LABEL: &str = "node";
-/// The label of a node whose GPUs are of one model.
+/// The label set if all GPUs are of one model.
 pub const GPU_MODEL_LABEL: &str = "gpu.model";
 
-/// Names in `constraints` that are no labels.
+/// Not labels in `constraints`.
 pub const RESERVED: [&str; 4] = ["spread", "pack", "prefer", "exclusive"];
 
-/// The most rules of a job, and values of a rule: more is a list of nodes in disguise.
+/// A longer rule is a list of nodes in disguise.
 const MAX_RULES: usize = 16;
 const MAX_VALUES: usize = 64;
-/// The longest label and value.
 const MAX_TEXT: usize = 128;
 
-/// What a label's value may be. In a value `*` stands for any text.
+/// A label's allowed values; `*` matches any text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// The node has the label, with one of these values.
     In(BTreeSet<String>),
-    /// The node has none of these values, or not the label.
+    /// The node may lack the label.
     NotIn(BTreeSet<String>),
 }
 
 impl Rule {
-    /// Whether a node's value is allowed.
+    /// True for an allowed value.
     #[must_use]
     pub fn allows(&self, value: Option<&str>) -> bool {
         let any = |values: &BTreeSet<String>| {
@@ -63,7 +58,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Whether `text` is `pattern`, in which `*` stands for any text.
+/// Matches a text against a pattern with `*`.
 #[must_use]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
@@ -84,7 +79,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Which nodes a job's containers may be on, and which they would rather be on.
+/// Requirements and preferences of a job for its nodes.
 ///
 /// `{zone: a, disk: [ssd, nvme], gpu.model: {not: K80}, spread: rack, prefer: {zone: b}}`.
 #[derive(
@@ -95,19 +90,19 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     into = "BTreeMap<String, Written>"
 )]
 pub struct Constraints {
-    /// Labels that every node of the job must have so.
+    /// Labels required on every node of the job.
     pub require: BTreeMap<String, Rule>,
-    /// Labels that its nodes have so where there is room.
+    /// Labels preferred while capacity permits.
     pub prefer: BTreeMap<String, Rule>,
-    /// Its containers are divided among the values of this label, as evenly as the room allows.
+    /// Label whose values share the containers as evenly as capacity permits.
     pub spread: Option<String>,
-    /// Its containers are gathered on nodes of one value of this label, as far as there is room.
+    /// Label with one value for all containers, as far as capacity permits.
     pub pack: Option<String>,
-    /// Each of its containers has its node for itself.
+    /// True if each container needs a node of its own.
     pub exclusive: bool,
 }
 
-/// A rule as people write it.
+/// A rule in a document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -122,7 +117,7 @@ enum Written {
     Rules(BTreeMap<String, Written>),
 }
 
-/// A label's value: `a`, or a number, or true and false.
+/// A label's value: text, a number, true or false.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -192,20 +187,20 @@ impl Written {
     }
 }
 
-/// Whether this can be a label: letters, digits, `.`, `_`, `/` and `-`.
+/// True for letters, digits, `.`, `_`, `/` and `-`.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "._/-".contains(c);
     (1..=MAX_TEXT).contains(&text.len()) && text.chars().all(known)
 }
 
-/// Whether this can be a label's value.
+/// True for a valid label value.
 #[must_use]
 pub fn is_value(text: &str) -> bool {
     (1..=MAX_TEXT).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Whether this can be a taint or a toleration: `maintenance`, or `owner=ads`.
+/// True for a valid taint: `maintenance`, or `owner=ads`.
 #[must_use]
 pub fn is_taint(text: &str) -> bool {
     let (key, value) = text.split_once('=').unwrap_or((text, "x"));
@@ -295,18 +290,18 @@ fn rules(rules: BTreeMap<String, Rule>) -> BTreeMap<String, Written> {
     each.map(|(label, rule)| (label, written(rule))).collect()
 }
 
-/// What the containers of a job ask of their nodes.
+/// Requirements of a job's containers on their nodes.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub struct Needs {
-    /// Labels that they require or prefer.
+    /// Labels required or preferred.
     #[serde(default, skip_serializing_if = "Constraints::is_empty")]
     pub constraints: Constraints,
-    /// Taints that do not keep them away.
+    /// Tolerated taints.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tolerations: BTreeSet<String>,
-    /// Memory of each GPU that a container has.
+    /// Memory of each of a container's GPUs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gpu_memory_bytes: u64,
 }
@@ -319,28 +314,26 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A GPU is shared in halves, quarters and so on, down to so many parts: sizes of which each divides
-/// the next larger one fill devices without a rest, so that a sum says whether they fit.
+/// Parts of a GPU. Shares are halves, quarters and so on, which fill a device without a rest, so that their
+/// sum tells whether they fit.
 pub const GPU_PARTS: u64 = 64;
 
-/// What a container is to the optimizer and the placer: those of one type are interchangeable.
+/// Containers of one type are interchangeable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ContainerType {
-    /// Its room.
     pub demand: Amounts,
-    /// What it asks of its node besides room.
     pub needs: Needs,
 }
 
 impl ContainerType {
-    /// Whether a container has a part of a GPU, which others may share.
+    /// True for a share of a GPU.
     #[must_use]
     pub fn shares_gpu(&self) -> bool {
         (1..1000).contains(&self.demand.get(&Resource::Gpu))
     }
 
-    /// The parts of a GPU that one container takes on a device with so much memory: the next half,
-    /// quarter and so on, by its fraction and by its memory; of whole GPUs all parts of all of them.
+    /// Returns the parts of a GPU with this memory: a power of two, by fraction and memory. Whole GPUs count
+    /// all parts.
     #[must_use]
     pub fn gpu_parts(&self, device_memory_bytes: u64) -> u64 {
         let milli = self.demand.get(&Resource::Gpu);
@@ -364,13 +357,13 @@ impl ContainerType {
 }
 
 impl Constraints {
-    /// Whether nothing is asked.
+    /// True if nothing is required or preferred.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The first required label that a node has not as it should.
+    /// Returns the first unmet requirement.
     #[must_use]
     pub fn broken_by<'a>(&'a self, labels: &Labels) -> Option<(&'a str, &'a Rule)> {
         let broken =
@@ -379,7 +372,7 @@ impl Constraints {
         Some((label, rule))
     }
 
-    /// How many of the preferred labels a node has not as they are preferred.
+    /// Counts the unmet preferences.
     #[must_use]
     pub fn dislikes(&self, labels: &Labels) -> usize {
         let unmet = self
@@ -404,13 +397,13 @@ impl fmt::Display for Constraints {
 }
 
 impl Needs {
-    /// Whether nothing is asked and nothing tolerated.
+    /// True if nothing is required or tolerated.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The first taint that keeps its containers away.
+    /// Returns the first taint not tolerated.
     #[must_use]
     pub fn kept_away_by<'a>(&self, taints: &'a BTreeSet<String>) -> Option<&'a String> {
         taints.iter().find(|taint| {
@@ -419,7 +412,7 @@ impl Needs {
         })
     }
 
-    /// Whether its containers may start on a node of these labels and taints.
+    /// True if containers may start on such a node.
     #[must_use]
     pub fn allow(&self, labels: &Labels, taints: &BTreeSet<String>) -> bool {
         self.constraints.broken_by(labels).is_none() && self.kept_away_by(taints).is_none()

@@ -1,35 +1,29 @@
-//! Text of others in messages to people: no control characters, bounded, in words.
-//!
-//! Whatever a job, a file or a tenant says may reach a terminal: an escape code there would
-//! colour, move or hide what others read. Every message passes through here, where it is made
-//! (a refusal on the log) or where it is printed.
+//! Sanitises foreign text in messages to people. Escape codes could hide or forge output on a terminal, so
+//! every message passes through here, when made (a refusal on the log) or printed.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// The most characters of a word that a message repeats: more than any name and most paths.
+/// More than any name and most paths.
 const MOST_OF_WORD: usize = 160;
-/// What is kept of a longer word.
 const KEPT_OF_WORD: usize = 80;
-/// The most characters of a message.
 const MOST: usize = 1_600;
-/// Of a longer message, what is kept of its end: there it says what to do.
+/// The end says what to do.
 const KEPT_OF_END: usize = 400;
 
-/// Whether a terminal would do something else with `c` than show it: control characters, and those
-/// that turn the direction of writing.
+/// Control characters and changes of writing direction act on a terminal.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text with control characters written out, such as `\u{1b}` and `\n`.
+/// Escapes control characters, as in `\u{1b}` and `\n`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, acts)
 }
 
-/// The same, for text of several lines: these stay, and so do tabs.
+/// Escapes control characters except newlines and tabs.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| acts(c) && !matches!(c, '\n' | '\t'))
@@ -49,7 +43,7 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The text with long words and, if it is long, its middle cut out; it says how much there was.
+/// Cuts long words and the middle of a long text.
 #[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
@@ -69,14 +63,13 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin} … {end}"))
 }
 
-/// A word with what follows it, cut in its middle if it is long.
 fn short_word(word: &str) -> String {
     let length = word.trim_end().chars().count();
     if length <= MOST_OF_WORD {
         return word.to_owned();
     }
     let begin: String = word.chars().take(KEPT_OF_WORD).collect();
-    // Its end has the quote or the comma after a value.
+    // With the quote or comma after a value.
     let end: String = word
         .chars()
         .skip(word.chars().count().saturating_sub(8))
@@ -84,13 +77,12 @@ fn short_word(word: &str) -> String {
     format!("{begin}… ({length} characters) …{end}")
 }
 
-/// What a message may say of a text that is not ours: printable and bounded.
+/// Makes foreign text printable and bounded.
 #[must_use]
 pub fn shown(text: &str) -> String {
     printable(&shortened(text)).into_owned()
 }
 
-/// The names of types that a reader of documents puts into its errors, in words.
 const TYPES: [(&str, &str); 6] = [
     ("expected a sequence", "expected a list"),
     ("expected a boolean", "expected true or false"),
@@ -100,7 +92,7 @@ const TYPES: [(&str, &str); 6] = [
     ("invalid type: null", "found nothing"),
 ];
 
-/// An error of a reader of documents, without the names that types have in the program.
+/// Replaces type names in a deserializer's error.
 #[must_use]
 pub fn in_words(error: &str) -> String {
     let mut text = error.to_owned();
@@ -124,7 +116,6 @@ pub fn in_words(error: &str) -> String {
     out
 }
 
-/// The type at the beginning of `text` in words, and what follows it.
 fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     let name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '<' | '>');
     let end = |text: &str| text.find(|c| !name(c)).unwrap_or(text.len());
@@ -150,7 +141,7 @@ fn type_in_words(text: &str) -> Option<(&'static str, &str)> {
     }
 }
 
-/// `a, b and 3 more`: the first `most` of a list, and how many follow.
+/// Joins the first `most` names: `a, b and 3 more`.
 #[must_use]
 pub fn listed<T: Display>(names: impl IntoIterator<Item = T>, most: usize) -> String {
     let mut names = names.into_iter();
@@ -162,7 +153,7 @@ pub fn listed<T: Display>(names: impl IntoIterator<Item = T>, most: usize) -> St
     format!("{}{more}", named.join(", "))
 }
 
-/// `1 container`, `4 containers`.
+/// Returns `1 container`, `4 containers`.
 #[must_use]
 pub fn containers(count: u32) -> String {
     match count {

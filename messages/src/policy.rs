@@ -1,4 +1,4 @@
-//! The operator's policy: how containers are allocated and which queued job goes next.
+//! The operator's policy.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,30 @@ use crate::classes::{self, Preemption, PriorityClass};
 use crate::grants::GrantsRule;
 use crate::whole::whole;
 
-/// The largest weight of a job or a tenant: beyond it the arithmetic of shares is pointless.
+/// Limit on weights; shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;
 
-/// No job is left alone after its start for longer than a day: one that must not be resized has
-/// no checkpoint.
+/// Limit of a day: a job that must not be resized has no checkpoint.
 pub const MAX_MIN_RUN_S: u32 = 86_400;
 
-/// Priorities lie between this and its negative.
+/// Limit on a priority's absolute value.
 pub const MAX_PRIORITY: i32 = 1_000;
 
-/// How containers are allocated to jobs.
+/// The way in which jobs get containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Allocation {
     /// P2 of the Dorm paper: utilization under fairness and adjustment bounds.
     #[default]
     Dorm,
-    /// DRF offers of whole containers; nothing that runs is adjusted.
+    /// DRF offers of whole containers; running jobs are not adjusted.
     Drf,
-    /// A fixed number of containers a job, first in, first out, all or nothing, spread: the
-    /// baseline of the Dorm paper.
+    /// A fixed number of containers per job, first in, first out, all or nothing, spread: the paper's
+    /// baseline.
     Static,
 }
 
-/// How the fairness bound Σ l ≤ θ1 · 2m is read (Dorm, eq. 15).
+/// The reading of the fairness bound Σ l ≤ θ1 · 2m (Dorm, eq. 15).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FairnessBound {
@@ -44,41 +43,40 @@ pub enum FairnessBound {
     Exact,
 }
 
-/// Which queued job is released next.
+/// The order of release among queued jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queue {
-    /// First in, first out, over all tenants: nobody is overtaken.
+    /// First in, first out, over all tenants.
     #[default]
     Fifo,
-    /// The tenant with the smallest dominant share of what it runs (DRF; Tromino's DRF-aware).
+    /// The tenant with the smallest dominant share in use (DRF; Tromino's DRF-aware).
     Drf,
-    /// The tenant with the largest dominant share of what it has queued (Tromino's
-    /// demand-aware).
+    /// The tenant with the largest dominant share queued (Tromino's demand-aware).
     Demand,
     /// The tenant with the largest ratio of the two (Tromino's demand-DRF-aware).
     DemandDrf,
-    /// The tenant whose mean waiting time will be the longest, by the cluster's throughput.
+    /// The tenant with the longest projected mean waiting time, by the cluster's throughput.
     ProjectedWait,
-    /// The same, but a tenant's queued work is credited no faster than the cluster could run
-    /// it, and nobody waits much longer than it would first in, first out.
+    /// As `projected-wait`, with queued work credited at most at the cluster's speed, and no wait much longer
+    /// than first in, first out.
     BalancedWait,
 }
 
-/// Who may start while a job that came before it waits.
+/// The jobs that may start while an earlier job waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Admit {
-    /// Any job that demands nothing of what that job lacks, or starts on nodes that its containers do
-    /// not fit, and takes nothing of what it is about to get.
+    /// Jobs that need none of the blocked head's scarce resources, or use nodes unfit for it, and leave its
+    /// next capacity alone.
     #[default]
     Backfill,
-    /// Nobody: the longest prefix of the queue that fits, as in the Dorm paper.
+    /// None: the longest prefix of the queue that fits, as in the Dorm paper.
     Prefix,
 }
 
 impl Queue {
-    /// Every policy.
+    /// Every queue policy.
     pub const ALL: [Self; 6] = [
         Self::Fifo,
         Self::Drf,
@@ -88,7 +86,7 @@ impl Queue {
         Self::BalancedWait,
     ];
 
-    /// Its name in a policy.
+    /// Returns the name in a policy.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,37 +100,36 @@ impl Queue {
     }
 }
 
-/// Whether a tenant that the operator has not configured may submit.
+/// The treatment of submissions of unconfigured tenants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownTenants {
-    /// It may, with the policy's `unknown_weight` and without a quota.
+    /// Accepted, with the policy's `unknown_weight` and without a quota.
     #[default]
     Accept,
-    /// What it submits is refused.
+    /// Refused.
     Refuse,
 }
 
-/// Among whom the optimizer shares the cluster.
+/// The parties among which the optimizer shares the cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Shares {
-    /// Each job has its own weight, as in Dorm.
+    /// Jobs, each with its own weight, as in Dorm.
     #[default]
     Job,
-    /// A tenant's weight is divided among its released jobs, by their own weights.
+    /// Tenants: a tenant's weight is divided among its released jobs by their weights.
     Tenant,
 }
 
-/// On which of the nodes that have a slot for it a container goes.
+/// The choice of node among those with a slot for a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The containers of a job go on as few nodes as they can.
+    /// A job's containers use as few nodes as possible.
     #[default]
     Pack,
-    /// Each container by itself goes to the node with the most slots, as under a scheduler that does not
-    /// know which containers belong together: a baseline.
+    /// Each container goes to the node with the most slots, regardless of its gang: a baseline.
     Spread,
 }
 
@@ -142,8 +139,8 @@ impl Placement {
     }
 }
 
-/// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l −
-/// Σ r (ε + stall · u n̄ / `amortise_s`).
+/// Weights of the optimizer's objective: maximise utilization · Σ u n − loss · Σ l − Σ r (ε + stall · u n̄ /
+/// `amortise_s`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     default,
@@ -155,10 +152,10 @@ pub struct Objective {
     pub utilization: f64,
     /// Weight of the fairness loss.
     pub loss: f64,
-    /// Seconds over which a restart's lost work is paid back; null leaves the tie-break alone.
+    /// Seconds over which a restart's lost work is paid back; null leaves only the tie-break.
     pub amortise_s: Option<f64>,
-    /// The part of its speed, 0 to below 1, that training loses when its containers stand on more than
-    /// one node: then it gets no container elsewhere that costs it more than it brings. 0: nothing.
+    /// Fraction of its speed, 0 to below 1, that training loses on several nodes: a container elsewhere must
+    /// bring more than it costs.
     #[serde(skip_serializing_if = "is_nothing")]
     pub crossing: f64,
 }
@@ -168,7 +165,7 @@ fn is_nothing(part: &f64) -> bool {
 }
 
 impl Default for Objective {
-    /// {1, 0.3, 900}: less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
+    /// Less loss and fewer restarts at equal utilization than the paper's {1, 0, null}.
     fn default() -> Self {
         Self {
             utilization: 1.0,
@@ -187,56 +184,53 @@ impl Default for Objective {
     expecting = "a map such as {allocation: dorm, theta1: 0.1, theta2: 0.1}"
 )]
 pub struct Policy {
-    /// How containers are allocated.
+    /// The way in which jobs get containers.
     pub allocation: Allocation,
     /// Fairness threshold, 0 to 1.
     pub theta1: f64,
     /// Adjustment threshold, 0 to 1.
     pub theta2: f64,
-    /// How the fairness bound is read.
+    /// The reading of the fairness bound.
     pub fairness_bound: FairnessBound,
     /// Weights of the objective.
     pub objective: Objective,
-    /// On which nodes a job's containers go.
+    /// The choice of nodes for a job's containers.
     #[serde(skip_serializing_if = "Placement::is_pack")]
     pub placement: Placement,
-    /// Whether a job starts with all of its containers or not at all. Without that, under `allocation:
-    /// static`, one that is resized in place starts with those that fit and is given the others as they
-    /// become free: a baseline.
+    /// True if a job starts whole or not at all. False lets a job resized in place start with the containers
+    /// that fit: a baseline of `allocation: static`.
     #[serde(skip_serializing_if = "is_true")]
     pub gang: bool,
-    /// Which queued job goes next.
+    /// The order of release among queued jobs.
     pub queue: Queue,
-    /// Who may start while a job that came before it waits.
+    /// The jobs that may start while an earlier job waits.
     pub admit: Admit,
-    /// A job at the head of its queue that others went by because it did not fit, for the first
-    /// time this many seconds ago, has room reserved for it.
+    /// Seconds from a blocked head's first overtaking to its reservation.
     #[serde(deserialize_with = "whole")]
     pub reserve_after_s: u32,
-    /// The fewest seconds between a job's start and its next resize, where the job names none;
-    /// null: a few times what its resizes have cost. Drains and losses do not wait for it.
+    /// Default seconds between a start and the next resize; null for a few times the resizes' cost. Drains
+    /// and losses do not wait.
     pub min_run_s: Option<u32>,
-    /// Whether a tenant that was not configured may submit.
+    /// The treatment of submissions of unconfigured tenants.
     pub unknown_tenants: UnknownTenants,
-    /// The weight of such a tenant.
+    /// Weight of an unconfigured tenant.
     #[serde(deserialize_with = "whole")]
     pub unknown_weight: u32,
-    /// Among whom the cluster is shared.
+    /// The parties among which the cluster is shared.
     pub shares: Shares,
-    /// Seconds without a renewed lease until a node counts as lost. Nodes that `up` runs itself have
-    /// no part in it.
+    /// Seconds without a renewed lease until a node counts as lost. Nodes run by `up` itself have no lease.
     #[serde(deserialize_with = "whole")]
     pub lease_s: u32,
-    /// Seconds after its last renewal until an agent ends its containers by itself; null: three
-    /// quarters of `lease_s`.
+    /// Seconds after the last renewal until an agent ends its containers itself; null for three quarters of
+    /// `lease_s`.
     pub fence_s: Option<u32>,
-    /// Whether tenants may have what was not granted to them; `open` where nobody said.
+    /// The rule for aspects without a grant; `open` if never set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<GrantsRule>,
-    /// How often and how soon a job may be preempted.
+    /// Limits on preemptions of a job.
     #[serde(skip_serializing_if = "Preemption::is_unbounded")]
     pub preemption: Preemption,
-    /// The priority classes that jobs may name, where their tenants are granted them.
+    /// Priority classes that jobs may name, if granted to their tenants.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub priority_classes: BTreeMap<String, PriorityClass>,
 }
@@ -249,19 +243,15 @@ const fn is_true(flag: &bool) -> bool {
     *flag
 }
 
-/// A node's lease, as the policy has it: an agent ends its containers after `fence`, so that none
-/// runs any more when the node is declared lost, after `lease`.
+/// A node's lease: containers end after `fence`, so that none runs at the loss after `lease`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseTerm {
-    /// Milliseconds without a renewal until the node is lost.
     pub lease_ms: u64,
-    /// Milliseconds without a renewal until its containers are asked to end.
     pub fence_ms: u64,
 }
 
 impl LeaseTerm {
-    /// How long fenced containers have to end before they are killed: half of what is left of the
-    /// lease, the other half is for the kill itself.
+    /// Returns the time from fence to kill: half of the remaining lease. The kill has the rest.
     #[must_use]
     pub const fn grace_ms(&self) -> u64 {
         (self.lease_ms - self.fence_ms) / 2
@@ -274,24 +264,23 @@ impl Default for LeaseTerm {
     }
 }
 
-/// A minute and a half outlives the restart of a single broker.
+/// Outlasts a broker's restart.
 const LEASE_S: u32 = 90;
 
-/// A broker's round trip must fit well into it.
+/// Far above a broker's round trip.
 const MIN_LEASE_S: u32 = 1;
 
-/// With several brokers an election takes seconds, in which no lease can be renewed: no container may
-/// end of one.
+/// No lease can be renewed during an election of some seconds.
 pub const MIN_REPLICATED_LEASE_S: u32 = 20;
 
-/// A node that is silent for a day is lost in any case.
+/// A node silent for a day is lost anyway.
 const MAX_LEASE_S: u32 = 86_400;
 
-/// Ten minutes: long beside a release, short beside a training job.
+/// Longer than a release, shorter than a training job.
 const RESERVE_AFTER_S: u32 = 600;
 
 impl Default for Policy {
-    /// Dorm-3 of the paper: both thresholds 0.1.
+    /// Dorm-3 of the paper.
     fn default() -> Self {
         Self {
             allocation: Allocation::Dorm,
@@ -318,15 +307,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether jobs may start while one that came before them waits. The static baseline is first
-    /// in, first out, all or nothing.
+    /// True if jobs may start before an earlier one. The static baseline is strictly first in, first out.
     #[must_use]
     pub fn backfills(&self) -> bool {
         self.admit == Admit::Backfill && self.allocation != Allocation::Static
     }
 
-    /// The nodes' leases. A fence that would not leave a quarter of the lease is the usual one: the
-    /// containers must have ended when the lease ends, whatever stands on the log.
+    /// Returns the lease term, whose fence leaves at least a quarter for the containers to end.
     #[must_use]
     pub fn lease(&self) -> LeaseTerm {
         let lease_ms = u64::from(self.lease_s.max(MIN_LEASE_S)) * 1_000;
@@ -338,7 +325,6 @@ impl Policy {
         }
     }
 
-    /// What is wrong with the leases, if anything.
     fn lease_problem(&self) -> Option<String> {
         let (lease_s, fence_s) = (self.lease_s, self.fence_s);
         if !(MIN_LEASE_S..=MAX_LEASE_S).contains(&lease_s) {
@@ -353,7 +339,7 @@ impl Policy {
         ))
     }
 
-    /// Says what is wrong with the numbers, if anything.
+    /// Returns the first error in the policy.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let problem = self.lease_problem();

@@ -1,8 +1,5 @@
-//! The Python packages that go with a job: the lines of a requirements file.
-//!
-//! Each node makes one environment of them, before it starts the first container. Only packages of
-//! the nodes' own index are named, as wheels: nothing is built, and no line leads to a file, an
-//! address or a variable of the node.
+//! A job's Python packages, installed by each node into one environment. Only wheels from the nodes' index:
+//! nothing is built, and no line names a file, an address or a variable.
 
 mod requirement;
 
@@ -12,26 +9,26 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// Packages of a job, and the Python that they are for.
+/// Python packages of a job, and their Python version.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(deny_unknown_fields)]
 pub struct Python {
-    /// One requirement each, as in a requirements file.
+    /// One requirement per entry, as in a requirements file.
     pub requirements: Vec<String>,
-    /// Such as `3.11`; the first `python3` of the node where it is absent.
+    /// Version such as `3.11`; the node's first `python3` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// The same, as people write it and as it is submitted.
+/// Python packages in a document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenPython {
     /// The packages.
     pub requirements: Requirements,
-    /// Such as `"3.11"`.
+    /// Version such as `"3.11"`.
     #[serde(default, deserialize_with = "quoted")]
     pub version: Option<String>,
 }
@@ -43,13 +40,13 @@ pub struct WrittenPython {
     expecting = "a file such as requirements.txt, which the command line reads, or a list such as [numpy==1.26.4]"
 )]
 pub enum Requirements {
-    /// A file beside the document: `dormouse submit` reads it.
+    /// A file next to the document, read by `dormouse submit`.
     File(String),
-    /// One requirement each.
+    /// One requirement per entry.
     Lines(Vec<String>),
 }
 
-/// 3.10 without quotes is 3.1.
+/// YAML reads an unquoted 3.10 as 3.1.
 fn quoted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     struct Quoted;
 
@@ -77,33 +74,28 @@ fn quoted<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, 
     deserializer.deserialize_any(Quoted)
 }
 
-/// Why there can be no such environment.
+/// A reason against the environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PythonError {
-    /// No line at all.
     #[error("requirements name no package; leave python out")]
     Empty,
-    /// Too many, or too long.
     #[error("requirements have {0} bytes; the most is {most}: leave hashes out, or use an image", most = Python::MOST_BYTES)]
     Long(usize),
-    /// A line that is no package of the nodes' index.
     #[error("the requirement {line:?} {why}")]
     Line {
-        /// The line, or its beginning.
+        /// Cut to 80 characters.
         line: String,
-        /// What is wrong, and what to do.
         why: &'static str,
     },
-    /// No version.
     #[error("{0:?} is no version of Python such as \"3.11\" or \"3.11.4\"")]
     Version(String),
 }
 
 impl Python {
-    /// What the lines may have together.
+    /// Limit on the bytes of all lines.
     pub const MOST_BYTES: usize = 64 << 10;
 
-    /// The requirements of a file: without comments and empty lines, continued lines joined.
+    /// Returns the requirements in a file.
     #[must_use]
     pub fn lines(text: &str) -> Vec<String> {
         let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
@@ -120,10 +112,10 @@ impl Python {
         lines.filter(|line| !line.is_empty()).collect()
     }
 
-    /// Whether there can be such an environment.
+    /// Checks requirements and version.
     ///
     /// # Errors
-    /// What is wrong with its requirements or its version.
+    /// The invalid line or version.
     pub fn check(&self) -> Result<(), PythonError> {
         if self.requirements.is_empty() {
             return Err(PythonError::Empty);
@@ -144,7 +136,7 @@ impl Python {
         }
     }
 
-    /// Requirements that do not say which version: nodes may install different ones.
+    /// Returns requirements that may differ between nodes.
     pub fn unpinned(&self) -> impl Iterator<Item = &str> {
         let lines = self.requirements.iter().map(String::as_str);
         lines.filter(|line| !line.split(';').next().is_some_and(|it| it.contains("==")))

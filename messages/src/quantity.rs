@@ -1,8 +1,6 @@
-//! Resource quantities: fixed-point amounts on the log, and the parser of what people write.
-//!
-//! On the log every amount is an integer with its unit in the name (`cpu_milli`, `gpu_milli`,
-//! `<name>_milli`, `memory_bytes`). People write `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
-//! Sums, comparisons and shares are exact; no `f64` quantity ever reaches an event.
+//! Resource quantities. On the log every amount is an integer with its unit in the name (`cpu_milli`,
+//! `gpu_milli`, `<name>_milli`, `memory_bytes`); documents have `cpu: 2`, `500m`, `gpu: 0.25`, `memory: 8Gi`.
+//! Arithmetic is exact, without `f64`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,21 +11,19 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::near;
 
-/// A kind of resource. Ordered: CPU, GPU, memory, then the others by name.
+/// A resource, ordered: CPU, GPU, memory, others by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// Processor time, in thousandths of a core.
+    /// Thousandths of a core.
     Cpu,
-    /// Accelerators, in thousandths of a device.
+    /// Thousandths of a device.
     Gpu,
-    /// Memory, in bytes.
     Memory,
-    /// Any further resource by name, in thousandths.
     Other(String),
 }
 
 impl Resource {
-    /// The resource that people call `name` (`cpu`, `gpu`, `memory`, or any `[a-z0-9-]` name).
+    /// Returns `cpu`, `gpu`, `memory`, or another `[a-z0-9-]` name.
     ///
     /// # Errors
     /// When the name is empty or has other characters.
@@ -46,7 +42,7 @@ impl Resource {
         }
     }
 
-    /// The name that people use.
+    /// Returns the name in documents.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -57,7 +53,7 @@ impl Resource {
         }
     }
 
-    /// The field name on the log, with its unit.
+    /// Returns the field name on the log.
     #[must_use]
     pub fn field(&self) -> String {
         match self {
@@ -79,7 +75,7 @@ impl Resource {
         }
     }
 
-    /// Parses an amount of this resource as people write it, into its unit on the log.
+    /// Parses an amount into the log's unit.
     ///
     /// # Errors
     /// When it is not a number with a known suffix, negative, finer than the unit, or too large.
@@ -118,14 +114,13 @@ impl Resource {
             .ok_or_else(|| error(TOO_LARGE))
     }
 
-    /// What is wrong with a suffix of an amount in thousandths.
     fn bad_milli(&self, suffix: &str) -> String {
         let is_bytes = memory_suffix(suffix.trim_end_matches(['B', 'b'])).is_some();
         let other = near::resource(self.name(), ["memory"]).filter(|_| is_bytes);
         format!("{BAD_MILLI}{}", near::hint(other))
     }
 
-    /// Writes an amount as people read it (`2`, `500m`, `8Gi`); [`Resource::parse`] reads it back.
+    /// Formats `2`, `500m`, `8Gi`, as read by [`Resource::parse`].
     #[must_use]
     pub fn display(&self, amount: u64) -> String {
         if *self == Self::Memory {
@@ -143,15 +138,14 @@ impl Resource {
     }
 }
 
-/// The largest amount: a JSON reader with doubles keeps every integer up to it exact, and sums of a
-/// thousand such do not overflow.
+/// Exact as a double, and a sum of a thousand does not overflow.
 const MAX_AMOUNT: u64 = 1 << 53;
 const TOO_LARGE: &str = "is too large";
 const BAD_MEMORY: &str =
     "has an unknown suffix; write bytes or Ki, Mi, Gi, Ti (1024) or k, M, G, T (1000)";
 const BAD_MILLI: &str = "has an unknown suffix; write 2, 0.5 or 500m";
 
-/// The same, with what is meant where the suffix is one of other systems: `4GB`, `4gb`, `4gib`.
+/// Suggests a suffix for `4GB`, `4gb`, `4gib`.
 fn bad_memory(number: &str, suffix: &str) -> String {
     let lower = suffix.trim().to_lowercase();
     let mut letters = lower.chars();
@@ -189,7 +183,6 @@ fn memory_suffix(suffix: &str) -> Option<u128> {
     })
 }
 
-/// A decimal number as (digits, 10^places).
 fn decimal(number: &str) -> Result<(u128, u128), &'static str> {
     if number.starts_with('-') {
         return Err("is negative");
@@ -206,38 +199,30 @@ fn decimal(number: &str) -> Result<(u128, u128), &'static str> {
     Ok((digits, 10u128.pow(places)))
 }
 
-/// What is wrong with a quantity.
+/// An invalid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The resource's name.
     #[error("resource name {0:?} is not lower-case letters, digits and '-'")]
     ResourceName(String),
-    /// The amount.
     #[error("{resource}: {text:?} {why}")]
     Amount {
-        /// The resource's name.
         resource: String,
-        /// What was written.
         text: String,
-        /// What is wrong with it.
         why: String,
     },
-    /// A list such as `cpu=8,memory=16Gi`.
     #[error("{0:?} is not of the form cpu=8,memory=16Gi")]
     List(String),
 }
 
-/// Amounts of several resources, in log units; a resource that is not named is 0.
-///
-/// Zero entries are kept out, so that equal amounts compare equal. In the order of the resources;
-/// they are few, so a list is faster than a map.
+/// Amounts in log units; an absent resource is 0. No entry is zero, so equal amounts compare equal. For few
+/// resources a sorted list is faster than a map.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amounts(Vec<(Resource, u64)>);
 
-/// No program starts in less memory. A smaller amount is one whose unit was left out.
+/// No program needs less: the unit is missing.
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// What is wrong with an amount of memory that nobody means.
+/// Describes an amount that lacks its unit.
 #[must_use]
 pub fn lacks_unit(memory: u64) -> Option<String> {
     (1..LEAST_MEMORY).contains(&memory).then(|| {
@@ -246,26 +231,26 @@ pub fn lacks_unit(memory: u64) -> Option<String> {
 }
 
 impl Amounts {
-    /// What is wrong with its memory, where that is what nobody means.
+    /// Describes a memory amount that lacks its unit.
     #[must_use]
     pub fn lacks_unit(&self) -> Option<String> {
         lacks_unit(self.get(&Resource::Memory))
     }
 
-    /// No resources.
+    /// Returns empty amounts.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The amount of one resource.
+    /// Returns one amount.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
         let entry = self.0.iter().find(|(name, _)| name == resource);
         entry.map_or(0, |(_, amount)| *amount)
     }
 
-    /// Sets the amount of one resource.
+    /// Sets one amount.
     pub fn set(&mut self, resource: Resource, amount: u64) {
         match self.position(&resource) {
             Ok(index) if amount == 0 => drop(self.0.remove(index)),
@@ -279,7 +264,6 @@ impl Amounts {
         self.0.binary_search_by(|(name, _)| name.cmp(resource))
     }
 
-    /// Changes the amount of one resource; it is copied only where it was not named.
     fn change(&mut self, resource: &Resource, change: impl FnOnce(u64) -> u64) {
         match self.position(resource) {
             Ok(index) => match change(self.0[index].1) {
@@ -290,18 +274,18 @@ impl Amounts {
         }
     }
 
-    /// The resources with an amount above 0, in order.
+    /// Returns the amounts above 0, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Resource, u64)> {
         self.0.iter().map(|(resource, amount)| (resource, *amount))
     }
 
-    /// Whether every amount is 0.
+    /// True if every amount is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds `times` × `other`; saturates at the largest integer.
+    /// Adds `times` × `other`, saturating.
     pub fn add(&mut self, other: &Self, times: u64) {
         for (resource, amount) in &other.0 {
             let more = amount.saturating_mul(times);
@@ -309,7 +293,7 @@ impl Amounts {
         }
     }
 
-    /// Subtracts `times` × `other`; stops at 0.
+    /// Subtracts `times` × `other`, down to 0.
     pub fn subtract(&mut self, other: &Self, times: u64) {
         for (resource, amount) in &other.0 {
             let less = amount.saturating_mul(times);
@@ -317,7 +301,7 @@ impl Amounts {
         }
     }
 
-    /// The first resource of which `times` × `self` needs more than `room` has, if any.
+    /// Returns the first resource that `times` × `self` exceeds in `room`.
     #[must_use]
     pub fn first_short(&self, room: &Self, times: u64) -> Option<&Resource> {
         self.0
@@ -326,7 +310,7 @@ impl Amounts {
             .map(|(resource, _)| resource)
     }
 
-    /// How many times `self` fits into `room` (`u64::MAX` when `self` is empty).
+    /// Returns how often `self` fits into `room` (`u64::MAX` when empty).
     #[must_use]
     pub fn times_in(&self, room: &Self) -> u64 {
         self.0
@@ -336,11 +320,10 @@ impl Amounts {
             .unwrap_or(u64::MAX)
     }
 
-    /// Parses a map as people write it; `cpu_milli`-style fields are accepted too, so that a
-    /// normalised specification can be submitted again.
+    /// Parses a map, also with `cpu_milli`-style fields of a normalised spec.
     ///
     /// # Errors
-    /// The first quantity that is wrong.
+    /// The first invalid quantity.
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = (&'a str, &'a Written)>,
     ) -> Result<Self, QuantityError> {
@@ -384,13 +367,12 @@ impl FromStr for Amounts {
     }
 }
 
-/// Resources with an amount each, as they were written, zeros too.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Entries(pub Vec<(Resource, u64)>);
 
 impl From<Entries> for Amounts {
     fn from(Entries(entries): Entries) -> Self {
-        // As the log has them: in order, each once.
+        // The usual form on the log.
         let in_order = entries.is_sorted_by(|(a, _), (b, _)| a < b);
         if in_order && entries.iter().all(|(_, amount)| *amount > 0) {
             return Self(entries);
@@ -432,7 +414,6 @@ impl Serialize for Amounts {
     }
 }
 
-/// `cpu=8,memory=16Gi`.
 pub(crate) fn write_entries<'a>(
     f: &mut fmt::Formatter<'_>,
     entries: impl Iterator<Item = (&'a Resource, u64)>,
@@ -444,7 +425,6 @@ pub(crate) fn write_entries<'a>(
     Ok(())
 }
 
-/// A map from `cpu_milli` and the like to whole numbers.
 pub(crate) fn serialize_entries<'a, S: Serializer>(
     serializer: S,
     count: usize,
@@ -457,7 +437,7 @@ pub(crate) fn serialize_entries<'a, S: Serializer>(
     map.end()
 }
 
-/// What an amount is called: with its unit, as on the log, or as people say it.
+/// An amount's name: with its unit, as on the log, or plain.
 enum Name {
     Field(Resource),
     Plain(Resource),
@@ -531,7 +511,7 @@ impl schemars::JsonSchema for Amounts {
     }
 }
 
-/// A quantity as it was written: a number or a string.
+/// A quantity as written: a number or a string.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Written(pub String);
 

@@ -1,4 +1,4 @@
-//! What a tenant may have at the most.
+//! A tenant's limits on resources.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,35 +11,34 @@ use crate::quantity::{
     Amounts, Entries, QuantityError, Resource, serialize_entries, write_entries,
 };
 
-/// Upper bounds of several resources, in log units. A resource that is not named has no bound;
-/// one with 0 may not be had at all.
+/// Limits in log units: absent for none, 0 to forbid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota(BTreeMap<Resource, u64>);
 
 impl Quota {
-    /// No bounds.
+    /// Returns an empty quota.
     #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Bounds one resource.
+    /// Limits one resource.
     pub fn set(&mut self, resource: Resource, most: u64) {
         self.0.insert(resource, most);
     }
 
-    /// Whether nothing is bounded.
+    /// True if nothing is limited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bounds, by resource.
+    /// Returns the limits by resource.
     pub fn iter(&self) -> impl Iterator<Item = (&Resource, u64)> {
         self.0.iter().map(|(resource, most)| (resource, *most))
     }
 
-    /// The first resource of which `used` has more than is allowed, with what is allowed.
+    /// Returns the first exceeded limit.
     #[must_use]
     pub fn exceeded_by(&self, used: &Amounts) -> Option<(&Resource, u64)> {
         self.iter()
@@ -62,7 +61,7 @@ impl FromStr for Quota {
     }
 }
 
-/// `cpu=8,gpu=0`.
+/// Writes `cpu=8,gpu=0`.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_entries(f, self.iter())

@@ -7,13 +7,13 @@ use crate::job::Containers;
 use crate::quantity::Written;
 use crate::whole::maybe;
 
-/// What is to change of a job; what is not named stays.
+/// Changes to a job; absent fields stay unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReviseDocument {
-    /// The job: its name, with or without the tenant before it.
+    /// Name of the job, with or without the tenant.
     pub job: String,
-    /// Weight of its fair share.
+    /// Weight of the job's fair share.
     #[serde(
         default,
         deserialize_with = "maybe",
@@ -23,44 +23,43 @@ pub struct ReviseDocument {
     /// Fewest and most containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<Containers>,
-    /// Its place in the tenant's own queue: the highest goes first.
+    /// Priority in the tenant's queue, the highest first.
     #[serde(
         default,
         deserialize_with = "maybe",
         skip_serializing_if = "Option::is_none"
     )]
     pub priority: Option<i32>,
-    /// `true` puts it on hold: what runs saves and stops, and nothing starts; `false` takes it back.
+    /// `true` holds the job: its containers save and stop, and none start; `false` resumes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// The job gives its room back, and starts again when it has room. Nothing else changes with it.
+    /// The job gives up its containers and starts again later. Excludes other changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requeue: bool,
-    /// A job without a checkpoint may be put on hold, or requeued, while it runs: it begins again.
+    /// Allows holding or requeuing a running job without a checkpoint, which begins again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
-    /// The most seconds that it may run, over all of its lives.
+    /// Limit on the run time in seconds, over all incarnations.
     #[serde(
         default,
         deserialize_with = "maybe",
         skip_serializing_if = "Option::is_none"
     )]
     pub time_limit_s: Option<u32>,
-    /// The most seconds from its admission to its first start.
+    /// Limit on the seconds between admission and first start.
     #[serde(
         default,
         deserialize_with = "maybe",
         skip_serializing_if = "Option::is_none"
     )]
     pub queue_limit_s: Option<u32>,
-    /// Of a fraction of a GPU: the most that it may use while others leave it, from its request to
-    /// 1. A running container has it at once.
+    /// For a fraction of a GPU: the limit while others leave capacity, from the request to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit: Option<Written>,
 }
 
 impl ReviseDocument {
-    /// A document that changes nothing yet.
+    /// Returns an empty revision.
     #[must_use]
     pub const fn nothing(job: String) -> Self {
         Self {

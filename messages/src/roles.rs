@@ -1,12 +1,8 @@
-//! Roles: containers that stand beside a job's workers, such as a parameter server.
+//! Roles: containers next to a job's workers, such as parameter servers, in fixed numbers with a demand of
+//! their own. All containers of a job start together.
 //!
-//! `containers`, `demand` and `command` of a job are those of its workers, whose number may change.
-//! A role has a fixed number of containers, and a demand of its own. All of a job start together, or
-//! none of it.
-//!
-//! Rank 0 is the chief, the first worker. The roles have the next ranks, in the order of their names;
-//! the other workers come behind them. So the ranks of the roles stay what they are, however many
-//! workers come and go.
+//! Rank 0 is the coordinator, a worker. The roles' ranks follow, ordered by name, then the other workers':
+//! the roles' ranks never change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,31 +16,31 @@ use crate::needs::{Constraints, ContainerType, Needs};
 use crate::quantity::{Amounts, Written};
 use crate::whole::whole;
 
-/// What a job calls the containers that it counts in `containers`.
+/// The role name of the containers in `containers`.
 pub const WORKER: &str = "worker";
 
-/// The names that a role may have.
+/// The possible roles.
 pub const ROLES: [&str; 2] = ["evaluator", "ps"];
 
-/// A role as people submit it.
+/// A role in a document.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a map such as {count: 1, demand: {cpu: 1, memory: 2Gi}}"
 )]
 pub struct RoleDocument {
-    /// How many containers it has.
+    /// Number of containers.
     #[serde(default = "one", deserialize_with = "whole")]
     pub count: u32,
     /// Demand of one container.
     pub demand: BTreeMap<String, Written>,
-    /// Its command lines; the job's where absent.
+    /// Command lines of the role; the job's if absent.
     #[serde(default)]
     pub command: Option<Command>,
-    /// Environment, beside the job's.
+    /// Environment in addition to the job's.
     #[serde(default)]
     pub env: BTreeMap<String, EnvValue>,
-    /// Which nodes its containers may be on; the job's constraints where absent.
+    /// Requirements on the nodes; the job's constraints if absent.
     #[serde(default)]
     pub constraints: Option<Constraints>,
 }
@@ -53,39 +49,35 @@ const fn one() -> u32 {
     1
 }
 
-/// A role in a job's normalised specification.
+/// A role in a job's normalised spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleSpec {
-    /// How many containers it has.
+    /// Number of containers.
     pub count: u32,
     /// Demand of one container.
     pub demand: Amounts,
-    /// Its command lines; the job's where absent.
+    /// Command lines of the role; the job's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
-    /// Environment, beside the job's.
+    /// Environment in addition to the job's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, EnvValue>,
-    /// Which nodes its containers may be on; the job's constraints where absent.
+    /// Requirements on the nodes; the job's constraints if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<Constraints>,
 }
 
-/// The containers of one role.
+/// A role's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its name.
     pub role: String,
-    /// How many there are.
     pub count: u32,
-    /// Demand of one.
     pub demand: Amounts,
-    /// What they ask of their nodes besides room.
     pub needs: Needs,
 }
 
 impl Part {
-    /// The type of its containers.
+    /// Returns the containers' type.
     #[must_use]
     pub fn container_type(&self) -> ContainerType {
         ContainerType {
@@ -95,13 +87,13 @@ impl Part {
     }
 }
 
-/// What stands beside the workers of a job: its roles in the order of their ranks.
+/// A job's roles, by rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Beside(Vec<Part>);
 
 impl Beside {
-    /// That of a job.
+    /// Returns a job's roles.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         let part = |(role, it): (&String, &RoleSpec)| Part {
@@ -120,25 +112,25 @@ impl Beside {
         Self(spec.roles.iter().map(part).collect())
     }
 
-    /// Whether there is nothing beside the workers.
+    /// True without roles.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The roles.
+    /// Returns the roles.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// How many containers they have together.
+    /// Returns the containers of all roles.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|part| part.count).sum()
     }
 
-    /// The ranks of the role with this index.
+    /// Returns a role's ranks, by index.
     #[must_use]
     pub fn ranks(&self, index: usize) -> Range<u32> {
         let before: u32 = self.0.iter().take(index).map(|part| part.count).sum();
@@ -146,31 +138,31 @@ impl Beside {
         1 + before..1 + before + count
     }
 
-    /// The role of a rank by its index; `None` for a worker.
+    /// Returns a rank's role by index; `None` for a worker.
     #[must_use]
     pub fn index_at(&self, rank: Rank) -> Option<usize> {
         (0..self.0.len()).find(|index| self.ranks(*index).contains(&rank.0))
     }
 
-    /// The role of a rank; `None` for a worker.
+    /// Returns a rank's role; `None` for a worker.
     #[must_use]
     pub fn at(&self, rank: Rank) -> Option<&Part> {
         self.0.get(self.index_at(rank)?)
     }
 
-    /// Whether a rank is a worker's.
+    /// True for a worker.
     #[must_use]
     pub fn is_worker(&self, rank: Rank) -> bool {
         self.index_at(rank).is_none()
     }
 
-    /// The workers among so many containers of a job.
+    /// Returns the workers among these containers.
     #[must_use]
     pub fn workers(&self, containers: u32) -> u32 {
         containers.saturating_sub(self.count())
     }
 
-    /// All containers of a job with so many workers: none without any.
+    /// Returns the containers of a job with these workers; none without workers.
     #[must_use]
     pub fn containers(&self, workers: u32) -> u32 {
         match workers {
@@ -179,7 +171,7 @@ impl Beside {
         }
     }
 
-    /// What the roles demand together.
+    /// Returns the roles' demand.
     #[must_use]
     pub fn amounts(&self) -> Amounts {
         let mut amounts = Amounts::new();
@@ -189,14 +181,14 @@ impl Beside {
         amounts
     }
 
-    /// Adds what a job holds that has so many containers, roles and all, of workers with `demand`.
+    /// Adds a job with these containers, roles included, and worker demand.
     pub fn add_to(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
         self.held(demand, containers, |amounts, times| {
             sum.add(amounts, times);
         });
     }
 
-    /// Subtracts the same.
+    /// Subtracts what [`Self::add_to`] adds.
     pub fn subtract_from(&self, sum: &mut Amounts, demand: &Amounts, containers: u64) {
         self.held(demand, containers, |amounts, times| {
             sum.subtract(amounts, times);
@@ -213,7 +205,7 @@ impl Beside {
         }
     }
 
-    /// What a partition with so many workers needs.
+    /// Returns a partition's amounts.
     #[must_use]
     pub fn partition(&self, demand: &Amounts, workers: u32) -> Amounts {
         let mut needs = Amounts::new();
@@ -222,7 +214,7 @@ impl Beside {
     }
 }
 
-/// What the containers of a job demand, by their ranks.
+/// A job's demands by rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demands {
     worker: Amounts,
@@ -230,7 +222,7 @@ pub struct Demands {
 }
 
 impl Demands {
-    /// Those of a job whose workers demand so much.
+    /// Returns demands from the workers' and the roles'.
     #[must_use]
     pub fn new(worker: &Amounts, beside: &Beside) -> Self {
         Self {
@@ -239,13 +231,13 @@ impl Demands {
         }
     }
 
-    /// Those of a job.
+    /// Returns a job's demands.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         Self::new(&spec.demand, &Beside::of(spec))
     }
 
-    /// That of the container of a rank.
+    /// Returns a rank's demand.
     #[must_use]
     pub fn at(&self, rank: Rank) -> &Amounts {
         self.beside
@@ -255,8 +247,7 @@ impl Demands {
 }
 
 impl JobSpec {
-    /// What the container of a rank is, as a job without roles: a role's own demand and command
-    /// lines take the place of the workers'.
+    /// Returns a rank's container as a job without roles.
     #[must_use]
     pub fn of_rank(&self, rank: Rank) -> Self {
         let mut own = self.clone();

@@ -1,12 +1,11 @@
-//! What a service promises and how its replicas are told apart: the `service` and `resize` parts of
-//! a job.
+//! The `service` and `resize` parts of a job.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::whole::whole;
 
-/// How a partition changes while its job runs.
+/// The way in which a partition is resized.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -19,20 +18,19 @@ pub enum ResizeMode {
     InPlace,
 }
 
-/// How a job is resized, and which signal tells its members that the members' file has changed.
+/// The resize mode of a job, and the signal about changes of its members' file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "WrittenResize")]
 pub struct Resize {
-    /// How.
+    /// The mode.
     pub mode: ResizeMode,
-    /// Sent to every member after the members' file has changed; none where they look at it
-    /// themselves.
+    /// Signal to members after a change of their file; absent if they poll the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
 }
 
 impl Resize {
-    /// Containers that come and go within one incarnation.
+    /// Returns the in-place mode.
     #[must_use]
     pub const fn in_place() -> Self {
         Self {
@@ -41,7 +39,7 @@ impl Resize {
         }
     }
 
-    /// Whether it is what a job without the field has.
+    /// True for the default mode.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -76,28 +74,28 @@ impl From<WrittenResize> for Resize {
     }
 }
 
-/// What replicas speak.
+/// The protocol of replicas.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// HTTP/1.1.
+    /// HTTP/1.1, the default.
     #[default]
     Http,
 }
 
-/// When a replica is used.
+/// The readiness check of a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a map such as {path: /healthz, timeout_s: 60}"
 )]
 pub struct Ready {
-    /// A GET of it on the replica's port is answered with 2xx once the replica is ready.
+    /// Path that answers GET with 2xx once the replica is ready.
     #[serde(default = "default_ready_path")]
     pub path: String,
-    /// A replica that is not ready so long after its start is replaced.
+    /// Seconds after which a replica that is not ready is replaced.
     #[serde(default = "default_ready_timeout_s", deserialize_with = "whole")]
     pub timeout_s: u32,
 }
@@ -115,25 +113,24 @@ fn default_ready_path() -> String {
     "/".to_owned()
 }
 
-/// As long as Knative gives a revision's first replica to become ready is ten minutes; loading a
-/// model from a local disk takes seconds.
+/// Models load in seconds from a local disk; Knative waits ten minutes.
 const fn default_ready_timeout_s() -> u32 {
     60
 }
 
-/// A percentile, in thousandths, so that 99.9 is exact.
+/// A percentile in thousandths, so that 99.9 is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 pub struct Percentile(u32);
 
 impl Percentile {
-    /// The part of the requests that it speaks of: .99 for the 99th percentile.
+    /// Returns .99 for the 99th percentile.
     #[must_use]
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 100_000.0
     }
 
-    /// Whether it lies between 1 and 99.999: nothing promises every request.
+    /// True between 1 and 99.999, as no objective covers every request.
     #[must_use]
     pub const fn is_meaningful(self) -> bool {
         1_000 <= self.0 && self.0 < 100_000
@@ -184,28 +181,28 @@ impl JsonSchema for Percentile {
     }
 }
 
-/// What clients are promised.
+/// The latency objective of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a map such as {latency_ms: 128, percentile: 99}"
 )]
 pub struct LatencyObjective {
-    /// Milliseconds from a request's arrival at the gateway to its answer's end.
+    /// Milliseconds from a request's arrival at the gateway to the end of its answer.
     #[serde(deserialize_with = "whole")]
     pub latency_ms: u32,
-    /// The percentile of the requests that are answered within it.
+    /// Percentile of requests that meet the latency.
     #[serde(default)]
     pub percentile: Percentile,
 }
 
-/// How the number of replicas is decided.
+/// The rule for the number of replicas.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Scaling {
-    /// From the arrivals and the learnt service time, by the tail of the waiting time.
+    /// From arrivals and learnt service times, by the tail of the waiting time.
     #[default]
     Objective,
     /// Kubernetes' Horizontal Pod Autoscaler on concurrency.
@@ -216,7 +213,7 @@ pub enum Scaling {
     Ray,
 }
 
-/// Who may call a service.
+/// The callers allowed to use a service.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -224,43 +221,43 @@ pub enum Scaling {
 pub enum Access {
     /// Everybody who reaches the gateway.
     Open,
-    /// Who shows a key of its tenant.
+    /// Callers with a key of the service's tenant.
     #[default]
     Tenant,
-    /// Who shows the service's own token.
+    /// Callers with the service's own token.
     Token,
 }
 
-/// What a service promises and how it ends its replicas.
+/// A service's objectives, scaling and access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a map such as {objective: {latency_ms: 128, percentile: 99}}"
 )]
 pub struct Service {
-    /// What replicas speak.
+    /// The protocol of replicas.
     #[serde(default)]
     pub protocol: Protocol,
-    /// When a replica is used.
+    /// The readiness check.
     #[serde(default)]
     pub ready: Ready,
-    /// What clients are promised; without it the service keeps `containers.min` replicas.
+    /// Latency objective; if absent the service keeps `containers.min` replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatencyObjective>,
-    /// How the number of replicas is decided.
+    /// The rule for the number of replicas.
     #[serde(default)]
     pub scaling: Scaling,
-    /// Requests that one replica works on at once; more wait at the gateway.
+    /// Simultaneous requests per replica; others wait at the gateway.
     #[serde(default = "default_concurrency", deserialize_with = "whole")]
     pub concurrency: u32,
-    /// Seconds that a leaving replica has for the requests that it works on.
+    /// Seconds for a leaving replica to finish requests.
     #[serde(default = "default_drain_s", deserialize_with = "whole")]
     pub drain_s: u32,
-    /// Seconds without a request (of a notebook: without work) until it has no replica, where
-    /// `containers.min` is 0.
+    /// Seconds without a request (notebook: without work) before the last replica stops, if `containers.min`
+    /// is 0.
     #[serde(default = "default_idle_s", deserialize_with = "whole")]
     pub idle_s: u32,
-    /// Who may call it.
+    /// The allowed callers.
     #[serde(default)]
     pub access: Access,
 }
@@ -280,12 +277,12 @@ impl Default for Service {
     }
 }
 
-/// Inference is deterministic one request at a time (Clockwork); who batches says how many.
+/// Inference is deterministic one request at a time (Clockwork).
 const fn default_concurrency() -> u32 {
     1
 }
 
-/// As Kubernetes gives a pod to end.
+/// As Kubernetes' termination grace.
 const fn default_drain_s() -> u32 {
     30
 }

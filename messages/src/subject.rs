@@ -4,7 +4,7 @@ use crate::events::{Event, Key, Writer};
 use crate::ids::{GatewayId, NodeId, TenantId};
 use crate::who::{By, Role, is_user};
 
-/// The first token of every subject, so that clusters can share an account.
+/// The first token of every subject; clusters can share an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(String);
 
@@ -31,92 +31,87 @@ impl std::str::FromStr for Prefix {
     }
 }
 
-/// What a log subject says of its event.
+/// A log subject's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSubject<'a> {
-    /// Who wrote it.
     pub writer: Writer,
-    /// The first token of the key: a node's agent writes under its own node.
     pub first_key: &'a str,
 }
 
-/// What tenants may ask for.
+/// The tenants' verbs.
 pub const VERBS: [&str; 4] = ["submit", "cancel", "revise", MEASURED];
 
-/// The verb of a measurement: nothing is asked for, something is said.
+/// The verb of a measurement.
 pub const MEASURED: &str = "measured";
 
-/// The first key of an event that the operator's own key wrote, and of a writer with one shard.
+/// The key of writers with one shard, and of the operators' shared key.
 pub const SHARD: &str = "0";
 
-/// What an ingress subject says of its message.
+/// An ingress subject's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngressSubject<'a> {
-    /// The tenant's token, as published.
     pub tenant: &'a str,
-    /// What is asked for.
     pub verb: &'a str,
-    /// Who asks, where it is a user with an account of its own.
+    /// For a user with its own account.
     pub by: Option<By>,
 }
 
 impl Prefix {
-    /// The prefix itself.
+    /// Returns the prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The log stream's name.
+    /// Returns the log stream.
     #[must_use]
     pub fn log_stream(&self) -> String {
         format!("{}_LOG", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// The ingress stream's name.
+    /// Returns the ingress stream.
     #[must_use]
     pub fn ingress_stream(&self) -> String {
         format!("{}_IN", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// The name of the stream of packed folders.
+    /// Returns the stream of packed folders.
     #[must_use]
     pub fn code_stream(&self) -> String {
         format!("{}_CODE", self.0.to_uppercase().replace('-', "_"))
     }
 
-    /// Every packed folder.
+    /// Returns all packed folders' subject.
     #[must_use]
     pub fn code(&self) -> String {
         format!("{}.code.>", self.0)
     }
 
-    /// The packed folders of one tenant.
+    /// Returns a tenant's packed folders' subject.
     #[must_use]
     pub fn code_of(&self, tenant: &str) -> String {
         format!("{}.code.{tenant}.>", self.0)
     }
 
-    /// The piece of a tenant's packed folder that begins with byte `offset`; `>` for all pieces.
+    /// Returns the subject of a folder's piece at byte `offset`; `>` for all.
     #[must_use]
     pub fn code_piece(&self, tenant: &str, sha256: &str, offset: &str) -> String {
         format!("{}.code.{tenant}.{sha256}.{offset}", self.0)
     }
 
-    /// The name of the lease bucket.
+    /// Returns the lease bucket.
     #[must_use]
     pub fn lease_bucket(&self) -> String {
         format!("{}_leases", self.0)
     }
 
-    /// Every subject of the log.
+    /// Returns the whole log's subject.
     #[must_use]
     pub fn log(&self) -> String {
         format!("{}.log.>", self.0)
     }
 
-    /// Every ingress subject: these verbs and no others, so that a bound of messages a subject is one
-    /// of messages a tenant, or a user.
+    /// Returns the ingress subjects, by verb: the stream's limit per subject limits each tenant or user.
     #[must_use]
     pub fn ingress(&self) -> Vec<String> {
         let plain = VERBS.map(|verb| format!("{}.in.*.{verb}", self.0));
@@ -125,49 +120,49 @@ impl Prefix {
         plain.into_iter().chain(by.into_iter().flatten()).collect()
     }
 
-    /// The ingress subjects of one tenant, by its token.
+    /// Returns a tenant's ingress subjects.
     #[must_use]
     pub fn ingress_of(&self, tenant: &str) -> String {
         format!("{}.in.{tenant}.>", self.0)
     }
 
-    /// The ingress subject that the broker stores a user's message under.
+    /// Returns the subject of a user's stored message.
     #[must_use]
     pub fn submit_by(&self, tenant: &str, verb: &str, role: Role, user: &str) -> String {
         format!("{}.in.{tenant}.{verb}.{role}.{user}", self.0)
     }
 
-    /// A tenant's ingress subject for `verb`.
+    /// Returns a tenant's ingress subject for `verb`.
     #[must_use]
     pub fn submit(&self, tenant: &TenantId, verb: &str) -> String {
         format!("{}.in.{tenant}.{verb}", self.0)
     }
 
-    /// What agents and gateways in accounts of their own ask in place of `$JS.API`.
+    /// Returns the replacement of `$JS.API` for separate accounts.
     #[must_use]
     pub fn own_api(&self) -> String {
         format!("{}.js", self.0)
     }
 
-    /// The query `name`.
+    /// Returns the subject of query `name`.
     #[must_use]
     pub fn api(&self, name: &str) -> String {
         format!("{}.api.{name}", self.0)
     }
 
-    /// The query `name` of a tenant about itself; `*` for every tenant's.
+    /// Returns the subject of a tenant's query; `*` for all tenants.
     #[must_use]
     pub fn tenant_api(&self, tenant: &str, name: &str) -> String {
         format!("{}.tenant.{tenant}.api.{name}", self.0)
     }
 
-    /// Where tenants see `tail`: `<tenant>.<job>.<event>`, `<tenant>._in.<sequence>.<event>`.
+    /// Returns a status subject: `<tenant>.<job>.<event>`, `<tenant>._in.<sequence>.<event>`.
     #[must_use]
     pub fn status(&self, tail: &str) -> String {
         format!("{}.status.{tail}", self.0)
     }
 
-    /// All that `writer` may write: the filter of its fence. An agent's is its node's.
+    /// Returns the filter of a writer's fence; an agent's by node.
     #[must_use]
     pub fn writer(&self, writer: Writer, node: Option<&NodeId>) -> String {
         match node {
@@ -176,14 +171,14 @@ impl Prefix {
         }
     }
 
-    /// All that one gateway may write: the filter of its fence.
+    /// Returns the filter of a gateway's fence.
     #[must_use]
     pub fn gateway(&self, gateway: &GatewayId) -> String {
         format!("{}.log.{}.{gateway}.>", self.0, Writer::Gateway)
     }
 
-    /// The subject of `event`, written by `writer`: under the node for an agent and
-    /// under its own name for a gateway, else under the writer's only shard. (A subject a job would make every wildcard fence slower for ever.)
+    /// Returns an event's subject: by node for an agent, by name for a gateway, else the only shard. A
+    /// subject per job would slow down every wildcard fence.
     #[must_use]
     pub fn event(&self, writer: Writer, event: &Event) -> String {
         let name = event.subject_name();
@@ -200,14 +195,14 @@ impl Prefix {
         }
     }
 
-    /// The subject of an event of the operator `user`, as its account's import writes it.
+    /// Returns the subject of operator `user`'s event, as its account's import writes it.
     #[must_use]
     pub fn operator_event(&self, user: &str, event: &Event) -> String {
         let (writer, name) = (Writer::Operator, event.subject_name());
         format!("{}.log.{writer}.{user}.{name}", self.0)
     }
 
-    /// Reads a log subject back; `None` if it is not one.
+    /// Parses a log subject.
     #[must_use]
     pub fn parse_log<'a>(&self, subject: &'a str) -> Option<LogSubject<'a>> {
         let rest = subject.strip_prefix(&self.0)?.strip_prefix(".log.")?;
@@ -217,14 +212,14 @@ impl Prefix {
         Some(LogSubject { writer, first_key })
     }
 
-    /// Reads the subject of a tenant's query as (tenant token, name); `None` if it is not one.
+    /// Parses a tenant's query into (tenant token, name).
     #[must_use]
     pub fn parse_tenant_api<'a>(&self, subject: &'a str) -> Option<(&'a str, &'a str)> {
         let rest = subject.strip_prefix(&self.0)?.strip_prefix(".tenant.")?;
         rest.split_once(".api.")
     }
 
-    /// Reads an ingress subject; `None` if it is not one.
+    /// Parses an ingress subject.
     #[must_use]
     pub fn parse_ingress<'a>(&self, subject: &'a str) -> Option<IngressSubject<'a>> {
         let rest = subject.strip_prefix(&self.0)?.strip_prefix(".in.")?;
@@ -328,7 +323,6 @@ mod tests {
         ] {
             assert_eq!(who(&format!("dormouse.in.{wrong}")), None, "{wrong}");
         }
-        // Every form is one of the stream's.
         assert_eq!(prefix.ingress().len(), 12);
     }
 }

@@ -1,4 +1,4 @@
-//! Sets of task numbers, as ranges: what is said of a hundred thousand tasks in a few bytes.
+//! Sets of task numbers, as ranges.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,8 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Task numbers of one task set, written as inclusive ranges in ascending order:
-/// `[[0, 99], [205, 205]]`.
+/// Task numbers of one task set, as inclusive ranges in ascending order: `[[0, 99], [205, 205]]`.
 ///
 /// Ranges never overlap or touch, so that equal sets are written alike.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -16,14 +15,14 @@ use serde::{Deserialize, Serialize};
 pub struct TaskRanges(BTreeMap<u32, u32>);
 
 impl TaskRanges {
-    /// The tasks 0 to `count` - 1.
+    /// Returns the tasks 0 to `count` - 1.
     #[must_use]
     pub fn first(count: u32) -> Self {
         let last = count.checked_sub(1);
         Self(last.map(|last| (0, last)).into_iter().collect())
     }
 
-    /// How many tasks.
+    /// Counts the tasks.
     #[must_use]
     pub fn len(&self) -> u64 {
         let ranges = self.0.iter();
@@ -32,25 +31,25 @@ impl TaskRanges {
             .sum()
     }
 
-    /// Whether there is none.
+    /// True if there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `task` is among them.
+    /// True for a contained task.
     #[must_use]
     pub fn contains(&self, task: u32) -> bool {
         let before = self.0.range(..=task).next_back();
         before.is_some_and(|(_, last)| task <= *last)
     }
 
-    /// The ranges, first and last task each.
+    /// Returns the ranges as (first, last).
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.0.iter().map(|(first, last)| (*first, *last))
     }
 
-    /// The tasks, one by one.
+    /// Returns the tasks one by one.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges().flat_map(|(first, last)| first..=last)
     }
@@ -60,13 +59,13 @@ impl TaskRanges {
         self.insert_range(task, task);
     }
 
-    /// Adds the tasks `first` to `last`; nothing where `last` is the smaller.
+    /// Adds `first` to `last`; none if `last` is smaller.
     pub fn insert_range(&mut self, first: u32, last: u32) {
         if last < first {
             return;
         }
         let (mut first, mut last) = (first, last);
-        // What overlaps or touches is taken out and becomes part of the new range.
+        // Merge overlapping and adjacent ranges.
         while let Some((start, end)) = self.touching(first, last) {
             self.0.remove(&start);
             first = first.min(start);
@@ -80,7 +79,7 @@ impl TaskRanges {
         (end.saturating_add(1) >= first).then_some((*start, *end))
     }
 
-    /// Takes a task out; whether it was there.
+    /// Removes a task and reports whether it was present.
     pub fn remove(&mut self, task: u32) -> bool {
         let Some((start, end)) = self.0.range(..=task).next_back() else {
             return false;
@@ -99,7 +98,7 @@ impl TaskRanges {
         true
     }
 
-    /// Takes the lowest `count` tasks out, or all there are, in at most `ranges` ranges.
+    /// Removes and returns the lowest `count` tasks, in at most `ranges` ranges.
     #[must_use]
     pub fn take_lowest(&mut self, count: u32, ranges: usize) -> Self {
         let mut taken = BTreeMap::new();
@@ -118,7 +117,7 @@ impl TaskRanges {
         Self(taken)
     }
 
-    /// Takes the tasks out that `others` has too, and returns them.
+    /// Removes and returns tasks in `others`.
     #[must_use]
     pub fn take_common(&mut self, others: &Self) -> Self {
         let mut taken = Self::default();
@@ -176,7 +175,7 @@ impl FromIterator<u32> for TaskRanges {
     }
 }
 
-/// `0-99, 205`.
+/// Writes `0-99, 205`.
 impl fmt::Display for TaskRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (first, last)) in self.ranges().enumerate() {

@@ -1,4 +1,4 @@
-//! Text: parsed where it lies, kept without memory of its own where it is short.
+//! Immutable text, parsed in place.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,21 +13,19 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 use smol_str::SmolStr;
 
-/// Text that never changes. The folds and decisions hold the same names in many places: up to 23
-/// bytes, as nearly all of them have, stand in the value itself, a longer text has many owners.
+/// Immutable text, inline up to 23 bytes and shared beyond: folds hold the same names in many places.
 #[derive(Clone, Default, Eq)]
 pub struct Text(SmolStr);
 
 impl Text {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Folds look names up with every event, and most of these begin alike: they are compared eight
-/// bytes at a time, where they lie.
+/// By eight bytes: folds look up similar names with every event.
 impl Ord for Text {
     fn cmp(&self, other: &Self) -> Ordering {
         let (a, b) = (self.0.as_bytes(), other.0.as_bytes());
@@ -44,8 +42,7 @@ impl Ord for Text {
     }
 }
 
-/// The last eight bytes, in the order of texts of one length that are equal before them. Of a shorter text
-/// the first and the last ones, which overlap: all of it.
+/// Orders texts of one length with equal bytes before. Overlapping chunks cover a shorter text.
 fn last_word(text: &[u8]) -> u64 {
     if let Some(last) = text.last_chunk() {
         return u64::from_be_bytes(*last);
@@ -145,7 +142,7 @@ impl JsonSchema for Text {
     }
 }
 
-/// Parses a string where it lies, in the bytes that are read or in the reader's buffer.
+/// Parses a string in place.
 ///
 /// # Errors
 /// The deserializer's, or the parser's.
@@ -188,7 +185,7 @@ mod tests {
             "ads/a-nam\0",
             "ads/a-na\0\0",
         ]);
-        // Each length of which not all is looked at eight bytes at a time, different at each place.
+        // Partial chunks of every length.
         let others: Vec<String> = (1..12)
             .flat_map(|length| (0..length).map(move |place| (length, place)))
             .flat_map(|(length, place)| ["a", "y"].map(|it| (length, place, it)))

@@ -1,6 +1,5 @@
-//! Points in time, in microseconds, written as RFC 3339 UTC.
-//!
-//! Pure crates never read a clock: a `Timestamp` comes from the broker or from the caller.
+//! Points in time, written as RFC 3339 UTC. A `Timestamp` comes from the broker or the caller, as pure crates
+//! read no clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,35 +13,34 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The newtype that a time is to serializers: one that knows it may keep the number instead
-    /// of the text inside, and give it back as an `i64`.
+    /// Lets serializers store the number and return it as an `i64`.
     pub const NEWTYPE: &'static str = "$dormouse::Timestamp";
 
-    /// The time `micros` microseconds after the epoch.
+    /// Returns a time from microseconds.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds after the epoch.
+    /// Returns microseconds.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// This time and `ms` milliseconds.
+    /// Adds milliseconds.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add_unsigned(ms.saturating_mul(1000)))
     }
 
-    /// This time less `ms` milliseconds.
+    /// Subtracts milliseconds.
     #[must_use]
     pub const fn minus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_sub_unsigned(ms.saturating_mul(1000)))
     }
 
-    /// Seconds from `earlier` to here; negative when `earlier` is later.
+    /// Returns seconds; negative when `earlier` is later.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -52,13 +50,13 @@ impl Timestamp {
         (self.0 - earlier.0) as f64 / 1e6
     }
 
-    /// Microseconds from `earlier` to here, 0 when `earlier` is later.
+    /// Returns microseconds, 0 when `earlier` is later.
     #[must_use]
     pub fn micros_since(self, earlier: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
-    /// Whole milliseconds from `earlier` to here, 0 when `earlier` is later.
+    /// Returns whole milliseconds, 0 when `earlier` is later.
     #[must_use]
     pub fn ms_since(self, earlier: Self) -> u64 {
         u64::try_from((self.0 - earlier.0) / 1000).unwrap_or(0)
@@ -66,7 +64,7 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// As people read it: date and time in UTC to the second, `2026-11-21 10:00:05Z`.
+    /// Formats `2026-11-21 10:00:05Z`.
     #[must_use]
     pub fn to_words(self) -> String {
         let text = self.to_string();
@@ -104,10 +102,8 @@ impl FromStr for Timestamp {
     }
 }
 
-/// Every event has one or two times: a log is read a tenth faster when those that were written
-/// here, always `2026-11-21T10:00:00.004000Z`, are not parsed as any RFC 3339 time could be.
+/// A parser for our own form, `2026-11-21T10:00:00.004000Z`, speeds up reading a log.
 impl Timestamp {
-    /// Reads a time of exactly that form; everything else is left to the full parser.
     fn as_written(text: &[u8]) -> Option<Self> {
         let text: &[u8; 27] = text.try_into().ok()?;
         let marks = [
@@ -131,14 +127,14 @@ impl Timestamp {
         };
         let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
         let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        // Days up to 28 are in every month; the others, and leap seconds, are for the full parser.
+        // Other days and leap seconds need the full parser.
         let plain =
             (1970..=9998).contains(&year) && (1..=12).contains(&month) && (1..=28).contains(&day);
         if !plain || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
-        // Days since 1970-01-01 of the proleptic Gregorian calendar, years that begin in March
-        // (Hinnant: chrono-compatible low-level date algorithms, days_from_civil).
+        // Days since 1970-01-01, in years from March (Hinnant, chrono-compatible low-level date algorithms,
+        // `days_from_civil`).
         let (year, month) = if month > 2 {
             (year, month - 3)
         } else {
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_short_way_reads_what_the_full_parser_reads() {
-        // Every 11th hour and a bit over 130 years: leap days, ends of months, the year 2000.
+        // Covers leap days, ends of months and the year 2000.
         for step in 0..110_000_i64 {
             let time = Timestamp::from_micros(step * 39_600_000_007);
             let text = time.to_string();

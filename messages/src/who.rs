@@ -1,33 +1,30 @@
-//! Who did it: the user that the broker vouches for, by the subject that it stored a message under.
-//!
-//! Every user has an account of its own at the broker. It publishes on the subjects that everybody
-//! uses; its account's import puts its role and name behind them. So neither a payload nor a header
-//! can name anybody, and a client needs not know its own name.
+//! The user behind a message. Every user has its own account at the broker, whose import appends role and
+//! name to the subject. No payload or header can name another user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TenantId;
 
-/// What a user may do.
+/// The permissions of a user.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Asks and watches; publishes nothing.
+    /// Queries and watches, without publishing.
     Viewer,
-    /// The same, and submits, revises and cancels its tenant's jobs.
+    /// Also submits, revises and cancels its tenant's jobs.
     Submitter,
-    /// Configures the cluster and drains its nodes; acts for every tenant.
+    /// Configures the cluster, drains nodes and acts for every tenant.
     Operator,
 }
 
 impl Role {
-    /// Those whose messages are stored.
+    /// Roles with stored messages.
     pub const PUBLISHING: [Self; 2] = [Self::Submitter, Self::Operator];
 
-    /// The subject token.
+    /// Returns the subject token.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,20 +52,20 @@ impl std::str::FromStr for Role {
     }
 }
 
-/// Who did it.
+/// A user with its role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct By {
-    /// The tenant whose user it is; absent for an operator.
+    /// The user's tenant; absent for an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// The user's name.
+    /// Name of the user.
     pub user: String,
-    /// What it may do.
+    /// The user's role.
     pub role: Role,
 }
 
 impl By {
-    /// An operator.
+    /// Returns an operator.
     #[must_use]
     pub fn operator(user: &str) -> Self {
         Self {
@@ -78,7 +75,7 @@ impl By {
         }
     }
 
-    /// Whether `name` names it: `alice`, or `ads/alice` where several tenants have one.
+    /// True for `alice`, or `ads/alice` among tenants.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         match (name.split_once('/'), &self.tenant) {
@@ -98,7 +95,7 @@ impl std::fmt::Display for By {
     }
 }
 
-/// Whether it can be a user's name: one token of a subject, as it stands in file names too.
+/// True for a valid user name, which fits subjects and files.
 #[must_use]
 pub fn is_user(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -1,5 +1,4 @@
-//! Whole numbers as people and other languages write them: `1`, and `1.0` too, which is all that
-//! a language without integers can say.
+//! Reads whole numbers, also as `1.0` from languages without integers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,7 +29,7 @@ impl<T: TryFrom<i64> + TryFrom<u64>> Visitor<'_> for Whole<T> {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
-        // Up to 2^53 every whole number has its own representation.
+        // Exact up to 2^53.
         if number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0 {
             #[expect(clippy::cast_possible_truncation, reason = "whole, and within i64")]
             return self.visit_i64(number as i64);

@@ -1,12 +1,10 @@
-//! Which node may say what of a job: a fact about a container is believed only from the node where
-//! a placement put the container. Pure; every fold that uses such facts asks it first, so that live
-//! services, verification and simulation believe the same.
+//! Validates agents' reports: one about a container counts only if a placement put the container on the node.
+//! Every fold of reports asks here first.
 //!
-//! 1. `job.admitted` begins a job: from here on nothing is believed of it that no placement allows.
-//! 2. `placement.decided` says where each rank of an incarnation is.
-//! 3. `partition.start_requested` lets older incarnations be forgotten, but the last started ones.
-//! 4. The job's end forgets it. What is said of a job that is not known changes nothing: it is not
-//!    looked at.
+//! 1. `job.admitted` begins a job.
+//! 2. `placement.decided` names the node of each rank.
+//! 3. `partition.start_requested` forgets old incarnations, except the last started.
+//! 4. A job's end forgets the job. Reports about unknown jobs pass, as they change nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,55 +13,44 @@ use serde::{Deserialize, Serialize};
 use crate::events::{Event, PlacementDecided};
 use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
 
-/// Placements of one job that were decided and never started are kept up to this many: the services
-/// keep five.
+/// The services keep five.
 const UNSTARTED_KEPT: usize = 16;
 
-/// Lives whose start was requested are kept up to this many: a node that comes back after a long cut
-/// tells what became of a life before the present one.
+/// A returning node reports on earlier incarnations.
 const STARTED_KEPT: usize = 8;
 
-/// Where the containers of live jobs were placed.
+/// The placements of live jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Witness {
     jobs: BTreeMap<JobId, Places>,
 }
 
-/// The places of one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Places {
-    /// The newest incarnations whose start was requested, in their order.
+    /// Newest last.
     started: Vec<Incarnation>,
     by_incarnation: BTreeMap<Incarnation, BTreeMap<Rank, NodeId>>,
 }
 
-/// What an agent says of a job.
+/// An agent's report about a job.
 struct Claim<'a> {
     node: &'a NodeId,
     job: &'a JobId,
     incarnation: Incarnation,
-    /// Absent where it is about the whole partition.
+    /// Absent for the whole partition.
     rank: Option<Rank>,
     container: Option<&'a ContainerId>,
 }
 
-/// What an event is to the witness.
 enum Role<'a> {
-    /// It begins a job.
     Begins(&'a JobId),
-    /// It places containers.
     Places(&'a PlacementDecided),
-    /// It asks for a life's start.
     Starts(&'a JobId, Incarnation),
-    /// It ends a job.
     Ends(&'a JobId),
-    /// An agent says something of a job.
     Claims(Claim<'a>),
-    /// Nothing.
     Other,
 }
 
-/// The claim of an event about a whole partition, one of its ranks, or a rank named in full.
 macro_rules! claim {
     ($event:expr, $rank:expr, $container:expr) => {
         Role::Claims(Claim {
@@ -94,7 +81,7 @@ macro_rules! of_partition {
     };
 }
 
-/// Every event is named: a new one that an agent says of a job must not be believed unasked.
+/// No wildcard: a new report must not be trusted by accident.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 fn role(event: &Event) -> Role<'_> {
     match event {
@@ -172,7 +159,7 @@ fn role(event: &Event) -> Role<'_> {
 }
 
 impl Witness {
-    /// Folds one event that is believed.
+    /// Folds one valid event.
     pub fn evolve(&mut self, event: &Event) {
         match role(event) {
             Role::Begins(job) => {
@@ -195,7 +182,7 @@ impl Witness {
         }
     }
 
-    /// Folds an event if it is to be believed; says whether it is.
+    /// Folds an event if it is valid, and reports whether it is.
     pub fn believes(&mut self, event: &Event) -> bool {
         let believed = self.doubts(event).is_none();
         if believed {
@@ -204,7 +191,7 @@ impl Witness {
         believed
     }
 
-    /// Why an event is not to be believed, if it is not.
+    /// Returns the reason to reject an event.
     #[must_use]
     pub fn doubts(&self, event: &Event) -> Option<String> {
         let Role::Claims(claim) = role(event) else {
@@ -338,7 +325,7 @@ mod tests {
             doubt.contains("container.exited of ads/lr/1/0 by node n1"),
             "{doubt}"
         );
-        // In the name of one's own, about another one.
+        // The id names another container.
         assert!(witness.doubts(&exited("ads/lr/1/0", 1, 1, "n1")).is_some());
         assert!(witness.doubts(&exited("ads/lr/2/0", 2, 0, "n0")).is_some());
         assert_eq!(witness.doubts(&saved(1, "n1")), None);
@@ -361,7 +348,6 @@ mod tests {
         assert!(now.doubts(&exited("ads/lr/2/0", 2, 0, "n2")).is_some());
         assert_eq!(now.doubts(&exited("ads/lr/3/0", 3, 0, "n3")), None);
         assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);
-        // Placed again and again, while the tenth life runs.
         events.extend((11..60).map(|incarnation| placed(incarnation, 0, "n0")));
         let now = witness(&events);
         assert_eq!(now.doubts(&exited("ads/lr/10/0", 10, 0, "n10")), None);

@@ -1,7 +1,5 @@
-//! The folder that goes with a job: packed where it is submitted, named on the log by its digest.
-//!
-//! The archive is a tar file, compressed by zstd. It lies in the cluster's store under its tenant
-//! and the SHA-256 of its bytes, so that a retry, a resize and a replay mean the same code.
+//! A job's folder: a tar file compressed with zstd, stored by tenant and SHA-256, so that retries, resizes
+//! and replays use the same code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,47 +17,45 @@ use crate::whole::whole;
 pub struct Workdir {
     /// SHA-256 of the archive, 64 digits of lower-case hexadecimal.
     pub sha256: String,
-    /// The archive's length.
+    /// Length of the archive.
     #[serde(deserialize_with = "whole")]
     pub bytes: u64,
 }
 
-/// The folder of a job, as people write it and as it is submitted.
+/// A job's folder in a document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "a folder such as ., which the command line packs, or a packed one such as {sha256: 9f86…, bytes: 4096}"
 )]
 pub enum WrittenWorkdir {
-    /// A folder beside the document: `dormouse submit` packs it.
+    /// A folder next to the document, packed by `dormouse submit`.
     Folder(String),
-    /// A folder that is packed.
+    /// A packed folder.
     Packed(Workdir),
 }
 
-/// Why there can be no such archive.
+/// A reason against the archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkdirError {
-    /// Its name.
     #[error("{0:?} is not a SHA-256: 64 digits of lower-case hexadecimal")]
     Digest(String),
-    /// Its length.
     #[error("an archive has 1 to {most} bytes, not {0}", most = Workdir::MOST_BYTES)]
     Bytes(u64),
 }
 
 impl Workdir {
-    /// What the files of a folder may have together: code, not data.
+    /// Limit on a folder's bytes: code, not data.
     pub const MOST_UNPACKED_BYTES: u64 = 256 << 20;
-    /// Files, folders and links of a folder.
+    /// Limit on files, folders and links.
     pub const MOST_ENTRIES: usize = 20_000;
-    /// An archive: the files, and names of all entries, where nothing can be compressed.
+    /// Limit on an archive: incompressible files, plus all entries' names.
     pub const MOST_BYTES: u64 = Self::MOST_UNPACKED_BYTES + (32 << 20);
 
-    /// Whether there can be such an archive.
+    /// Checks digest and length.
     ///
     /// # Errors
-    /// What is wrong with its digest or its length.
+    /// The invalid one.
     pub fn check(&self) -> Result<(), WorkdirError> {
         let is_digit = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
         if self.sha256.len() != 64 || !self.sha256.bytes().all(is_digit) {

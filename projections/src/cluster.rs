@@ -1,5 +1,4 @@
-//! The cluster at a glance: the policy in force, the head of the log, the last decision, and
-//! what was flagged.
+//! The cluster at a glance.
 
 use std::collections::BTreeMap;
 
@@ -8,72 +7,49 @@ use dormouse_messages::policy::Policy;
 use dormouse_messages::{Body, Epoch, Event, Fact, Sequence, Timestamp, Witness};
 use serde::{Deserialize, Serialize};
 
-/// The last allocation, decided or kept, in figures.
+/// The figures of the last allocation, decided or kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastAllocation {
-    /// The event.
     pub sequence: Sequence,
-    /// When it was stored.
     pub at: Timestamp,
-    /// Why nothing changed, where it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
-    /// Fractions of the cluster in use.
     pub utilization: Utilization,
     /// Σ |s − ŝ| over the jobs with containers.
     pub fairness_loss: f64,
-    /// The same sum with the waiting jobs.
     pub fairness_loss_all: f64,
-    /// The bound of the loss.
     pub fairness_loss_bound: f64,
-    /// Running jobs adjusted.
     pub adjusted_jobs: u32,
-    /// The bound of them.
     pub adjustment_bound: u32,
-    /// Besides, those forced by a lost node or revised bounds.
+    /// Forced by a lost node or revised bounds.
     pub forced_jobs: u32,
-    /// How it was found.
     pub solver: Solver,
 }
 
 /// The cluster at a glance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
-    /// The policy in force.
     pub policy: Policy,
-    /// The event that set it; 0 while the default holds.
+    /// 0 for the default policy.
     pub policy_sequence: Sequence,
-    /// The last sequence folded.
     pub head: Sequence,
-    /// The first sequence folded.
     pub first: Sequence,
-    /// The log's time of the first event.
     pub begun: Timestamp,
-    /// The log's time of the last event.
     pub now: Timestamp,
-    /// Events folded.
     pub events: u64,
-    /// Events that were not used: of a type or version that this build does not know, or from
-    /// the wrong writer.
+    /// Unknown, unauthorised or rejected events.
     pub flagged: u64,
-    /// The last of them.
     pub last_flagged: Option<(Sequence, String)>,
-    /// The last epoch.
     pub epoch: Epoch,
-    /// Allocations decided.
     pub decided: u64,
-    /// Allocations kept.
     pub kept: u64,
-    /// Placements refused.
     pub placements_refused: u64,
-    /// The last allocation.
     pub allocation: Option<Box<LastAllocation>>,
-    /// Events by type.
     by_type: Vec<u64>,
 }
 
 impl Overview {
-    /// Events by type, those that occurred.
+    /// Returns the count of each type that occurred.
     #[must_use]
     pub fn by_type(&self) -> BTreeMap<&'static str, u64> {
         let counted = Event::TYPES.iter().zip(&self.by_type);
@@ -99,7 +75,7 @@ impl Overview {
     }
 }
 
-/// Copies without memory of its own where the resources are the same, as they nearly always are.
+/// Reuses the allocation.
 fn copy_utilization(to: &mut Utilization, from: &Utilization) {
     to.total = from.total;
     if to.resources.keys().eq(from.resources.keys()) {
@@ -111,7 +87,6 @@ fn copy_utilization(to: &mut Utilization, from: &Utilization) {
     }
 }
 
-/// Copies into the texts that are there.
 fn copy_solver(to: &mut Solver, from: &Solver) {
     let Solver {
         name,
@@ -133,8 +108,7 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
 }
 
 impl Overview {
-    /// Folds one event, unless it may not count: its type is not known, its writer may not write it, or
-    /// it is a fact of a node where no placement put it. Returns the event where it counts.
+    /// Folds one event and returns it, if its type is known, its writer permitted and its report valid.
     pub fn evolve<'a>(&mut self, fact: &Fact<'a>, witness: &Witness) -> Option<&'a Event> {
         if self.events == 0 {
             self.first = fact.sequence;
@@ -175,14 +149,13 @@ impl Overview {
         Some(event)
     }
 
-    /// Counts what is not used.
+    /// Counts an unused event.
     pub fn flag(&mut self, sequence: Sequence, why: String) {
         self.flagged += 1;
         self.last_flagged = Some((sequence, why));
     }
 }
 
-/// The event, where it may count.
 fn accepted<'a>(fact: &Fact<'a>, witness: &Witness) -> Result<&'a Event, String> {
     match &fact.envelope().body {
         Body::Unknown { type_name } => Err(format!("{type_name} is not known to this build")),

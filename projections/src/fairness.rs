@@ -1,11 +1,10 @@
-//! Fairness over time, a tenant at a time: what each has, asks for, waits and loses.
+//! Fairness over time, by tenant.
 //!
-//! - Dominant share of what a tenant runs, and of what it has queued, by the shared queues.
-//! - Mean waiting time so far of all that arrived, the queued ones with their present age.
-//! - Unfairness: what backlogged tenants lack, Σ max(0, w/W − share) over the tenants with queued
-//!   jobs that their own quota does not hold back, W the weights of all that have or ask. The area under its curve
-//!   (share-seconds) is the figure by which runs are compared.
-//! - Fairness loss of a tenant: Σ |s − ŝ| of its jobs (Dorm, eq. 11, 12).
+//! - Dominant shares of running and queued work.
+//! - Mean waiting time of all jobs, queued ones with their present age.
+//! - Unfairness: Σ max(0, w/W − share) over tenants with queued jobs within their quota, W the weights of all
+//!   active tenants. The area under the curve, in share-seconds, compares runs.
+//! - Fairness loss: Σ |s − ŝ| of a tenant's jobs (Dorm, eq. 11, 12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +16,9 @@ use crate::steps::Steps;
 use crate::timelines::Metric;
 use dormouse_state::{QueueJob, Queues, TenantQueue};
 
-/// Points of a tenant's series.
 const TENANT_POINTS: usize = 2_000;
-/// Points of the cluster's series.
 const CLUSTER_POINTS: usize = 20_000;
 
-/// One tenant's step functions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct TenantSteps {
     share: Steps,
@@ -31,17 +27,17 @@ struct TenantSteps {
     loss: Steps,
 }
 
-/// Step functions of every tenant.
+/// The step functions of every tenant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fairness {
     tenants: BTreeMap<TenantId, TenantSteps>,
     unfairness: Steps,
-    /// |s − ŝ| of each live job, by the allocation that last named it; by tenant.
+    /// |s − ŝ| of each live job.
     losses: BTreeMap<TenantId, BTreeMap<JobId, f64>>,
 }
 
 impl Fairness {
-    /// What an event has changed; `queues` have folded it already.
+    /// Folds one event, after `queues`.
     pub fn evolve(&mut self, fact: &Fact<'_>, queues: &Queues) {
         let at = fact.at;
         match fact.event() {
@@ -111,7 +107,7 @@ impl Fairness {
         for job in &event.jobs {
             let tenant = job.job.tenant();
             let loss = (job.share - job.fair_share).abs();
-            // It may have ended while the allocation was decided.
+            // The job may have ended before the allocation.
             if !queues.jobs.contains_key(&job.job) {
                 continue;
             }
@@ -140,7 +136,6 @@ impl Fairness {
         self.tenant(tenant, queues, at);
     }
 
-    /// Sums the losses of the tenants `named` anew; the others' stay as they are.
     fn lose(&mut self, named: &BTreeSet<&str>, at: Timestamp) {
         for (name, steps) in &mut self.tenants {
             let loss = match named.contains(name.as_str()) {
@@ -154,7 +149,7 @@ impl Fairness {
         }
     }
 
-    /// The same without the past: every series has its last point alone.
+    /// Returns only the last point of every series.
     #[must_use]
     pub fn tails(&self) -> Self {
         let tails = self.tenants.iter().map(|(name, steps)| {
@@ -173,7 +168,7 @@ impl Fairness {
         }
     }
 
-    /// A tenant's fairness loss now.
+    /// Returns a tenant's present fairness loss.
     #[must_use]
     pub fn loss(&self, tenant: &str) -> f64 {
         self.tenants
@@ -181,13 +176,13 @@ impl Fairness {
             .map_or(0.0, |steps| steps.loss.last())
     }
 
-    /// The area under the unfairness until `now`, in share-seconds.
+    /// Returns the area under the unfairness until `now`, in share-seconds.
     #[must_use]
     pub fn area(&self, now: Timestamp) -> f64 {
         self.unfairness.integral(now)
     }
 
-    /// The series of a metric, by name; empty where it is not of the tenants.
+    /// Returns a metric's named series.
     #[must_use]
     pub fn series(&self, metric: Metric) -> Vec<(String, &Steps)> {
         let of: fn(&TenantSteps) -> &Steps = match metric {
@@ -205,7 +200,6 @@ impl Fairness {
     }
 }
 
-/// Σ max(0, w/W − share) over the backlogged tenants that their own quota does not hold back.
 fn lacking(queues: &Queues) -> f64 {
     let active = queues.tenants.iter();
     let active: Vec<_> = active

@@ -1,66 +1,56 @@
-//! The keys that operators made, replaced and took away while the brokers ran: whose each is, and what
-//! became of it, when and by whom.
-//!
-//! Only what was said through the command line is on the log. Keys of a file of accounts are not.
+//! Keys created, rotated and revoked through the command line.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{By, Event, Fact, Role, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What is kept of the life of one name: who gave it its first key, and the latest.
+/// The first act and the latest.
 const ACTS: usize = 16;
 
-/// Every name that has or had a key.
+/// Every name with a present or past key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Keys(BTreeMap<String, KeyHolder>);
 
-/// Who has or had a key.
+/// A principal with a present or past key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyHolder {
-    /// The tenant, of a tenant's plain key and of those of its people.
+    /// Set for a tenant's keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// What a person may do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// The public key that was made last; absent: it has none any more.
+    /// Absent once revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What was done, the latest last.
+    /// Oldest first.
     pub acts: VecDeque<KeyAct>,
 }
 
-/// Something that was done with a key.
+/// One act on a key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyAct {
-    /// What.
     pub what: KeyDone,
-    /// The event.
     pub sequence: Sequence,
-    /// When.
     pub at: Timestamp,
-    /// Who did it; absent: the owner.
+    /// Absent for the shared key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
 
-/// What can be done with a key.
+/// The kind of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyDone {
-    /// It was made.
     Created,
-    /// Another one was made instead.
     Rotated,
-    /// Another one was made, and the one before stays valid.
+    /// The previous key stays valid.
     Added,
-    /// It was taken away.
     Revoked,
 }
 
 impl KeyDone {
-    /// In a sentence.
+    /// Returns words for a sentence.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -73,7 +63,7 @@ impl KeyDone {
 }
 
 impl Keys {
-    /// Folds an event.
+    /// Folds one event.
     pub fn evolve(&mut self, fact: &Fact<'_>) {
         let Some(event) = fact.event() else {
             return;
@@ -98,7 +88,7 @@ impl Keys {
         }
         holder.key = key.cloned();
         if holder.acts.len() >= ACTS {
-            // The first one says who let it in.
+            // Tells who admitted the principal.
             holder.acts.remove(1);
         }
         holder.acts.push_back(KeyAct {
@@ -109,7 +99,7 @@ impl Keys {
         });
     }
 
-    /// The names of a tenant: its plain key's and its people's.
+    /// Returns a tenant's names.
     pub fn of(&self, tenant: &str) -> impl Iterator<Item = (&str, &KeyHolder)> {
         let is_of = move |holder: &KeyHolder| {
             holder

@@ -1,11 +1,12 @@
-//! Read models of the log: pure folds, and the queries over them.
+//! Read models of the log: pure folds, and the queries over them. Nothing here reads a clock: times are the
+//! log's, and `now` is the caller's.
 //!
-//! [`ReadModel`] folds the whole log into what people ask for: the jobs ([`jobs`]), the nodes
-//! ([`nodes`]), what was when ([`timelines`], a tenant at a
-//! time [`fairness`]), how services are ([`services`]), the cluster at a glance ([`cluster`]) and who
-//! has keys ([`keys`]).
-//! [`queries`] answers from it. [`status`] says what tenants are shown of the log. The deciders' own folds are in `dormouse-state`. Nothing here reads a
-//! clock: times are the broker's, and `now` is the caller's.
+//! - [`ReadModel`] (`read_model.rs`): the fold of everything below
+//! - [`jobs`], [`nodes`], [`services`], [`notebooks`], [`keys`], [`cluster`]: the present state
+//! - [`timelines`], [`fairness`], [`steps`]: the past
+//! - [`queries`]: answers; [`status`]: tenants' view of the log
+//!
+//! The deciders' own folds are in `dormouse-state`.
 
 pub mod cluster;
 pub mod fairness;

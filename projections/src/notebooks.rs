@@ -1,4 +1,4 @@
-//! The notebooks and where gateways serve them.
+//! The notebooks, and their addresses at gateways.
 
 use std::collections::BTreeMap;
 
@@ -9,57 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::jobs::reason::how;
 
-/// How a notebook is.
+/// The state of a notebook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotebookState {
-    /// It has no container; who opens its page starts one.
+    /// Started by opening its page.
     Stopped,
-    /// Its container is not ready yet.
     #[default]
     Starting,
-    /// It is ready, and has not said yet what it does.
+    /// No activity reported.
     Ready,
-    /// A kernel works.
     Busy,
-    /// No kernel works.
     Idle,
-    /// It does not say what it does.
     Unknown,
 }
 
-/// A notebook's container that is ready.
+/// A ready container of a notebook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// The container.
     pub container: ContainerId,
-    /// Its node.
     pub node: NodeId,
-    /// What its agent said last.
     pub activity: Option<NotebookActivity>,
-    /// The last activity that its agent knows of.
     pub active_at: Timestamp,
 }
 
 /// A notebook that has not ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notebook {
-    /// Containers that it is to have.
     pub target: u32,
-    /// The one that is ready.
     pub running: Option<Running>,
-    /// When it will be ended, if nobody uses it.
+    /// End without use.
     pub ends_at: Option<Timestamp>,
-    /// Containers that have ended in a failure since one was last ready.
+    /// Since one was last ready.
     #[serde(default)]
     pub failures: u32,
-    /// How the last one of them ended.
     #[serde(default)]
     pub failure: Option<String>,
 }
 
 impl Notebook {
-    /// How it is.
+    /// Returns the state.
     #[must_use]
     pub fn state(&self) -> NotebookState {
         match &self.running {
@@ -93,7 +82,7 @@ impl Notebook {
         };
         running.activity = Some(event.activity);
         let active_at = at.minus_ms(event.idle_ms);
-        // The same activity is told again and again.
+        // Reports repeat an activity.
         if active_at.ms_since(running.active_at) > 2_000 {
             self.ends_at = None;
         }
@@ -106,23 +95,22 @@ impl Notebook {
 pub struct Notebooks {
     notebooks: BTreeMap<JobId, Notebook>,
     gateways: BTreeMap<GatewayId, String>,
-    /// The agents' present lives.
     lives: Lives,
 }
 
 impl Notebooks {
-    /// The notebooks that have not ended, by job.
+    /// Returns the live notebooks by job.
     pub fn iter(&self) -> impl Iterator<Item = (&JobId, &Notebook)> {
         self.notebooks.iter()
     }
 
-    /// One of them.
+    /// Returns a live notebook.
     #[must_use]
     pub fn get(&self, job: &JobId) -> Option<&Notebook> {
         self.notebooks.get(job)
     }
 
-    /// Where gateways serve a notebook: under a name of its own below each gateway's host.
+    /// Returns a notebook's addresses below the gateways' hosts.
     #[must_use]
     pub fn addresses(&self, job: &JobId) -> Vec<String> {
         let gateways = self.gateways.values();
@@ -132,7 +120,7 @@ impl Notebooks {
         own
     }
 
-    /// Where gateways serve a service: by a path below each gateway's address.
+    /// Returns a service's addresses below the gateways' paths.
     #[must_use]
     pub fn paths(&self, job: &JobId) -> Vec<String> {
         let path = |url: &String| {
@@ -148,7 +136,7 @@ impl Notebooks {
         paths
     }
 
-    /// What an earlier agent of the node ran is over; a later one that has joined may have taken it over.
+    /// A later agent may have adopted the container.
     fn lost(&mut self, node: &NodeId, incarnation: u64) {
         if !self.lives.ends(node, incarnation) {
             return;
@@ -165,7 +153,7 @@ impl Notebooks {
     }
 }
 
-/// `http://host:port` as a notebook's own origin; an IP address has no names below it.
+/// An IP address has no names below it.
 fn own_address(url: &str, job: &JobId) -> Option<String> {
     let (scheme, authority) = url.split_once("://")?;
     let authority = authority.trim_end_matches('/');
@@ -262,7 +250,6 @@ mod tests {
         assert_eq!(own("http://10.0.0.1:8080"), None);
         assert_eq!(own("http://[::1]:8080"), None);
     }
-    /// The loss of an earlier agent comes on the log after the next one has taken its notebook over.
     #[test]
     fn the_loss_of_an_earlier_agent_takes_nothing_from_the_present_one() {
         let mut history = notebook();
@@ -292,7 +279,6 @@ mod tests {
         });
     }
 
-    /// A notebook that is ready on a node.
     fn notebook() -> History {
         let mut history = placed();
         history.push(ContainerReady {
@@ -307,7 +293,6 @@ mod tests {
         history
     }
 
-    /// A notebook that is asked to start on a node.
     fn placed() -> History {
         let mut history = History::default();
         let mut spec = spec(&job("ads/nb"));

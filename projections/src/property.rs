@@ -1,5 +1,4 @@
-//! Properties over random but plausible histories: no event breaks an invariant, and a fold
-//! that goes on from a snapshot ends where one from the beginning ends.
+//! Properties over random histories: invariants hold, and a snapshot continues like the whole log.
 
 use dormouse_messages::events::{
     JobCancelled, JobFailed, NodeDrained, NodeLost, NodeRecovered, NodeRestored, StopReason,
@@ -14,10 +13,9 @@ use dormouse_state::history::{History, at, job, node};
 const JOBS: [&str; 4] = ["ads/a", "ads/b", "vision/c", "vision/d"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
-/// A step: what happens, to which job and node, and a number that it needs.
+/// (event, job, node, parameter).
 type Step = (u8, usize, usize, u32);
 
-/// What each job is at, so that most steps are ones that could happen.
 #[derive(Default, Clone, Copy)]
 struct At {
     admitted: bool,
@@ -152,7 +150,6 @@ proptest! {
         prop_assert_eq!(back, whole);
     }
 
-    /// The read model has the deciders' own queues: what is not believed is folded by neither.
     #[test]
     fn the_queues_are_those_that_decide(history in histories()) {
         let mut history = history;
@@ -171,8 +168,8 @@ proptest! {
     }
 }
 
-/// How fast the whole read model folds from memory. Not a gate: run it by hand with
-/// `cargo test --release -p dormouse-projections -- --ignored --nocapture fold_speed`.
+/// Measures the folding rate: `cargo test --release -p dormouse-projections -- --ignored --nocapture
+/// fold_speed`.
 #[test]
 #[ignore = "a measurement, run by hand as said above; it checks nothing"]
 fn fold_speed() {

@@ -13,33 +13,23 @@ use crate::services::Services;
 use crate::timelines::Timelines;
 use dormouse_state::{Queues, Total};
 
-/// Everything that the queries answer from.
+/// The state behind all queries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadModel {
-    /// The cluster at a glance.
     pub cluster: Overview,
-    /// The jobs.
     pub jobs: JobTable,
-    /// The nodes.
     pub nodes: NodeTable,
-    /// What was when.
     pub timelines: Timelines,
-    /// The tenants' queues.
     pub queues: Queues,
-    /// What was when, a tenant at a time.
     pub fairness: Fairness,
-    /// The notebooks.
     pub notebooks: Notebooks,
-    /// The services.
     #[serde(default)]
     pub services: Services,
-    /// Who has keys.
     #[serde(default)]
     pub keys: Keys,
     counted: PhaseCounts,
-    /// What the partitions that run take together.
     running: Total,
-    /// What the nodes that are not lost offer.
+    /// On nodes not lost.
     capacity: Amounts,
 }
 
@@ -47,8 +37,8 @@ impl Fold for ReadModel {
     const NAME: &'static str = "read-model";
     const VERSION: u32 = 24;
 
-    /// Folds an event everywhere; one that must not count is only flagged. The queues are the deciders'
-    /// own fold: they see what a decider sees, and their clock gives every other projection its time.
+    /// Folds one event everywhere, or flags an invalid one. The queues' clock sets the time of all
+    /// projections.
     fn evolve(&mut self, recorded: &Recorded) {
         let fact = &self.queues.clock.peek(recorded);
         let event = self.cluster.evolve(fact, &self.queues.witness);
@@ -107,9 +97,8 @@ impl Fold for ReadModel {
     }
 }
 
-/// What runs. A partition that gives containers to another counts whole until its last container has
-/// ended: where partitions together would take more than the nodes offer, what their containers take
-/// counts.
+/// A shrinking partition counts whole until its end: if the sum exceeds the capacity, the containers' own
+/// amounts count.
 fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
     let mut capacity = capacity.iter();
     match capacity.any(|(resource, most)| running.get(resource) > most) {
@@ -118,7 +107,6 @@ fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts
     }
 }
 
-/// The job whose containers the event starts or stops.
 const fn starts_or_stops(event: &Event) -> Option<&JobId> {
     match event {
         Event::PartitionStarted(e) => Some(&e.job),
@@ -144,8 +132,7 @@ const fn changes_nodes(event: &Event) -> bool {
 }
 
 impl ReadModel {
-    /// The same without what was before: jobs, nodes, queues and every figure are as they are, and
-    /// the timelines begin anew. Cheap enough to be kept for many places of a log: jobs are shared.
+    /// Returns this state with empty timelines. Jobs are shared, which makes copies cheap.
     #[must_use]
     pub fn moment(&self) -> Self {
         Self {
@@ -164,19 +151,19 @@ impl ReadModel {
         }
     }
 
-    /// The time of the log when a clock on the wall shows this.
+    /// Returns the log's time when a host's clock shows `wall`.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         self.queues.clock.time_at(wall)
     }
 
-    /// What the nodes that are not lost offer.
+    /// Returns the capacity of nodes not lost.
     #[must_use]
     pub const fn capacity(&self) -> &Amounts {
         &self.capacity
     }
 
-    /// Counts a message of the log that is no event.
+    /// Counts a message that is not an event.
     pub fn flag(&mut self, sequence: dormouse_messages::Sequence, why: String) {
         self.cluster.flag(sequence, why);
     }

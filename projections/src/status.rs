@@ -1,14 +1,10 @@
-//! What each tenant is shown of the log: every event of its own jobs, and what became of each
-//! message that it published.
+//! Each tenant's view of the log: events of its jobs, and the fate of its messages. The runtime publishes it.
 //!
-//! 1. An event of one job is shown as it stands on the log, under the job's name.
-//! 2. What became of a message is also shown under `_in.<ingress sequence>`: its tenant learns of
-//!    a refusal where the document had no valid name.
-//! 3. An event of many jobs (an allocation, a placement) is shown to each of them with that job's
-//!    part alone. Why a job waits is shown when it changes, not with every decision.
-//! 4. Nothing shown names another tenant's job.
-//!
-//! At most as fast as the log and without a clock; publishing is the runtime's.
+//! 1. An event of one job is shown unchanged, under the job's name.
+//! 2. The fate of a message is also shown under `_in.<ingress sequence>`, as refused documents may have no
+//!    valid name.
+//! 3. An event of many jobs is split by job. A reason to wait is shown once.
+//! 4. No event shown names another tenant's job.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,28 +16,24 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::{CodecError, Envelope, Event, JobId, Recorded, TenantId};
 
-/// Submissions of tenants without a valid name that may stand between their receipt and the
-/// decision on them.
 const PENDING_LIMIT: usize = 10_000;
 
-/// Submissions that came too fast are answered one by one up to so many: as many as wait in the
-/// ingress.
+/// The capacity of the ingress.
 const SHED_SHOWN: usize = 4_096;
 
 /// An event as a tenant sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown<'a> {
-    /// Where, each without the prefix and `status`: `<tenant>.<job>.<event>`.
+    /// Without prefix and `status`: `<tenant>.<job>.<event>`.
     pub subjects: Vec<String>,
-    /// What.
     pub envelope: Cow<'a, Envelope>,
 }
 
 impl Shown<'_> {
-    /// In JSON, with its place on the log `log`.
+    /// Encodes as JSON, with the position on `log`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be encoded.
     pub fn to_json(&self, recorded: &Recorded, log: &str) -> Result<String, CodecError> {
         let seen = Recorded {
             envelope: self.envelope.clone().into_owned(),
@@ -51,17 +43,16 @@ impl Shown<'_> {
     }
 }
 
-/// What is remembered between events.
+/// The state between events.
 #[derive(Debug, Clone, Default)]
 pub struct StatusView {
-    /// Undecided submissions of tenants whose names are none: the decision does not name them.
+    /// Undecided submissions of tenants without a valid name; decisions do not repeat the name.
     unnamed: BTreeMap<u64, String>,
-    /// Why each waiting job waits, as it was shown.
     waiting: BTreeMap<JobId, String>,
 }
 
 impl StatusView {
-    /// What tenants are shown of an event. Events are given in the order of the log.
+    /// Returns an event's views. Events come in order.
     pub fn show<'a>(&mut self, recorded: &'a Recorded) -> Vec<Shown<'a>> {
         let Some(event) = recorded.event() else {
             return Vec::new();
@@ -134,7 +125,7 @@ impl StatusView {
         }
     }
 
-    /// A tenant has what it published; the hash tells it that it is the same.
+    /// The hash identifies the payload.
     fn received<'a>(&mut self, event: &SubmissionReceived, envelope: &Envelope) -> Shown<'a> {
         if TenantId::new(event.tenant.as_str()).is_err() {
             self.unnamed
@@ -181,7 +172,7 @@ impl StatusView {
         }
     }
 
-    /// Each job's part of an allocation: of those that it changes, and that begin to wait.
+    /// Splits an allocation by job, for changed jobs and those with a new reason to wait.
     fn allocated<'a>(&mut self, event: &'a AllocationDecided) -> BTreeMap<&'a JobId, Event> {
         let waiting = self.waiting(&event.outcome.waiting);
         let empty = AllocationDecided {
@@ -201,13 +192,13 @@ impl StatusView {
             if allocated.containers > 0 {
                 self.waiting.remove(&allocated.job);
             }
-            // A job that waits as before is named with no containers: that is nothing new.
+            // A job that keeps waiting is no news.
             let changes = allocated.containers > 0 || allocated.previous > 0;
             if changes || parts.contains_key(&allocated.job) {
                 let part = parts.entry(&allocated.job).or_insert_with(|| empty.clone());
                 let own = |other: &JobId| other.tenant() == allocated.job.tenant();
                 part.jobs.push(JobAllocation {
-                    // Another tenant's service is not named.
+                    // Hide another tenant's service.
                     made_for: allocated.made_for.clone().filter(own),
                     ..allocated.clone()
                 });
@@ -217,11 +208,10 @@ impl StatusView {
         parts.map(|(job, part)| (job, Event::from(part))).collect()
     }
 
-    /// Those whose reason to wait is not the one that they were shown last.
     fn waiting<'a>(&mut self, waiting: &'a [Waiting]) -> Vec<&'a Waiting> {
         let mut new = Vec::new();
         for wait in waiting {
-            // Amounts in the reason change with every job that starts or ends; the code is news.
+            // Amounts change often; only a new code is news.
             let shown = self.waiting.get(&wait.job);
             if shown.is_none_or(|shown| *shown != wait.code) {
                 self.waiting.insert(wait.job.clone(), wait.code.clone());
@@ -243,7 +233,7 @@ fn kept(event: &AllocationKept, wait: &Waiting) -> AllocationKept {
     }
 }
 
-/// The figures of the whole cluster, which name nobody.
+/// The cluster's figures name nobody.
 fn without_waiting(outcome: &Outcome) -> Outcome {
     Outcome {
         waiting: Vec::new(),
@@ -287,7 +277,6 @@ fn placed(event: &PlacementDecided) -> Vec<(&JobId, Event)> {
     parts.map(|(job, part)| (job, Event::from(part))).collect()
 }
 
-/// Whether room is made for another tenant's service.
 fn for_another(event: &PartitionResizeRequested) -> bool {
     let service = event.made_for.as_ref();
     service.is_some_and(|service| service.tenant() != event.job.tenant())
@@ -302,8 +291,7 @@ fn not_placed(event: &PlacementRefused, job: &JobId) -> Event {
     })
 }
 
-/// One job's part of an event of many. It has an id of its own, so that who sees two parts of one
-/// event does not take the second for a repetition.
+/// A part's own id keeps readers from taking the part for a repetition.
 fn part(envelope: &Envelope, job: &JobId, event: Event) -> Envelope {
     Envelope {
         id: format!("{}/{job}", envelope.id).into(),
@@ -321,7 +309,6 @@ fn of_message(tenant: &str, ingress_sequence: u64, event: &Event) -> String {
     format!("{tenant}._in.{ingress_sequence}.{}", event.subject_name())
 }
 
-/// The message that the event carries out, of the events of one job.
 fn ingress_of(event: &Event) -> Option<u64> {
     match event {
         Event::JobAdmitted(e) => Some(e.ingress_sequence),
@@ -334,7 +321,7 @@ fn ingress_of(event: &Event) -> Option<u64> {
     }
 }
 
-/// The job that the event is about. Every type is named, so that a new one cannot be forgotten.
+/// Returns the job that the event is about. The match has no wildcard, so that no type is forgotten.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn job_of(event: &Event) -> Option<&JobId> {
@@ -412,8 +399,7 @@ pub fn job_of(event: &Event) -> Option<&JobId> {
     }
 }
 
-/// `text` as a tenant may read it. Jobs of others, paths, images and addresses are names with a `/`: of
-/// these only what is the tenant's own passes, and what can name nobody.
+/// Hides words with a `/` that are not the tenant's own: others' jobs, paths, images, addresses.
 #[must_use]
 pub fn own_words(text: &str, tenant: &str) -> String {
     let mut own = String::with_capacity(text.len());
@@ -427,11 +413,10 @@ pub fn own_words(text: &str, tenant: &str) -> String {
     own
 }
 
-/// What stands for a word that is not for the tenant.
 fn hidden(word: &str, tenant: &str) -> Option<&'static str> {
     let parts: Vec<&str> = word.split('/').filter(|part| !part.is_empty()).collect();
     let is_own = parts.contains(&tenant);
-    // Two numbers are a ratio, and a path of one or two parts is a question to a program (`/healthz`).
+    // Two numbers are a ratio; one or two parts are an HTTP path (`/healthz`).
     let is_ratio = !word.contains(|c: char| c.is_alphabetic());
     let is_short = word.starts_with('/') && parts.len() <= 2;
     if parts.len() < 2 || is_own || is_ratio || is_short {

@@ -1,19 +1,17 @@
-//! Step functions over broker time, and how they are thinned without losing what one sees.
+//! Step functions, thinned without visible loss.
 
 use dormouse_messages::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A point: from this time on, the value.
+/// The value from a time on.
 pub type Point = (Timestamp, f64);
 
-/// A step function that keeps about as many points as [`Steps::push`] is told, and its exact mean
-/// and extremes.
+/// A step function of bounded points, with exact mean and extremes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steps {
     points: Vec<Point>,
-    /// ∫ value dt in value-seconds, from the first point to the last one.
+    /// In value-seconds, up to the last point.
     integral: f64,
-    /// The last value's time, for the integral.
     since: Timestamp,
     first: Option<Timestamp>,
     last: f64,
@@ -21,27 +19,23 @@ pub struct Steps {
     max: f64,
 }
 
-/// The exact figures of a step function, also where its points are thinned.
+/// Exact figures of a step function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Mean over time.
     pub mean: f64,
-    /// Least value.
     pub min: f64,
-    /// Greatest value.
     pub max: f64,
-    /// Value at the end.
     pub last: f64,
 }
 
 impl Steps {
-    /// From `at` on the value is `value`. Keeps at most `limit` points.
+    /// Sets the value from `at` on, in at most `limit` points.
     pub fn push(&mut self, at: Timestamp, value: f64, limit: usize) {
         if self.first.is_none() {
             self.first = Some(at);
             (self.min, self.max) = (value, value);
         } else {
-            // Exact to the bit is what "nothing changed" means here.
+            // Only an exactly equal value is no change.
             if self.last.to_bits() == value.to_bits() {
                 return;
             }
@@ -59,7 +53,7 @@ impl Steps {
         }
     }
 
-    /// The same with its last point alone: what follows, and the exact figures, are not changed.
+    /// Returns the last point, with exact figures.
     #[must_use]
     pub fn tail(&self) -> Self {
         let last = self.points.last().copied();
@@ -69,37 +63,37 @@ impl Steps {
         }
     }
 
-    /// The points, in order.
+    /// Returns the points, in order.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The last value.
+    /// Returns the last value.
     #[must_use]
     pub const fn last(&self) -> f64 {
         self.last
     }
 
-    /// When it began, if it did.
+    /// Returns the time of the first value.
     #[must_use]
     pub const fn first(&self) -> Option<Timestamp> {
         self.first
     }
 
-    /// ∫ value dt until `now`, in value-seconds.
+    /// Returns ∫ value dt until `now`, in value-seconds.
     #[must_use]
     pub fn integral(&self, now: Timestamp) -> f64 {
         self.integral + self.last * now.seconds_since(self.since).max(0.0)
     }
 
-    /// Whether nothing happened after `to`, as far as is known.
+    /// True if no change after `to` is known.
     #[must_use]
     pub fn ends_by(&self, to: Timestamp) -> bool {
         self.since <= to
     }
 
-    /// The exact figures until `now`.
+    /// Returns the exact figures until `now`.
     #[must_use]
     pub fn summary(&self, now: Timestamp) -> Summary {
         let length_s = self.first.map_or(0.0, |first| now.seconds_since(first));
@@ -116,7 +110,7 @@ impl Steps {
         }
     }
 
-    /// The points within a window; the value that holds at its beginning is drawn there.
+    /// Returns the points in a window, from the value held at its start.
     #[must_use]
     pub fn within(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Vec<Point> {
         let from_index = from.map_or(0, |from| self.points.partition_point(|p| p.0 < from));
@@ -136,7 +130,7 @@ impl Steps {
     }
 }
 
-/// The mean, extremes and last value of bare points until `to`.
+/// Summarises bare points until `to`.
 #[must_use]
 pub fn summarise(points: &[Point], to: Timestamp) -> Summary {
     let mut steps = Steps::default();
@@ -146,10 +140,9 @@ pub fn summarise(points: &[Point], to: Timestamp) -> Summary {
     steps.summary(to)
 }
 
-/// At most `limit` (at least 4) of the points, such that a drawing of that many columns looks
-/// the same: the first, least, greatest and last of each equal slice of time (M4; Jugel,
-/// Jerzak, Hackenbroich, Markl: "M4: A Visualization-Oriented Time Series Data Aggregation",
-/// VLDB 2014).
+/// Thins to at most `limit` points (at least 4) without changing a drawing of that width: keeps the first,
+/// least, greatest and last of equal slices of time (M4; Jugel, Jerzak, Hackenbroich, Markl: "M4: A
+/// Visualization-Oriented Time Series Data Aggregation", VLDB 2014).
 #[must_use]
 pub fn thin(points: &[Point], limit: usize) -> Vec<Point> {
     let limit = limit.max(4);

@@ -1,10 +1,7 @@
-//! Timelines: step functions over the broker's time of what the allocations say and of what
-//! really runs.
+//! Step functions over the log's time: allocations and running containers. Each series is bounded with an
+//! exact mean; old ended jobs are dropped.
 //!
-//! Utilization, fairness loss and adjustments come from `allocation.decided` and `.kept`; the
-//! containers of each job from `partition.started` and `.stopped`. Bounded: each series keeps
-//! its shape in a limited number of points and its mean exactly; series of jobs that ended long
-//! ago are dropped.
+//! `metric.rs` names the metrics; `gpus.rs` holds the use of shared GPUs.
 
 mod gpus;
 mod metric;
@@ -24,30 +21,23 @@ use crate::jobs::{Phase, PhaseCounts};
 use crate::steps::{Point, Steps, Summary, summarise, thin};
 use dormouse_state::IdMap;
 
-/// Points of a series of the cluster: every decision of some days, 16 bytes each.
+/// Every decision of some days, 16 bytes each.
 const CLUSTER_POINTS: usize = 20_000;
-/// Points of a job's series: hundreds of resizes.
+/// Hundreds of resizes.
 const JOB_POINTS: usize = 512;
-/// Ended jobs whose containers are kept.
 const ENDED_JOBS: usize = 10_000;
 
-/// A metric over time, ready to be drawn.
+/// A metric over time, ready to draw.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// What it shows.
     pub metric: String,
-    /// The unit of its values.
     pub unit: String,
-    /// A line over the drawing.
     #[serde(default)]
     pub title: String,
-    /// When it begins.
     pub from: Timestamp,
-    /// When it ends: the last value of each series holds until then.
+    /// The last values hold until here.
     pub to: Timestamp,
-    /// The step functions.
     pub series: Vec<Series>,
-    /// How many more jobs there are that are not drawn.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: usize,
 }
@@ -60,17 +50,15 @@ const fn is_zero(omitted: &usize) -> bool {
 /// One step function of a timeline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Its name in the legend.
     pub name: String,
-    /// From each time on, the value.
     pub points: Vec<Point>,
-    /// Exact figures over the drawn time.
+    /// Exact.
     #[serde(default)]
     pub summary: Summary,
 }
 
 impl Timeline {
-    /// The same timeline with at most `limit` points a series, for a drawing that wide.
+    /// Thins each series to `limit` points.
     #[must_use]
     pub fn bounded(mut self, limit: usize) -> Self {
         for series in &mut self.series {
@@ -80,16 +68,14 @@ impl Timeline {
     }
 }
 
-/// A window of time; open where it has no end.
+/// A window of time, possibly open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
-    /// From here.
     pub from: Option<Timestamp>,
-    /// To here.
     pub to: Option<Timestamp>,
 }
 
-/// Draws step functions by name within a window of time.
+/// Draws named step functions within a window.
 #[must_use]
 pub fn draw(
     metric: Metric,
@@ -130,7 +116,6 @@ pub fn draw(
 struct JobSteps {
     containers: Steps,
     loss: Steps,
-    /// Only of jobs with parts of GPUs.
     gpus: Option<Box<GpuSteps>>,
     ended: bool,
 }
@@ -140,13 +125,12 @@ struct JobSteps {
 pub struct Timelines {
     utilization: BTreeMap<String, Steps>,
     utilization_total: Steps,
-    /// The same of the partitions that run.
     running_utilization: BTreeMap<String, Steps>,
     running_total: Steps,
     fairness_loss: Steps,
     fairness_loss_all: Steps,
     fairness_loss_bound: Steps,
-    /// By decision: the value holds until the next one.
+    /// By decision: holds until the next.
     adjusted: Steps,
     adjusted_total: Steps,
     forced_total: Steps,
@@ -157,12 +141,11 @@ pub struct Timelines {
     waiting: Steps,
     running: Steps,
     in_transit: Steps,
-    /// The log's time of the last event.
     now: Timestamp,
 }
 
 impl Timelines {
-    /// Jobs by phase from `at` on; the read model calls it, since the job table counts them.
+    /// Records jobs by phase.
     pub fn count(&mut self, at: Timestamp, counts: &PhaseCounts) {
         let sum = |phases: &[Phase]| {
             let jobs: u64 = phases.iter().map(|phase| counts.get(*phase)).sum();
@@ -182,8 +165,7 @@ impl Timelines {
         self.in_transit.push(at, sum(&transit), CLUSTER_POINTS);
     }
 
-    /// What partitions that run take from `at` on, of what the nodes offer; the read model calls
-    /// it, since the job table knows the demands.
+    /// Records the use by running partitions.
     pub fn run(&mut self, at: Timestamp, running: &Amounts, capacity: &Amounts) {
         let mut total = 0.0;
         for (resource, capacity) in capacity.iter().filter(|(_, capacity)| *capacity > 0) {
@@ -200,8 +182,7 @@ impl Timelines {
         self.running_total.push(at, total, CLUSTER_POINTS);
     }
 
-    /// By resource and in `total`: which fraction of the cluster the last allocation gives to
-    /// jobs, and which fraction runs.
+    /// Returns resource (or `total`), allocated and running fraction.
     pub fn utilization(&self) -> impl Iterator<Item = (&str, f64, f64)> {
         let resources = self.utilization.iter().map(|(name, allocated)| {
             let running = self.running_utilization.get(name).map_or(0.0, Steps::last);
@@ -211,14 +192,13 @@ impl Timelines {
         resources.chain(std::iter::once(("total", total.0, total.1)))
     }
 
-    /// The jobs of all decisions that were adjusted by choice, and those that had to be.
+    /// Returns the jobs adjusted by choice and by force.
     #[must_use]
     pub const fn adjustments(&self) -> (f64, f64) {
         (self.adjusted_total.last(), self.forced_total.last())
     }
 
-    /// The same without the past: every series has its last point alone, jobs that have ended
-    /// none.
+    /// Returns last points, without ended jobs.
     #[must_use]
     pub fn tails(&self) -> Self {
         let by_name = |series: &BTreeMap<String, Steps>| {
@@ -259,14 +239,13 @@ impl Timelines {
         }
     }
 
-    /// The containers of one job over time.
+    /// Returns the containers of one job over time.
     #[must_use]
     pub fn job(&self, job: &JobId) -> Option<&Steps> {
         Some(&self.jobs.get(job)?.containers)
     }
 
-    /// Draws `metric` within `window`; for the containers of one job where it is named, else of
-    /// all and of the `busiest` jobs.
+    /// Draws `metric`: for `job`, or for the `busiest` jobs and the sum.
     #[must_use]
     pub fn timeline(
         &self,
@@ -278,7 +257,6 @@ impl Timelines {
         let of: fn(&JobSteps) -> Option<&Steps> = match metric {
             Metric::FairnessLossByJob => |steps| Some(&steps.loss),
             Metric::GpuUse => |steps| steps.gpus.as_ref().map(|it| &it.used),
-            // The services have their own.
             it if it.is_of_services() => |_| None,
             _ => |steps| Some(&steps.containers),
         };
@@ -318,7 +296,6 @@ impl Timelines {
                 ("waiting", &self.waiting),
                 ("queued", &self.queued),
             ],
-            // Of jobs or of tenants.
             _ => Vec::new(),
         };
         list.into_iter()
@@ -326,7 +303,6 @@ impl Timelines {
             .collect()
     }
 
-    /// What is allocated, and beside each series what runs.
     fn utilization_by_name(&self) -> Vec<(String, &Steps)> {
         let mut list = vec![
             ("total".to_owned(), &self.utilization_total),
@@ -341,8 +317,7 @@ impl Timelines {
         list
     }
 
-    /// The jobs that ran the most, by the series that `of` takes, and how many others there are; their
-    /// containers with the sum.
+    /// With the sum for containers, and the number of other jobs.
     fn busiest(
         &self,
         metric: Metric,
@@ -362,7 +337,6 @@ impl Timelines {
         (all.into_iter().chain(jobs).collect(), omitted)
     }
 
-    /// The fairness loss of each job that an allocation lists and that has or had containers.
     fn lost(&mut self, event: &AllocationDecided, at: Timestamp) {
         for job in &event.jobs {
             let steps = match self.jobs.get_mut(&job.job) {
@@ -389,7 +363,7 @@ impl Timelines {
         push(&mut self.fairness_loss, outcome.fairness_loss);
         push(&mut self.fairness_loss_all, outcome.fairness_loss_all);
         push(&mut self.fairness_loss_bound, outcome.fairness_loss_bound);
-        // An allocation that is kept adjusts nothing, whatever its figures repeat.
+        // An unchanged allocation adjusts nothing, whatever its figures repeat.
         let (adjusted, forced) = if kept {
             (0.0, 0.0)
         } else {
@@ -418,7 +392,6 @@ impl Timelines {
         self.containers.push(at, all, CLUSTER_POINTS);
     }
 
-    /// A partition has stopped, and its containers with it.
     fn stops(&mut self, job: &JobId, at: Timestamp) {
         self.runs(job, 0, at);
         if let Some(gpus) = self.gpus(job) {

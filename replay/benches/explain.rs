@@ -1,8 +1,7 @@
-//! How long explanations take, and how many decisions they make: 20 nodes with 50 jobs, alike and of
-//! many demands, and 1,000 nodes with 500 jobs.
+//! Measures the time and the decisions of explanations on 20 nodes with 50 jobs, alike or mixed, and on
+//! 1,000 nodes with 500 jobs.
 //!
-//! Prints the time until the reason is known, until the last change is proven, and the decisions
-//! that were made. `cargo bench -p dormouse-replay --bench explain [small|mixed|large] [solves]`
+//! `cargo bench -p dormouse-replay --bench explain [small|mixed|large] [solves]`
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,11 +14,9 @@ use dormouse_replay::history::explain::{Explainer, Subject};
 use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Decisions that may be made, as the command line's default.
 const SOLVES: usize = 120;
 
 fn main() {
@@ -49,7 +46,6 @@ fn id(number: u32) -> JobId {
     format!("{tenant}/j{number:03}").parse().expect("a job")
 }
 
-/// All jobs come at once, but for the last tenth, which come a little later.
 fn logged(nodes: u32, jobs: u32, mixed: bool) -> Vec<Arc<Recorded>> {
     let mut random = Random::new(7);
     let mut engine = Engine::new(START, false);
@@ -138,7 +134,7 @@ fn explained(log: &[Arc<Recorded>], job: &JobId, solves: usize) {
     );
 }
 
-/// User and system time of this process (`utime` and `stime` of proc(5), in ticks of 10 ms).
+/// In ticks of 10 ms: `utime` and `stime` of proc(5).
 fn processor_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.split(' ').skip(13).take(2);

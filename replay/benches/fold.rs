@@ -1,10 +1,5 @@
-//! How fast a log folds into the read models, from the compact archive and from memory, and how
-//! fast the archive is written.
-//!
-//! Wall-clock rates, and the processor time of the whole process (decoding goes on beside the
-//! fold). Without a log a trace of 3,000 jobs on 200 nodes is simulated first. An archive of an
-//! earlier version is written anew. The folded state is printed as a hash: it stays the same when
-//! the fold is only made faster.
+//! Measures how fast a log folds into the read models and how fast an archive is written. Without a log,
+//! a trace is simulated. The printed hash of the folded state must not change with an optimisation.
 //!
 //! `cargo bench -p dormouse-replay --bench fold [LOG.dmlog] [events] [memory|decoded|folded]`
 
@@ -18,11 +13,10 @@ use dormouse_messages::{Fold, Recorded};
 use dormouse_projections::ReadModel;
 use dormouse_replay::{ArchiveError, LogReader, LogWriter};
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A short log is read so often that this many events are, or as many as the caller wants.
+/// A short log is read repeatedly until this many events have passed.
 const EVENTS: u64 = 1_000_000;
 
 fn main() {
@@ -113,7 +107,7 @@ fn measure(name: &str, events: u64, times: u64, mut once: impl FnMut()) {
     );
 }
 
-/// User and system time of this process (`utime` and `stime` of proc(5), in ticks of 10 ms).
+/// In ticks of 10 ms: `utime` and `stime` of proc(5).
 fn processor_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = stat.split(' ').skip(13).take(2);

@@ -1,7 +1,8 @@
-//! The log as a file: JSON lines for people and other languages, or a compact archive.
+//! Reads and writes the log as a file: JSON lines, or a compact archive (`.dmlog`).
 //!
-//! The archive (any name that ends in `.dmlog`) is described in [`packed`]; those of the first
-//! version ([`version1`]) are read as well.
+//! - `packed`: the archive format.
+//! - `decoding`: decodes an archive on several threads.
+//! - `version1`: reads archives of the first version.
 
 mod decoding;
 mod packed;
@@ -19,42 +20,35 @@ use version1::Records;
 
 use crate::output::{OutputError, OutputFile};
 
-/// What an archive begins with; the log's identity is on the next line.
+/// The first line of an archive; the log's identity is the second.
 const MAGIC: &str = "dormouse-log-2\n";
 
-/// What is wrong with a log file.
+/// A fault of a log file.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The file cannot be read or written.
     #[error("{path}")]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file is not written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// An event in it is damaged.
     #[error("{path}, event {number}: {error}")]
     Event {
-        /// The file.
         path: PathBuf,
         /// Counted from 1.
         number: u64,
-        /// What is wrong.
         error: String,
     },
 }
 
-/// What the head of a slice begins with.
 const SLICE: &str = "{\"slice\":";
 
-/// Events in the form of an archive's blocks, to be kept in less room than they take decoded.
+/// Packs events as blocks of an archive, which take less memory than decoded events.
 ///
 /// # Errors
-/// When an event is larger than any that the broker takes.
+/// An event is larger than any that the broker accepts.
 pub fn pack<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> io::Result<Vec<u8>> {
     let mut packed = Vec::new();
     let mut blocks = BlockWriter::new(&mut packed)?;
@@ -65,10 +59,10 @@ pub fn pack<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> io::Result<Ve
     Ok(packed)
 }
 
-/// Shows each event of what [`pack`] made to `each`, until it wants no more.
+/// Passes each packed event to `each` until `each` returns false.
 ///
 /// # Errors
-/// What is damaged.
+/// The events from [`pack`] are damaged.
 pub fn unpack(mut packed: &[u8], mut each: impl FnMut(Recorded) -> bool) -> Result<(), String> {
     let cut_off = || "the block is cut off".to_owned();
     let mut wanted = true;
@@ -100,7 +94,7 @@ enum Sink {
     Archive(Box<BlockWriter<OutputFile>>),
 }
 
-/// Writes a log to a file; its ending chooses the form.
+/// Writes a log to a file in the form that the file's extension names.
 pub struct LogWriter {
     path: PathBuf,
     log: String,
@@ -111,7 +105,7 @@ impl LogWriter {
     /// Begins the log with the identity `log`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn new(mut file: OutputFile, log: &str) -> Result<Self, ArchiveError> {
         let path = file.path().to_owned();
         let failed = |error| ArchiveError::File {
@@ -134,7 +128,7 @@ impl LogWriter {
     /// Begins a new file for the log with the identity `log`.
     ///
     /// # Errors
-    /// When it exists, or cannot be written.
+    /// The file exists, or cannot be written.
     pub fn create(path: &Path, log: &str) -> Result<Self, ArchiveError> {
         Self::new(OutputFile::create(path, &[], false)?, log)
     }
@@ -142,7 +136,7 @@ impl LogWriter {
     /// Writes the next event.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write(&mut self, recorded: &Recorded) -> Result<(), ArchiveError> {
         let encode = |error: CodecError| ArchiveError::Event {
             path: self.path.clone(),
@@ -165,7 +159,7 @@ impl LogWriter {
     /// Completes the file.
     ///
     /// # Errors
-    /// When the rest cannot be written.
+    /// The rest cannot be written.
     pub fn finish(self) -> Result<(), ArchiveError> {
         let file = match self.sink {
             Sink::Lines(file) => file,
@@ -198,7 +192,7 @@ impl LogReader {
     /// Opens the file; `-` is the standard input.
     ///
     /// # Errors
-    /// When it cannot be read or is not a log.
+    /// The file cannot be read or is not a log.
     pub fn open(path: &Path) -> Result<Self, ArchiveError> {
         let failed = |error| ArchiveError::File {
             path: path.to_owned(),
@@ -237,24 +231,24 @@ impl LogReader {
         })
     }
 
-    /// The identity of the log, once an event was read.
+    /// Returns the log's identity, which is known after the first event.
     #[must_use]
     pub fn log(&self) -> &str {
         &self.log
     }
 
-    /// The head of a slice ([`crate::history::slice`]), once an event was read; nothing of a log that
-    /// is whole.
+    /// Returns the head of a slice ([`crate::history::slice`]) after the first event; `None` for a whole
+    /// log.
     #[must_use]
     pub fn head(&self) -> Option<&str> {
         self.head.as_deref()
     }
 
-    /// Shows every event that is left to `each`, until it fails: a third less work than taking
-    /// them one by one.
+    /// Passes every remaining event to `each` until `each` fails. Cheaper than iterating, since `each`
+    /// only borrows.
     ///
     /// # Errors
-    /// When an event cannot be read, and those of `each`.
+    /// An event cannot be read, or `each` fails.
     pub fn look<E: From<ArchiveError>>(
         mut self,
         mut each: impl FnMut(&Recorded) -> Result<(), E>,
@@ -311,7 +305,7 @@ impl Iterator for LogReader {
                 let read = records.next();
                 let read = read.map_err(|error| self.wrong(error)).transpose();
                 if !matches!(read, Some(Ok(_))) {
-                    // Nothing can follow.
+                    // Nothing can follow a damaged event.
                     self.source = Source::Lines(Box::new(io::empty()));
                 }
                 read

@@ -1,21 +1,18 @@
-//! Audits the facts on the log, independently of the services' folds: what did run, where, and
-//! beside what.
+//! Audits the facts on the log, independently of the services' folds.
 //!
 //! 1. A container starts at most once.
-//! 2. No container runs beside one of another incarnation of its job.
-//! 3. No node is over-committed by what runs on it.
-//! 4. A job ends once, and nothing of it runs afterwards.
+//! 2. Two incarnations of a job never run at the same time.
+//! 3. Running containers never over-commit a node.
+//! 4. A job ends once, and no container runs afterwards.
 //! 5. Every submission is decided once.
-//! 6. A task set completes when each of its tasks was reported to have.
-//! 7. Every container starts where its constraints and the taints hold as of the decision to start it
-//!    ([`eligible`]).
-//! 8. Room is made for whom it may be, within the bound on preemptions ([`preemption`]).
+//! 6. A task set completes when each task was reported complete.
+//! 7. Containers start only on nodes that were eligible at the decision ([`eligible`]).
+//! 8. Only permitted jobs preempt, within the bound ([`preemption`]).
 //! 9. Allocations are not decided and refused in turns while nothing else happens.
-//! 10. Nothing is placed on a node in quarantine, and no quarantine outlasts its time.
-//! 11. The running jobs whose places change are those that the decision counted, at most its bound
-//!     ([`restarts`]).
+//! 10. Nothing is placed on a quarantined node, and no quarantine outlasts its time.
+//! 11. A decision moves the jobs that it counted, within its bound ([`restarts`]).
 //!
-//! What it keeps is bounded by what is live, but for the names of ended jobs.
+//! Memory is bounded by the live jobs and nodes, except for the names of ended jobs.
 
 mod eligible;
 mod preemption;
@@ -34,52 +31,45 @@ use eligible::Starts;
 use preemption::Preemptions;
 use restarts::Restarts;
 
-/// A refused allocation is decided again with what refused it in view; twice, when a node is lost
-/// meanwhile. More often, and optimizer and placer see different clusters.
+/// A refusal leads to one new decision, or two if a node is lost meanwhile. More refusals mean that
+/// optimizer and placer see different clusters.
 const REFUSALS: u32 = 4;
 
-/// A fact that may not be.
+/// A fact that must not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where.
     pub sequence: Sequence,
-    /// What.
     pub what: String,
 }
 
-/// A job that has not ended.
 #[derive(Debug, Clone, Default)]
 struct Open {
     demands: Demands,
     running: BTreeMap<(Incarnation, Rank), NodeId>,
     seen: BTreeSet<(Incarnation, Rank)>,
-    /// Each of its containers has its node for itself.
     exclusive: bool,
-    /// Tasks that were not reported to have completed.
     tasks: TaskRanges,
 }
 
-/// A node, and what runs on it.
 #[derive(Debug, Clone, Default)]
 struct Node {
     capacity: Amounts,
-    /// That of its agent.
     life: u64,
     used: Amounts,
-    /// Containers on it, and those of them that have it for themselves.
+    /// Containers on the node, and the exclusive ones among them.
     company: (u32, u32),
-    /// It was lost; what it says before it joins again is of what it has ended.
+    /// Until the node joins again, its reports are about containers that it has ended.
     lost: bool,
 }
 
-/// What is known to run.
+/// Checks the rules over a log.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     open: BTreeMap<JobId, Open>,
     nodes: BTreeMap<NodeId, Node>,
     ended: BTreeSet<JobId>,
     undecided: BTreeSet<u64>,
-    /// Refusals with nothing but decisions between them.
+    /// Refusals in a row, with only decisions in between.
     refusals: u32,
     quarantined: BTreeSet<NodeId>,
     starts: Starts,
@@ -89,7 +79,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// The next event of the log.
+    /// Checks the next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
         let at = recorded.sequence;
         self.refused(recorded);
@@ -156,7 +146,7 @@ impl Audit {
         }
     }
 
-    /// A placement that is refused again and again.
+    /// Rule 9.
     fn refused(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::AllocationDecided(_)) => {}
@@ -171,7 +161,7 @@ impl Audit {
         }
     }
 
-    /// One with a basis was recorded as a submission before.
+    /// A measurement with a basis was first recorded as a submission.
     fn measured(&mut self, at: Sequence, event: &ServiceMeasured) {
         let decided = event.ingress_sequence.filter(|_| event.basis.is_some());
         if let Some(ingress_sequence) = decided {
@@ -179,7 +169,7 @@ impl Audit {
         }
     }
 
-    /// Rule 10. Both are the placer's word, so that it has seen the one when it says the other.
+    /// Rule 10.
     fn quarantine(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::NodeQuarantined(event)) => {
@@ -263,7 +253,7 @@ impl Audit {
     }
 
     fn lost(&mut self, name: &NodeId, life: u64) {
-        // The agent's next life, which has joined already, has taken the containers over.
+        // A later incarnation of the agent has joined and taken over the containers.
         let present = |node: &&mut Node| node.life <= life;
         let Some(node) = self.nodes.get_mut(name).filter(present) else {
             return;
@@ -295,35 +285,35 @@ impl Audit {
         self.violations.push(Violation { sequence, what });
     }
 
-    /// What was violated so far.
+    /// Returns the violations so far.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
+    /// Returns the number of preempted jobs: for services and notebooks, for classes, and by force.
     #[must_use]
     pub const fn preemptions(&self) -> [u64; 3] {
         self.preemptions.counts()
     }
 
-    /// How many restarts were decided.
+    /// Returns the number of restarts that were decided.
     #[must_use]
     pub const fn restarts(&self) -> u64 {
         self.restarts.count()
     }
 
-    /// Admitted jobs that have not ended.
+    /// Returns the admitted jobs that have not ended.
     pub fn open_jobs(&self) -> impl Iterator<Item = &JobId> {
         self.open.keys()
     }
 
-    /// Nodes in quarantine.
+    /// Returns the quarantined nodes.
     pub fn quarantined(&self) -> impl Iterator<Item = &NodeId> {
         self.quarantined.iter()
     }
 
-    /// Submissions without a decision, by ingress sequence.
+    /// Returns the ingress sequences of submissions without a decision.
     pub fn undecided(&self) -> impl Iterator<Item = u64> {
         self.undecided.iter().copied()
     }

@@ -1,5 +1,4 @@
-//! Readers of a log that do not need each other, each on a thread of its own; and other work that is
-//! done at once.
+//! Runs independent readers of a log, and other parallel work, on threads of their own.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,16 +8,14 @@ use std::thread::JoinHandle;
 use dormouse_messages::{Fold as _, Recorded};
 use dormouse_projections::ReadModel;
 
-/// So many events are handed over at once; a shorter log takes no thread.
+/// Events per handover; a shorter log starts no thread.
 const BATCH: usize = 1_024;
-/// So many batches may lie between the threads.
 const BATCHES: usize = 8;
 
 type Batch = Vec<Arc<Recorded>>;
 
-/// What reads a log.
+/// A reader of a log.
 pub trait Reader: Send + 'static {
-    /// The next event.
     fn read(&mut self, recorded: &Arc<Recorded>);
 }
 
@@ -28,7 +25,7 @@ impl Reader for ReadModel {
     }
 }
 
-/// A reader, and the events that it does not know yet.
+/// A reader and its unread events.
 #[derive(Default)]
 pub struct Beside<R> {
     reader: R,
@@ -37,7 +34,7 @@ pub struct Beside<R> {
 }
 
 impl<R: Reader + Default> Beside<R> {
-    /// Begins with a reader that has read the beginning.
+    /// Begins with a reader of the log's prefix.
     pub fn starting_from(reader: R) -> Self {
         Self {
             reader,
@@ -45,7 +42,6 @@ impl<R: Reader + Default> Beside<R> {
         }
     }
 
-    /// The next event.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         self.unread.push(Arc::clone(recorded));
         if self.unread.len() < BATCH {
@@ -61,11 +57,11 @@ impl<R: Reader + Default> Beside<R> {
             });
             (sender, thread)
         });
-        // The thread ends early only by a panic, which `finish` passes on.
+        // Only a panic ends the thread early, and `finish` passes the panic on.
         let _ = sender.send(mem::take(&mut self.unread));
     }
 
-    /// The reader after all that was read.
+    /// Returns the reader after all events.
     pub fn finish(mut self) -> R {
         let mut reader = self.reader;
         if let Some((sender, thread)) = self.thread.take() {
@@ -80,7 +76,7 @@ impl<R: Reader + Default> Beside<R> {
     }
 }
 
-/// What becomes of each item, in their order, worked on at the same time. A panic is passed on.
+/// Works on all items in parallel; returns the results in order. A panic is passed on.
 pub fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let work = &work;

@@ -1,5 +1,12 @@
-//! Time travel over the log: reading and writing it as a file, verifying every decision on it,
-//! auditing its facts, and running the same services over a log in memory: simulation.
+//! Tools over the log. The crate runs the services' own folds and decisions, reads and writes files, and
+//! never touches a broker.
+//!
+//! - [`archive`], [`verify`], [`audit`]: log files; repeated decisions; checked facts.
+//! - [`engine`], [`simulate`], [`torture`]: the cluster in memory; scenarios on it; random trials.
+//! - [`scenario`], [`report`]: input documents and result pages.
+//! - [`serving`]: the autoscaler on one simulated service.
+//! - [`history`]: questions about an existing log.
+//! - [`random`]: the random number generator.
 
 pub mod archive;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! A file that a command writes: complete or not at all, and over another one only where that is asked for.
+//! Writes a command's output file completely or not at all, and replaces another file only on request.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -7,29 +7,24 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Why a file is not written.
+/// The reason for an unwritten file.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// Another file has its name.
     #[error("{0} exists already, and is left as it is; name another file, or say --overwrite")]
     Exists(PathBuf),
-    /// It is read by the same command.
     #[error("{0} is read by this command, and would be lost; name another file to write to")]
     IsRead(PathBuf),
-    /// It has no place.
     #[error("there is no folder {0}; make it, or name another file")]
     NoFolder(PathBuf),
-    /// It cannot be written.
     #[error("{path} cannot be written")]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A file until it is finished; dropped before, nothing of it is left.
+/// An unfinished file; dropped early, it leaves nothing behind.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -40,17 +35,16 @@ pub struct OutputFile {
 #[derive(Debug)]
 enum Sink {
     Stdout(Stdout),
-    /// A device or a pipe.
+    /// For a device or a pipe.
     Direct(BufWriter<File>),
-    /// It takes the file's name when it is complete.
     Partial(BufWriter<NamedTempFile>),
 }
 
 impl OutputFile {
-    /// Begins the file; `-` is the standard output. `read` are the files that the command reads.
+    /// Begins the file; `-` is the standard output. `read` are the command's input files.
     ///
     /// # Errors
-    /// When it is one of those, when it exists and `overwrite` is not given, or when it cannot be written.
+    /// The file is an input, exists without `overwrite`, or cannot be written.
     pub fn create(path: &Path, read: &[&Path], overwrite: bool) -> Result<Self, OutputError> {
         let failed = |source| OutputError::File {
             path: path.to_owned(),
@@ -65,7 +59,7 @@ impl OutputFile {
             return Ok(new(path.to_owned(), Sink::Stdout(io::stdout())));
         }
         let there = path.metadata().ok();
-        // The place of the file itself: a link to it stays a link.
+        // Resolves links, so that a link to the file stays a link.
         let place = match &there {
             None => path.to_owned(),
             Some(there) => {
@@ -103,16 +97,16 @@ impl OutputFile {
         Ok(new(place, Sink::Partial(BufWriter::new(partial))))
     }
 
-    /// The file's name.
+    /// Returns the file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Completes the file, and gives it its name.
+    /// Completes the file under its name.
     ///
     /// # Errors
-    /// When the rest cannot be written, or another file has taken the name meanwhile.
+    /// The rest cannot be written, or another file has taken the name meanwhile.
     pub fn finish(mut self) -> Result<(), OutputError> {
         let path = self.path.clone();
         let failed = |source| OutputError::File {
@@ -138,7 +132,7 @@ impl OutputFile {
     /// Writes the whole file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn write_whole(mut self, text: &str) -> Result<(), OutputError> {
         let written = self.write_all(text.as_bytes());
         written.map_err(|source| OutputError::File {
@@ -203,7 +197,6 @@ mod tests {
         std::fs::write(&path, "mine").expect("written");
         let refused = OutputFile::create(&path, &[], false).expect_err("exists");
         assert!(matches!(refused, OutputError::Exists(_)), "{refused}");
-        // It came while the other one was written.
         let refused = late.write_whole("late").expect_err("exists");
         assert!(matches!(refused, OutputError::Exists(_)), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "mine");

@@ -1,25 +1,24 @@
-//! A small generator of pseudo-random numbers, so that a seed means the same on every machine and
-//! in every version: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-//! generators", OOPSLA 2014).
+//! A pseudo-random number generator whose seeds mean the same on every machine and in every version:
+//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 
-/// The generator. Chance is an input: it comes from a seed that the caller names.
+/// The generator. Chance is an input: the caller names the seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of a seed.
+    /// Seeds the generator.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator of its own for a purpose, so that drawing more for one does not change another.
+    /// Returns a generator for one purpose, so that its draws do not change others.
     #[must_use]
     pub const fn split(&mut self) -> Self {
         Self(self.next())
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -39,9 +38,9 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in 0..`count`; 0 where `count` is 0.
+    /// Uniform in 0..`count`; 0 for a `count` of 0.
     pub fn below(&mut self, count: u64) -> u64 {
-        // The bias is below 2^-32 for every count that is used here.
+        // The bias is below 2^-32 for all counts in use.
         let wide = u128::from(self.next()) * u128::from(count);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
@@ -51,10 +50,10 @@ impl Random {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// One of a slice.
+    /// Chooses an item.
     ///
     /// # Panics
-    /// When there is nothing to choose from.
+    /// The slice is empty.
     pub fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         let index = self.below(from.len() as u64);
         &from[usize::try_from(index).unwrap_or(0)]
@@ -65,8 +64,8 @@ impl Random {
         -mean * libm::log(1.0 - self.unit())
     }
 
-    /// Lognormally distributed: exp of a normal with mean ln(`median`) and deviation `sigma`
-    /// (Box and Muller 1958, one of the pair).
+    /// Lognormally distributed: exp of a normal with mean ln(`median`) and deviation `sigma` (Box and
+    /// Muller 1958, one of the pair).
     pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
         let radius = (-2.0 * libm::log(1.0 - self.unit())).sqrt();
         let normal = radius * libm::cos(std::f64::consts::TAU * self.unit());
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_a_seed_never_change() {
-        // The first outputs for seed 1234567, as the reference implementation gives them.
+        // The reference implementation's outputs for seed 1234567.
         let mut random = Random::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next()).collect();
         let expected = [

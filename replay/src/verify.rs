@@ -1,13 +1,9 @@
-//! Verified replay: every recorded decision is made again from its basis and compared. One that a clock
-//! stopped is checked instead: its problem is posed again, and feasibility, figures and bound are held
-//! against that.
+//! Verifies a log: repeats every decision from its basis and compares. A decision that ran out of time
+//! is checked instead: feasibility, figures and bound of its problem.
 //!
-//! For each service one fold lags behind the log: before a decision is made again it is advanced
-//! to the decision's `asof`, the prefix it was made from. Events with the same `asof` and `now`
-//! are one decision; what a crash cut off it is a prefix, and decided again later. The services are
-//! verified beside each other, a thread each; slow decisions on all processors, each on a copy of the
-//! state that it was made from. Whose places change is held against what their decision counted
-//! ([`crate::audit::restarts`]).
+//! One fold per service follows the log to each decision's `asof`. Events with equal `asof` and `now`
+//! are one decision; a crash leaves a prefix, decided again later. Services are verified in parallel,
+//! slow decisions on copies of their states.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,44 +21,34 @@ use crate::audit::restarts::Restarts;
 use crate::beside::{Beside, Reader};
 use crate::history::slice::States;
 
-/// A decision that is not what its basis gives, or a broken invariant.
+/// A decision that differs from its basis, or a broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Where.
     pub sequence: Sequence,
-    /// Which type of event.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// The build that decided.
     pub build: String,
-    /// What is wrong.
     pub what: String,
 }
 
-/// What verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Events read.
     pub events: u64,
-    /// Decisions read: those that came out again, those that were checked, and those of the findings.
+    /// All decisions read: verified, checked, and in findings.
     pub decisions: u64,
-    /// Decisions that came out the same.
     pub verified: u64,
-    /// Decisions that the solver's time had stopped, and whose problem, figures and bound hold.
+    /// Decisions that ran out of time, with valid problem, figures and bound.
     #[serde(default)]
     pub checked: u64,
-    /// Decisions at the beginning of a slice that were made from less than its states: they cannot be
-    /// made again.
+    /// Decisions at the beginning of a slice whose basis precedes its states.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before_slice: u64,
-    /// Events between the first and the last that were not read: refused as not permitted on the log, or
-    /// removed from a file. No findings: a log may have the former.
+    /// Refused as not permitted, or removed from a file; no findings.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
-    /// The first of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_missing: Option<Sequence>,
-    /// What did not: empty on a healthy log.
     pub findings: Vec<Finding>,
 }
 
@@ -84,37 +70,29 @@ impl Report {
     }
 }
 
-/// One service's decisions.
 struct Lagging<D: Decider> {
     decider: D,
     report: Report,
     state: D::State,
     folded: Sequence,
-    /// What the newest decision was made from.
     decided_asof: Option<Sequence>,
-    /// Where its state began.
     begun: Sequence,
     waiting: VecDeque<Arc<Recorded>>,
-    /// The newest decision, which was made from the present state.
     newest: Option<Made>,
-    /// Slow decisions that are still to be made again, with their states.
     slow: Vec<(D::State, Made)>,
-    /// The state that all of its invariants were checked on last, and what was folded since.
+    /// The last state with checked invariants, and the events folded since.
     checked: (D::State, Vec<Arc<Recorded>>),
 }
 
-/// A whole state is checked after so many events; in between only what [`Fold::check_since`] looks at. Where
-/// the whole is broken, each of these events is looked at for the one that broke it.
+/// Between whole checks only [`Fold::check_since`] runs. After a broken check each event is examined.
 const CHECK_EVERY: usize = 64;
 
-/// A service that decides nothing is folded on, so many events behind the log: what is made in a minute
-/// of a thousand events a second. No decision takes that long.
+/// Bounds an idle service's delay: a minute at a thousand events per second, longer than any decision
+/// takes.
 const MOST_WAITING: usize = 65_536;
 
-/// So many slow decisions are made again at once, divided among all processors.
 const SLOW_AT_ONCE: usize = 128;
 
-/// The events of one decision.
 struct Made {
     asof: Sequence,
     now: Timestamp,
@@ -122,7 +100,6 @@ struct Made {
 }
 
 impl Made {
-    /// Makes the decision again, and compares each of its events.
     fn judge<D: Decider>(&self, decider: &D, state: &D::State) -> Report {
         let mut report = Report::default();
         let mut again: Option<VecDeque<Proposal>> = None;
@@ -153,7 +130,6 @@ impl Made {
     }
 }
 
-/// An event that was decided, and from what.
 fn decided(recorded: &Recorded) -> Option<(&Event, &Basis)> {
     let event = recorded.event()?;
     Some((event, event.basis()?))
@@ -188,10 +164,9 @@ impl<D: Decider + Default> Default for Lagging<D> {
 }
 
 impl<D: Decider> Lagging<D> {
-    /// Whether its state's invariants are checked: optimizer, placer and checkpointer fold the same one.
+    /// Optimizer, placer and checkpointer fold the same state, so only one checks it.
     const CHECKS: bool = !matches!(D::WRITER, Writer::Placer | Writer::Checkpointer);
 
-    /// Begins with a state from a snapshot.
     fn begin(&mut self, state: D::State, at: Sequence) {
         self.checked.0 = state.clone();
         self.state = state;
@@ -234,7 +209,6 @@ impl<D: Decider> Lagging<D> {
         });
     }
 
-    /// The newest decision is whole.
     fn judge_newest(&mut self) {
         let Some(made) = self.newest.take() else {
             return;
@@ -249,7 +223,6 @@ impl<D: Decider> Lagging<D> {
         }
     }
 
-    /// On all processors.
     fn judge_slow(&mut self) {
         let decider = &self.decider;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -302,7 +275,6 @@ impl<D: Decider> Lagging<D> {
         }
     }
 
-    /// Checks all invariants, and finds after which event one is broken.
     fn check_whole_state(&mut self) {
         let (mut state, since) = std::mem::take(&mut self.checked);
         if self.state.check_invariants().is_err() {
@@ -342,7 +314,6 @@ impl<D: Decider + Default> Beside<Lagging<D>> {
         *self = Self::starting_from(lagging);
     }
 
-    /// What was found, once the log has ended: its end is folded as well.
     fn report(self) -> Report {
         let mut lagging = self.finish();
         lagging.judge_newest();
@@ -386,7 +357,7 @@ impl Verifier {
         self
     }
 
-    /// The next event of the log.
+    /// Reads the next event of the log.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         self.events += 1;
         let next = self.last.map_or(recorded.sequence, Sequence::next);
@@ -405,7 +376,7 @@ impl Verifier {
         self.autoscaler.read(recorded);
     }
 
-    /// What was found.
+    /// Returns the findings.
     #[must_use]
     pub fn finish(self) -> Report {
         let mut report = Report {

@@ -1,4 +1,4 @@
-//! What admission decides: intake and release.
+//! Events of admission: intake, release, revision and cancellation of jobs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,77 +11,73 @@ use crate::subject::MEASURED;
 use crate::time::Timestamp;
 use crate::who::By;
 
-/// How `raw` holds the payload.
+/// The encoding of `raw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RawEncoding {
-    /// The payload is UTF-8 and stands as it is.
+    /// Plain UTF-8 text.
     Utf8,
-    /// Lower-case hexadecimal of the bytes.
+    /// Lower-case hexadecimal.
     Hex,
 }
 
-/// Something arrived on a tenant's ingress subject. The decision on it is made from this
-/// record alone.
+/// A message arrived from a tenant. Admission decides from this record alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmissionReceived {
-    /// Sequence in the ingress stream: a second delivery of it is always recognised.
+    /// Sequence in the ingress stream; identifies redeliveries.
     pub ingress_sequence: u64,
-    /// The subject's tenant token, as it was published.
+    /// The subject's tenant token, as published.
     pub tenant: String,
     /// `submit`, `cancel`, `revise` or `measured`.
     pub verb: String,
-    /// The payload's media type: as its header says, else recognised.
+    /// Media type, from the header or detected.
     pub content_type: String,
     /// Size of the whole payload.
     pub bytes: u64,
-    /// Of the whole payload, lower-case hexadecimal.
+    /// SHA-256 of the payload, in lower-case hexadecimal.
     pub sha256: String,
-    /// The payload, cut off past [`SubmissionReceived::RAW_LIMIT_BYTES`].
+    /// The payload, truncated to [`SubmissionReceived::RAW_LIMIT_BYTES`].
     pub raw: String,
-    /// How `raw` holds it.
+    /// Encoding of `raw`.
     pub raw_encoding: RawEncoding,
-    /// When the broker stored it in the ingress stream.
+    /// Time of storage at the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// Who published it, by the subject that the broker stored it under; absent where it is the
-    /// tenant's own key, and where the broker has no accounts.
+    /// The publishing user; absent for the tenant's own key, and without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
 
-/// Submissions of a tenant came faster than it may submit: they are refused, together.
+/// Submissions above a tenant's rate are refused together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubmissionsShed {
-    /// The subject's tenant token, as it was published.
+    /// The subject's tenant token, as published.
     pub tenant: String,
-    /// The first one's sequence in the ingress stream.
+    /// Ingress sequence of the first refused submission.
     pub first: u64,
-    /// The last one's; other tenants' lie between.
+    /// Ingress sequence of the last; others' submissions lie between.
     pub last: u64,
-    /// How many they are.
+    /// Number of refused submissions.
     pub count: u64,
-    /// When the broker stored the first.
+    /// Time of the first's storage.
     pub since: Timestamp,
-    /// When it stored the last.
+    /// Time of the last's storage.
     pub until: Timestamp,
-    /// Submissions a second that are taken of the tenant.
+    /// The tenant's limit in submissions a second.
     pub max_rate: u32,
-    /// `measured`, where they are measurements, which have a rate of their own.
+    /// `measured` for measurements, which have their own rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verb: Option<String>,
 }
 
 impl SubmissionReceived {
-    /// A job document is a few hundred bytes; 256 KiB leaves room for long environments and
-    /// keeps ten thousand submissions in a second bearable for the log.
+    /// Limit on recorded bytes: fits long environments, and the log bears ten thousand submissions a second.
     pub const RAW_LIMIT_BYTES: usize = 256 * 1024;
 
-    /// The largest measurement has two histograms of 64 bounds and 60 seconds: some 6 KiB. What is
-    /// refused stands on the log, so that it is to be no larger than it needs to be.
+    /// The largest measurement takes some 6 KiB, and the log keeps refused ones, too.
     pub const MEASURED_LIMIT_BYTES: usize = 16 * 1024;
 
-    /// The most bytes of a document that asks for `verb`.
+    /// Returns the size limit for `verb`.
     #[must_use]
     pub fn limit_bytes(verb: &str) -> usize {
         match verb {
@@ -91,19 +87,19 @@ impl SubmissionReceived {
     }
 }
 
-/// A submission is valid; the job is queued.
+/// A valid submission is queued as a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobAdmitted {
     /// The job.
     pub job: JobId,
-    /// Its normalised specification.
+    /// The normalised job spec.
     pub spec: JobSpec,
-    /// The submission.
+    /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
-    /// Who asked for it, where the broker vouches for a user.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -111,65 +107,65 @@ pub struct JobAdmitted {
 /// A submission, cancellation or revision is refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRefused {
-    /// The job it named, where it can be told.
+    /// The job in question, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// The ingress subject's tenant, where it is a valid name.
+    /// The tenant, if its name is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// The submission.
+    /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
     /// Machine-readable cause.
     pub code: String,
-    /// What is wrong and what to do, for a person.
+    /// Error and remedy, for a person.
     pub reason: String,
-    /// Who asked for it, where the broker vouches for a user.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// A queued job may have containers from here on.
+/// A queued job may have containers from now on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobReleased {
     /// The job.
     pub job: JobId,
-    /// What the queue was when it was its turn.
+    /// State of the queue at the job's turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
-    /// Jobs at the head of their queues that did not fit when it went by; said once of each.
+    /// Blocked heads overtaken for the first time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<JobId>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Why it was a tenant's turn, before the release. Shares are fractions of the cluster.
+/// The reasons for a tenant's turn. Shares are fractions of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
-    /// The policy that chose it.
+    /// The queue policy in force.
     pub queue: Queue,
-    /// Dominant share of what the tenant runs.
+    /// Dominant share of the tenant's running jobs.
     pub share: f64,
-    /// Dominant share of what the tenant has queued.
+    /// Dominant share of the tenant's queued jobs.
     pub demand_share: f64,
     /// The tenant's weight.
     pub weight: u32,
-    /// Its queued jobs, this one among them.
+    /// The tenant's queued jobs, including this one.
     pub queued: u64,
-    /// How long the job was queued.
+    /// The job's time in the queue.
     pub waited_ms: u64,
 }
 
-/// A job's weight, bounds, priority, limits or its part of a GPU change, or it is put on hold or let go.
+/// A job is held or resumed, or its weight, bounds, priority or limits change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRevised {
     /// The job.
     pub job: JobId,
-    /// The submission.
+    /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
     /// The new weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,31 +173,31 @@ pub struct JobRevised {
     /// The new bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containers: Option<Containers>,
-    /// The new priority in its tenant's queue.
+    /// The new priority in the tenant's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Whether it is on hold from here on: it is given nothing, and gives back what it has.
+    /// True to hold the job without containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
-    /// The new limit of how long it runs; 0 lifts it.
+    /// The new limit on the run time; 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_s: Option<u32>,
-    /// The new limit of how long it waits for its first start; 0 lifts it.
+    /// The new limit on the wait for the first start; 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_limit_s: Option<u32>,
-    /// The most of a GPU that it may use from here on, in thousandths; what runs goes on.
+    /// The new limit in thousandths of a GPU; running containers continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_limit_milli: Option<u64>,
-    /// Who asked for it, where the broker vouches for a user.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
 impl JobRevised {
-    /// A revision that changes nothing yet.
+    /// Returns an empty revision.
     #[must_use]
     pub const fn nothing(job: JobId, ingress_sequence: u64) -> Self {
         Self {
@@ -220,18 +216,17 @@ impl JobRevised {
     }
 }
 
-/// A job gives its room back, and starts again when it has room: its containers save and stop, and it is
-/// given nothing until they have ended.
+/// A job gives up its containers, which save and stop, and starts again later.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRequeued {
     /// The job.
     pub job: JobId,
-    /// The submission.
+    /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
-    /// Who asked for it, where the broker vouches for a user.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -241,44 +236,44 @@ pub struct JobRequeued {
 pub struct JobCancelRequested {
     /// The job.
     pub job: JobId,
-    /// The request.
+    /// Ingress sequence of the request.
     pub ingress_sequence: u64,
-    /// Who asked for it, where the broker vouches for a user.
+    /// The requesting user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// A submission named the token of a plan that still holds: what the job is to get at once.
+/// A submission named a valid plan, which fixes the job's first allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanAccepted {
     /// The job.
     pub job: JobId,
-    /// The submission.
+    /// Ingress sequence of the submission.
     pub ingress_sequence: u64,
-    /// Containers that were planned; 0: that it waits.
+    /// Planned containers; 0 if the job waits.
     pub containers: u32,
-    /// The last event that the plan was made from.
+    /// The last event before the plan.
     pub planned_at: Sequence,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// A job got something else than was planned: something was decided together with it.
+/// A concurrent decision changed a job's planned allocation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanMissed {
     /// The job.
     pub job: JobId,
-    /// Containers that were planned.
+    /// Planned containers.
     pub planned: u32,
-    /// Containers by the first allocation that could name it; 0: it waits.
+    /// Allocated containers; 0 if the job waits.
     pub containers: u32,
-    /// That allocation.
+    /// Sequence of that allocation.
     pub decided: Sequence,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }

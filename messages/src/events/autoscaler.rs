@@ -1,4 +1,4 @@
-//! What the autoscaler decides: how many replicas a service has, and when a notebook is idle.
+//! Events of the autoscaler: replicas of services and idle notebooks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,47 +8,47 @@ use crate::ids::JobId;
 use crate::service::Scaling;
 use crate::time::Timestamp;
 
-/// A service is to have another number of replicas.
+/// A service gets another number of replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceScaled {
     /// The service.
     pub job: JobId,
-    /// How many it is to have.
+    /// The new number of replicas.
     pub replicas: u32,
-    /// How many it was to have before.
+    /// The number of replicas before.
     pub previous: u32,
-    /// By which rule.
+    /// The scaling rule.
     pub scaling: Scaling,
-    /// What was seen.
+    /// The observed load.
     pub observed: Observed,
-    /// Requests a second that are expected once the replicas are there.
+    /// Requests a second expected once the replicas are ready.
     pub forecast: f64,
-    /// Requests a second that one replica answers within the objective; 0 while it is not known.
+    /// Requests a second per replica within the objective; 0 if unknown.
     pub capacity_per_replica: f64,
-    /// Why, for a person.
+    /// The reason, for a person.
     pub reason: String,
-    /// Whether the objective cannot be kept with the most replicas that the service may have.
+    /// True if the most replicas miss the objective.
     #[serde(default)]
     pub saturated: bool,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// What the autoscaler saw of a service.
+/// A service's load, as seen by the autoscaler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Observed {
     /// Requests a second.
     pub rate: f64,
     /// Requests in the system.
     pub concurrency: f64,
-    /// Mean milliseconds that a replica works on a request; 0 while it is not known.
+    /// Mean milliseconds of work per request; 0 if unknown.
     pub service_ms: f64,
     /// Squared coefficient of variation of the arrivals (1: Poisson).
     pub burstiness: f64,
-    /// The part of the requests answered within the objective; 1 where there was none.
+    /// Fraction of requests within the objective; 1 without requests.
     pub attainment: f64,
-    /// Replicas that were ready.
+    /// Ready replicas.
     pub ready: u32,
 }
 
@@ -57,11 +57,11 @@ pub struct Observed {
 pub struct NotebookWarned {
     /// The notebook.
     pub job: JobId,
-    /// Since when it is idle.
+    /// Start of the idle time.
     pub idle_since: Timestamp,
-    /// When it is ended.
+    /// Time at which the notebook ends.
     pub ends_at: Timestamp,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }

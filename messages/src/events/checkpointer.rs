@@ -1,4 +1,4 @@
-//! What the checkpointer decides: the life of each released job.
+//! Events of the checkpointer: the course of each released job.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,40 +8,40 @@ use crate::ids::{Epoch, Incarnation, JobId, Rank};
 use crate::tasks::TaskRanges;
 use crate::who::By;
 
-/// Why a partition is stopped, or has stopped.
+/// The reason for stopping a partition.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The allocation gives it other containers.
+    /// The allocation changes the partition's containers.
     Adjusted,
-    /// Its tenant cancelled it.
+    /// The tenant cancelled the job.
     Cancelled,
-    /// A member of the gang died or could not start; it is started again.
+    /// A member of the gang failed; the gang restarts.
     Failed,
-    /// It failed and has no retries left.
+    /// A member failed and no retries are left.
     GaveUp,
     /// A node of the gang was lost.
     NodeLost,
-    /// The chief has succeeded; the others are stopped.
+    /// The coordinator succeeded; the other members stop.
     Completed,
-    /// It has run for as long as it may.
+    /// The job reached its time limit.
     TimeLimit,
 }
 
-/// The partition's time is nearly over: every process that handles the signal is sent it.
+/// The time limit is near: every process that handles the signal receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionWarned {
     /// The job.
     pub job: JobId,
-    /// The life.
+    /// The incarnation.
     pub incarnation: Incarnation,
     /// The signal.
     pub signal: String,
-    /// Seconds that are left.
+    /// Remaining seconds.
     pub left_s: u32,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -51,80 +51,79 @@ pub struct PartitionWarned {
 pub struct CheckpointRequested {
     /// The job.
     pub job: JobId,
-    /// The allocation that adjusts it.
+    /// The allocation that adjusts the partition.
     pub epoch: Epoch,
-    /// The life that is asked.
+    /// The incarnation to save.
     pub incarnation: Incarnation,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The partition's containers are to be started.
+/// The partition's containers are to start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionStartRequested {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that starts.
+    /// The incarnation to start.
     pub incarnation: Incarnation,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
     /// The checkpoint to resume from; absent on a first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<String>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Containers of a task set are to run these tasks next, in this order.
+/// Containers of a task set are to run these tasks next, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TasksAssigned {
     /// The job.
     pub job: JobId,
-    /// The life whose containers run them.
+    /// The containers' incarnation.
     pub incarnation: Incarnation,
-    /// What each container gets, after what it has.
+    /// The tasks of each container, after earlier ones.
     pub assigned: Vec<Assigned>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// What one container of a task set gets.
+/// The tasks of one container of a task set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Assigned {
-    /// The container's place in its partition.
+    /// The container's rank in its partition.
     pub rank: Rank,
     /// The tasks: at most [`Assigned::RANGES`] ranges.
     pub tasks: TaskRanges,
 }
 
 impl Assigned {
-    /// The most ranges of one assignment: an agent passes it on in one line of less than 4 KiB.
+    /// An agent passes an assignment on in one line of less than 4 KiB.
     pub const RANGES: usize = 64;
 }
 
-/// The partition's containers are to be stopped.
+/// The partition's containers are to stop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionStopRequested {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that ends.
+    /// The incarnation to stop.
     pub incarnation: Incarnation,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
-    /// Why.
+    /// The reason for the stop.
     pub reason: StopReason,
-    /// Seconds until what still runs is killed, where it is not the job's own grace: a gang that can
-    /// save no more has none.
+    /// Seconds before a kill, if other than the job's grace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -134,16 +133,16 @@ pub struct PartitionStopRequested {
 pub struct PartitionStarted {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that has started.
+    /// The incarnation that started.
     pub incarnation: Incarnation,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
-    /// The checkpoint it resumed from.
+    /// The checkpoint resumed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<String>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
@@ -153,172 +152,170 @@ pub struct PartitionStarted {
 pub struct PartitionStopped {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that has ended.
+    /// The incarnation that ended.
     pub incarnation: Incarnation,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
-    /// Why.
+    /// The reason for the stop.
     pub reason: StopReason,
-    /// Lives so far that ended in a failure of the job's own.
+    /// Incarnations ended by the job's own failure so far.
     #[serde(default)]
     pub attempts: u32,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Why the membership of a partition changes.
+/// The reason for a change of members.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ResizeCause {
-    /// The allocation gives it other containers.
+    /// The allocation changes the partition's containers.
     Adjusted,
     /// Members died, or their node was lost.
     Lost,
-    /// Replicas were not ready in time, or no longer.
+    /// Replicas missed their deadline or became unready.
     Unready,
 }
 
-/// A partition changes within its incarnation: containers are to start and join, or to leave. One
-/// generation is under way a job.
+/// Containers join or leave a partition in place. A job has one open generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionResizeRequested {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that goes on.
+    /// The continuing incarnation.
     pub incarnation: Incarnation,
-    /// The number of the change, counted from 1 in each life.
+    /// Number of the resize, from 1 in each incarnation.
     pub generation: u32,
-    /// Containers that start.
+    /// Ranks that start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub join: Vec<Rank>,
-    /// Containers that go.
+    /// Ranks that leave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leave: Vec<Rank>,
-    /// Those that stay.
+    /// Ranks that stay.
     pub stay: Vec<Rank>,
-    /// Seconds that leaving ones have before they are asked to stop.
+    /// Seconds before the leaving containers are asked to stop.
     pub grace_s: u32,
-    /// Why.
+    /// The reason for the resize.
     pub cause: ResizeCause,
-    /// The service that room is made for.
+    /// The service that gets the freed capacity.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Leaving containers are to be stopped now: no gateway uses them, or their grace is over.
+/// Leaving containers are to stop now: no gateway uses them, or their grace is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionLeaveRequested {
     /// The job.
     pub job: JobId,
-    /// The life that goes on.
+    /// The continuing incarnation.
     pub incarnation: Incarnation,
-    /// The change.
+    /// Generation of the resize.
     pub generation: u32,
-    /// The containers.
+    /// Ranks that stop.
     pub ranks: Vec<Rank>,
-    /// Seconds until what still runs is killed.
+    /// Seconds before a kill.
     pub grace_s: u32,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The membership of a partition has changed.
+/// The members of a partition have changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionResized {
     /// The job.
     pub job: JobId,
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// The life that goes on.
+    /// The continuing incarnation.
     pub incarnation: Incarnation,
-    /// The change.
+    /// Generation of the resize.
     pub generation: u32,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
-    /// The members, in the order of their ranks.
+    /// The members, ordered by rank.
     pub members: Vec<Rank>,
-    /// Why.
+    /// The reason for the resize.
     pub cause: ResizeCause,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// An adjustment is given up (its checkpoint failed, mode `continue`): the partition stays as
-/// it was, and the allocation is to be revised.
+/// An adjustment is abandoned after a failed checkpoint (mode `continue`): the allocation is to be revised.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionKept {
     /// The job.
     pub job: JobId,
-    /// The allocation that is not carried out.
+    /// The abandoned allocation.
     pub epoch: Epoch,
-    /// The life that goes on.
+    /// The continuing incarnation.
     pub incarnation: Incarnation,
-    /// Why.
+    /// The reason, for a person.
     pub reason: String,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The job has succeeded.
+/// The job succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobCompleted {
     /// The job.
     pub job: JobId,
-    /// In words.
+    /// Reason, for a person.
     pub reason: String,
-    /// Lives that ended in a failure of the job's own.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The job has failed for good.
+/// The job failed for good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobFailed {
     /// The job.
     pub job: JobId,
-    /// What happened and what to do.
+    /// Cause and remedy, for a person.
     pub reason: String,
-    /// Lives that ended in a failure of the job's own.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The job has been cancelled. Written by admission while it is queued.
+/// The job is cancelled. Admission writes this event for a queued job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobCancelled {
     /// The job.
     pub job: JobId,
-    /// In words.
+    /// Reason, for a person.
     pub reason: String,
-    /// Lives that ended in a failure of the job's own.
+    /// Incarnations ended by the job's own failure.
     pub attempts: u32,
-    /// Machine-readable cause, where nobody asked for it.
+    /// Machine-readable cause, if nobody asked for the cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The request, where admission carried it out.
+    /// The request, if admission carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,
-    /// Who asked for it, where admission carried it out, where the broker vouches for a user.
+    /// The requesting user, if known and carried out by admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }

@@ -1,4 +1,4 @@
-//! What a gateway tells: what clients of a service saw, and which replicas it no longer uses.
+//! Events of gateways: measurements of services, and replicas no longer in use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,24 +7,23 @@ use super::Basis;
 use crate::ids::{ContainerId, GatewayId, JobId, Sequence};
 use crate::time::Timestamp;
 
-/// A gateway has started: from now on a leaving replica is drained by it too.
+/// A gateway started and drains replicas from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayJoined {
     /// The gateway.
     pub gateway: GatewayId,
-    /// Where clients reach it.
+    /// Address for clients.
     pub address: String,
 }
 
-/// A gateway has stopped in order: nobody waits for it any more.
+/// A gateway stopped in order; nobody waits for it any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayLeft {
     /// The gateway.
     pub gateway: GatewayId,
 }
 
-/// A gateway sends nothing to a leaving replica any more, and none of its requests is under way
-/// there.
+/// A gateway stopped using a leaving replica, without open requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayUnrouted {
     /// The gateway.
@@ -33,27 +32,27 @@ pub struct GatewayUnrouted {
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// The `partition.resize_requested` that it answers.
+    /// The `partition.resize_requested` that is answered.
     pub answers: Sequence,
-    /// Connections that lasted longer than `drain_s` and were closed.
+    /// Connections closed because they outlasted `drain_s`.
     #[serde(default)]
     pub closed: u32,
 }
 
-/// Counts by upper bound. `counts` has one number more than `bounds`: those above the last.
+/// Counts by upper bound; the last count is above all bounds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Histogram {
     /// Upper bounds, ascending, in the unit of the field's name.
     pub bounds: Vec<f64>,
-    /// How many lie at or below each bound and above the one before.
+    /// Values up to each bound and above the previous.
     pub counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// The most bounds of one histogram.
+    /// Limit on bounds.
     pub const MOST_BOUNDS: usize = 64;
 
-    /// Whether the bounds ascend, are finite, and the counts are one more.
+    /// True if the bounds are finite and ascend, with one more count.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.counts.len() == self.bounds.len() + 1
@@ -65,13 +64,13 @@ impl Histogram {
             && self.bounds.windows(2).all(|pair| pair[0] < pair[1])
     }
 
-    /// All of them.
+    /// Returns the sum of the counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How many lie at or below `value`, a bucket that it divides being divided evenly.
+    /// Returns the count at or below `value`, interpolated within its bucket.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -93,51 +92,50 @@ impl Histogram {
     }
 }
 
-/// What clients of a service saw in one window, at one gateway, or at a proxy of its tenant's.
+/// Requests to a service in a window, measured by a gateway or a tenant's proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceMeasured {
     /// The service.
     pub job: JobId,
-    /// The gateway; `tenant/name` is a proxy of the tenant's own, which no gateway can be called.
+    /// The gateway, or `tenant/name` for a tenant's proxy.
     pub gateway: GatewayId,
-    /// The window's length.
+    /// Length of the window.
     pub window_s: u32,
     /// Requests that arrived.
     pub requests: u64,
-    /// Those that arrived in each second of the window, the oldest first.
+    /// Arrivals in each second of the window, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<u32>,
-    /// Requests in the system, waiting ones too: the mean of the window.
+    /// Mean requests in the system, including waiting ones.
     pub concurrency: f64,
-    /// Requests that wait at the gateway at the window's end.
+    /// Requests waiting at the gateway at the window's end.
     #[serde(default)]
     pub queued: u32,
-    /// From a request's arrival at the gateway to its answer's end.
+    /// From a request's arrival at the gateway to the end of its answer.
     pub latency_ms: Histogram,
-    /// From its passing to a replica to its answer's end.
+    /// From a request's handover to a replica to the end of its answer.
     #[serde(default)]
     pub service_ms: Histogram,
-    /// Answers with 5xx, and connections that broke.
+    /// Answers with 5xx, and broken connections.
     pub errors: u64,
-    /// Requests answered with 503 because no replica was free in time.
+    /// Requests refused with 503 for lack of a free replica.
     pub shed: u64,
-    /// Replicas that the gateway uses, at the window's end.
+    /// Replicas in use by the gateway at the window's end.
     pub ready: u32,
-    /// Of a notebook: requests of a person who works in it, and not of a page that asks again
-    /// and again while it is open.
+    /// For a notebook: requests of a person, without an open page's repetitions.
     #[serde(default, skip_serializing_if = "is_none")]
     pub touched: u64,
-    /// When the window ended, of a tenant's proxy; a gateway's ended when it says so.
+    /// The window's end, for a tenant's proxy; for a gateway the event's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The message that said it, of a tenant's proxy.
+    /// Ingress sequence of the measurement, for a tenant's proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_sequence: Option<u64>,
-    /// When the broker stored that in the ingress stream.
+    /// Time of the measurement's storage at the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Timestamp>,
-    /// What it was decided on: of a message that stands on the log by itself
-    /// (`submission.received`). Most are recorded as what they say.
+    /// Basis of the decision, if the log also holds `submission.received`. Most measurements are recorded
+    /// only here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }

@@ -1,7 +1,5 @@
-//! Every event: one struct each, with a constant type name, its writer and its key.
-//!
-//! The registry at the end is the only list; the codec, the writer table, the subjects and the
-//! schemas come from it.
+//! All event types with writers and subject keys; one file per writer holds the structs. The registry at the
+//! end is the only list, from which the codec, the writer table, the subjects and the schemas derive.
 
 mod admission;
 mod autoscaler;
@@ -28,30 +26,30 @@ use crate::ids::Sequence;
 use crate::time::Timestamp;
 use crate::who::By;
 
-/// What a decision was made from: enough to make it again.
+/// The inputs of a decision, sufficient to repeat the decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Basis {
     /// The last sequence folded.
     pub asof: Sequence,
-    /// The time given.
+    /// The time of the decision.
     pub now: Timestamp,
-    /// The events that made this decision necessary.
+    /// The events that required the decision.
     #[serde(default)]
     pub causes: Vec<Sequence>,
-    /// The build that decided.
+    /// The deciding build.
     pub build: String,
     /// Hash of the folded state; sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_hash: Option<String>,
-    /// The seed given to the solver.
+    /// The solver's seed.
     #[serde(default)]
     pub seed: u64,
-    /// The budget given to the solver.
+    /// The solver's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }
 
-/// What a solver may spend.
+/// The limits of a solver.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
     /// Stop at this proven relative gap.
@@ -59,29 +57,23 @@ pub struct Budget {
     /// Stop after this many branch-and-bound nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
-    /// Stop after this long: the recorded fallback.
+    /// Stop after this many seconds: the recorded fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
-/// Who may write an event.
+/// The author of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writer {
-    /// The operator, through the command line.
     Operator,
-    /// Intake and release.
     Admission,
-    /// The allocation.
     Optimizer,
-    /// The placement and membership.
     Placer,
-    /// The jobs' lives.
     Checkpointer,
-    /// A node agent, under its own node.
+    /// Under its own node.
     Node,
-    /// The replicas of services.
     Autoscaler,
-    /// A gateway, under its own name.
+    /// Under its own name.
     Gateway,
 }
 
@@ -98,20 +90,19 @@ impl Writer {
         Self::Gateway,
     ];
 
-    /// Whether it writes from where jobs and their clients are: what it says is looked at before it
-    /// is believed.
+    /// True next to jobs or clients: such events are validated first.
     #[must_use]
     pub const fn is_outside(self) -> bool {
         matches!(self, Self::Node | Self::Gateway)
     }
 
-    /// The source of what a writer of this name writes.
+    /// Returns the source of the writer `name`.
     #[must_use]
     pub fn source(self, name: &str) -> String {
         format!("/dormouse/{self}/{name}")
     }
 
-    /// The subject token.
+    /// Returns the subject token.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -144,16 +135,14 @@ impl std::str::FromStr for Writer {
     }
 }
 
-/// The subject key of an event: what stands between its writer and its name.
+/// The subject key, between writer and event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
-    /// The writer's only shard.
+    /// The only shard.
     Shard,
-    /// A job: two tokens, tenant and name.
+    /// Tenant and name.
     Job(&'a crate::ids::JobId),
-    /// A node.
     Node(&'a crate::ids::NodeId),
-    /// A gateway.
     Gateway(&'a crate::ids::GatewayId),
 }
 
@@ -169,7 +158,7 @@ macro_rules! registry {
             )*
         }
 
-        /// The types of events, in the order of [`Event::TYPES`].
+        /// The event types, in the order of [`Event::TYPES`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum EventType {
             $(
@@ -179,7 +168,7 @@ macro_rules! registry {
         }
 
         impl EventType {
-            /// The type that stands on the log as `type_name`, if this build knows it.
+            /// Returns the known type of this name.
             #[must_use]
             pub fn of(type_name: &str) -> Option<Self> {
                 match type_name {
@@ -188,7 +177,7 @@ macro_rules! registry {
                 }
             }
 
-            /// As it stands on the log.
+            /// Returns the name on the log.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$name => concat!("dormouse.", $type), )* }
@@ -211,51 +200,51 @@ macro_rules! registry {
         }
 
         impl Event {
-            /// Every type: the name on the log without its prefix and version, and the version.
+            /// Names and versions, without `dormouse.`.
             pub const TYPES: &'static [&'static str] = &[ $( $type ),* ];
 
-            /// The type.
+            /// Returns the type.
             #[must_use]
             pub const fn event_type(&self) -> EventType {
                 match self { $( Self::$name(_) => EventType::$name, )* }
             }
 
-            /// The type as it stands on the log.
+            /// Returns the name on the log.
             #[must_use]
             pub const fn type_name(&self) -> &'static str {
                 self.event_type().as_str()
             }
 
-            /// Who may write it.
+            /// Returns the permitted writers.
             #[must_use]
             pub const fn writers(&self) -> &'static [Writer] {
                 match self { $( Self::$name(_) => registry!(@writers $writers), )* }
             }
 
-            /// Its subject key.
+            /// Returns the subject key.
             #[must_use]
             pub fn key(&self) -> Key<'_> {
                 match self { $( Self::$name(event) => registry!(@key event $key), )* }
             }
 
-            /// What the decision was made from; `None` for observations.
+            /// Returns a decision's basis.
             #[must_use]
             pub fn basis(&self) -> Option<&Basis> {
                 match self { $( Self::$name(event) => registry!(@basis event $basis), )* }
             }
 
-            /// Records what the decision was made from; observations have no place for it.
+            /// Sets a decision's basis.
             pub fn set_basis(&mut self, basis: Option<Basis>) {
                 match self { $( Self::$name(event) => registry!(@set event basis $basis), )* }
             }
 
-            /// The JSON Schema of every type's data, by type.
+            /// Returns the data's JSON Schemas by type.
             #[must_use]
             pub fn schemas() -> Vec<(&'static str, schemars::Schema)> {
                 vec![ $( (concat!("dormouse.", $type), schemars::schema_for!($name)), )* ]
             }
 
-            /// Every type with the writers that may write it.
+            /// Returns the permitted writers by type.
             #[must_use]
             pub fn writer_table() -> Vec<(&'static str, &'static [Writer])> {
                 vec![ $( (concat!("dormouse.", $type), registry!(@writers $writers)), )* ]
@@ -355,7 +344,7 @@ registry! {
 }
 
 impl Event {
-    /// The name in the subject: the type without `dormouse.` and the version.
+    /// Returns the name in the subject, without `dormouse.` and version.
     #[must_use]
     pub fn subject_name(&self) -> &'static str {
         let name = self.type_name();
@@ -363,7 +352,7 @@ impl Event {
         name.rsplit_once(".v").map_or(name, |(name, _)| name)
     }
 
-    /// Who asked for it, where admission recorded that.
+    /// Returns the requesting user, if recorded.
     #[must_use]
     pub const fn by(&self) -> Option<&By> {
         match self {

@@ -1,4 +1,4 @@
-//! What a node agent saw happen.
+//! Observations of node agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,44 +9,44 @@ use crate::ids::{ContainerId, Incarnation, JobId, NodeId, Rank};
 use crate::quantity::{Amounts, Resource};
 use crate::tasks::TaskRanges;
 
-/// An agent has started on a node.
+/// An agent started on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeJoined {
     /// The node.
     pub node: NodeId,
-    /// What it offers.
+    /// The node's resources.
     pub capacity: Amounts,
     /// The operator's labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Its GPUs.
+    /// The node's GPUs.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
-    /// The agent's life: larger at each start.
+    /// The agent's incarnation, which grows with each start.
     pub incarnation: u64,
-    /// Containers that run on it and were adopted.
+    /// Running containers that the agent adopted.
     #[serde(default)]
     pub running: Vec<ContainerId>,
-    /// Where other nodes reach it.
+    /// Address for other nodes.
     #[serde(default)]
     pub address: String,
     /// `process` or `docker`.
     #[serde(default)]
     pub runtime: String,
-    /// What keeps containers away that do not tolerate it.
+    /// Taints that keep away containers without a toleration.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taints: BTreeSet<String>,
 }
 
-/// All containers of a node have ended, and none will start in this life of its agent: its agent says
-/// so, or an operator who knows it (the machine is off). They are replaced at once, whatever the lease.
+/// All containers of a node ended, and none starts in this incarnation of its agent. Reported by the agent,
+/// or an operator who knows that the machine is off. Replaces the containers at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFenced {
     /// The node.
     pub node: NodeId,
-    /// The agent's life whose containers have ended.
+    /// The agent's incarnation that ended.
     pub incarnation: u64,
-    /// How that is known, for a person.
+    /// Evidence, for a person.
     #[serde(default)]
     pub reason: String,
 }
@@ -54,20 +54,18 @@ pub struct NodeFenced {
 /// A GPU of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
-    /// Its UUID.
+    /// UUID of the device.
     pub uuid: String,
-    /// Its model.
+    /// Model of the device.
     pub model: String,
-    /// Its memory.
+    /// Memory of the device.
     pub memory_bytes: u64,
 }
 
-/// What the UUIDs of stand-in devices begin with.
 const STAND_IN: &str = "stand-in-";
 
 impl Gpu {
-    /// Named devices of a node that offers GPUs and names none: containers are divided among them all
-    /// the same.
+    /// Names devices for a node with unnamed GPUs, so that containers can be divided among them.
     #[must_use]
     pub fn stand_ins(capacity: &Amounts) -> Vec<Self> {
         let gpu = |index: u64| Self {
@@ -75,19 +73,18 @@ impl Gpu {
             model: String::new(),
             memory_bytes: 0,
         };
-        // A node of more devices than any machine has is a number for the accounts.
+        // A larger capacity exists only on paper.
         let count = capacity.get(&Resource::Gpu) / 1000;
         (0..count.min(MOST_STAND_INS)).map(gpu).collect()
     }
 
-    /// Whether this is the name of no real device.
+    /// True for a stand-in device.
     #[must_use]
     pub fn is_stand_in(uuid: &str) -> bool {
         uuid.starts_with(STAND_IN)
     }
 }
 
-/// The most stand-in devices of a node.
 const MOST_STAND_INS: u64 = 64;
 
 /// A container runs.
@@ -97,102 +94,101 @@ pub struct ContainerStarted {
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// The first process, in the node's own numbering; 0 if it was over before it could be seen.
+    /// Process id of the first process; 0 if its end came first.
     #[serde(default)]
     pub pid: u32,
 }
 
-/// On whose behalf a program was started in a container.
+/// The requester of a program in a container.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ExecBy {
-    /// The operator's.
+    /// The operator.
     Operator,
-    /// That of the tenant whose job it is, over its own subjects.
+    /// The tenant of the job, over its own subjects.
     Tenant,
 }
 
-/// A program is started in a container that runs (`job exec`). Written before it starts.
+/// A program starts in a running container (`job exec`). Written before the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExecStarted {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// Its number: no other program on the node has it.
+    /// Number of the program, unique on the node.
     pub exec: u64,
-    /// On whose behalf.
+    /// The requesting party.
     pub by: ExecBy,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Whether it has a terminal. What is typed there is not recorded.
+    /// True if the program has a terminal. Typed input is not recorded.
     #[serde(default)]
     pub terminal: bool,
 }
 
-/// A program that was to run in a container (`job exec`) has ended, or could not be run.
+/// A program for a container (`job exec`) ended or could not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExecEnded {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// Its number, as it was started.
+    /// Number of the program, from its start.
     pub exec: u64,
-    /// Its exit code.
+    /// Exit code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Why it has neither, or was ended.
+    /// Reason for an early end or a missing exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A container that was started can take part: a replica answers on its path of readiness, a
-/// member says so itself, rank 0 of an MPI or MXNet gang listens on its port.
+/// A container can take part: a replica answers on its readiness path, a member reports ready, or rank 0
+/// (MPI, MXNet) listens on its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerReady {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// Its number in the partition.
+    /// Rank in the partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// From its start.
+    /// Milliseconds since the start.
     pub after_ms: u64,
-    /// Of a notebook: BLAKE3 of the token that it asks for, in hexadecimal digits. A gateway tells
-    /// by it whether a token is the right one; nobody learns the token from it.
+    /// For a notebook: BLAKE3 of its token, in hexadecimal, which lets gateways check tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_blake3: Option<String>,
 }
 
-/// What a notebook does.
+/// The activity of a notebook.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -202,80 +198,77 @@ pub enum NotebookActivity {
     Busy,
     /// No kernel works.
     Idle,
-    /// It does not say: it does not answer, or not as Jupyter does.
+    /// The server does not answer, or not as Jupyter does.
     Unknown,
 }
 
-/// What a notebook's server says that it does: when that changes, and now and then.
+/// A notebook's activity, reported on changes and from time to time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotebookObserved {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// Its number in the partition.
+    /// Rank in the partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// What it does.
+    /// The activity.
     pub activity: NotebookActivity,
-    /// Milliseconds since the last activity of its kernels and terminals; 0 while it is busy.
+    /// Milliseconds since the last activity; 0 while busy.
     pub idle_ms: u64,
-    /// How many kernels it has.
+    /// Number of kernels.
     #[serde(default)]
     pub kernels: u32,
-    /// What it does not say, where that is so.
+    /// Reason for an unknown activity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What a container used of the GPUs that it has a part of, since the last time that this was said.
-/// Said at most every ten seconds, and not of a container that did nothing.
+/// An active container's use of shared GPUs since the last report, at least ten seconds ago.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerGpuUsed {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// Its number in the partition.
+    /// Rank in the partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// The time since the last time, or since the start.
+    /// Milliseconds since the last report or the start.
     pub window_ms: u64,
-    /// Its devices, in their order.
+    /// The devices, in the container's order.
     pub devices: Vec<GpuUse>,
 }
 
-/// What a container used of one GPU in a window.
+/// A container's use of one GPU in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuUse {
-    /// The device.
+    /// UUID of the device.
     pub uuid: String,
-    /// Time that its work took on the device, by the device's own events.
+    /// Busy time on the device, by the device's own events.
     pub busy_us: u64,
-    /// The same with pauses too short for another container: what its request and limit are held
-    /// against.
+    /// Busy time plus short pauses; counts towards request and limit.
     pub charged_us: u64,
     /// Launches.
     pub launches: u64,
-    /// How often a thread waited for the device's token.
+    /// Waits of threads for the device's token.
     pub waits: u64,
-    /// How long all its threads waited.
+    /// Total waiting time of all threads.
     pub waited_us: u64,
-    /// Memory that it has now.
+    /// Memory in use now.
     pub memory_bytes: u64,
-    /// Allocations that its cap on memory refused.
+    /// Allocations refused by the memory cap.
     pub refused: u64,
-    /// Memory that its processes have by the word of the driver (NVML), what the driver takes for
-    /// itself included; absent where NVML says nothing.
+    /// Memory by the driver's count (NVML), including its own; absent without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_bytes: Option<u64>,
-    /// Of these, what goes beyond its cap and what the driver may take for itself.
+    /// Part of `driver_bytes` beyond cap and driver's allowance.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub beyond_bytes: u64,
 }
@@ -284,128 +277,127 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What the driver (NVML) says of the processes on a GPU that containers have parts of is not what
-/// the agent shares among them; or is again, and then nothing is listed. Said when it changes, at
-/// most every ten seconds.
+/// The driver (NVML) sees other processes or memory on a shared GPU than the agent. Empty lists end the
+/// deviation. Reported on changes, at most every ten seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeGpuReconciled {
     /// The node.
     pub node: NodeId,
-    /// The device.
+    /// UUID of the device.
     pub uuid: String,
-    /// Processes that compute there and that nobody shares the device with: no library holds them.
+    /// Processes without a share of the device.
     pub strangers: Vec<GpuStranger>,
-    /// Containers that have more memory than their cap.
+    /// Containers with more memory than their cap.
     pub beyond: Vec<GpuBeyond>,
 }
 
-/// A process on a shared GPU that is under no part of it.
+/// A process on a shared GPU without a share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuStranger {
-    /// Its number on the node.
+    /// Process id on the node.
     pub pid: u32,
-    /// Its program, as the kernel names it.
+    /// Program name, from the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Memory that it has, where the driver says so.
+    /// Memory of the process, if the driver reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
-/// A container that has more memory of a GPU than its cap and what the driver may take for itself.
+/// A container whose GPU memory exceeds cap and driver's allowance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuBeyond {
     /// The container.
     pub container: ContainerId,
-    /// Its cap.
+    /// The memory cap.
     pub cap_bytes: u64,
-    /// What its library has counted.
+    /// Memory counted by the container's library.
     pub counted_bytes: u64,
-    /// What the driver says that its processes have.
+    /// Memory reported by the driver.
     pub driver_bytes: u64,
 }
 
-/// A replica was not ready in time, or does not answer any more.
+/// A replica missed its readiness deadline or stopped answering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerUnready {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// Its number in the partition.
+    /// Rank in the partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// What its path of readiness said.
+    /// Result of the readiness check.
     pub reason: String,
 }
 
-/// What a member says of a change of its partition.
+/// A member's answer to a resize.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Acknowledged {
-    /// A newcomer can take part.
+    /// A new member can take part.
     Ready,
-    /// It goes on with the new members.
+    /// The member continues with the new members.
     Joined,
-    /// It takes part no more, and ends.
+    /// The member leaves and ends.
     Left,
-    /// It cannot change its members now.
+    /// The member cannot change its members now.
     Refused,
 }
 
-/// A member has answered a change of its partition.
+/// A member answered a resize.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberAcknowledged {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// Its number in the partition.
+    /// Rank in the partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// The change.
+    /// Generation of the resize.
     pub generation: u32,
-    /// What it says.
+    /// The member's answer.
     pub state: Acknowledged,
     /// The job's step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
 }
 
-/// A container has ended, or could not start.
+/// A container ended or could not start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ContainerExited {
     /// The container.
     pub container: ContainerId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// Exit code; absent where a signal ended it or it never started.
+    /// Exit code; absent after a signal or a failed start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Whether it ran out of memory.
+    /// True if the container ran out of memory.
     #[serde(default)]
     pub out_of_memory: bool,
-    /// What the agent knows beyond that: why it could not start, that it was fenced.
+    /// Details, such as the reason of a failed start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether the platform ended it (fencing, an agent's return), not the job itself.
+    /// True if the platform ended the container, not the job.
     #[serde(default)]
     pub evicted: bool,
 }
@@ -415,17 +407,17 @@ pub struct ContainerExited {
 pub struct CheckpointSaved {
     /// The job.
     pub job: JobId,
-    /// The life that saved it.
+    /// The incarnation that saved.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
-    /// Where it is.
+    /// Location of the checkpoint.
     pub uri: String,
     /// The job's step.
     pub step: u64,
-    /// Its size.
+    /// Size of the checkpoint.
     pub bytes: u64,
-    /// From the request (0 where there was none).
+    /// Milliseconds since the request; 0 without a request.
     pub duration_ms: u64,
 }
 
@@ -434,112 +426,110 @@ pub struct CheckpointSaved {
 pub struct CheckpointFailed {
     /// The job.
     pub job: JobId,
-    /// The life that was asked.
+    /// The incarnation that was asked.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
-    /// Why.
+    /// The reason, for a person.
     pub reason: String,
 }
 
-/// How many of a job's checkpoints the folds keep, the newest first: it resumes from the next one
-/// when one cannot be read. Agents keep at least as many on the disk.
+/// Checkpoints per job in the folds, as fallbacks for an unreadable one. Agents keep at least as many on
+/// disk.
 pub const CHECKPOINTS_RESUMABLE: usize = 2;
 
-/// A checkpoint cannot be resumed from: it is gone, torn, or was written to after it was complete.
-/// The job resumes from the one before.
+/// A checkpoint is gone, torn or changed. The job resumes from the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointRejected {
     /// The job.
     pub job: JobId,
-    /// The life that was to resume from it.
+    /// The incarnation that was to resume.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
-    /// Which checkpoint.
+    /// Location of the checkpoint.
     pub uri: String,
-    /// Why.
+    /// The reason, for a person.
     pub reason: String,
 }
 
-/// What of a node keeps a container from starting.
+/// A fault of a node that prevents a container's start.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum NodeFault {
-    /// Its disk is full, broken or not writable.
+    /// The disk is full, broken or not writable.
     Disk,
-    /// It has no such image.
+    /// The image is missing.
     Image,
-    /// Its container engine does not answer.
+    /// The container engine does not answer.
     Engine,
-    /// It cannot make another process.
+    /// The node cannot create another process.
     Processes,
-    /// The checkpoints' file system is not there, or does not answer.
+    /// The checkpoints' file system is missing or does not answer.
     Checkpoints,
 }
 
 impl NodeFault {
-    /// Whether another job may cause it: a wrong image does not make a wrong node.
+    /// True if the job may cause the fault, as with a wrong image.
     #[must_use]
     pub const fn may_be_the_jobs(self) -> bool {
         matches!(self, Self::Image)
     }
 }
 
-/// A container could not start for a reason of the node's. Its `container.exited`, which counts as
-/// the platform's doing, comes behind.
+/// A container could not start because of its node. `container.exited` follows as an eviction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeFaulted {
     /// The node.
     pub node: NodeId,
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
-    /// What is wrong with the node.
+    /// The node's fault.
     pub fault: NodeFault,
-    /// In words.
+    /// Reason, for a person.
     pub reason: String,
 }
 
-/// How far a job is; at most one per job in 10 s.
+/// A job's progress; at most one report per job in 10 s.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// The job.
     pub job: JobId,
-    /// The life that reports.
+    /// The reporting incarnation.
     pub incarnation: Incarnation,
     /// The node of rank 0.
     pub node: NodeId,
     /// Steps done.
     pub step: u64,
-    /// Steps in all; 0 where it is not known.
+    /// Total steps; 0 if unknown.
     pub steps_total: u64,
-    /// Containers of this life.
+    /// Containers of this incarnation.
     pub containers: u32,
-    /// Whatever else the job reports.
+    /// Other values reported by the job.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Tasks of a task set have ended in one container: all that did since its last report.
+/// Tasks of a task set ended in one container since its last report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TasksEnded {
     /// The job.
     pub job: JobId,
-    /// The life that they were assigned to.
+    /// The incarnation of the assignment.
     pub incarnation: Incarnation,
-    /// The container's place in its partition.
+    /// The container's rank in its partition.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// Those that exited with 0.
+    /// Tasks that exited with 0.
     pub completed: TaskRanges,
-    /// Those that did not.
+    /// Other tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedTask>,
 }
@@ -547,8 +537,8 @@ pub struct TasksEnded {
 /// A task that did not exit with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailedTask {
-    /// Which one.
+    /// Number of the task.
     pub task: u32,
-    /// As a shell reports it: 128 + n where signal n ended it, 127 where it was not found.
+    /// Exit code as in a shell: 128 + n after signal n, 127 if not found.
     pub exit_code: i32,
 }

@@ -1,4 +1,4 @@
-//! What the operator says of the cluster.
+//! Events of the operator: policy, tenants, nodes and keys.
 
 use std::collections::BTreeMap;
 
@@ -11,73 +11,70 @@ use crate::policy::Policy;
 use crate::quota::Quota;
 use crate::who::Role;
 
-/// The policy in force from here on.
+/// A new policy takes effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterConfigured {
     /// The whole policy.
     pub policy: Policy,
 }
 
-/// What a tenant is entitled to from here on; it replaces what was said before.
+/// A tenant's entitlement from now on; replaces the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantConfigured {
     /// The tenant.
     pub tenant: TenantId,
-    /// Its weight beside the other tenants, 1 or more.
+    /// The tenant's weight among tenants, 1 or more.
     pub weight: u32,
-    /// The most it may have at one time, by resource; no bound where a resource is absent.
+    /// Limit on simultaneous use by resource; absent for none.
     #[serde(default)]
     pub quota: Quota,
-    /// The largest weight that a job of it may ask for; no bound where absent.
+    /// Limit on the weight of a job; absent for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_job_weight: Option<u32>,
-    /// The priority in its own queue of jobs that ask for none; 0 where absent.
+    /// Default priority of the tenant's jobs in its queue; 0 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 }
 
-/// Where a tenant's events are posted to, from here on; see `docs/webhooks.md`.
+/// The destination of a tenant's events from now on; see `docs/webhooks.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookConfigured {
     /// The tenant.
     pub tenant: TenantId,
-    /// The address, `https://…` or `http://…`; absent: nowhere.
+    /// Address, `https://…` or `http://…`; absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
-/// What a tenant's jobs may have of the nodes, and how much it may submit, from here on; it
-/// replaces what was granted before.
+/// A tenant's grants from now on; replaces the previous ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantGranted {
     /// The tenant.
     pub tenant: TenantId,
-    /// What it is granted.
+    /// The grants.
     #[serde(flatten)]
     pub grants: Grants,
 }
 
-/// All that was said of a tenant is forgotten, what it is granted and where its events are posted to
-/// included: it is as one that nobody has named. Jobs of it that live go on.
+/// A tenant's settings, grants and webhook are forgotten. Its live jobs continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantRemoved {
     /// The tenant.
     pub tenant: TenantId,
-    /// Why.
+    /// Reason, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A node takes no containers from here on; what it runs moves away.
+/// A node takes no containers from now on, and its jobs move away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrained {
     /// The node.
     pub node: NodeId,
-    /// Why; shown with the node.
+    /// Reason, shown with the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Jobs that cannot move are stopped so many seconds later, and start again elsewhere; without it
-    /// they stay until they end.
+    /// Seconds before jobs that cannot move are restarted elsewhere; absent to wait for their end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u32>,
 }
@@ -89,16 +86,15 @@ pub struct NodeRestored {
     pub node: NodeId,
 }
 
-/// Labels and taints of a node are others from here on, also of one that has not joined yet. What
-/// runs there runs on.
+/// A node's labels and taints change, also before the node joins. Running containers stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeLabelled {
     /// The node.
     pub node: NodeId,
-    /// Labels with their new values; without a value a label is taken away.
+    /// Labels with new values; no value removes the label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Option<String>>,
-    /// Taints that are put on the node (true) or taken away.
+    /// Taints to add (true) or remove (false).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taints: BTreeMap<String, bool>,
 }
@@ -110,43 +106,43 @@ pub struct NodeRemoved {
     pub node: NodeId,
 }
 
-/// A key was made at the brokers, with an account of its own.
+/// A key was created at the brokers, with an account of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyCreated {
-    /// Its name, as its file has it: `user-ads.alice`, `tenant-ads`, `operator-olga`, `node-n0`.
+    /// Name in the key's file: `user-ads.alice`, `tenant-ads`, `operator-olga`, `node-n0`.
     pub name: String,
-    /// The tenant, of a tenant's plain key and of those of its people.
+    /// The tenant, for a tenant's plain key and its users' keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// What a person may do.
+    /// The user's role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The public key.
     pub key: String,
 }
 
-/// Another key was made for who had one.
+/// A new key replaced a principal's key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRotated {
-    /// Its name, as of `key.created`, or a service's.
+    /// Name as in `key.created`, or a service's name.
     pub name: String,
-    /// The tenant, where it is one's.
+    /// The tenant, for a tenant's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
     /// The new public key.
     pub key: String,
-    /// Keys that are not valid any more; 0: the one before stays valid until the next time.
+    /// Number of revoked keys; 0 if the previous key stays valid until the next rotation.
     pub revoked: u32,
 }
 
-/// Every key of somebody was taken away; their connections are closed.
+/// All keys of a principal were revoked and their connections closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRevoked {
-    /// Their name, as of `key.created`.
+    /// Name as in `key.created`.
     pub name: String,
-    /// The tenant, where it is one's.
+    /// The tenant, for a tenant's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantId>,
-    /// How many keys.
+    /// Number of revoked keys.
     pub revoked: u32,
 }

@@ -1,4 +1,4 @@
-//! What the optimizer decides: how many containers each job has, and of which shape on which node.
+//! Events of the optimizer: each job's number of containers, and their shapes on each node.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,39 @@ use crate::ids::{Epoch, JobId, NodeId};
 use crate::needs::Needs;
 use crate::quantity::Amounts;
 
-/// A new allocation. Lists what changes.
+/// A new allocation, as a list of changes.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationDecided {
-    /// Its number.
+    /// Number of the allocation.
     pub epoch: Epoch,
     /// Jobs that change, are new or wait.
     pub jobs: Vec<JobAllocation>,
-    /// Distinct types of containers; `slots` counts by their `shape`.
+    /// Distinct container types, referenced by `slots`.
     pub shapes: Vec<Shape>,
-    /// Containers of each shape on the nodes that change.
+    /// Containers of each shape on the changed nodes.
     pub slots: Vec<Slot>,
-    /// Its figures.
+    /// Figures of the allocation.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The allocation stays as it is.
+/// The allocation stays unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AllocationKept {
-    /// Why nothing changes.
+    /// The reason, for a person.
     pub reason: String,
-    /// Its figures.
+    /// Figures of the allocation.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Reads an event with the figures among its own fields. `flatten` would read every value twice,
-/// the first time into one that can be anything.
+/// Unlike `flatten`, this does not buffer every value.
 macro_rules! with_figures {
     ($event:ident { $($field:ident: $type:ty),* }) => {
         impl<'de> Deserialize<'de> for $event {
@@ -102,70 +101,70 @@ with_figures!(AllocationKept { reason: String });
 pub struct JobAllocation {
     /// The job.
     pub job: JobId,
-    /// Containers it gets.
+    /// Number of containers.
     pub containers: u32,
-    /// Containers it had.
+    /// Number of containers before.
     pub previous: u32,
-    /// Whether it did not run before.
+    /// True if the job did not run before.
     pub new: bool,
     /// Dominant share: s = max over k of d_k n / C_k.
     pub share: f64,
     /// Weighted DRF share ŝ by progressive filling.
     pub fair_share: f64,
-    /// The service, notebook or job of a class that preempts that it makes room for.
+    /// The service, notebook or preempting job that gets the capacity.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub made_for: Option<JobId>,
 }
 
-/// A type of containers (what each demands, and of which nodes) and its number in this decision.
+/// A container type, numbered within this decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Shape {
-    /// Its number in this decision.
+    /// Number within this decision.
     pub shape: u32,
     /// Demand of one container.
     pub demand: Amounts,
-    /// What it asks of its node besides room.
+    /// Requirements on the node besides capacity.
     #[serde(default, skip_serializing_if = "Needs::is_empty")]
     pub needs: Needs,
 }
 
-/// Containers of one shape that a node holds.
+/// Containers of one shape on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Slot {
     /// The node.
     pub node: NodeId,
-    /// The shape's number.
+    /// Number of the shape.
     pub shape: u32,
-    /// How many.
+    /// Number of containers.
     pub containers: u32,
 }
 
 /// The figures of an allocation, decided or kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
-    /// Released jobs that have no containers, with the reason.
+    /// Released jobs without containers, with the reason.
     pub waiting: Vec<Waiting>,
     /// Fractions of the cluster in use.
     pub utilization: Utilization,
     /// Σ |s − ŝ| over the jobs with containers (Dorm, eq. 11, 12).
     pub fairness_loss: f64,
-    /// The same sum with the waiting jobs.
+    /// Σ |s − ŝ| including the waiting jobs.
     pub fairness_loss_all: f64,
-    /// The bound that the loss was held to.
+    /// Bound on the loss.
     pub fairness_loss_bound: f64,
-    /// Running jobs that are adjusted.
+    /// Adjusted running jobs.
     pub adjusted_jobs: u32,
-    /// The bound that they were held to.
+    /// Bound on the adjusted jobs.
     pub adjustment_bound: u32,
-    /// Jobs adjusted because of a lost node or revised bounds; exempt from the bound.
+    /// Jobs adjusted for a lost node or revised bounds, exempt from the bound.
     pub forced_jobs: u32,
-    /// Whether the head of an idle cluster's queue was admitted without the fairness bound.
+    /// True if an idle cluster's queue head was admitted without the fairness bound.
     pub unbounded: bool,
-    /// Whether a service, a notebook or a job of a class that preempts got its room although θ1, θ2 or
-    /// (not for a class) the bound on preemptions left no solution.
+    /// True if a service, notebook or preempting job got capacity beyond θ1, θ2 or (not for a preempting job)
+    /// the bound on preemptions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forced: bool,
-    /// How it was found.
+    /// Result of the search.
     pub solver: Solver,
 }
 
@@ -176,14 +175,13 @@ pub struct Waiting {
     pub job: JobId,
     /// Machine-readable cause.
     pub code: String,
-    /// What it waits for, for a person.
+    /// The awaited condition, for a person.
     pub reason: String,
 }
 
 impl Waiting {
-    /// Codes of jobs whose smallest partition the nodes would not hold if they were empty, or that
-    /// is more than their tenant may have. A lack of constraints' nodes that may pass (`constraints`)
-    /// is not among them: such a job waits for room as any other.
+    /// Codes of jobs that do not fit on empty nodes or exceed the tenant's limits. `constraints` may be
+    /// temporary and is not among them.
     pub const HOPELESS: [&str; 5] = [
         "no_such_resource",
         "never_fits",
@@ -192,7 +190,7 @@ impl Waiting {
         "above_max_containers",
     ];
 
-    /// Whether the job would wait on an empty cluster, too.
+    /// True if the job would wait on an empty cluster, too.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
         Self::HOPELESS.contains(&self.code.as_str())
@@ -202,13 +200,13 @@ impl Waiting {
 /// Utilization as fractions of the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Utilization {
-    /// By resource.
+    /// Fraction by resource.
     pub resources: BTreeMap<String, f64>,
-    /// Their sum (Dorm, eq. 5).
+    /// Sum over resources (Dorm, eq. 5).
     pub total: f64,
 }
 
-/// What ended the search for an allocation.
+/// The end condition of the search for an allocation.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -216,21 +214,21 @@ pub struct Utilization {
 pub enum StoppedBy {
     /// The optimum is proven.
     Optimal,
-    /// The gap that was asked is proven.
+    /// The requested gap is proven.
     Gap,
-    /// The limit of branch-and-bound nodes.
+    /// The limit on branch-and-bound nodes.
     Nodes,
-    /// The limit of time: another machine may find another allocation.
+    /// The time limit: another machine may find another allocation.
     Time,
-    /// Nothing was left to try.
+    /// All stages of the search ran.
     Stages,
-    /// There is nothing to search: a procedure.
+    /// A procedure, without search.
     #[default]
     Procedure,
 }
 
 impl StoppedBy {
-    /// Its name on the log.
+    /// Returns the name on the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -250,27 +248,26 @@ impl std::fmt::Display for StoppedBy {
     }
 }
 
-/// How a solution was found and how good it is proven to be.
+/// The origin and proven quality of a solution.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Solver {
-    /// What found the allocation: `highs`, `lagrangian`, `direct` (there is room for all as they want it),
-    /// or the name of a procedure.
+    /// Origin: `highs`, `lagrangian`, `direct` (all jobs fit as they want), or a procedure.
     pub name: String,
-    /// Its version.
+    /// Solver version.
     pub version: String,
-    /// How it ended.
+    /// Solver status.
     pub status: String,
-    /// The objective's value.
+    /// Value of the objective.
     pub objective: f64,
-    /// The proven bound of it.
+    /// Proven bound on the objective.
     pub bound: f64,
     /// (bound − objective) / |bound|.
     pub gap: f64,
-    /// Branch-and-bound nodes; absent where the solver does not tell.
+    /// Branch-and-bound nodes; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
-    /// What ended the search.
+    /// End condition of the search.
     pub stopped_by: StoppedBy,
-    /// The step of the pipeline that gave the solution.
+    /// The pipeline stage that found the solution.
     pub stage: String,
 }

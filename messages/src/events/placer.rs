@@ -1,4 +1,4 @@
-//! What the placer decides: which containers stand where, and who is a member.
+//! Events of the placer: places of containers, and membership of nodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,52 +7,51 @@ use super::Basis;
 use crate::ids::{ContainerId, Epoch, GatewayId, Incarnation, JobId, NodeId, Rank, Sequence};
 use crate::time::Timestamp;
 
-/// Containers to create and to remove. A job that is created again is listed whole, under its
-/// next incarnation.
+/// Containers to create and to remove. A restarted job is listed whole, under its next incarnation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacementDecided {
-    /// The allocation that it places.
+    /// The placed allocation.
     pub epoch: Epoch,
     /// Containers to create.
     pub create: Vec<PlacedContainer>,
     /// Containers to remove.
     pub remove: Vec<RemovedContainer>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// A container's place.
+/// The place of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacedContainer {
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
-    /// UUIDs of the GPUs it may use.
+    /// UUIDs of the container's GPUs.
     #[serde(default)]
     pub gpus: Vec<String>,
-    /// The first of the [`PORTS_PER_CONTAINER`] consecutive ports that are its own on the node.
+    /// The first of the container's [`PORTS_PER_CONTAINER`] consecutive ports on the node.
     #[serde(default)]
     pub port: u16,
 }
 
-/// MXNet needs a scheduler's, a server's and a worker's port, MPICH its control port: 8 leaves
-/// room, and 1,500 containers a node fit below the ephemeral ports.
+/// For MXNet's scheduler, server and worker and MPICH's control port. 1,500 containers a node fit below the
+/// ephemeral ports.
 pub const PORTS_PER_CONTAINER: u16 = 8;
 
-/// A container that is to go.
+/// A container to remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RemovedContainer {
     /// The job.
     pub job: JobId,
-    /// Its partition's life.
+    /// The partition's incarnation.
     pub incarnation: Incarnation,
-    /// The place in the gang.
+    /// Rank in the gang.
     pub rank: Rank,
     /// The node.
     pub node: NodeId,
@@ -61,91 +60,90 @@ pub struct RemovedContainer {
 /// An allocation that cannot be placed; the optimizer decides again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacementRefused {
-    /// The allocation.
+    /// Epoch of the allocation.
     pub epoch: Epoch,
-    /// Why.
+    /// The reason, for a person.
     pub reason: String,
-    /// The containers that find no room.
+    /// Containers without capacity.
     pub short: Vec<Short>,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Containers of a job that find no room.
+/// Containers of a job for which capacity is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Short {
     /// The job.
     pub job: JobId,
-    /// How many.
+    /// Number of containers.
     pub containers: u32,
-    /// The resource that is short.
+    /// The scarce resource.
     pub resource: String,
 }
 
-/// A node's lease has ended. An observation: it is recorded, not re-executed.
+/// A node's lease ended. This observation is recorded, not re-executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeLost {
     /// The node.
     pub node: NodeId,
-    /// The agent's life that was lost.
+    /// The agent's lost incarnation.
     pub incarnation: u64,
-    /// When its lease was last renewed.
+    /// Time of the last renewal of its lease.
     pub last_seen: Timestamp,
 }
 
-/// A lost node has joined again.
+/// A lost node joined again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRecovered {
     /// The node.
     pub node: NodeId,
-    /// When it was last seen before.
+    /// Time of the last renewal before the loss.
     pub last_seen: Timestamp,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// Starts have failed on a node several times in a row for reasons of its own: nothing is placed
-/// there for a while. What runs there runs on.
+/// Several starts in a row failed because of the node, which gets no containers for a while.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeQuarantined {
     /// The node.
     pub node: NodeId,
-    /// What happened, for a person.
+    /// The failures, for a person.
     pub reason: String,
-    /// When it is tried again: each time twice as long as the time before.
+    /// Time of the next attempt; the interval doubles each time.
     pub until: Timestamp,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// A node's quarantine is over: it is tried again.
+/// A node's quarantine ended: the node is tried again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeReadmitted {
     /// The node.
     pub node: NodeId,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
-/// The clock that stamps the log stepped: another broker leads, or its clock was set. Time-outs
-/// go on as if it had not.
+/// The clock that stamps the log stepped: another broker leads, or its clock was set. Time-outs ignore the
+/// step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockStepped {
-    /// The first event that has the other clock's time.
+    /// The first event stamped by the other clock.
     pub sequence: Sequence,
-    /// By how many milliseconds; below 0: back.
+    /// Milliseconds of the step; negative for a step back.
     pub by_ms: i64,
-    /// What it was decided on.
+    /// Basis of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 
 impl RemovedContainer {
-    /// The container's id.
+    /// Returns the container's id.
     #[must_use]
     pub fn container(&self) -> ContainerId {
         ContainerId {
@@ -157,7 +155,7 @@ impl RemovedContainer {
 }
 
 impl PlacedContainer {
-    /// The container's id.
+    /// Returns the container's id.
     #[must_use]
     pub fn container(&self) -> ContainerId {
         ContainerId {
@@ -168,12 +166,11 @@ impl PlacedContainer {
     }
 }
 
-/// A gateway has not renewed its lease for too long: nobody waits for its word any more. One that
-/// lives after all joins again.
+/// A gateway did not renew its lease, and nobody waits for it. A live gateway joins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayLost {
     /// The gateway.
     pub gateway: GatewayId,
-    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    /// Time of the last renewal by the broker's clock; the epoch if it never renewed.
     pub last_seen: Timestamp,
 }

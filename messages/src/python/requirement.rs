@@ -1,13 +1,12 @@
-//! The requirements that are passed to an installer: a name with extras, versions and a marker,
-//! as PEP 508 writes them. An installer takes more: addresses, paths, options, variables. So this
-//! is a list of what is allowed, and everything else is refused.
+//! The allowed requirements: name, extras, versions and marker, as in PEP 508. Addresses, paths, options and
+//! variables are refused.
 
-/// What an installer takes for a file, where it is in the place of a name.
+/// An installer takes such a name for a file.
 const ARCHIVES: [&str; 9] = [
     ".whl", ".zip", ".tar", ".tgz", ".tbz", ".txz", ".gz", ".bz2", ".xz",
 ];
 
-/// Longer ones first: a shorter one may be their beginning.
+/// Longer ones first, as prefixes.
 const COMPARISONS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
 const VARIABLES: [&str; 12] = [
@@ -25,16 +24,15 @@ const VARIABLES: [&str; 12] = [
     "extra",
 ];
 
-/// Brackets within brackets of a marker.
+/// Nested brackets.
 const DEEPEST: usize = 16;
 
-/// Whether a requirement names a package of an index, and nothing else.
+/// True for a package of an index.
 pub fn is_of_an_index(requirement: &str) -> bool {
     let mut rest = Rest(requirement.trim_matches(' '));
     rest.requirement().is_some() && rest.0.is_empty()
 }
 
-/// What is not read yet.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -59,7 +57,6 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// One, and more behind commas.
     fn several(&mut self, one: impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         one(self)?;
         while self.takes(",") {
@@ -101,7 +98,7 @@ impl<'a> Rest<'a> {
             } else {
                 let left = self.operand()?;
                 self.operator()?;
-                // A comparison of two texts says nothing of the node.
+                // Two literals do not depend on the node.
                 (self.operand()? || left).then_some(())?;
             }
             if !self.takes_word("and") && !self.takes_word("or") {
@@ -110,7 +107,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Whether it is a variable, not a text.
+    /// True for a variable.
     fn operand(&mut self) -> Option<bool> {
         for quote in ["'", "\""] {
             if let Some(quoted) = self.0.strip_prefix(quote) {

@@ -1,8 +1,7 @@
 //! A committed sample of every event version must decode in every later build.
 //!
-//! `fixtures/<type>.json` is the line of an export, `fixtures/<type>.msgpack.hex` the bytes on
-//! the log. A new type or version gets its own by `UPDATE_FIXTURES=1 cargo test`, which never
-//! touches a file that is there: those are history.
+//! `fixtures/<type>.json` is a line of an export, `fixtures/<type>.msgpack.hex` the bytes on the log.
+//! `UPDATE_FIXTURES=1 cargo test` adds samples of new types and versions and never changes a file.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -107,7 +106,7 @@ fn every_registered_type_has_a_sample() {
         none,
         "run with UPDATE_FIXTURES=1 and commit them"
     );
-    // The gate can fail.
+    // The check itself can fail.
     let mut fewer = known;
     fewer.remove("dormouse.progress.v1");
     assert_eq!(missing(&fewer), ["dormouse.progress.v1"]);
@@ -115,8 +114,7 @@ fn every_registered_type_has_a_sample() {
 
 #[test]
 fn a_committed_sample_means_what_it_meant() {
-    // Equal to today's sample as long as a type has got no new field; then the old bytes stay
-    // and the new field's default is what they mean.
+    // A new field gets its default when old bytes are read.
     let lines = fixtures(".json");
     for sample in samples() {
         let Body::Event(event) = &sample.envelope.body else {

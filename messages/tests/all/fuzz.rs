@@ -1,12 +1,11 @@
-//! Decoders meet anything: random bytes, damaged events, and events with other values. They
-//! never panic, and what they accept reads back.
+//! Decoders never panic on random bytes, damaged events or other values, and re-encode whatever they accept.
 
 use crate::common::{LOG, samples};
 use dormouse_messages::{Amounts, ContainerId, Envelope, JobId, Prefix, Recorded, Timestamp};
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// Damage to an encoded event: at a place (a fraction of its length), what, with which byte.
+/// Damage to an encoded event: place (fraction of the length), kind, byte.
 type Damage = (f64, u8, u8);
 
 fn damage(bytes: &mut Vec<u8>, damages: &[Damage]) {
@@ -29,7 +28,7 @@ fn damages() -> impl Strategy<Value = Vec<Damage>> {
     prop::collection::vec((0.0f64..1.0, any::<u8>(), any::<u8>()), 1..6)
 }
 
-/// What a leaf of an event becomes; strings only become strings, so that many still decode.
+/// Replaces a leaf of an event. Strings stay strings, so that many results still decode.
 fn other(value: &Value, number: u64, text: &str) -> Value {
     match value {
         Value::String(old) if old.contains('T') && old.ends_with('Z') => {
@@ -52,7 +51,7 @@ fn other(value: &Value, number: u64, text: &str) -> Value {
     }
 }
 
-/// Changes the leaf that `place` hits, anywhere in the event's data.
+/// Changes the leaf at `place` in the event's data.
 fn change(value: &mut Value, place: f64, number: u64, text: &str) {
     let size = match value {
         Value::Object(fields) if !fields.is_empty() => fields.len(),
@@ -64,7 +63,7 @@ fn change(value: &mut Value, place: f64, number: u64, text: &str) {
     match value {
         Value::Object(fields) => {
             let key = fields.keys().nth(index).cloned().unwrap_or_default();
-            // Now and then a field goes: an optional one, or one that is then missing.
+            // Sometimes removes a field, optional or required.
             if number.is_multiple_of(17) {
                 fields.remove(&key);
             } else if let Some(field) = fields.get_mut(&key) {
@@ -96,7 +95,7 @@ proptest! {
         let mut bytes = sample.envelope.to_msgpack().expect("encodes");
         damage(&mut bytes, &damages);
         if let Ok(envelope) = Envelope::from_msgpack(&bytes) {
-            // What is still an event can be written and read again.
+            // A decoded event can be encoded and decoded again.
             let again = envelope.to_msgpack().expect("encodes");
             prop_assert!(Envelope::from_msgpack(&again).is_ok());
         }
@@ -135,7 +134,7 @@ fn deep_nesting_is_an_error_and_not_a_crash() {
         let mut bytes = samples()[0].envelope.to_msgpack().expect("encodes");
         bytes.extend(std::iter::repeat_n(byte, 200_000));
         let _ = Envelope::from_msgpack(&bytes);
-        // A map whose only field is unknown and nested without end.
+        // A map with one unknown field of endless nesting.
         let mut nested = vec![0x81, 0xa1, b'x'];
         nested.extend(std::iter::repeat_n(byte, 200_000));
         assert!(Envelope::from_msgpack(&nested).is_err());

@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+//! All integration tests of this crate in one binary, to link only once.
 
 mod asyncapi;
 mod common;

@@ -1,10 +1,8 @@
-//! The published schemas say what the types say.
+//! The published schemas match the types.
 //!
-//! `schema/<type>.json` is the JSON Schema of an event's data, `schema/job-document.json` that
-//! of a submission, `schema/revise-document.json` and `schema/measured-document.json` those of a
-//! revision and a measurement, `schema/policy.json` that of the operator's policy,
-//! `schema/asyncapi.yaml` the subjects and who sends what on them. All are made here from the types;
-//! `UPDATE_SCHEMAS=1 cargo test` writes them anew, and without it a difference is a failure.
+//! `schema/<type>.json` describes an event's data, `job-document.json`, `revise-document.json`,
+//! `measured-document.json` and `policy.json` the documents, `asyncapi.yaml` the subjects and their senders.
+//! A difference fails; `UPDATE_SCHEMAS=1 cargo test` regenerates the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +24,7 @@ fn pretty(schema: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(schema).expect("a schema is JSON") + "\n"
 }
 
-/// Every published file with its text.
+/// Returns every published file with its text.
 fn documents() -> BTreeMap<String, String> {
     let schemas = Event::schemas().into_iter();
     let mut documents: BTreeMap<String, String> = schemas
@@ -44,7 +42,7 @@ fn documents() -> BTreeMap<String, String> {
     documents
 }
 
-/// How the committed files differ from `expected`, by name.
+/// Returns the differences between the committed files and `expected`.
 fn drift(expected: &BTreeMap<String, String>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, text) in expected {
@@ -78,7 +76,7 @@ fn the_published_schemas_are_the_types() {
         wrong.is_empty(),
         "run UPDATE_SCHEMAS=1 cargo test -p dormouse-messages --test all schema: {wrong:?}"
     );
-    // The gate can fail, in each of its ways.
+    // The check itself can fail, in each of its ways.
     documents.insert("new.v1.json".to_owned(), String::new());
     documents.insert("policy.json".to_owned(), "{}".to_owned());
     documents.remove("dormouse.progress.v1.json");
@@ -93,7 +91,7 @@ fn the_published_schemas_are_the_types() {
     );
 }
 
-/// One compiled schema.
+/// A compiled schema.
 struct Validator(Schemas, SchemaIndex);
 
 impl Validator {
@@ -134,7 +132,7 @@ fn every_sample_is_valid_by_its_schema() {
     }
 }
 
-/// Fields that the committed samples, which are older, do not have.
+/// The older committed samples lack these fields.
 #[test]
 fn a_release_with_its_turn_reads_back_and_is_valid() {
     let released = JobReleased {
@@ -208,7 +206,7 @@ fn every_type_is_in_the_asyncapi_document() {
     assert_local_references(&document, &document);
 }
 
-/// Every `#/…` in the document leads somewhere.
+/// Checks that every `#/…` leads somewhere.
 fn assert_local_references(document: &Value, part: &Value) {
     match part {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! What an allocation and a placement do to the jobs that they list.
+//! Applies allocations and placements to jobs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,6 @@ impl JobTable {
     pub(super) fn wait(&mut self, waiting: &[Waiting], at: Timestamp) {
         for waiting in waiting {
             self.update(&waiting.job, |job, _| {
-                // The same words come with every decision: copy them only when they change.
                 if job.note != waiting.reason || job.code != waiting.code {
                     job.note.clone_from(&waiting.reason);
                     job.code.clone_from(&waiting.code);
@@ -62,7 +61,7 @@ impl JobTable {
                     live.take_back_in_place(removed, running);
                     return;
                 }
-                // The running gang stands until it stops; only a later one is taken back.
+                // A running gang keeps its places.
                 for container in removed.iter().filter(|c| c.incarnation > running) {
                     live.take_back(container.incarnation, &container.node);
                 }
@@ -88,7 +87,7 @@ impl Live {
             gangs.len() - 1
         });
         let gang = &mut gangs[index];
-        // What is resized in place is placed bit by bit.
+        // Partitions resized in place are placed in steps.
         if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             gang.nodes.clear();
@@ -96,7 +95,7 @@ impl Live {
         gang
     }
 
-    /// Of the life that runs, those that leave have their places until they are gone.
+    /// Leaving containers of the running incarnation keep their places until they exit.
     fn take_back_in_place(&mut self, removed: &[RemovedContainer], running: Incarnation) {
         for gang in &mut self.gangs {
             let life = gang.incarnation;
@@ -110,7 +109,7 @@ impl Live {
         self.gangs.retain(|gang| !gang.nodes.is_empty());
     }
 
-    /// Of what is resized in place a container has ended: its number is never given again.
+    /// A rank is never reused.
     pub(super) fn gone(&mut self, incarnation: Incarnation, rank: Rank) {
         if !self.in_place {
             return;
@@ -122,7 +121,6 @@ impl Live {
         }
     }
 
-    /// The members of a life are others now.
     pub(super) fn resized(&mut self, event: &PartitionResized) {
         let gangs = self.gangs.iter_mut();
         for gang in gangs.filter(|gang| gang.incarnation == event.incarnation) {
@@ -147,7 +145,7 @@ impl Live {
 
 impl Gang {
     fn place(&mut self, container: &PlacedContainer) {
-        // Whoever has a number that is taken stands where it stands.
+        // A used rank keeps its place.
         if let Entry::Vacant(place) = self.places.entry(container.rank) {
             place.insert(container.node.clone());
             self.add(&container.node);
@@ -164,8 +162,7 @@ impl Gang {
         });
     }
 
-    /// Numbers are never given again: what lies above the members is still to come, unless it was
-    /// taken back before.
+    /// Ranks above the members are still to join, unless taken back.
     fn resized(&mut self, members: &[Rank]) {
         let last = members.iter().max();
         let is_over = |rank: &Rank| {
@@ -185,7 +182,6 @@ impl Gang {
     }
 
     fn add(&mut self, node: &NodeId) {
-        // A gang is placed node by node: the last entry is nearly always the one.
         match self.nodes.iter_mut().rfind(|(name, _)| name == node) {
             Some((_, count)) => *count += 1,
             None => self.nodes.push((node.clone(), 1)),

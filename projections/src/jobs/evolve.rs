@@ -1,4 +1,4 @@
-//! What each event does to one job.
+//! Applies events to one job.
 
 use dormouse_messages::events::{
     CheckpointRequested, CheckpointSaved, ContainerExited, JobAllocation, JobRevised,
@@ -14,7 +14,6 @@ use super::{
     StoppedFor, TaskCounts, Transit,
 };
 
-/// As much of a command as is kept.
 fn cut(mut command: String) -> String {
     if command.len() > COMMAND_LIMIT {
         command.truncate(command.floor_char_boundary(COMMAND_LIMIT));
@@ -25,7 +24,6 @@ fn cut(mut command: String) -> String {
 }
 
 impl Life {
-    /// What its present containers have run, in milliseconds of a container.
     fn container_ms(&self, at: Timestamp) -> u64 {
         let ran_ms = self.since.map_or(0, |since| at.ms_since(since));
         ran_ms.saturating_mul(u64::from(self.containers))
@@ -130,7 +128,7 @@ impl Job {
             duration_ms: event.duration_ms,
         };
         match &mut self.checkpoint {
-            // A node that comes back may report late what an earlier life has saved.
+            // Late report of a returning node.
             Some(known) if known.incarnation > saved.incarnation => {}
             Some(known) => **known = saved,
             None => self.checkpoint = Some(Box::new(saved)),
@@ -166,7 +164,7 @@ impl Job {
             && self.target == 0
             && let Some(transit) = live.transit.take()
         {
-            // It goes back to the queue, where it waits; what ended was stopped for that long.
+            // Only the stop itself counts as resize cost.
             self.resize_ms += at.ms_since(transit.since);
         }
         self.close_life(Some(event.reason), at);
@@ -248,7 +246,6 @@ impl Job {
         self.enter(Phase::Starting, at);
     }
 
-    /// A container of a life ran on a node.
     pub(super) fn ran_on(&mut self, incarnation: Incarnation, node: &NodeId) {
         let mut lives = self.lives.iter_mut().rev();
         if let Some(life) = lives.find(|life| life.incarnation == incarnation)
@@ -282,14 +279,13 @@ impl Job {
         self.enter(Phase::Running, at);
     }
 
-    /// Their ends are no failure.
+    /// Exits of leaving containers are not failures.
     pub(super) fn leave_requested(&self, live: &mut Live, event: &PartitionLeaveRequested) {
         if event.incarnation == self.incarnation {
             live.leaving.extend(&event.ranks);
         }
     }
 
-    /// Its containers have come and gone while it ran on.
     pub(super) fn resized(&mut self, live: &mut Live, event: &PartitionResized, at: Timestamp) {
         let runs = matches!(self.phase, Phase::Running | Phase::Starting);
         let Some(life) = self.lives.last_mut() else {
@@ -304,7 +300,6 @@ impl Job {
             live.leaving.clear();
         }
         if event.containers > 0 && event.containers == self.target {
-            // What died has a successor.
             live.exit = None;
         }
         self.container_ms += life.container_ms(at);
@@ -314,7 +309,6 @@ impl Job {
         self.resizes += u32::from(goes_on && event.containers != self.now);
         self.now = event.containers;
         match event.containers {
-            // Of a service that has lost all its replicas: others are started.
             0 => {
                 live.seen = 0;
                 self.enter(Phase::Starting, at);

@@ -1,38 +1,33 @@
-//! What a job used of the GPUs that its containers have parts of.
+//! A job's use of its shared GPUs.
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::events::ContainerGpuUsed;
 use serde::{Deserialize, Serialize};
 
-/// Sums over all its containers, and its last window.
+/// Sums and last window of a job's containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUsed {
-    /// Time that its work took on devices, in microseconds.
     pub busy_us: u64,
-    /// The same with pauses too short for another container.
+    /// Busy time plus pauses too short for others.
     pub charged_us: u64,
-    /// How long its threads waited for tokens.
+    /// Waiting time for device tokens.
     pub waited_us: u64,
-    /// Allocations that its cap on memory refused.
     pub refused: u64,
-    /// The most memory that one of its containers was said to have.
+    /// Largest memory of one container.
     pub peak_bytes: u64,
-    /// The window that was told last: what part of a device a container of it had, in thousandths.
+    /// In thousandths of a device.
     pub last_milli: u64,
-    /// The memory of that container then.
     pub last_bytes: u64,
-    /// What the driver said then that the container's processes have, where it said something.
+    /// By the driver's count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_driver_bytes: Option<u64>,
-    /// Of these, what goes beyond its cap and what the driver may take for itself.
+    /// Beyond the cap and the driver's allowance.
     #[serde(default)]
     pub last_beyond_bytes: u64,
-    /// When that was told.
     pub at: Timestamp,
 }
 
 impl GpuUsed {
-    /// Adds a window.
     pub(super) fn add(&mut self, event: &ContainerGpuUsed, at: Timestamp) {
         let sum = |of: fn(&dormouse_messages::events::GpuUse) -> u64| -> u64 {
             event.devices.iter().map(of).sum()

@@ -1,36 +1,30 @@
-//! The phases of a job, and how many jobs are in each.
+//! The phases of a job, and counts.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job is in its life.
+/// The phase of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Admitted; the queue has not let it go.
+    /// Admitted, not released.
     #[default]
     Queued,
-    /// Released; no allocation gives it containers.
+    /// Released, not allocated.
     Waiting,
-    /// It has containers by the allocation; its partition is not asked to start yet.
+    /// Allocated, not started.
     Placed,
-    /// Its partition is asked to start.
     Starting,
-    /// Every container of its partition runs.
     Running,
-    /// It is asked to save, to be resized.
+    /// Saving before a resize.
     Checkpointing,
-    /// Its partition is asked to stop.
     Stopping,
-    /// It succeeded.
     Completed,
-    /// It failed for good.
     Failed,
-    /// Its tenant cancelled it.
     Cancelled,
 }
 
 impl Phase {
-    /// Every phase, in the order of a life.
+    /// All phases, in order.
     pub const ALL: [Self; 10] = [
         Self::Queued,
         Self::Waiting,
@@ -44,7 +38,7 @@ impl Phase {
         Self::Cancelled,
     ];
 
-    /// The name that people read.
+    /// Returns the displayed name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,7 +55,7 @@ impl Phase {
         }
     }
 
-    /// Whether the job is over.
+    /// True for an ended job.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -88,18 +82,18 @@ impl std::str::FromStr for Phase {
     }
 }
 
-/// How many jobs are in each phase. Ended ones stay counted, beyond those kept.
+/// Jobs by phase, including dropped ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounts([u64; Phase::ALL.len()]);
 
 impl PhaseCounts {
-    /// Jobs in `phase`.
+    /// Returns the jobs in `phase`.
     #[must_use]
     pub const fn get(&self, phase: Phase) -> u64 {
         self.0[phase as usize]
     }
 
-    /// Each phase with its jobs.
+    /// Returns each phase with its jobs.
     pub fn iter(&self) -> impl Iterator<Item = (Phase, u64)> + '_ {
         Phase::ALL.into_iter().map(|phase| (phase, self.get(phase)))
     }

@@ -1,6 +1,4 @@
-//! The REASON column: why a job is as it is, in one line for a person.
-//!
-//! Made from the figures when somebody asks, so that folding stays cheap.
+//! The REASON column, written on demand to keep folding cheap.
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::plain::{containers, listed};
@@ -10,14 +8,13 @@ use super::room::Room;
 use super::turn;
 use super::{Exit, Gang, Job, Live, Phase, Transit};
 
-/// Nodes that are named in one line before the rest is counted.
 const NAMED_NODES: usize = 4;
 
-/// The optimizer's code of a job for whose least some resource is short.
+/// The optimizer's code for lacking resources.
 const SHORT: &str = "resources";
 
-/// Why the job is in its phase. `waits` is what its tenant's queue says of it ([`super::turn`]), where it
-/// is queued, or who holds the room ([`super::room`]) where that is why it waits ([`of_row`] asks both).
+/// Returns the reason for a job's phase. `waits` comes from [`super::turn`] or [`super::room`], as in
+/// [`of_row`].
 #[must_use]
 pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     let text = match (&job.live, job.phase) {
@@ -38,7 +35,7 @@ pub fn reason(job: &Job, now: Timestamp, waits: Option<&str>) -> String {
     }
 }
 
-/// The same of a job among others; `position` is its place in its tenant's queue, from 1.
+/// Returns the reason for a job; `position` is its place in its tenant's queue, from 1.
 #[must_use]
 pub fn of_row(
     room: &Room<'_>,
@@ -49,7 +46,7 @@ pub fn of_row(
 ) -> String {
     let waits = match job.phase {
         Phase::Queued => Some(turn::queued(room, id, position, now)),
-        // What the optimizer says of it is in the explanation, in whole.
+        // The explanation repeats the optimizer in full.
         Phase::Waiting if job.code == SHORT => room.words(id, now),
         _ => None,
     };
@@ -138,7 +135,6 @@ fn running(job: &Job, live: &Live, now: Timestamp) -> String {
     format!("running since {since}{more}")
 }
 
-/// What goes on between two lives, as the beginning of a line.
 fn doing(job: &Job, live: &Live) -> String {
     let Some(transit) = &live.transit else {
         return String::new();
@@ -162,7 +158,7 @@ fn after_stop(job: &Job, live: &Live) -> Option<String> {
     Some(format!("{}stopped", doing(job, live)))
 }
 
-/// How a container of its present life ended that should not have, or why a replica was not used.
+/// Describes the present incarnation's abnormal exit or unready replica.
 #[must_use]
 pub fn failed_container(job: &Job) -> Option<String> {
     let live = job.live.as_ref()?;
@@ -180,7 +176,6 @@ fn exit_text(exit: &Exit) -> String {
     format!("container {} on {}: {how}", exit.rank, exit.node)
 }
 
-/// How a container ended that did not succeed.
 pub(crate) fn how(
     out_of_memory: bool,
     signal: Option<i32>,
@@ -202,7 +197,7 @@ fn nodes(gang: &Gang) -> String {
     listed(nodes, NAMED_NODES)
 }
 
-/// The time of day in UTC to the second, with the date where it is not that of `now`.
+/// Omits today's date.
 fn clock(time: Timestamp, now: Timestamp) -> String {
     let (text, today) = (time.to_words(), now.to_words());
     match (text.split_once(' '), today.split_once(' ')) {

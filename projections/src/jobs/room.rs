@@ -1,12 +1,10 @@
-//! Who holds the room that a job waits for: the figures, and the words for them, in one place.
+//! Finds and describes the holders of capacity that a job waits for.
 //!
-//! 1. A job waits for room where its smallest partition and what the released jobs keep are together
-//!    more of a resource than the usable nodes offer. What a job keeps is what it cannot be made to give
-//!    back: its least where it can be resized, else all that it has.
-//! 2. The jobs that keep some of that resource are named, the largest first; and of those that have a
-//!    time limit the one that ends first by it.
+//! 1. A job lacks capacity if its smallest partition plus all commitments exceed the usable nodes in one
+//!    resource. A job is committed to what it cannot be made to give up.
+//! 2. The holders of that resource are named, largest first, with the earliest end by a time limit.
 //!
-//! Only sums are looked at: whether containers find nodes is the optimizer's to say.
+//! Only sums count: the optimizer fits containers on nodes.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -18,10 +16,9 @@ use dormouse_state::Queues;
 
 use super::JobTable;
 
-/// Holders that are named in one line before the rest is counted.
 const NAMED: usize = 2;
 
-/// What the jobs have, looked at once for all the jobs that wait for it.
+/// The holders of capacity.
 pub struct Room<'a> {
     queues: &'a Queues,
     table: &'a JobTable,
@@ -29,36 +26,32 @@ pub struct Room<'a> {
     held: OnceCell<BTreeMap<Resource, Vec<Holder<'a>>>>,
 }
 
-/// What a job lacks to start.
+/// The capacity that a job lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Short {
-    /// The first resource of which there is too little.
+    /// The first scarce resource.
     pub resource: Resource,
-    /// What its smallest partition takes of it.
     pub needs: u64,
-    /// What it could have now.
     pub free: u64,
-    /// What the usable nodes offer.
     pub total: u64,
 }
 
-/// A job that keeps some of a resource.
+/// A job that holds some of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder<'a> {
-    /// The job.
     pub job: &'a JobId,
-    /// What it cannot be made to give back; of one that waits, its least.
+    /// Its commitment; for a waiting job, its minimum.
     pub keeps: u64,
-    /// It has nothing yet, and was released as well.
+    /// Released, without containers.
     pub waits: bool,
-    /// When its time limit ends it, where it has one and runs.
+    /// By the time limit.
     pub ends_at: Option<Timestamp>,
-    /// The value of its class, where a class above that takes all of it.
+    /// A higher class may take everything.
     gives_above: Option<i32>,
 }
 
 impl<'a> Room<'a> {
-    /// Nothing is looked at before it is asked for.
+    /// Creates a lazy view.
     #[must_use]
     pub const fn new(queues: &'a Queues, table: &'a JobTable) -> Self {
         Self {
@@ -69,19 +62,19 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The queues.
+    /// Returns the queues.
     #[must_use]
     pub const fn queues(&self) -> &'a Queues {
         self.queues
     }
 
-    /// The jobs.
+    /// Returns the jobs.
     #[must_use]
     pub const fn table(&self) -> &'a JobTable {
         self.table
     }
 
-    /// What a job lacks, if its smallest partition does not fit beside what the others keep.
+    /// Returns the first resource that is short.
     #[must_use]
     pub fn short(&self, id: &JobId) -> Option<Short> {
         let job = self.queues.jobs.get(id)?;
@@ -106,7 +99,7 @@ impl<'a> Room<'a> {
         lacks.into_iter().next()
     }
 
-    /// Who keeps some of what a job lacks, the most first.
+    /// Returns the holders, largest first.
     #[must_use]
     pub fn holders(&self, id: &JobId, short: &Short) -> Vec<Holder<'a>> {
         let held = self.held.get_or_init(|| self.look());
@@ -119,8 +112,8 @@ impl<'a> Room<'a> {
         others.copied().collect()
     }
 
-    /// `waits for 2 x cpu=4: of cpu 16 it can have 2; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by
-    /// its time limit in 12 min`; nothing where no resource is short.
+    /// Describes a lack: `waits for 2 x cpu=4: of cpu 16 it can have 2; ads/lr-7 keeps 8 and ads/mnist 6,
+    /// ads/lr-7 ends by its time limit in 12 min`.
     #[must_use]
     pub fn words(&self, id: &JobId, now: Timestamp) -> Option<String> {
         let short = self.short(id)?;
@@ -166,14 +159,12 @@ impl<'a> Room<'a> {
     }
 }
 
-/// `; ads/lr-7 keeps 8 and ads/mnist 6, ads/lr-7 ends by its time limit in 12 min`.
 fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp) -> String {
     let Some((first, others)) = holders.split_first() else {
         return String::new();
     };
     let (others, rest) = others.split_at(others.len().min(NAMED - 1));
     let has = |holder: &Holder<'_>| match holder.waits {
-        // Released, too.
         true => "is to have",
         false => "keeps",
     };
@@ -207,7 +198,6 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
     text
 }
 
-/// `45 s`, `12 min`, `3 h`: as exact as it is useful.
 fn left(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..120 => format!("{seconds} s"),

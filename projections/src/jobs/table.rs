@@ -1,4 +1,4 @@
-//! The table itself: its maps, its bounds, and its dispatch of events.
+//! The maps of the job table, and the dispatch of events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,6 @@ use super::{
 };
 use dormouse_state::{IdMap, Shared, TaskSet};
 
-/// A submission that is not decided yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Pending {
     at: Timestamp,
@@ -20,22 +19,21 @@ struct Pending {
     sha256: String,
 }
 
-/// Every job, by id. See the module for what is kept how long.
+/// Every job by id.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTable {
     live: IdMap<JobId, Shared<Job>>,
     ended: BTreeMap<JobId, Shared<Job>>,
-    /// The admissions of ended jobs in the order they ended: the oldest goes first.
+    /// With admissions; the oldest goes first.
     ended_order: VecDeque<(Sequence, JobId)>,
     refused: VecDeque<Refused>,
     refused_total: u64,
-    /// Submissions that are not decided yet, by ingress sequence.
     pending: BTreeMap<u64, Pending>,
     counts: PhaseCounts,
 }
 
 impl JobTable {
-    /// A job, live or ended.
+    /// Returns a live or ended job.
     #[must_use]
     pub fn get(&self, job: &JobId) -> Option<&Job> {
         self.live
@@ -44,34 +42,33 @@ impl JobTable {
             .map(|job| &**job)
     }
 
-    /// The jobs that are not over, by id.
+    /// Returns the live jobs by id.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         self.live.iter().map(|(id, job)| (id, &**job))
     }
 
-    /// The ended jobs that are kept, by id.
+    /// Returns the ended jobs by id.
     pub fn ended(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         self.ended.iter().map(|(id, job)| (id, &**job))
     }
 
-    /// The refused submissions that are kept, oldest first.
+    /// Returns the refused submissions, oldest first.
     pub fn refused(&self) -> impl DoubleEndedIterator<Item = &Refused> {
         self.refused.iter()
     }
 
-    /// Refused submissions in all.
+    /// Returns the refusals, including cancellations and revisions.
     #[must_use]
     pub const fn refused_total(&self) -> u64 {
         self.refused_total
     }
 
-    /// Jobs by phase.
+    /// Returns the jobs by phase.
     #[must_use]
     pub const fn counts(&self) -> &PhaseCounts {
         &self.counts
     }
 
-    /// Applies `change` to a live job and keeps the counts right.
     pub(super) fn update(&mut self, id: &JobId, change: impl FnOnce(&mut Job, &mut Live)) {
         let Some(job) = self.live.get_mut(id) else {
             return;
@@ -179,7 +176,7 @@ impl JobTable {
     fn refuse(&mut self, event: &JobRefused, at: Timestamp) {
         let submitted = self.submitted(event.ingress_sequence);
         self.refused_total += 1;
-        // A cancellation or revision that was refused is no refused job.
+        // Only submissions are refused jobs.
         if let Some(pending) = &submitted
             && pending.verb != "submit"
         {
@@ -330,7 +327,7 @@ impl JobTable {
     }
 
     /// # Errors
-    /// The broken invariant, in words.
+    /// The broken invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (id, job) in self.live() {
             if job.phase.is_over() || job.live.is_none() {

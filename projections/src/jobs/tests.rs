@@ -1,4 +1,4 @@
-//! Given a history, what the job table says.
+//! The job table after given histories.
 
 use dormouse_messages::events::{
     AllocationKept, ContainerExited, ContainerUnready, JobCancelRequested, JobCancelled, JobFailed,
@@ -26,7 +26,6 @@ fn then(history: &History, id: &str, phase: Phase, why: &str) -> Job {
     found.clone()
 }
 
-/// Containers that come and go within a life count from then on.
 #[test]
 fn a_partition_that_is_resized_in_place_has_what_it_has() {
     let mut history = History::default();
@@ -89,7 +88,7 @@ fn a_partition_that_is_resized_in_place_has_what_it_has() {
     assert_eq!(ended.container_ms, 17_000);
 }
 
-/// Where it is follows its members: newcomers at once, leaving ones until they are gone.
+/// Joining containers count at once, leaving ones until they exit.
 #[test]
 fn nodes_of_a_partition_that_is_resized_in_place() {
     let mut history = History::default();
@@ -122,7 +121,6 @@ fn nodes_of_a_partition_that_is_resized_in_place() {
     assert_eq!(on(&history), "n0: 2, n1: 1", "one of n0 is still to come");
     history.resized(3, "ads/lr", 1, &[0, 3, 4]);
     assert_eq!(on(&history), "n0: 2, n1: 1");
-    // One that never was a member.
     history.place_more(4, "ads/lr", 1, &[(5, "n1")], &[]);
     assert_eq!(on(&history), "n0: 2, n1: 2");
     history.container_exited("ads/lr", 1, 5, "n1", Some(1));
@@ -152,7 +150,6 @@ fn a_service_whose_replicas_do_not_get_ready_says_why() {
     then(&history, "ads/s", Phase::Starting, why);
 }
 
-/// Both are adjustments on the log; the history says which it was.
 #[test]
 fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
     let ended = |made_for: Option<&str>, held: bool| {
@@ -178,7 +175,6 @@ fn a_preempted_life_and_one_that_was_put_on_hold_are_told_apart() {
     assert_eq!(ended(None, false), None);
 }
 
-/// A hold, or another's preemption, sends it back to the queue: it waits there, and is not resized.
 #[test]
 fn what_a_job_waits_in_the_queue_is_no_cost_of_a_resize() {
     let mut history = History::default();
@@ -192,7 +188,6 @@ fn what_a_job_waits_in_the_queue_is_no_cost_of_a_resize() {
         .request_checkpoint(2, "ads/lr", 1)
         .saved("ads/lr", 1, 7)
         .stopped(2, "ads/lr", 1, StopReason::Adjusted);
-    // Each event is a second later.
     for number in 1..60 {
         history.join(&format!("m{number}"), 1);
     }
@@ -400,7 +395,6 @@ fn a_lost_node_without_room_elsewhere_waits_with_both_reasons() {
     then(&history, "ads/lr", Phase::Waiting, text);
 }
 
-/// What is free is not the question: a job that runs above its least gives.
 #[test]
 fn a_queued_job_says_what_can_be_had() {
     let mut history = History::default();
@@ -411,7 +405,6 @@ fn a_queued_job_says_what_can_be_had() {
     then(&history, "ads/next", Phase::Queued, text);
 }
 
-/// Of many the largest are named, and the one that a time limit ends first.
 #[test]
 fn a_job_that_waits_for_room_says_who_holds_it() {
     let mut history = History::default();
@@ -426,7 +419,7 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
     history.submit("ads/next");
     let text = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; t/big is to have 4, ads/a 2 and 1 more job 2";
     then(&history, "ads/next", Phase::Queued, text);
-    // A time limit counts what ran, over all lives.
+    // A time limit counts the run time of all incarnations.
     history
         .allocate(1, &[("ads/c", 0, 1)], &[])
         .place(1, "ads/c", 1, &[("n0", 1)])
@@ -436,10 +429,8 @@ fn a_job_that_waits_for_room_says_who_holds_it() {
         time_limit_s: Some(660),
         ..JobRevised::nothing(job("ads/c"), 6)
     });
-    // Who runs is named first.
     let limited = "first of ads; waits for 1 x cpu=2,memory=8Gi: of cpu 9 it can have 1; ads/c keeps 2, t/big is to have 4 and 1 more job 2, ads/c ends by its time limit in 10 min";
     then(&history, "ads/next", Phase::Queued, limited);
-    // Released, and the optimizer's words are in the explanation.
     history.release("ads/next");
     history.push(AllocationKept {
         outcome: Outcome {

@@ -1,4 +1,4 @@
-//! Why a queued job is not released: its dependencies, its place, its tenant's quota, the room.
+//! Reasons why a queued job is not released.
 
 use std::cmp::Reverse;
 
@@ -9,10 +9,9 @@ use super::room::Room;
 use dormouse_state::queues::Order;
 use dormouse_state::{Queues, Stand};
 
-/// Jobs that are named in one line before the rest is counted.
 const NAMED: usize = 3;
 
-/// Why `id` waits, as its tenant's queue says; `position` is its place there, from 1.
+/// Returns the reason for `id`; `position` is its place in its tenant's queue, from 1.
 #[must_use]
 pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp) -> String {
     let table = room.table();
@@ -33,7 +32,7 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
             }
             let tenant = queues.tenants.get(id.tenant());
             let first = tenant.and_then(|tenant| queues.first_within(tenant));
-            // What is above its tenant's bounds, or never fits, holds nobody back.
+            // Jobs above limits, or that never fit, block nobody.
             let above = first.map_or(0, |(before, _)| before);
             let behind = tenant
                 .into_iter()
@@ -54,10 +53,9 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
     }
 }
 
-/// So many jobs that never fit are looked for at the head of a queue.
 const MOST_HOPELESS: usize = 16;
 
-/// What a job needs that the nodes do not have, if nothing ran on them.
+/// Returns a need beyond empty nodes.
 #[must_use]
 pub fn never_fits(queues: &Queues, id: &JobId) -> Option<String> {
     let job = queues.jobs.get(id)?;
@@ -69,7 +67,7 @@ pub fn never_fits(queues: &Queues, id: &JobId) -> Option<String> {
     never.then(|| format!("the nodes that are up have no room for {needs} at all"))
 }
 
-/// What is said where a tenant's containers are as many as it is granted.
+/// Describes a tenant at its container limit.
 #[must_use]
 pub fn over_containers(tenant: &str, has: u64, most: u64) -> String {
     format!(
@@ -77,7 +75,7 @@ pub fn over_containers(tenant: &str, has: u64, most: u64) -> String {
     )
 }
 
-/// What the first job of a queue waits for.
+/// Returns the reason for a queue head.
 #[must_use]
 pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     let queues = room.queues();
@@ -116,7 +114,6 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     format!("first of {tenant}; {waits}{}", reserved.unwrap_or_default())
 }
 
-/// What the first job of a queue waits for that would have room.
 fn its_turn(queues: &Queues, id: &JobId, class: i32) -> String {
     let tenant = id.tenant();
     if let Some(higher) = higher(queues, class) {
@@ -131,19 +128,16 @@ fn its_turn(queues: &Queues, id: &JobId, class: i32) -> String {
     }
 }
 
-/// The head that came first of all.
 fn first_in(queues: &Queues) -> Option<&JobId> {
     first_of_all(queues).map(|(_, id)| id)
 }
 
-/// The heads are those within their tenants' bounds.
 fn first_of_all(queues: &Queues) -> Option<&(Order, JobId)> {
     let heads = queues.tenants.values();
     let heads = heads.filter_map(|tenant| Some(queues.first_within(tenant)?.1));
     heads.min_by_key(|((_, class, _, admitted), _)| (*class, *admitted))
 }
 
-/// A head of the highest class, where that is above `class`.
 fn higher(queues: &Queues, class: i32) -> Option<&JobId> {
     let above = first_of_all(queues).filter(|((_, Reverse(highest), ..), _)| *highest > class);
     above.map(|(_, id)| id)

@@ -1,4 +1,4 @@
-//! What each event does to the nodes and to the containers that stand on them.
+//! Applies events to nodes and their containers.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,6 @@ impl NodeTable {
         }
     }
 
-    /// A node is forgotten, if it is lost or drained and empty.
     fn removed(&mut self, name: &NodeId) {
         let gone = |node: &Node| {
             let empty = node.containers == 0 && node.reserved == 0;
@@ -78,7 +77,7 @@ impl NodeTable {
         }
     }
 
-    /// A loss is of one life of the agent: a newer one is not concerned.
+    /// A later incarnation is not affected.
     fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp, at: Timestamp) {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
@@ -90,7 +89,7 @@ impl NodeTable {
         }
     }
 
-    /// Room is gone with the loss and comes back with the next start.
+    /// A loss frees all capacity of the node.
     fn clear(&mut self, name: &NodeId) {
         let Self { nodes, jobs, .. } = self;
         for entry in jobs.values_mut_in_any_order() {
@@ -133,7 +132,7 @@ impl NodeTable {
             };
             for container in created {
                 let gang = entry.gang_mut(nodes, container.incarnation, sequence);
-                // A node that never joined has no room to count.
+                // A node that never joined has no capacity.
                 let is_new = |gang: &Gang| gang.members.iter().all(|it| it.rank != container.rank);
                 if let Some(node) = nodes.get_mut(&container.node).filter(|_| is_new(gang)) {
                     node.reserved += 1;
@@ -150,7 +149,7 @@ impl NodeTable {
                 continue;
             };
             for container in removed {
-                // What was asked to start takes room until it has exited.
+                // Started containers take capacity until they exit.
                 entry.drop_member(nodes, container.incarnation, container.rank, |member| {
                     member.state == MemberState::Reserved
                 });
@@ -167,7 +166,6 @@ impl NodeTable {
         entry.start(nodes, incarnation, |_| true);
     }
 
-    /// Who joins is asked to start.
     fn resize_requested(&mut self, event: &PartitionResizeRequested) {
         let Self { nodes, jobs, .. } = self;
         if let Some(entry) = jobs.get_mut(&event.job) {
@@ -203,7 +201,7 @@ impl NodeTable {
         }
     }
 
-    /// The adjustment is given up: what was reserved for the next life is free again.
+    /// The next incarnation's reservations are free.
     fn kept(&mut self, job: &JobId, incarnation: Incarnation) {
         let Self { nodes, jobs, .. } = self;
         if let Some(entry) = jobs.get_mut(job) {
@@ -218,7 +216,6 @@ impl NodeTable {
     }
 }
 
-/// Takes a member's room off its node.
 fn leave(nodes: &mut IdMap<NodeId, Node>, demands: &Demands, member: &Member) {
     let Some(node) = nodes.get_mut(&member.node) else {
         return;
@@ -251,7 +248,7 @@ impl JobGangs {
             self.gangs.len() - 1
         });
         let gang = &mut self.gangs[index];
-        // What is resized in place is placed bit by bit.
+        // Partitions resized in place are placed in steps.
         if gang.placed != placed && !self.in_place {
             gang.placed = placed;
             for member in gang.members.drain(..) {
@@ -261,7 +258,6 @@ impl JobGangs {
         gang
     }
 
-    /// What was reserved takes room from now on.
     fn start(
         &mut self,
         nodes: &mut IdMap<NodeId, Node>,
@@ -393,7 +389,7 @@ impl NodeTable {
     }
 
     /// # Errors
-    /// The broken invariant, in words.
+    /// The broken invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         let mut standing: BTreeMap<&NodeId, (u32, u32)> = BTreeMap::new();
         let entries = self.jobs.in_any_order();

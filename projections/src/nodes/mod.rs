@@ -1,9 +1,8 @@
-//! The node table: what each node offers, what stands on it, and why it is out of use.
+//! The node table; `evolve.rs` applies the events.
 //!
-//! A container takes room from the request to start its partition until it has exited (or its
-//! partition has stopped, its job has ended, its node is lost): the checkpointer asks only when
-//! there is room, so the used room never exceeds the capacity. Containers that are placed and
-//! not asked to start are counted apart, as reserved.
+//! A container takes capacity from its start request to its exit, or the end of its partition, job or node.
+//! The checkpointer waits for free capacity, so use never exceeds it. Placed containers count apart, as
+//! reserved.
 
 mod evolve;
 #[cfg(test)]
@@ -18,29 +17,24 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_state::{IdMap, NodeLabels};
 
-/// Whether a node takes containers.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// It takes containers.
     #[default]
     Up,
-    /// The operator drained it.
     Drained,
-    /// Starts have failed on it: it is out of use for a while.
+    /// Out of use after failed starts.
     Quarantined,
-    /// Its lease has ended.
     Lost,
 }
 
-/// What the operator says of a drain.
+/// An operator's drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// Why.
     pub reason: Option<String>,
-    /// When what stays is stopped.
+    /// Remaining jobs are stopped then.
     pub leave_by: Option<Timestamp>,
-    /// Which operator said so, where the broker vouches for one.
     #[serde(default)]
     pub by: Option<By>,
 }
@@ -48,64 +42,49 @@ pub struct Drain {
 /// A node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// What it offers.
     pub capacity: Amounts,
-    /// What its containers take.
     pub used: Amounts,
-    /// Containers that take room.
+    /// Taking capacity.
     pub containers: u32,
-    /// Of those, the ones seen to run.
+    /// Seen to run.
     pub running: u32,
-    /// Containers placed on it whose partition is not asked to start.
+    /// Placed, without a start request.
     pub reserved: u32,
-    /// Since when it is drained by the operator.
     pub drained: Option<Timestamp>,
-    /// Why, and when what stays is stopped.
     #[serde(default)]
     pub drain: Drain,
-    /// Why nothing is started on it for a while, and until when.
+    /// Reason, and next attempt.
     #[serde(default)]
     pub quarantined: Option<(String, Timestamp)>,
-    /// Since when it is lost.
     pub lost: Option<Timestamp>,
-    /// How it is known that its containers have ended, where it is lost because of that.
+    /// Evidence, if fenced.
     #[serde(default)]
     pub fenced: Option<String>,
-    /// When it was last seen before that.
+    /// Last renewal before a loss.
     pub last_seen: Option<Timestamp>,
-    /// When its agent last started.
     pub joined: Option<Timestamp>,
-    /// The agent's life.
     pub incarnation: u64,
-    /// `process` or `docker`.
     pub runtime: String,
-    /// Where other nodes reach it.
     pub address: String,
-    /// Its labels: its own, then the operator's.
+    /// The node's and the operator's.
     pub labels: BTreeMap<String, String>,
-    /// What keeps containers away that do not tolerate it.
     #[serde(default)]
     pub taints: BTreeSet<String>,
-    /// Its GPUs.
     pub gpus: Vec<Gpu>,
-    /// Shared GPUs, by UUID, on which the driver sees what the agent does not share among.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
 }
 
-/// What the driver sees on a shared GPU, and the agent does not.
+/// Deviations of the driver's view of a shared GPU from the agent's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDoubt {
-    /// Processes that are under no part of it.
     pub strangers: Vec<GpuStranger>,
-    /// Containers with more memory than their cap.
     pub beyond: Vec<GpuBeyond>,
-    /// Since when it is so.
     pub since: Timestamp,
 }
 
 impl Node {
-    /// Whether it takes containers: a lost node is lost, drained or not.
+    /// Returns the state; a loss precedes a drain.
     #[must_use]
     pub const fn state(&self) -> NodeState {
         match (self.lost, self.drained, &self.quarantined) {
@@ -117,30 +96,25 @@ impl Node {
     }
 }
 
-/// Where a container is in its life.
+/// The state of a container on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
-    /// Placed; its partition is not asked to start.
+    /// Placed, not started.
     Reserved,
-    /// Asked to start: it takes room.
+    /// Takes capacity.
     Starting,
-    /// Seen to run.
     Running,
 }
 
 /// A container of a gang.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its place in the gang.
     pub rank: Rank,
-    /// Its node.
     pub node: NodeId,
-    /// Where it is in its life.
     pub state: MemberState,
 }
 
-/// One life of a job's partition; members leave it as they exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Gang {
     incarnation: Incarnation,
@@ -151,46 +125,40 @@ struct Gang {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct JobGangs {
     demands: Demands,
-    /// Its containers come and go within one life.
     in_place: bool,
     gangs: Vec<Gang>,
 }
 
-/// Every node, and the containers of the jobs that live.
+/// All nodes, and the containers of live jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeTable {
     nodes: IdMap<NodeId, Node>,
     jobs: IdMap<JobId, JobGangs>,
-    /// Labels and taints, as agents and the operator say them.
     labels: BTreeMap<NodeId, NodeLabels>,
-    /// Drained before they joined.
     drained_early: BTreeMap<NodeId, (Timestamp, Drain)>,
 }
 
-/// A container on a node, as a query shows it.
+/// A container on a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing<'a> {
-    /// The job.
     pub job: &'a JobId,
-    /// Its partition's life.
     pub incarnation: Incarnation,
-    /// The container.
     pub member: &'a Member,
 }
 
 impl NodeTable {
-    /// Every node by name.
+    /// Returns the nodes by name.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter()
     }
 
-    /// One node.
+    /// Returns a node.
     #[must_use]
     pub fn get(&self, node: &NodeId) -> Option<&Node> {
         self.nodes.get(node)
     }
 
-    /// The containers on a node, by job. Walks all live containers.
+    /// Returns the containers on a node, by a walk over all.
     pub fn standing<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = Standing<'a>> {
         self.jobs.iter().flat_map(move |(job, entry)| {
             entry.gangs.iter().flat_map(move |gang| {
@@ -207,7 +175,7 @@ impl NodeTable {
         })
     }
 
-    /// Every container, in the order of the jobs' ids.
+    /// Returns all containers, by job id.
     pub fn members(&self) -> impl Iterator<Item = Standing<'_>> {
         self.jobs.iter().flat_map(|(job, entry)| {
             entry.gangs.iter().flat_map(move |gang| {
@@ -220,7 +188,7 @@ impl NodeTable {
         })
     }
 
-    /// What containers take that are asked to start or run.
+    /// Returns the used amounts.
     #[must_use]
     pub fn used(&self) -> Amounts {
         let mut used = Amounts::new();
@@ -230,7 +198,7 @@ impl NodeTable {
         used
     }
 
-    /// Capacity of the nodes that are not lost, and of those that are up.
+    /// Returns the capacities of nodes not lost, and of nodes up.
     #[must_use]
     pub fn capacity(&self) -> (Amounts, Amounts) {
         let (mut present, mut up) = (Amounts::new(), Amounts::new());

@@ -1,4 +1,4 @@
-//! Given a history, what the node table says.
+//! The node table after given histories.
 
 use dormouse_messages::events::{
     NodeDrained, NodeLost, NodeQuarantined, NodeReadmitted, NodeRecovered, NodeRestored, StopReason,
@@ -49,7 +49,6 @@ fn a_resize_takes_its_new_room_only_when_it_starts() {
     then(&history, "n0", NodeState::Up, [0, 4, 0], 8000);
 }
 
-/// What joins takes room beside what runs, and what leaves gives only its own back.
 #[test]
 fn what_is_resized_in_place_stands_where_it_stood() {
     let mut history = History::default();
@@ -144,7 +143,7 @@ fn a_quarantine_is_seen_until_it_is_over() {
         basis: None,
     });
     then(&history, "n0", NodeState::Up, [0, 0, 0], 0);
-    // The operator's word ends it, too.
+    // The operator ends the quarantine, too.
     history
         .push(quarantine())
         .push(NodeRestored { node: node("n0") });

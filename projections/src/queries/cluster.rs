@@ -13,93 +13,67 @@ use crate::nodes::NodeState;
 /// The cluster at a glance.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterAnswer {
-    /// The policy in force.
     pub policy: Policy,
-    /// The event that set it; 0 while the default holds.
+    /// 0 for the default policy.
     pub policy_sequence: Sequence,
-    /// The log.
     pub log: LogHead,
-    /// Nodes by state.
     pub nodes: NodeCounts,
-    /// By resource, on the nodes that are not lost.
+    /// On nodes not lost.
     pub resources: BTreeMap<String, ResourceUse>,
-    /// Jobs by phase, all that ever ended among them.
     pub jobs: BTreeMap<String, u64>,
-    /// Refused submissions, cancellations and revisions.
+    /// Including cancellations and revisions.
     pub refused: u64,
-    /// Containers that take room.
     pub containers: u64,
-    /// The last epoch.
     pub epoch: Epoch,
-    /// Allocations decided.
     pub allocations_decided: u64,
-    /// Allocations kept.
     pub allocations_kept: u64,
-    /// Placements refused.
     pub placements_refused: u64,
-    /// Running jobs adjusted by choice since the beginning.
+    /// By choice.
     pub adjusted: f64,
-    /// Besides, those forced by a lost node or revised bounds.
+    /// By lost nodes or revised bounds.
     pub forced: f64,
-    /// The last allocation.
     pub allocation: Option<LastAllocation>,
-    /// Events by type.
     #[serde(default)]
     pub events: BTreeMap<String, u64>,
 }
 
-/// Where the log stands.
+/// The folded end of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogHead {
-    /// The last sequence folded.
     pub head: Sequence,
-    /// The broker's time of it.
     pub at: Timestamp,
-    /// Seconds since then.
     pub quiet_s: f64,
-    /// Events folded.
     pub events: u64,
-    /// Events that were not used.
     pub flagged: u64,
-    /// The last of them.
     pub last_flagged: Option<FlaggedEvent>,
 }
 
-/// An event that was not used.
+/// An unused event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlaggedEvent {
-    /// Its sequence.
     pub sequence: Sequence,
-    /// What is wrong with it.
     pub reason: String,
 }
 
 /// Nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// They take containers.
     pub up: u32,
-    /// The operator drained them.
     pub drained: u32,
-    /// Starts have failed on them.
     #[serde(default)]
     pub quarantined: u32,
-    /// Their leases have ended.
     pub lost: u32,
 }
 
-/// One resource of the cluster, in its unit on the log (thousandths; bytes).
+/// One resource, in log units (thousandths; bytes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUse {
-    /// Taken by containers that are asked to start or run.
     pub used: u64,
-    /// Offered by the nodes that are not lost.
     pub capacity: u64,
-    /// Given to jobs by the last allocation, whether their containers run yet or not.
+    /// Running or not.
     #[serde(default)]
     pub allocated: u64,
-    /// Of partitions that run; one that ends counts until its last container has ended, but never more
-    /// than what is used.
+    /// Running partitions, until their end; at most `used`.
     #[serde(default)]
     pub running: u64,
 }

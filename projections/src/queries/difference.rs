@@ -1,4 +1,4 @@
-//! What differs between two moments of a cluster.
+//! Compares two moments of a cluster.
 
 use std::collections::BTreeSet;
 
@@ -10,81 +10,62 @@ use crate::ReadModel;
 use crate::jobs::{Job, Phase};
 use crate::nodes::NodeState;
 
-/// What differs between two moments.
+/// The difference between two moments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The one.
     pub from: Moment,
-    /// The other.
     pub to: Moment,
-    /// Jobs that differ, those whose containers differ the most first.
+    /// Largest change of containers first.
     pub jobs: Vec<Change<JobId, JobSide>>,
-    /// Jobs that differ beyond those that are listed.
     pub more_jobs: usize,
-    /// Nodes that differ, by name.
     pub nodes: Vec<Change<NodeId, NodeSide>>,
-    /// Nodes that differ beyond those that are listed.
     pub more_nodes: usize,
 }
 
-/// A place of the log with the cluster's figures there.
+/// A sequence with the cluster's figures.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// After this event.
     pub sequence: Sequence,
-    /// The broker's time of it.
     pub at: Timestamp,
-    /// The policy in force.
     pub policy: Policy,
-    /// Utilization in total by the last allocation.
     pub utilization: f64,
-    /// Fairness loss of the jobs that run.
     pub fairness_loss: f64,
-    /// Jobs that run.
     pub running: u64,
-    /// Jobs that are queued, or wait for an allocation.
+    /// Queued, or unallocated.
     pub waiting: u64,
-    /// Jobs that have completed.
     pub completed: u64,
 }
 
-/// Something that is not alike on both sides.
+/// An item that differs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change<I, S> {
-    /// Its name.
     pub id: I,
-    /// Before; nothing where it was not there.
+    /// Absent if new.
     pub from: Option<S>,
-    /// After; nothing where it is not there any more.
+    /// Absent if gone.
     pub to: Option<S>,
 }
 
-/// A side of a change.
+/// One side of a change.
 pub type Side<S> = Option<S>;
 
 /// A job at a moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSide {
-    /// Where it is in its life.
     pub phase: Phase,
-    /// Containers that the last allocation gives it.
     pub containers: u32,
-    /// Dominant share.
     pub share: f64,
-    /// Weighted fair share.
     pub fair_share: f64,
 }
 
 /// A node at a moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeSide {
-    /// Whether it takes containers.
     pub state: NodeState,
-    /// Containers that take room.
     pub containers: u32,
 }
 
-/// What differs; at most `limit` jobs and nodes are listed.
+/// Returns at most `limit` jobs and nodes.
 #[must_use]
 pub fn difference(from: &ReadModel, to: &ReadModel, limit: usize) -> Difference {
     let mut jobs = jobs(from, to);
@@ -124,7 +105,7 @@ fn moment(model: &ReadModel) -> Moment {
 }
 
 fn jobs(from: &ReadModel, to: &ReadModel) -> Vec<Change<JobId, JobSide>> {
-    // Jobs that have ended on both sides have ended alike.
+    // Jobs ended in both are equal.
     let mut ids: BTreeSet<&JobId> = from.jobs.live().map(|(id, _)| id).collect();
     ids.extend(to.jobs.live().map(|(id, _)| id));
     let came_and_went = to.jobs.ended().map(|(id, _)| id);
@@ -143,7 +124,7 @@ fn jobs(from: &ReadModel, to: &ReadModel) -> Vec<Change<JobId, JobSide>> {
     changes.filter(|it| differs(&it.from, &it.to)).collect()
 }
 
-/// Shares alone differ with every job that comes: what a job has is what counts.
+/// Shares change with every new job, and do not count.
 fn differs(from: &Side<JobSide>, to: &Side<JobSide>) -> bool {
     let seen = |side: &Side<JobSide>| side.as_ref().map(|side| (side.phase, side.containers));
     seen(from) != seen(to)

@@ -1,4 +1,4 @@
-//! The query `job`, and the lines of the lists.
+//! The query `job`, and the rows of the lists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,108 +36,72 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A job's line in the list.
+/// A row of the job list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// `tenant/name`.
     pub job: JobId,
-    /// Training or batch.
     pub kind: Kind,
-    /// How its processes are told their cluster.
     pub executor: Executor,
-    /// Where it is in its life.
     pub phase: Phase,
-    /// Why it is as it is, for a person.
     pub reason: String,
-    /// Its place in its tenant's queue, from 1.
+    /// From 1, in the tenant's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// While it is queued: dominant share of what its tenant has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_share: Option<f64>,
-    /// While it is queued: dominant share of what its tenant has queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demand_share: Option<f64>,
-    /// Machine-readable cause of waiting.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// Weight of its fair share.
     pub weight: u32,
-    /// Its priority class, where it names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<JobClass>,
-    /// How often it was restarted with fewer containers, or sent back to the queue, for others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted: u32,
-    /// Its containers.
     pub containers: ContainerCounts,
-    /// Dominant share s, a fraction of the cluster as it was when an allocation named the job last.
+    /// Dominant share s at the last allocation.
     pub share: f64,
-    /// The same of the cluster as it is: of what the nodes offer that are there now, drained ones
-    /// included. Absent where the job has no containers to come or to keep.
+    /// Dominant share of the present nodes, drained ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_now: Option<f64>,
-    /// Weighted DRF share ŝ, a fraction of the cluster.
     pub fair_share: f64,
-    /// The last allocation that names it.
     pub epoch: Epoch,
-    /// Its partition's life; 0 before the first.
     pub incarnation: Incarnation,
-    /// The submission was received.
     pub submitted_at: Timestamp,
-    /// The job was admitted.
     pub admitted_at: Timestamp,
-    /// The queue let it go.
     pub released_at: Option<Timestamp>,
-    /// Its first partition ran.
     pub first_started_at: Option<Timestamp>,
-    /// The present phase began.
     pub phase_since: Timestamp,
-    /// It ended.
     pub ended_at: Option<Timestamp>,
-    /// Seconds from the submission to the end, or to now.
+    /// To the end, or now.
     pub age_s: f64,
-    /// Seconds from the submission to now, also of one that has ended.
+    /// To now, even after the end.
     #[serde(default)]
     pub submitted_ago_s: f64,
-    /// Job completion time: seconds from the submission to the end, once it has ended.
+    /// Absent before the end.
     pub jct_s: Option<f64>,
-    /// Seconds from the submission to the first start (to now, to the end).
+    /// To the first start, end or now.
     pub waiting_s: f64,
-    /// Lives that an adjustment began.
     pub resizes: u32,
-    /// Lives that a lost node or a failed gang began.
     pub restarts: u32,
-    /// Lives that ended in a failure of the job's own.
     pub attempts: u32,
-    /// Seconds without progress because of adjustments.
     pub resize_lost_s: f64,
-    /// Seconds without progress because of lost nodes and failures.
     pub recovery_lost_s: f64,
-    /// Container-seconds run.
     pub container_s: f64,
-    /// Steps done, by the last report.
     pub step: Option<u64>,
-    /// Steps in all, where it is known.
     pub steps_total: Option<u64>,
-    /// How far its tasks are, where it is a task set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCounts>,
-    /// What it used of GPUs, where it has parts of some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUsed>,
-    /// When it last reported.
     pub progress_at: Option<Timestamp>,
-    /// Whatever else it reports, such as loss or accuracy.
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
-    /// Containers by node.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, u32>,
-    /// Whether its tenant has put it on hold.
     #[serde(default, skip_serializing_if = "is_false")]
     pub on_hold: bool,
-    /// Where a gateway serves it, where it is a service or a notebook that is not over.
+    /// At a gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -145,125 +109,96 @@ pub struct JobRow {
 /// A job's containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerCounts {
-    /// The fewest it runs with.
     pub min: u32,
-    /// The most it uses.
     pub max: u32,
-    /// How many run.
     pub now: u32,
-    /// How many the last allocation gives it.
     pub target: u32,
-    /// How many of both stand beside its workers, which the bounds are of.
+    /// Role containers, part of `now` and `target` only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub beside: u32,
 }
 
-/// Which job.
+/// The query's parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobQuery {
-    /// `tenant/name`.
     pub job: JobId,
 }
 
-/// All that is known of one job.
+/// Everything known about one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
-    /// Its line in the list.
     #[serde(flatten)]
     pub row: JobRow,
-    /// The submission that made it: what the broker's acknowledgement said.
+    /// From the broker's acknowledgement.
     #[serde(default)]
     pub ingress_sequence: u64,
-    /// SHA-256 of the bytes that were submitted, in hex.
     #[serde(default)]
     pub sha256: String,
-    /// Who submitted it, where the broker vouches for a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<By>,
-    /// Who asked for its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_by: Option<By>,
-    /// Demand of one worker.
     pub demand: Amounts,
-    /// What stands beside its workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleRow>,
-    /// Its specification; dropped when it ends.
+    /// Dropped at the job's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobSpec>,
-    /// What it ran, once it has ended; a long command is cut.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// The packed folder that went with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<Workdir>,
-    /// The last checkpoint on the log.
     pub checkpoint: Option<SavedCheckpoint>,
-    /// Its partition's lives, oldest first.
     pub lives: Vec<LifeRow>,
-    /// Older lives that are not listed.
     pub lives_dropped: u32,
-    /// Its containers over time.
     pub containers_timeline: Timeline,
-    /// What standing on several nodes costs it, by the policy.
+    /// Set if the policy prices several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
-    /// How it is, where it is a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Health>,
 }
 
-/// Containers that stand beside a job's workers.
+/// A role's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleRow {
-    /// The role's name.
     pub role: String,
-    /// How many.
     pub count: u32,
-    /// Demand of one.
     pub demand: Amounts,
-    /// The first of their ranks; the others follow.
     pub first_rank: u32,
 }
 
-/// Training on several nodes, where the policy gives that a price.
+/// The cost of training on several nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The part of its speed that it loses (`objective.crossing`).
+    /// Fraction of speed lost (`objective.crossing`).
     pub crossing: f64,
-    /// As many containers on one node would work as fast.
+    /// Equally fast containers on one node.
     pub works_as: f64,
 }
 
-/// One life of a partition.
+/// One incarnation of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LifeRow {
-    /// Its number.
     pub incarnation: Incarnation,
-    /// The allocation that it carried out.
     pub epoch: Epoch,
-    /// Its containers.
     pub containers: u32,
-    /// The nodes they were on.
     pub nodes: u32,
-    /// The same by name: where what its containers printed lies.
+    /// These nodes hold the output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<NodeId>,
-    /// When its start was requested.
     pub requested_at: Timestamp,
-    /// When every container ran.
     pub started_at: Option<Timestamp>,
-    /// When none ran any more.
     pub stopped_at: Option<Timestamp>,
-    /// Seconds that it ran, until now where it runs.
+    /// To now, while running.
     pub ran_s: f64,
-    /// Why it ended; absent where it runs, or where the job ended with it.
+    /// Absent while running, or for the job's end.
     pub stop_reason: Option<StopReason>,
-    /// For what it was stopped, if not to be resized or moved.
+    /// Absent for a resize or move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_for: Option<StoppedFor>,
-    /// The step that it resumed from; absent on a first start.
+    /// Absent on a first start.
     pub resumed_step: Option<u64>,
 }
 
@@ -285,7 +220,7 @@ pub(super) fn job(
         }));
     };
     let place = places(&model.queues).get(&query.job).copied();
-    // What is over is drawn to its end.
+    // An ended job's timeline stops at its end.
     let window = Window {
         from: None,
         to: job.times.ended,
@@ -317,7 +252,7 @@ pub(super) fn job(
     })
 }
 
-/// The job of the same tenant that may be meant. Of others nothing is said: a tenant asks here, too.
+/// Tenants ask here, too, so only their own jobs are suggested.
 fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
     let known = model.jobs.live().chain(model.jobs.ended());
     let own = known.map(|(id, _)| id);
@@ -337,7 +272,6 @@ fn roles(job: &Job) -> Vec<RoleRow> {
     parts.map(row).collect()
 }
 
-/// What it costs a training job to stand on several nodes, where it does and that has a price.
 fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
     let crossing = model.cluster.policy.objective.crossing;
     let crosses = row.nodes.len() > 1 && row.kind == Kind::Training && crossing > 0.0;
@@ -348,7 +282,6 @@ fn spread(model: &ReadModel, row: &JobRow) -> Option<Spread> {
     })
 }
 
-/// The place of each queued job in its tenant's queue, from 1.
 pub(super) fn places(queues: &Queues) -> BTreeMap<&JobId, u64> {
     let queues = queues.tenants.values();
     let places = queues.flat_map(|tenant| tenant.order.iter().map(|(_, id)| id).zip(1..));
@@ -435,10 +368,10 @@ pub(super) fn row(
     }
 }
 
-/// The code of a job that waits for nothing but to be asked for.
+/// The code of a job that starts on demand.
 pub const IDLE: &str = "idle";
 
-/// Whether it is a service or a notebook that is to have no replica until it is asked for.
+/// True without replicas until a request.
 fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
     let is_stopped = job.phase == Phase::Waiting && job.live.as_ref().is_some_and(|it| !it.on_hold);
     let service = model.services.get(id).map(|it| it.target);
@@ -446,7 +379,6 @@ fn is_idle(model: &ReadModel, id: &JobId, job: &Job) -> bool {
     is_stopped && wanted == Some(0)
 }
 
-/// Why it is as it is; of a service that runs, what is wrong with it, too.
 fn why(
     (model, room): (&ReadModel, &Room<'_>),
     id: &JobId,
@@ -467,7 +399,6 @@ fn why(
     }
 }
 
-/// Where a gateway serves a service, or a notebook, that is not over.
 fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
     let addresses = match job.kind {
         _ if job.phase.is_over() => return None,
@@ -478,8 +409,7 @@ fn address(model: &ReadModel, id: &JobId, job: &Job) -> Option<String> {
     addresses.into_iter().next()
 }
 
-/// The dominant share of what the last allocation gives a job, of the nodes that are there. At most all
-/// of it: between the loss of a node and the next allocation it may be given more than there is.
+/// At most 1, also after the loss of a node.
 fn share_now(model: &ReadModel, job: &Job) -> Option<f64> {
     let gets = job.live.as_ref().map(|_| job.target).filter(|n| *n > 0)?;
     let mut amounts = Amounts::new();

@@ -1,5 +1,4 @@
-//! The query `ledger`: what each job and each tenant got and what it cost them, from the events
-//! alone.
+//! The query `ledger`: use and cost of each job and tenant.
 
 use std::collections::BTreeMap;
 
@@ -9,62 +8,46 @@ use serde::{Deserialize, Serialize};
 use crate::ReadModel;
 use crate::jobs::{Job, Phase};
 
-/// Which jobs.
+/// The query's parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LedgerQuery {
-    /// Of this tenant; absent: of all.
     pub tenant: Option<TenantId>,
 }
 
 /// The figures of jobs and tenants.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LedgerAnswer {
-    /// In the order of their admission.
+    /// Ordered by admission.
     pub jobs: Vec<LedgerRow>,
-    /// By tenant.
     pub tenants: BTreeMap<String, TenantLedger>,
 }
 
 /// One job's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerRow {
-    /// `tenant/name`.
     pub job: JobId,
-    /// Where it is in its life.
     pub phase: Phase,
-    /// Seconds from the submission to the end, once it has ended.
     pub jct_s: Option<f64>,
-    /// Seconds from the submission to the first start.
     pub waiting_s: f64,
-    /// Container-seconds run.
     pub container_s: f64,
-    /// Lives that an adjustment began.
     pub resizes: u32,
-    /// Seconds without progress because of adjustments.
     pub resize_lost_s: f64,
-    /// Lives that a lost node or a failed gang began.
     pub restarts: u32,
-    /// The last accuracy that it reported: a metric named `accuracy`, or ending in it.
+    /// From a metric whose name is or ends in `accuracy`.
     pub accuracy: Option<f64>,
-    /// The last loss that it reported: a metric named `loss`, or ending in it.
+    /// From a metric whose name is or ends in `loss`.
     pub loss: Option<f64>,
 }
 
 /// One tenant's sums.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantLedger {
-    /// Jobs that are kept in the table.
     pub jobs: u64,
-    /// Of them completed.
     pub completed: u64,
-    /// Container-seconds run.
     pub container_s: f64,
-    /// Mean job completion time of those completed, in seconds.
     pub mean_jct_s: Option<f64>,
-    /// Adjusted restarts.
     pub resizes: u32,
-    /// Seconds without progress because of them.
     pub resize_lost_s: f64,
 }
 
@@ -115,7 +98,7 @@ fn row(id: &JobId, job: &Job, now: Timestamp) -> LedgerRow {
     }
 }
 
-/// The metric of that name, else the first whose name ends in it (`test_accuracy`).
+/// Prefers the exact name to an ending (`test_accuracy`).
 fn metric(job: &Job, name: &str) -> Option<f64> {
     let metrics = &job.progress.as_ref()?.metrics;
     let exact = metrics.iter().find(|(metric, _)| metric == name);

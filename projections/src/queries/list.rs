@@ -1,4 +1,4 @@
-//! The query `jobs`: filtered, sorted and cut where the jobs are, however many there are.
+//! The query `jobs`, filtered and cut on the server.
 
 use std::cmp::Ordering;
 
@@ -11,34 +11,32 @@ use super::page::{SortBy, compare};
 use crate::ReadModel;
 use crate::jobs::{Job, Phase, Refused, room::Room};
 
-/// Which jobs. All filters must hold; none is every job.
+/// Filters that must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsQuery {
-    /// Of this tenant.
     pub tenant: Option<TenantId>,
-    /// In one of these phases; `refused` for refused submissions, `live` for all that are not
-    /// over. Comma-separated.
+    /// Comma-separated; `refused` for submissions, `live` for all not ended.
     pub phase: Option<String>,
-    /// Whose name, without the tenant, is such: `*` stands for any text, `?` for one character.
+    /// `*` matches any text, `?` one character.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Of those that are over, and of refused submissions: since this time.
+    /// The earliest end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_since: Option<Timestamp>,
-    /// The same in seconds before now, by the query service's clock.
+    /// Before now, by the query service's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_within_s: Option<u64>,
-    /// The order; absent: that of admission, and a limit leaves the first ones out.
+    /// Absent for the order of admission; a limit then keeps the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<SortBy>,
-    /// With `sort`: the greatest, or the last, first.
+    /// Reverses `sort`.
     #[serde(skip_serializing_if = "is_false")]
     pub descending: bool,
-    /// So many that come first by `sort`, or were admitted last, are left out.
+    /// Counted from the first by `sort`, or the last admitted.
     #[serde(skip_serializing_if = "is_none")]
     pub offset: usize,
-    /// At most this many: the first ones by `sort`, else the newest; 0 is every one.
+    /// 0 for all.
     pub limit: usize,
 }
 
@@ -58,29 +56,25 @@ const fn is_none(number: &usize) -> bool {
     *number == 0
 }
 
-/// The jobs that were asked for.
+/// The matching jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobsAnswer {
-    /// In the order that was asked for, else in that of their admission.
     pub jobs: Vec<JobRow>,
-    /// Refused submissions, newest last; only where they were asked for.
+    /// Only on request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// Jobs and refused submissions that match beyond the limit.
     pub more: usize,
-    /// Jobs and refused submissions that match but for the time since which they must have ended.
+    /// Further matches with an earlier end.
     #[serde(default, skip_serializing_if = "is_none")]
     pub ended_before: usize,
 }
 
-/// What the `phase` filter lets through.
 pub(super) struct Phases {
     phases: Vec<Phase>,
     refused: bool,
 }
 
 impl Phases {
-    /// Whether it lets jobs of this phase through.
     pub(super) fn has(&self, phase: Phase) -> bool {
         self.phases.contains(&phase)
     }
@@ -154,7 +148,7 @@ pub(super) fn jobs(
     let rows = found.into_iter();
     let rows = rows.map(|(id, job)| row((model, &room), id, job, places.get(id).copied(), now));
     let jobs = rows.collect();
-    // They have pages of their own.
+    // Refused submissions have pages of their own.
     let shown = refused.len().saturating_sub(query.offset);
     refused.truncate(shown);
     let more_refused = shown.saturating_sub(limit);
@@ -167,7 +161,6 @@ pub(super) fn jobs(
     })
 }
 
-/// The time since which a job that is over must have ended.
 fn since(query: &JobsQuery, now: Timestamp) -> Option<Timestamp> {
     let within = query.ended_within_s.map(|seconds| {
         let micros = i64::try_from(seconds.saturating_mul(1_000_000));
@@ -176,7 +169,6 @@ fn since(query: &JobsQuery, now: Timestamp) -> Option<Timestamp> {
     within.max(query.ended_since)
 }
 
-/// Leaves what is asked for of all that match, in its order.
 fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Timestamp) {
     let total = found.len();
     let Some(sort) = query.sort else {
@@ -195,7 +187,7 @@ fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Ti
         by.then_with(|| a.0.cmp(b.0))
     };
     let end = query.offset.saturating_add(limit).min(total);
-    // Those behind the end need no order.
+    // Entries behind the page need no order.
     if end < total {
         found.select_nth_unstable_by(end, order);
         found.truncate(end);
@@ -204,8 +196,7 @@ fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Ti
     found.drain(..query.offset.min(end));
 }
 
-/// What has containers, the newest first; what waits, in the order of admission; what is over, the
-/// last one first.
+/// Jobs with containers, newest first; waiting jobs by admission; ended jobs, last first.
 pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
     let group = |job: &Job| match job.phase {
         Phase::Placed
@@ -224,11 +215,10 @@ pub(super) fn by_state(a: &Job, b: &Job) -> Ordering {
     group(a).cmp(&group(b)).then_with(|| within(a, b))
 }
 
-/// Whether a name matches a pattern in which `*` stands for any text and `?` for one character.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n) = (0, 0);
-    // Where the last `*` was, and what it stands for ends at.
+    // The last `*`, and the end of its match.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -381,8 +371,7 @@ mod tests {
         }
     }
 
-    /// The figure of the documents; it checks nothing:
-    /// `cargo test --workspace --lib a_long_list -- --ignored --nocapture`.
+    /// Measures only: `cargo test --workspace --lib a_long_list -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement, run by hand as said above; it checks nothing"]
     fn a_long_list_is_filtered_and_sorted() {

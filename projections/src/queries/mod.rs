@@ -1,8 +1,9 @@
-//! The queries: plain requests and answers, served over the NATS service API and printed by the
-//! command line.
+//! The queries of the NATS service API and the command line; [`answer`] is the entry. Readers tolerate
+//! unknown fields.
 //!
-//! [`answer`] is the one entry: a query's name, its request in JSON, and the caller's time. The
-//! answers are the structs below it; readers tolerate unknown fields in them.
+//! - `list.rs`, `page.rs`, `jobs.rs`: jobs; `ledger.rs`: their cost
+//! - `cluster.rs`, `nodes.rs`, `tenants.rs`, `notebooks.rs`, `timeline.rs`: one query group each
+//! - `own.rs`: queries of a tenant; `difference.rs`: two moments compared
 
 mod cluster;
 mod difference;
@@ -55,13 +56,12 @@ pub const NAMES: [&str; 11] = [
     "timeline",
 ];
 
-/// Why a query has no answer.
+/// A failed query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// For programs: `unknown_query`, `bad_request`, `not_found` or `internal`.
+    /// `unknown_query`, `bad_request`, `not_found` or `internal`.
     pub code: String,
-    /// For people: what happened, to what, and what to do next.
     pub message: String,
 }
 
@@ -81,11 +81,10 @@ impl QueryError {
     }
 }
 
-/// Answers the query `name`. `request` is the query's request struct in JSON; null where all of
-/// its fields are optional.
+/// Answers the query `name`. `request` is JSON; null if all fields are optional.
 ///
 /// # Errors
-/// When there is no such query, the request is not one of its, or what it names is not there.
+/// When the query is unknown, the request invalid, or the item missing.
 pub fn answer(
     model: &ReadModel,
     name: &str,

@@ -10,105 +10,76 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::nodes::{GpuDoubt, MemberState, Node, NodeState};
 
-/// A node that was lost is listed for so long, in seconds.
+/// Seconds of listing a lost node.
 pub const LOST_LISTED_S: u32 = 3_600;
 
-/// Which nodes.
+/// The query's parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodesQuery {
-    /// Those too that were lost more than [`LOST_LISTED_S`] ago.
     pub all: bool,
 }
 
 /// The nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodesAnswer {
-    /// By name.
     pub nodes: Vec<NodeRow>,
-    /// Nodes that were lost long ago and are left out.
     #[serde(default)]
     pub left_out: u32,
 }
 
-/// A node's line in the list.
+/// A row of the node list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name.
     pub node: NodeId,
-    /// Whether it takes containers.
     pub state: NodeState,
-    /// Why it is as it is, for a person.
     pub reason: String,
-    /// What it offers.
     pub capacity: Amounts,
-    /// What its containers take.
     pub used: Amounts,
-    /// Containers that take room.
     pub containers: u32,
-    /// Of those, the ones seen to run.
     pub running: u32,
-    /// Containers placed on it that are not asked to start.
     pub reserved: u32,
-    /// `process` or `docker`.
     pub runtime: String,
-    /// Where other nodes reach it.
     pub address: String,
-    /// Its labels: its own, then the operator's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What keeps containers away that do not tolerate it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taints: BTreeSet<String>,
-    /// When its agent last started.
     pub joined_at: Option<Timestamp>,
-    /// When the operator drained it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained_at: Option<Timestamp>,
-    /// Since when it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_at: Option<Timestamp>,
-    /// When it was last seen before it was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
 }
 
-/// Which node.
+/// The query's parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeQuery {
-    /// Its name.
     pub node: NodeId,
 }
 
-/// All that is known of one node.
+/// Everything known about one node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeDetail {
-    /// Its line in the list.
     #[serde(flatten)]
     pub row: NodeRow,
-    /// The agent's life.
     pub agent_incarnation: u64,
-    /// Its GPUs.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
-    /// Shared GPUs, by UUID, on which the driver sees what the agent does not share among.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
-    /// Its containers, by job.
     pub standing: Vec<NodeContainer>,
 }
 
 /// A container on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeContainer {
-    /// The job.
     pub job: JobId,
-    /// Its partition's life.
     pub incarnation: Incarnation,
-    /// Its place in the gang.
     pub rank: Rank,
-    /// Where it is in its life.
     pub state: MemberState,
 }
 
@@ -170,7 +141,7 @@ fn row(model: &ReadModel, name: &NodeId, node: &Node) -> NodeRow {
     }
 }
 
-/// How many containers of a drained node do not move: those of jobs that are never adjusted.
+/// Jobs without adjustment do not leave.
 fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
     if node.drained.is_none() || node.containers == 0 {
         return 0;
@@ -180,7 +151,6 @@ fn stay(model: &ReadModel, name: &NodeId, node: &Node) -> u32 {
     u32::try_from(standing.count()).map_or(node.containers, |it| it.min(node.containers))
 }
 
-/// `1 container leaves; 2 stay until they end: their jobs have no checkpoint`.
 fn leaving(containers: u32, stay: u32) -> String {
     let counted = |count: u32, one: &str, more: &str| match count {
         1 => format!("1 container {one}"),
@@ -215,7 +185,7 @@ fn reason(node: &Node, stay: u32) -> String {
                     "its containers have ended, {at}: {how}; its jobs restart elsewhere"
                 );
             }
-            // Who found it lost may never have seen it.
+            // The node may never have renewed.
             let seen = node.last_seen.filter(|seen| *seen > Timestamp::default());
             let seen = seen.map(|at| format!("last seen {}; ", short(at)));
             let seen = seen.unwrap_or_default();

@@ -7,54 +7,43 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::notebooks::{Notebook, NotebookState};
 
-/// Which notebooks.
+/// The query's parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NotebooksQuery {
-    /// Only this tenant's.
     pub tenant: Option<TenantId>,
 }
 
-/// The notebooks that have not ended.
+/// The live notebooks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NotebooksAnswer {
-    /// By job.
     pub notebooks: Vec<NotebookRow>,
 }
 
-/// Which notebook.
+/// The query's parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotebookQuery {
-    /// Its job.
     pub job: JobId,
 }
 
 /// A notebook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NotebookRow {
-    /// Its job.
     pub job: JobId,
-    /// How it is.
     pub state: NotebookState,
-    /// Since when nobody uses it; absent where it works, or does not run.
+    /// Absent while busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
-    /// When it will be ended, if nobody uses it until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// Its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
-    /// Containers that have ended in a failure since one was last ready.
     #[serde(default, skip_serializing_if = "is_none")]
     pub failures: u32,
-    /// Where gateways serve it.
     pub addresses: Vec<String>,
-    /// Why it is as it is, for a person.
     pub reason: String,
 }
 
@@ -66,7 +55,7 @@ const fn is_none(number: &u32) -> bool {
     *number == 0
 }
 
-/// Lists them.
+/// Lists the notebooks.
 pub fn notebooks(model: &ReadModel, query: &NotebooksQuery) -> NotebooksAnswer {
     let is_meant = |job: &JobId| {
         let tenant = query.tenant.as_ref();
@@ -78,7 +67,7 @@ pub fn notebooks(model: &ReadModel, query: &NotebooksQuery) -> NotebooksAnswer {
     }
 }
 
-/// One of them.
+/// Returns one notebook.
 pub fn notebook(model: &ReadModel, query: &NotebookQuery) -> Result<NotebookRow, QueryError> {
     let job = &query.job;
     let found = model.notebooks.get(job);

@@ -1,7 +1,5 @@
-//! The queries of a tenant about itself.
-//!
-//! The tenant is the caller's word, from the subject that the broker let the request through on,
-//! never the request's. An answer holds the tenant's own jobs and names nobody else's.
+//! The queries of a tenant about itself. The broker's subject sets the tenant, not the request. Answers name
+//! no other tenant's jobs.
 
 use dormouse_messages::{TenantId, Timestamp};
 use serde_json::{Map, Value, json};
@@ -11,7 +9,7 @@ use crate::ReadModel;
 use crate::nodes::NodeState;
 use crate::status::own_words;
 
-/// The queries that a tenant may ask, by name.
+/// The queries for tenants, by name.
 pub const TENANT_NAMES: [&str; 8] = [
     "job",
     "jobs",
@@ -23,11 +21,10 @@ pub const TENANT_NAMES: [&str; 8] = [
     "timeline",
 ];
 
-/// Answers the query `name` of `tenant`. `request` is as for [`answer`], without the tenant; a job
-/// may be named without it as well.
+/// Answers the query `name` of `tenant`, as [`answer`] does; the tenant may be omitted.
 ///
 /// # Errors
-/// As [`answer`]; what another tenant has is not there.
+/// As [`answer`]; other tenants' jobs do not exist.
 pub fn answer_tenant(
     model: &ReadModel,
     tenant: &TenantId,
@@ -73,7 +70,6 @@ pub fn answer_tenant(
     Ok(answered)
 }
 
-/// Sees to it that the job named is the tenant's, and that one is named where it must be.
 fn own_job(
     tenant: &TenantId,
     name: &str,
@@ -97,9 +93,7 @@ fn own_job(
     Ok(())
 }
 
-/// Nodes are listed for what they offer and for their labels. Their addresses are for nobody who only
-/// submits; why one takes no containers is said by its state: the reason in words may name others' jobs,
-/// paths and images.
+/// Addresses are not for tenants, and reasons may name others' jobs, paths and images.
 fn only_offers(nodes: &mut Value) {
     let rows = nodes.get_mut("nodes").and_then(Value::as_array_mut);
     for row in rows.into_iter().flatten() {
@@ -120,7 +114,6 @@ fn only_offers(nodes: &mut Value) {
     }
 }
 
-/// Takes the names of other tenants' jobs out of the reasons.
 fn hide_others(value: &mut Value, tenant: &TenantId) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Jobs a screen at a time: searched, sorted and cut where they are, however many there are.
+//! Jobs by page, cut on the server.
 
 use std::cmp::Ordering;
 
@@ -11,75 +11,58 @@ use super::list::{Phases, by_state};
 use crate::ReadModel;
 use crate::jobs::{Job, room::Room};
 
-/// Rows of a page where nobody says.
 const ROWS: usize = 60;
-/// Rows of a page at most.
 const MOST_ROWS: usize = 500;
 
-/// By what jobs are sorted; equal ones by id.
+/// The order of jobs; ties by id.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SortBy {
-    /// The order of admission.
     #[default]
     Admitted,
-    /// Tenant and name.
     Job,
-    /// The order of a life.
+    /// The order of phases.
     Phase,
-    /// Containers that the last allocation gives it.
     Containers,
-    /// Dominant share.
     Share,
-    /// What it lacks of its fair share; negative where it has more.
+    /// Fair share minus share.
     Lacks,
-    /// Time from the submission to the first start.
     Waiting,
-    /// Time from the submission to the end, or to now.
     Age,
-    /// Lives that an adjustment began.
     Resizes,
-    /// What has containers, then what waits, then what is over.
+    /// Jobs with containers, then waiting, then ended.
     State,
 }
 
-/// Which jobs, in which order, and which part of them.
+/// Filters, order and page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsPageQuery {
-    /// Of this tenant.
     pub tenant: Option<TenantId>,
-    /// In one of these phases; `live` for all that are not over. Comma-separated.
+    /// Comma-separated; `live` for all not ended.
     pub phase: Option<String>,
-    /// Whose id contains this text.
     pub search: String,
-    /// The order.
     pub sort: SortBy,
-    /// The greatest, or the last, first.
     pub descending: bool,
-    /// So many are left out first.
     pub offset: usize,
-    /// At most so many; 0: 60.
+    /// 0 for 60.
     pub limit: usize,
 }
 
 /// A page of jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobsPage {
-    /// The jobs, in the order that is asked for.
     pub jobs: Vec<JobRow>,
-    /// So many were left out before them.
     pub offset: usize,
-    /// So many match.
     pub total: usize,
-    /// Ended jobs that match no more because only the last ones are kept.
+    /// Dropped from the table.
     pub forgotten: u64,
 }
 
-/// The page of the jobs that match.
+/// Returns a page.
 ///
 /// # Errors
-/// When a phase is none.
+/// When a phase is unknown.
 pub fn jobs_page(
     model: &ReadModel,
     query: &JobsPageQuery,
@@ -111,7 +94,7 @@ pub fn jobs_page(
     let total = found.len();
     let end = query.offset.saturating_add(limit).min(total);
     let offset = query.offset.min(end);
-    // Those behind the page need no order.
+    // Entries behind the page need no order.
     if end < total {
         found.select_nth_unstable_by(end, order);
         found.truncate(end);

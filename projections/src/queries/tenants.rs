@@ -12,113 +12,80 @@ use crate::ReadModel;
 use crate::jobs::{room::Room, turn};
 use dormouse_state::{Queues, Stand, TenantQueue};
 
-/// Queued jobs that the page of a tenant lists.
 const LISTED: usize = 50;
 
-/// Every tenant that is configured or ever had a job admitted.
+/// Tenants configured or with admitted jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantsAnswer {
-    /// The policy by which the next release is chosen.
     pub queue: Queue,
-    /// Whether tenants may have what was not granted to them.
     #[serde(default)]
     pub grants: GrantsRule,
-    /// By name.
     pub tenants: Vec<TenantRow>,
-    /// The area under the unfairness curve since the beginning, in share-seconds.
+    /// In share-seconds.
     pub unfairness_area: f64,
 }
 
-/// A tenant's line in the list.
+/// A row of the tenant list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantRow {
-    /// The tenant.
     pub tenant: TenantId,
-    /// Whether the operator has configured it.
     pub configured: bool,
-    /// Its weight beside the others.
     pub weight: u32,
-    /// The most it may have at one time; no bound where a resource is absent.
+    /// An absent resource has no limit.
     pub quota: Quota,
-    /// The largest weight of a job of it.
     pub max_job_weight: Option<u32>,
-    /// The priority of its jobs that ask for none.
     pub priority: i32,
-    /// What it is granted.
     #[serde(default)]
     pub grants: Grants,
-    /// Its share of the weights of all tenants that have or ask for anything; of all where none does.
+    /// Fraction of the active tenants' weights, or of all tenants'.
     pub entitled: f64,
-    /// Dominant share of what it has.
     pub share: f64,
-    /// Dominant share of what it has queued.
     pub demand_share: f64,
-    /// What it has.
     pub runs: Amounts,
-    /// What its queued jobs need at the least.
     pub queued: Amounts,
-    /// Released jobs that have not ended.
     pub released_jobs: u64,
-    /// Queued jobs.
     pub queued_jobs: u64,
-    /// Jobs that wait for others.
+    /// For dependencies.
     pub held_jobs: u64,
-    /// Mean waiting time in the queue so far, in seconds.
     pub mean_wait_s: f64,
-    /// The longest wait in the queue so far, of released and queued jobs, in seconds.
     pub longest_wait_s: f64,
-    /// Mean time from the submission to the first start, in seconds: in the queue, for an
-    /// allocation and for its room. Those that never started count with their present age, or
-    /// their age at their end; ended jobs as long as they are kept. Services and notebooks that may
-    /// have no replica start when they are asked for, and do not count.
+    /// From submission to first start, now or end. Services and notebooks started on demand do not count.
     #[serde(default)]
     pub mean_start_wait_s: f64,
-    /// The longest of these.
     #[serde(default)]
     pub longest_start_wait_s: f64,
-    /// Σ |s − ŝ| of its jobs.
     pub fairness_loss: f64,
-    /// What its queue waits for, for a person.
     pub reason: String,
 }
 
-/// Which tenant.
+/// The query's parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantQuery {
-    /// Its name.
     pub tenant: TenantId,
 }
 
 /// A tenant with the head of its queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantDetail {
-    /// Its line in the list.
     #[serde(flatten)]
     pub row: TenantRow,
-    /// The first of its queued jobs.
     pub queue: Vec<QueuedJob>,
 }
 
 /// A queued job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedJob {
-    /// Its place, from 1.
     pub position: u64,
-    /// The job.
     pub job: JobId,
-    /// Its priority class, which goes before the priority.
+    /// Precedes the priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
-    /// Its priority in the queue.
     pub priority: i32,
-    /// What its smallest partition needs.
     pub needs: Amounts,
-    /// How long it has been queued, in seconds.
     pub waited_s: f64,
 }
 
-/// The tenants that are configured, granted something or ever had a job admitted.
 fn known(queues: &Queues) -> BTreeSet<&TenantId> {
     let configured = queues.config.iter().map(|(name, _)| name);
     let granted = queues.config.grants.iter().map(|(name, _)| name);
@@ -144,7 +111,6 @@ pub(super) fn tenants(model: &ReadModel, now: Timestamp) -> TenantsAnswer {
     }
 }
 
-/// The class of a queued job.
 fn listed_class(model: &ReadModel, id: &JobId) -> Option<String> {
     let class = model.jobs.get(id)?.class.as_ref()?;
     Some(class.name.clone())
@@ -193,7 +159,6 @@ pub(super) fn tenant(
     })
 }
 
-/// Waits until the first start.
 #[derive(Debug, Clone, Copy, Default)]
 struct StartWaits {
     jobs: f64,
@@ -201,7 +166,6 @@ struct StartWaits {
     longest_s: f64,
 }
 
-/// By tenant; of one only, where it is named.
 fn start_waits<'a>(
     model: &'a ReadModel,
     only: Option<&str>,
@@ -213,7 +177,7 @@ fn start_waits<'a>(
         if only.is_some_and(|only| only != tenant) {
             continue;
         }
-        // What starts when it is asked for does not wait until then.
+        // Started on demand.
         if job.kind.is_served() && job.bounds.min == 0 {
             continue;
         }
@@ -226,7 +190,6 @@ fn start_waits<'a>(
     waits
 }
 
-/// The longest wait in the queue: of the released ones, or the oldest that is still in it.
 fn longest_wait_s(queues: &Queues, tenant: &TenantQueue, now: Timestamp) -> f64 {
     let queued = tenant.order.iter().filter_map(|(_, id)| {
         let job = queues.jobs.get(id)?;
@@ -284,7 +247,7 @@ fn row(
 fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Timestamp) -> String {
     let queues = room.queues();
     let within = queues.first_within(tenant).map(|(_, first)| first);
-    // Released, and the bounds were lowered since.
+    // Released, and above lowered limits.
     let above = || {
         let mut hopeless = queues.hopeless.iter();
         hopeless.find_map(|id| {
@@ -301,8 +264,7 @@ fn waits_for(room: &Room<'_>, (name, tenant): (&TenantId, &TenantQueue), now: Ti
     }
 }
 
-/// w / W, W over the tenants that have or ask for anything, itself among them; where none does, over all
-/// tenants.
+/// w / W, with W over the active tenants and this one, or over all.
 fn entitled(queues: &Queues, name: &TenantId) -> f64 {
     let is_active = |tenant: &TenantQueue| tenant.released > 0 || !tenant.order.is_empty();
     let active = queues

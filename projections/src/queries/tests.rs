@@ -1,4 +1,4 @@
-//! Given a history, what the queries answer.
+//! Answers of the queries after given histories.
 
 use dormouse_messages::events::{
     ClusterConfigured, JobRefused, JobReleased, NodeDrained, NodeFenced, RawEncoding, StopReason,
@@ -94,7 +94,6 @@ fn a_job_tells_its_lives() {
     assert_eq!(drawn, [3.0, 0.0, 2.0]);
 }
 
-/// Two of three containers elsewhere, with and without a price.
 #[test]
 fn a_job_on_several_nodes_says_what_that_costs() {
     let spread = |crossing: f64| {
@@ -145,7 +144,6 @@ fn a_node_says_how_it_is_known_to_be_gone() {
     );
 }
 
-/// The reason in words may name others' jobs, paths and images.
 #[test]
 fn a_tenant_is_told_of_a_node_by_its_state() {
     let mut history = busy();
@@ -244,7 +242,6 @@ fn errors_say_what_to_do() {
     assert!(message.contains("did you mean"), "{message}");
     let (_, message) = refused(&history, "job", json!({"job": "ads/lrr"}));
     assert!(message.contains("; did you mean ads/lr?"), "{message}");
-    // A tenant is told nothing of others' jobs.
     let own = answer_tenant(
         &history.fold::<ReadModel>(),
         &"vision".parse().expect("a tenant"),
@@ -303,7 +300,7 @@ fn tenant(history: &mut History, name: &str, weight: u32, quota: &str) {
     );
 }
 
-/// Both queued jobs of `vision` need more than its quota, the third does not: nobody is behind another.
+/// Two queued jobs of `vision` exceed its quota, the third does not.
 #[test]
 fn who_is_above_the_quota_says_so_and_the_others_are_not_behind() {
     let mut history = busy();
@@ -346,7 +343,7 @@ fn on_an_empty_cluster_tenants_are_entitled_to_parts_of_it() {
     assert_eq!(entitled, [0.25, 0.75]);
 }
 
-/// A partition that gives containers to another one counts whole until its last container has ended.
+/// A shrinking partition counts whole until the last container ended.
 #[test]
 fn no_more_runs_than_the_nodes_offer() {
     let mut history = History::default();
@@ -446,14 +443,13 @@ fn timelines_by_tenant_and_by_job() {
     assert!(drawn.title.contains("area"), "{}", drawn.title);
     let tenants: TenantsAnswer = ask(&history, "tenants", Value::Null);
     assert!(tenants.unfairness_area > 0.0);
-    // vision has two jobs queued and nothing else: it lacks its half.
+    // vision has only queued jobs and lacks its half.
     assert_eq!(drawn.series[0].summary.last, 0.5);
     let by_job = json!({"metric": "fairness-loss-by-job", "job": "ads/lr"});
     let drawn: Timeline = ask(&history, "timeline", by_job);
     assert_eq!(drawn.series.len(), 1);
 }
 
-/// A cancellation that is refused is no refused job.
 #[test]
 fn a_refused_cancellation_is_not_a_refused_job() {
     let mut history = busy();
@@ -520,7 +516,7 @@ fn what_is_allocated_and_what_runs_are_told_apart() {
     assert!(figures.all(|(_, _, running)| running == 0.0));
 }
 
-/// A node that comes or goes changes the share of who keeps what it has, with no decision that names it.
+/// Without a decision about the job.
 #[test]
 fn a_job_s_share_is_of_the_nodes_that_are_there_now() {
     let mut history = History::default();
@@ -557,7 +553,6 @@ fn a_tenants_mean_wait_is_never_above_its_longest() {
     let queued = row(&history);
     assert!(queued.mean_wait_s > 0.0);
     assert!(queued.longest_wait_s >= queued.mean_wait_s, "{queued:?}");
-    // Released, it waits on: for an allocation, and for its room.
     history.release("ads/a");
     for _ in 0..50 {
         history.progress("ads/none", 1, 1, 0.5);
@@ -617,7 +612,7 @@ fn a_tenant_asks_about_itself_only() {
         assert_eq!(job["job"], "ads/lr");
         assert_eq!(job["sha256"].as_str().map(str::len), Some(0));
     }
-    // Another's job is not there, whether it exists or not; nor can another tenant be named.
+    // Nor can another tenant be named.
     for job in ["ads/lr", "ads/none"] {
         assert_eq!(code(ask("vision", "job", json!({"job": job}))), "not_found");
         let timeline = json!({"metric": "containers", "job": job});

@@ -7,30 +7,27 @@ use super::QueryError;
 use crate::ReadModel;
 use crate::timelines::{Metric, Timeline, Window, draw};
 
-/// Jobs drawn where none is named: more lines than that nobody can tell apart.
+/// More lines are hard to tell apart.
 const BUSIEST: usize = 7;
-/// Points a series where nobody says: finer than any terminal or page.
+/// Finer than any terminal or page.
 const POINTS: usize = 2_000;
 
-/// Which timeline.
+/// The query's parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineQuery {
     /// One of [`Metric::ALL`].
     pub metric: String,
-    /// For the metrics of jobs, and those of services: of this one only.
+    /// The only one drawn.
     #[serde(default)]
     pub job: Option<JobId>,
-    /// For these without a job: so many of the busiest jobs, besides the sum.
+    /// Jobs drawn without `job`.
     #[serde(default)]
     pub busiest: Option<usize>,
-    /// From here.
     #[serde(default)]
     pub from: Option<Timestamp>,
-    /// To here; the present where absent.
     #[serde(default)]
     pub to: Option<Timestamp>,
-    /// At most so many points a series.
     #[serde(default)]
     pub points: Option<usize>,
 }
@@ -59,7 +56,7 @@ pub(super) fn timeline(
     }
     let window = Window {
         from: query.from,
-        // A log that ended long ago is drawn to its end, not to the present.
+        // An old log is drawn to its end.
         to: query.to.map(|to| to.min(now)),
     };
     let of_tenants = model.fairness.series(metric);

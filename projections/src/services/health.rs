@@ -1,8 +1,7 @@
-//! How a service is, in figures and in words.
+//! The state of a service in figures and words.
 //!
-//! A latency is the upper bound of the bucket of a histogram that it lies in: the real one is at most
-//! that, and more than four fifths of it. The part of the requests within the objective is exact
-//! where a gateway tells it.
+//! A latency is its bucket's upper bound, at most a quarter above the true one. The fraction within the
+//! objective is exact for gateways' reports.
 
 use dormouse_messages::service::LatencyObjective;
 use dormouse_messages::{GatewayId, Timestamp};
@@ -11,74 +10,56 @@ use serde::{Deserialize, Serialize};
 use super::service::{Recent, Service};
 use super::sums::{Latency, Sums, ladder};
 
-/// A minute, in seconds.
 const MINUTE_S: u32 = 60;
-/// Five of them.
 const MINUTES_S: u32 = 300;
 
-/// How a service is.
+/// The state of a service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// It in a line, for a person.
     pub words: String,
-    /// What is wrong with it; absent where nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// What it promises.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<LatencyObjective>,
-    /// The percentile of the latencies: the objective's, else 99.
+    /// The objective's, else 99.
     pub percentile: f64,
-    /// Replicas that are ready.
     pub ready: u32,
-    /// Replicas that it is to have.
     pub target: u32,
-    /// The most replicas that it may have.
     pub max: u32,
-    /// Whether the autoscaler says that it cannot keep its objective with the most.
+    /// By the autoscaler.
     pub saturated: bool,
-    /// The gateways that tell what clients see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<GatewayId>,
-    /// When one told something last.
     pub measured_at: Option<Timestamp>,
-    /// The last minute; absent where no gateway has told anything for half of one.
+    /// Absent half a minute after the last report.
     pub last_minute: Option<Measured>,
-    /// The last five.
     pub last_five_minutes: Option<Measured>,
-    /// Since its admission.
     pub total: Measured,
 }
 
-/// What clients saw of a service in some time.
+/// Measurements of a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// How long that was; absent of all of its life.
+    /// Absent for the whole life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// Requests a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<f64>,
-    /// Requests that arrived.
     pub requests: u64,
-    /// Requests that were answered.
     pub answered: u64,
-    /// Answers with 5xx, and connections that broke.
     pub errors: u64,
-    /// Requests that were turned away with 503.
     pub shed: u64,
-    /// The part of those that were answered or turned away that was answered within the objective;
-    /// absent where there is none.
+    /// Absent without requests.
     pub attainment: Option<f64>,
-    /// A bound of the latency at the percentile; absent where nothing was answered.
+    /// Absent without answers.
     pub latency_ms: Option<f64>,
-    /// Whether the latency is above even that, the last bound.
+    /// Beyond the last bound.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub latency_is_more: bool,
 }
 
 impl Service {
-    /// How it is.
+    /// Returns the state.
     #[must_use]
     pub fn health(&self, now: Timestamp) -> Health {
         let of = |recent: Recent| Measured {
@@ -103,13 +84,13 @@ impl Service {
         }
     }
 
-    /// What was told in the last minute.
+    /// Returns the last minute's measurements.
     #[must_use]
     pub fn last_minute(&self, now: Timestamp) -> Option<Recent> {
         self.recent(MINUTE_S, now)
     }
 
-    /// The latency at the percentile.
+    /// Returns the latency at the percentile.
     #[must_use]
     pub fn latency(&self, sums: &Sums) -> Option<Latency> {
         sums.latency(self.percentile(), &ladder(self.objective))
@@ -130,7 +111,7 @@ impl Service {
         }
     }
 
-    /// What is wrong with it, for a list of many: `p99 310 ms of 128`.
+    /// Returns the trouble for a list: `p99 310 ms of 128`.
     #[must_use]
     pub fn trouble(&self, now: Timestamp) -> Option<String> {
         let recent = self.recent(MINUTE_S, now);
@@ -149,7 +130,6 @@ impl Service {
             .then(|| format!("{most} {replicas}, its most, cannot keep its objective"))
     }
 
-    /// How far it is from its objective, where it misses it.
     fn missed(&self, sums: &Sums) -> Option<String> {
         let objective = self.objective?;
         let attained = sums.attainment()?;
@@ -164,7 +144,7 @@ impl Service {
                 objective.percentile,
                 milliseconds(latency)
             ),
-            // Those that were turned away have no latency.
+            // Requests turned away have no latency.
             None => format!(
                 "{} within {promised} ms instead of {} %",
                 percent(attained),
@@ -194,7 +174,7 @@ impl Service {
         format!("{seen}; {replicas}{}", most.unwrap_or_default())
     }
 
-    /// `41.3 requests/s, p99 at most 153 ms, 98.71 % within 128 ms (99 % promised), 2 shed`.
+    /// Writes `41.3 requests/s, p99 at most 153 ms, 98.71 % within 128 ms (99 % promised), 2 shed`.
     fn seen(&self, recent: &Recent) -> String {
         let sums = &recent.sums;
         let mut text = format!("{:.1} requests/s", recent.rate());
@@ -202,7 +182,6 @@ impl Service {
         text
     }
 
-    /// What it did in all.
     fn life(&self) -> String {
         let requests = self.total.requests;
         let what = if requests == 1 { "request" } else { "requests" };
@@ -240,7 +219,7 @@ impl Service {
     }
 }
 
-/// `152.588` as people read it: `153`; a few milliseconds with a digit more.
+/// `152.588` becomes `153`; small values keep a decimal.
 fn milliseconds(latency: Latency) -> String {
     let more = if latency.is_more { "more than " } else { "" };
     match latency.ms {
@@ -249,7 +228,7 @@ fn milliseconds(latency: Latency) -> String {
     }
 }
 
-/// `98.71 %`, rounded down: 99.999 % is not all.
+/// Rounds down: 99.999 % is not all.
 fn percent(part: f64) -> String {
     format!("{:.2} %", (part * 1e4 + 1e-6).floor() / 100.0)
 }

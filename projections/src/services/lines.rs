@@ -1,4 +1,4 @@
-//! What clients of a service saw over time, and its replicas.
+//! Measurements and replicas of a service over time.
 
 use dormouse_messages::Timestamp;
 use dormouse_messages::service::LatencyObjective;
@@ -7,36 +7,29 @@ use serde::{Deserialize, Serialize};
 use super::sums::{Sums, ladder, number};
 use crate::steps::Steps;
 
-/// Points of a series: more than an hour of ten seconds each, then fewer of more.
+/// More than an hour of ten seconds each.
 const POINTS: usize = 512;
 
 /// A service's step functions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lines {
-    /// Milliseconds at the objective's percentile; 0 where nothing was answered.
+    /// Milliseconds; 0 without answers.
     pub latency: Steps,
-    /// The objective's latency.
     pub objective: Steps,
-    /// Requests a second.
     pub requests: Steps,
-    /// Errors a second.
     pub errors: Steps,
-    /// Requests a second that were turned away.
     pub shed: Steps,
-    /// The part of them within the objective; 1 where there was none.
+    /// 1 without requests.
     pub attainment: Steps,
-    /// The part that was promised.
     pub promised: Steps,
-    /// Replicas that are ready.
     pub ready: Steps,
-    /// Replicas that it is to have.
     pub target: Steps,
-    /// The last point's time: clocks of brokers step.
+    /// Keeps points in order.
     at: Timestamp,
 }
 
 impl Lines {
-    /// What was told within so many seconds from `at` on.
+    /// Adds measurements from `at` on.
     pub fn told(
         &mut self,
         at: Timestamp,
@@ -63,13 +56,13 @@ impl Lines {
         push(&mut self.attainment, sums.attainment().unwrap_or(1.0));
     }
 
-    /// From `at` on it has so many replicas.
+    /// Adds replicas from `at` on.
     pub fn replicas(&mut self, at: Timestamp, ready: u32, target: u32) {
         self.ready.push(at, f64::from(ready), POINTS);
         self.target.push(at, f64::from(target), POINTS);
     }
 
-    /// The same without the past.
+    /// Returns the last points only.
     pub fn tail(&self) -> Self {
         Self {
             latency: self.latency.tail(),

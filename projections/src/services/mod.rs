@@ -1,15 +1,10 @@
-//! The services: how they are, as their clients see it.
+//! The state of services, as clients see it; notebooks have no objective and are not included.
 //!
-//! 1. Gateways tell windows of what clients saw (`service.measured`). One that can be true
-//!    and is new is added to the sums of the ten seconds in which it was told, over all gateways,
-//!    and to those of the service's life ([`sums`]).
-//! 2. Agents say which replicas are ready, the autoscaler how many there are to be, and whether the
-//!    objective cannot be kept with the most ([`replicas`]).
-//! 3. Ten seconds that are over become points of [`lines`].
-//! 4. [`health`] says it all, in figures and in words.
-//!
-//! Bounded: five minutes of sums a service, [`ENDED_SERVICES`] that are over, lines as other
-//! timelines are. Notebooks are no services here: nobody promises a latency of theirs.
+//! 1. A plausible, new `service.measured` adds to the sums of its ten seconds and of the whole life
+//!    (`service.rs`, [`sums`]).
+//! 2. Agents report ready replicas, the autoscaler target and saturation (`replicas.rs`).
+//! 3. Completed ten seconds become points of [`Lines`] (`lines.rs`).
+//! 4. [`health`] describes all.
 
 pub mod health;
 mod lines;
@@ -32,7 +27,6 @@ use crate::steps::Steps;
 use crate::timelines::Metric;
 use dormouse_state::Shared;
 
-/// Services that are over and are kept: what they did in all, and their lines.
 const ENDED_SERVICES: usize = 500;
 
 /// The services.
@@ -40,25 +34,24 @@ const ENDED_SERVICES: usize = 500;
 pub struct Services {
     services: BTreeMap<JobId, Shared<Service>>,
     lines: BTreeMap<JobId, Lines>,
-    /// Those that are over, the oldest first.
     ended: VecDeque<JobId>,
     lives: Lives,
 }
 
 impl Services {
-    /// One of them.
+    /// Returns a service.
     #[must_use]
     pub fn get(&self, job: &JobId) -> Option<&Service> {
         self.services.get(job).map(|it| &**it)
     }
 
-    /// Those that are not over.
+    /// Returns the live services.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Service)> {
         let all = self.services.iter().map(|(job, it)| (job, &**it));
         all.filter(|(_, service)| !service.ended)
     }
 
-    /// The same without the past of their lines.
+    /// Returns the services with lines' last points.
     #[must_use]
     pub fn tails(&self) -> Self {
         let live = self.live().map(|(job, _)| job);
@@ -71,8 +64,7 @@ impl Services {
         }
     }
 
-    /// The series of a metric by name: of one service beside what it is compared with, or of so many
-    /// that had the most requests.
+    /// Returns a metric's named series: of one service with references, or of the busiest.
     #[must_use]
     pub fn series(
         &self,
@@ -133,7 +125,6 @@ impl Services {
         change(service.to_change(), lines);
     }
 
-    /// What may change how many replicas are ready, or are to be.
     fn replicas(&mut self, job: &JobId, at: Timestamp, change: impl FnOnce(&mut Service)) {
         self.at(job, |service, lines| {
             change(service);
@@ -185,7 +176,6 @@ impl Services {
         }
     }
 
-    /// What becomes of replicas.
     fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::ServiceScaled(it) => self.replicas(&it.job, at, |service| {
@@ -229,7 +219,7 @@ impl Services {
         match event {
             Event::JobAdmitted(it) => {
                 if let Some(service) = Service::admitted(it) {
-                    // An id that is used again is another service.
+                    // A reused id is another service.
                     self.ended.retain(|job| *job != it.job);
                     self.lines.remove(&it.job);
                     self.services.insert(it.job.clone(), Shared::new(service));
@@ -254,7 +244,7 @@ impl Services {
     }
 
     /// # Errors
-    /// The broken invariant, in words.
+    /// The broken invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         if self.ended.len() > ENDED_SERVICES {
             return Err("too many services that are over are kept".to_owned());

@@ -1,4 +1,4 @@
-//! The replicas of a service that are ready, as their nodes' agents say.
+//! The ready replicas of a service, as reported by agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use dormouse_messages::events::{ContainerReady, PartitionResizeRequested};
 use dormouse_messages::{ContainerId, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// A service's replicas. Bounded by what its partition has: those of a life go with it.
+/// A service's replicas, bounded by its partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     ready: BTreeMap<ContainerId, NodeId>,
-    /// They are to go: what they say of themselves does not count any more.
+    /// Their reports no longer count.
     leaving: BTreeSet<ContainerId>,
 }
 
 impl Replicas {
-    /// How many are ready.
+    /// Returns the ready replicas.
     pub fn count(&self) -> u32 {
         u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
     }
 
-    /// One answers.
+    /// Adds a ready replica.
     pub fn ready(&mut self, event: &ContainerReady) {
         if !self.leaving.contains(&event.container) {
             self.ready
@@ -28,18 +28,18 @@ impl Replicas {
         }
     }
 
-    /// One does not answer any more.
+    /// Removes an unready replica.
     pub fn unready(&mut self, container: &ContainerId) {
         self.ready.remove(container);
     }
 
-    /// One has ended.
+    /// Removes an ended replica.
     pub fn exited(&mut self, container: &ContainerId) {
         self.ready.remove(container);
         self.leaving.remove(container);
     }
 
-    /// Some are to go.
+    /// Marks leaving replicas.
     pub fn resizing(&mut self, event: &PartitionResizeRequested) {
         for rank in &event.leave {
             let container = ContainerId {
@@ -52,23 +52,23 @@ impl Replicas {
         }
     }
 
-    /// The change is over: who was to go has gone.
+    /// Clears the leaving replicas.
     pub fn resized(&mut self) {
         self.leaving.clear();
     }
 
-    /// A life ends.
+    /// Removes an incarnation's replicas.
     pub fn stopping(&mut self, incarnation: Incarnation) {
         self.ready.retain(|it, _| it.incarnation != incarnation);
         self.leaving.retain(|it| it.incarnation != incarnation);
     }
 
-    /// All on a node are gone.
+    /// Removes the replicas on a node.
     pub fn lost(&mut self, node: &NodeId) {
         self.ready.retain(|_, it| it != node);
     }
 
-    /// The service is over.
+    /// Removes all replicas.
     pub fn end(&mut self) {
         *self = Self::default();
     }

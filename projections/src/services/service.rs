@@ -1,4 +1,4 @@
-//! One service: what it promises, its replicas, and what gateways told of it.
+//! One service: objective, replicas and measurements.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,58 +12,47 @@ use super::lines::Lines;
 use super::replicas::Replicas;
 use super::sums::{Sums, number};
 
-/// Windows are summed by so many seconds.
+/// Seconds per slot.
 pub const SLOT_S: u32 = 10;
 
-/// Sums of five minutes.
+/// Five minutes.
 const SLOTS_KEPT: usize = 30;
 
 /// A service has a few gateways; more names are a flood.
 const MOST_GATEWAYS: usize = 64;
 
-/// A gateway that was silent for so long is forgotten.
 const SILENT_S: i64 = 600;
 
-/// Nobody tells a window that is older than a minute: one that is so much older than the last of its
-/// gateway was told after that one's clock was set back.
+/// Reports are at most a minute old: an older one follows a reset clock.
 const SET_BACK_US: i64 = 300_000_000;
 
-/// A gateway tells every ten seconds, or more often, while there are replicas: after so long without
-/// a word nobody knows how the service is.
+/// Gateways report every ten seconds while there are replicas.
 const FRESH_S: f64 = 30.0;
 
-/// A gateway's last window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
-    /// By its own clock.
     said: Timestamp,
-    /// By the log's.
     at: Timestamp,
-    /// It has left, or is lost.
     gone: bool,
 }
 
-/// What was told within [`SLOT_S`] seconds, by all gateways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Slot {
-    /// Its number since 1970.
     number: i64,
-    /// The second in which the first window with requests began.
+    /// Start of the first window with requests.
     from: i64,
     sums: Sums,
 }
 
-/// Windows that were told lately, together.
+/// The sum of recent windows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recent {
-    /// Their sums.
     pub sums: Sums,
-    /// How long that is.
     pub seconds: f64,
 }
 
 impl Recent {
-    /// Requests a second.
+    /// Returns the requests a second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         number(self.sums.requests) / self.seconds
@@ -73,36 +62,28 @@ impl Recent {
 /// A service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// What it promises.
     pub objective: Option<LatencyObjective>,
-    /// The most replicas that it may have.
     pub max: u32,
-    /// How many it is to have.
     pub target: u32,
     scaled: bool,
-    /// Whether it cannot keep its objective with the most replicas.
     pub saturated: bool,
-    /// Its replicas.
     pub replicas: Replicas,
-    /// Since its admission.
+    /// Since admission.
     pub total: Sums,
-    /// The newest last.
+    /// Newest last.
     slots: VecDeque<Slot>,
     gateways: BTreeMap<GatewayId, Told>,
-    /// When the last window was told, by the log's time.
     pub told: Option<Timestamp>,
-    /// Whether all that was told is drawn, and that nobody tells anything now.
+    /// True if drawn to the end without reports.
     silent: bool,
-    /// Whether it is over.
     pub ended: bool,
 }
 
-/// The whole second nearest to a time.
 const fn second(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(500_000).saturating_add(1) / 2
 }
 
-/// The slot of a window that was told in this second: it ends there.
+/// Returns the slot of a window that ends in this second.
 fn slot(second: i64) -> i64 {
     second.saturating_sub(1).div_euclid(i64::from(SLOT_S))
 }
@@ -112,7 +93,6 @@ fn begin(slot: i64) -> i64 {
 }
 
 impl Service {
-    /// An admitted one, where the job is a service.
     pub(super) fn admitted(event: &JobAdmitted) -> Option<Self> {
         let spec = &event.spec;
         (spec.kind == Kind::Inference).then(|| Self {
@@ -123,7 +103,6 @@ impl Service {
         })
     }
 
-    /// Its bounds are others.
     pub(super) fn revised(&mut self, containers: Containers) {
         self.max = containers.max;
         if !self.scaled {
@@ -131,12 +110,11 @@ impl Service {
         }
     }
 
-    /// It is to have so many replicas.
     pub(super) const fn scaled(&mut self, replicas: u32, saturated: bool) {
         (self.target, self.scaled, self.saturated) = (replicas, true, saturated);
     }
 
-    /// Adds a sound window. Slots that are over by then are drawn.
+    /// Draws completed slots.
     pub(super) fn measured(&mut self, event: &ServiceMeasured, fact: &Fact<'_>, lines: &mut Lines) {
         let said = event.until.unwrap_or(fact.envelope().time);
         let at = fact.at;
@@ -163,7 +141,7 @@ impl Service {
         }
     }
 
-    /// Whether a gateway's window is neither old nor told twice.
+    /// Rejects outdated and repeated windows.
     fn is_new(&mut self, gateway: &GatewayId, said: Timestamp, at: Timestamp) -> bool {
         self.gateways
             .retain(|_, it| second(at) - second(it.at) < SILENT_S);
@@ -176,11 +154,10 @@ impl Service {
         }
     }
 
-    /// The slots up to this one, which is the last then.
     fn pass(&mut self, to: i64, lines: &mut Lines) {
         let kept = i64::try_from(SLOTS_KEPT).unwrap_or(i64::MAX);
         let last = self.slots.back().map(|it| it.number);
-        // A broker whose clock is far behind the one before begins anew.
+        // Start over after a large step back.
         if last.is_some_and(|last| to < last - kept) {
             self.slots.clear();
         }
@@ -194,7 +171,6 @@ impl Service {
             None => to,
         };
         if next < to {
-            // Nothing was told in between.
             lines.told(
                 at_second(begin(next)),
                 SLOT_S,
@@ -219,7 +195,7 @@ impl Service {
         lines.told(at, SLOT_S, &slot.sums, self.objective);
     }
 
-    /// A gateway tells nothing any more; without any the service is not measured.
+    /// Without gateways the service is not measured.
     pub(super) fn left(&mut self, gateway: &GatewayId, at: Timestamp, lines: &mut Lines) {
         let Some(told) = self.gateways.get_mut(gateway) else {
             return;
@@ -230,7 +206,6 @@ impl Service {
         }
     }
 
-    /// What was told is drawn, and nothing from `at` on.
     fn silence(&mut self, at: Timestamp, lines: &mut Lines) {
         if let Some(last) = self.slots.back().filter(|_| !self.silent) {
             self.draw(last, lines);
@@ -239,7 +214,7 @@ impl Service {
         self.silent = true;
     }
 
-    /// It is over: only what it did in all is kept.
+    /// Keeps the totals.
     pub(super) fn end(&mut self, at: Timestamp, lines: &mut Lines) {
         self.silence(at, lines);
         self.slots.clear();
@@ -248,20 +223,20 @@ impl Service {
         (self.ended, self.target, self.saturated) = (true, 0, false);
     }
 
-    /// The percentile that its latency is told at.
+    /// Returns the percentile for latencies.
     #[must_use]
     pub fn percentile(&self) -> Percentile {
         self.objective.map(|it| it.percentile).unwrap_or_default()
     }
 
-    /// Whether gateways have told lately how it is.
+    /// True if a gateway reported recently.
     #[must_use]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         self.told
             .is_some_and(|told| !self.ended && now.seconds_since(told) <= FRESH_S)
     }
 
-    /// What was told within about so many seconds before now; `None` where nobody tells anything.
+    /// Returns the last seconds' sum; `None` without recent reports.
     #[must_use]
     pub fn recent(&self, seconds: u32, now: Timestamp) -> Option<Recent> {
         let until = second(self.told.filter(|_| self.is_fresh(now))?);
@@ -280,14 +255,13 @@ impl Service {
         })
     }
 
-    /// The gateways that tell how it is.
+    /// Returns the gateways that report.
     pub fn telling(&self, now: Timestamp) -> impl Iterator<Item = &GatewayId> {
         let told = self.gateways.iter();
         let told = told.filter(move |(_, it)| !it.gone && now.seconds_since(it.at) <= FRESH_S);
         told.map(|(gateway, _)| gateway)
     }
 
-    /// Whether it is within its bounds.
     pub(super) fn is_bounded(&self) -> bool {
         let slots = self.slots.iter();
         self.slots.len() <= SLOTS_KEPT

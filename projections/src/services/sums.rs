@@ -1,21 +1,19 @@
-//! Sums over what gateways told of a service, with one histogram of the latencies.
+//! Sums of measurements, with one histogram of latencies.
 //!
-//! Gateways, and proxies of users' own, may count by different bounds. All are counted by one
-//! ladder: a bucket of theirs counts where its upper bound lies, so that a latency that is read off
-//! the ladder is never too low. The gateways' own ladder is the same, and loses nothing.
+//! Sources' buckets count at their upper bounds on one ladder, so latencies are never too low. Gateways use
+//! this ladder and lose nothing.
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::service::{LatencyObjective, Percentile};
 use serde::{Deserialize, Serialize};
 
-/// The first bound, in milliseconds.
 const FIRST_MS: f64 = 1.0;
-/// From one bound to the next: a latency is known to a quarter.
+/// Latencies are exact to a quarter.
 const STEP: f64 = 1.25;
 /// Up to 56 s.
 const BOUNDS: usize = 50;
 
-/// The upper bounds of the buckets in milliseconds. The objective's latency is one of them.
+/// Returns the buckets' upper bounds in milliseconds, with the objective's latency.
 #[must_use]
 pub fn ladder(objective: Option<LatencyObjective>) -> Vec<f64> {
     let mut bounds = Vec::with_capacity(BOUNDS + 1);
@@ -33,32 +31,27 @@ pub fn ladder(objective: Option<LatencyObjective>) -> Vec<f64> {
     bounds
 }
 
-/// A latency that a part of the answers did not exceed.
+/// A latency at a percentile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Latency {
-    /// The upper bound of the bucket that it lies in.
     pub ms: f64,
-    /// Whether it lies above the last bound, which `ms` is then.
+    /// Beyond the last bound, in `ms`.
     pub is_more: bool,
 }
 
-/// What was told of some windows together.
+/// The sum of some windows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Requests that arrived.
     pub requests: u64,
-    /// Answers with 5xx, and connections that broke.
     pub errors: u64,
-    /// Requests that no replica was free for in time.
     pub shed: u64,
-    /// Answers within the objective.
     in_time: f64,
-    /// Answers by bucket of the ladder; empty buckets at its end are left out.
+    /// Without trailing zeros.
     buckets: Vec<u64>,
 }
 
 impl Sums {
-    /// Adds a window that is sound.
+    /// Adds a plausible window.
     pub fn add(&mut self, window: &ServiceMeasured, objective: Option<LatencyObjective>) {
         self.requests = self.requests.saturating_add(window.requests);
         self.errors = self.errors.saturating_add(window.errors);
@@ -83,7 +76,7 @@ impl Sums {
         }
     }
 
-    /// Adds the sums of other windows of the same service.
+    /// Adds other sums of the same service.
     pub fn merge(&mut self, other: &Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.errors = self.errors.saturating_add(other.errors);
@@ -97,14 +90,14 @@ impl Sums {
         }
     }
 
-    /// Requests that were answered.
+    /// Returns the number of answers.
     #[must_use]
     pub fn answered(&self) -> u64 {
         let all = self.buckets.iter();
         all.fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Answers within the objective, and those that were not: too late, or turned away.
+    /// Returns the answers within the objective, and the late or refused ones.
     #[must_use]
     pub fn met_and_missed(&self) -> (f64, f64) {
         let judged = number(self.answered()) + number(self.shed);
@@ -112,20 +105,19 @@ impl Sums {
         (met, judged - met)
     }
 
-    /// The part of the requests that was answered within the objective; `None` where none was
-    /// answered or turned away.
+    /// Returns the fraction within the objective.
     #[must_use]
     pub fn attainment(&self) -> Option<f64> {
         let (met, missed) = self.met_and_missed();
         (met + missed > 0.0).then(|| met / (met + missed))
     }
 
-    /// The latency that so many of the answers did not exceed, as the bound of a bucket.
+    /// Returns the latency at a percentile, as a bucket's bound.
     #[must_use]
     pub fn latency(&self, percentile: Percentile, ladder: &[f64]) -> Option<Latency> {
         let answered = self.answered();
         let last = ladder.last().copied().unwrap_or_default();
-        // In thousandths of a percent, so that the 99th of a hundred is the 99th.
+        // Integers make the 99th of a hundred exact.
         let rank = (u128::from(answered) * u128::from(thousandths(percentile))).div_ceil(100_000);
         let mut below = 0_u128;
         for (bucket, count) in self.buckets.iter().enumerate() {
@@ -141,7 +133,7 @@ impl Sums {
         None
     }
 
-    /// Whether it is within its bounds.
+    /// True within the limits.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.buckets.len() <= BOUNDS + 2 && self.in_time.is_finite() && self.in_time >= 0.0

@@ -1,4 +1,4 @@
-//! Given what gateways and agents told, how a service is.
+//! The state of services after given reports.
 
 mod queries;
 
@@ -45,7 +45,7 @@ fn admitted(id: &str) -> JobAdmitted {
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::{LatencyObjective, Percentile};
 
-/// Two seconds of a gateway: so many answers within 100 ms, and so many within 200.
+/// Two seconds of a gateway: `fast` answers within 100 ms, `slow` within 200.
 fn window(gateway: &str, fast: u64, slow: u64) -> ServiceMeasured {
     ServiceMeasured {
         job: job("ads/line"),
@@ -71,7 +71,6 @@ fn window(gateway: &str, fast: u64, slow: u64) -> ServiceMeasured {
     }
 }
 
-/// Tells a window at a second of the history.
 fn tell(history: &mut History, second: i64, window: ServiceMeasured) {
     history.seconds = second - 1;
     history.push(window);
@@ -129,7 +128,6 @@ fn a_gateway_that_was_restarted_goes_on() {
     assert_eq!(health.last_minute.expect("measured").requests, 12);
 }
 
-/// The same window again, and one that the gateway told before it, count once.
 #[test]
 fn windows_twice_or_out_of_order_count_once() {
     let mut history = line();
@@ -139,7 +137,7 @@ fn windows_twice_or_out_of_order_count_once() {
         last.envelope.time = at(said);
     }
     assert_eq!(health(&history).total.requests, 30);
-    // Another gateway's clock is its own.
+    // Each gateway has its own clock.
     tell(&mut history, 108, window("g1", 10, 0));
     history.log.last_mut().expect("just told").envelope.time = at(50);
     assert_eq!(health(&history).total.requests, 40);
@@ -187,7 +185,6 @@ fn what_cannot_be_true_is_passed_over() {
     assert_eq!(health(&history).total.requests, 10, "what follows counts");
 }
 
-/// Counts as large as they may be, for as long as nobody would: nothing overflows.
 #[test]
 fn the_largest_counts_add_up_to_the_largest_number() {
     let mut sums = sums::Sums::default();
@@ -212,7 +209,6 @@ fn a_flood_of_gateways_is_bounded() {
     assert_eq!(health(&history).total.requests, 64);
 }
 
-/// Whose bounds they are does not matter: a latency is never too low, the objective's is exact.
 #[test]
 fn buckets_of_others_count_where_they_end() {
     let mut sums = sums::Sums::default();
@@ -370,7 +366,6 @@ fn replicas_are_ready_until_they_are_to_go() {
     history.place_more(2, "ads/line", 1, &[(1, "n0")], &[]);
     history.push(ready(1, "n0"));
     assert_eq!(counts(&history).0, 3, "its number is another replica's");
-    // The loss of a life before the present one takes nothing.
     history.join("n1", 7);
     let lost = |incarnation: u64| NodeLost {
         node: node("n1"),
@@ -393,7 +388,6 @@ fn points(services: &Services, metric: Metric) -> Vec<(String, Vec<(Timestamp, f
         .collect()
 }
 
-/// The history begins at a whole ten seconds.
 #[test]
 fn ten_seconds_that_are_over_are_drawn() {
     let mut history = line();
@@ -406,7 +400,6 @@ fn ten_seconds_that_are_over_are_drawn() {
     tell(&mut history, 112, window("g0", 10, 0));
     let drawn = points(&folded(&history), Metric::RequestRate);
     assert_eq!(drawn[0], ("requests".to_owned(), vec![(at(100), 4.0)]));
-    // Then nobody told anything for twenty seconds.
     tell(&mut history, 145, window("g0", 10, 0));
     history.complete("ads/line");
     let services = folded(&history);
@@ -465,7 +458,6 @@ fn a_broker_s_clock_that_steps_changes_nothing() {
     assert_eq!(health(&history).last_minute.expect("measured").requests, 40);
 }
 
-/// What a page keeps of a moment goes on as the whole does.
 #[test]
 fn a_moment_goes_on_like_the_whole() {
     let mut history = line();
@@ -495,7 +487,7 @@ fn services_that_are_over_are_forgotten_in_their_order() {
         let id = format!("ads/s{number}");
         history.push(admitted(&id)).complete(&id);
     }
-    // An id that is used again is a service that lives.
+    // A reused id is a live service.
     history.push(admitted("ads/s1"));
     let services = folded(&history);
     assert!(services.get(&job("ads/s0")).is_none());

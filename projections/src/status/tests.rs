@@ -1,4 +1,4 @@
-//! Who is shown what.
+//! Views of tenants.
 
 use std::path::Path;
 
@@ -16,7 +16,6 @@ fn recorded(writer: Writer, event: Event) -> Recorded {
     }
 }
 
-/// An event of a type, from its data in JSON.
 fn event(type_name: &str, data: Value) -> Event {
     let event_type = dormouse_messages::events::EventType::of(type_name).expect("a known type");
     event_type.deserialize(data).expect("its data")
@@ -56,7 +55,6 @@ fn allocation(job: &str, previous: u32, containers: u32) -> Value {
         "share": 0.1, "fair_share": 0.2})
 }
 
-/// Every committed sample of an event that names one job is shown to that job's tenant.
 #[test]
 fn every_event_that_names_a_job_is_shown_to_it() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../messages/tests/fixtures");
@@ -114,7 +112,7 @@ fn what_became_of_a_message_is_shown_under_its_sequence_also_without_a_name() {
     );
     let shown = show(&mut view, refused(json!("ads"), 4));
     assert_eq!(shown[0].0, ["ads._in.4.job.refused"]);
-    // A tenant whose name is none learns of it on the subject that it used.
+    // A tenant without a valid name is answered on the subject that it used.
     show(&mut view, received("ADS", 5));
     let shown = show(&mut view, refused(Value::Null, 5));
     assert_eq!(shown[0].0, ["ADS._in.5.job.refused"]);
@@ -151,7 +149,6 @@ fn a_job_sees_its_own_part_of_an_allocation_and_a_new_reason_to_wait_once() {
     );
     assert!(!b.to_string().contains("ads/a"));
 
-    // As before, with other amounts in its words: nothing new.
     assert_eq!(
         show(
             &mut view,
@@ -167,7 +164,7 @@ fn a_job_sees_its_own_part_of_an_allocation_and_a_new_reason_to_wait_once() {
         decided(json!([]), waiting("fairness_bound", "y")),
     );
     assert_eq!(shown.len(), 1);
-    // It got containers, lost them, and waits again.
+    // The job got containers, lost them, and waits again.
     show(
         &mut view,
         decided(json!([allocation("search/b", 0, 2)]), json!([])),

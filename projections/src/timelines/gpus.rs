@@ -1,4 +1,4 @@
-//! What a job used of parts of GPUs over time: the sum over its containers, window by window.
+//! A job's use of shared GPUs over time.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,17 @@ use serde::{Deserialize, Serialize};
 use super::JOB_POINTS;
 use crate::steps::Steps;
 
-/// A job's step function, and what each of its containers adds to it now.
+/// A job's step function, with each container's present use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuSteps {
-    /// 1 is a whole device all the time.
+    /// 1 is a whole device.
     pub used: Steps,
     now: BTreeMap<ContainerId, f64>,
-    /// The last point's time.
     at: Timestamp,
 }
 
 impl GpuSteps {
-    /// A window was told at its end: what it says holds from its beginning on, as far as nothing
-    /// was drawn yet.
+    /// Adds a window, back to its start or the last point.
     pub fn add(&mut self, event: &ContainerGpuUsed, told_at: Timestamp) {
         let busy_us: u64 = event.devices.iter().map(|it| it.busy_us).sum();
         let used = super::fraction(busy_us, event.window_ms.saturating_mul(1000).max(1));
@@ -30,14 +28,14 @@ impl GpuSteps {
         self.push(began.max(self.at));
     }
 
-    /// A container has ended.
+    /// Removes an ended container.
     pub fn end(&mut self, container: &ContainerId, at: Timestamp) {
         if self.now.remove(container).is_some() {
             self.push(at);
         }
     }
 
-    /// All of them have.
+    /// Removes all containers.
     pub fn end_all(&mut self, at: Timestamp) {
         if !self.now.is_empty() {
             self.now.clear();
@@ -45,7 +43,7 @@ impl GpuSteps {
         }
     }
 
-    /// Without the past.
+    /// Returns only the last point.
     pub fn tail(&self) -> Self {
         Self {
             used: self.used.tail(),
@@ -56,7 +54,7 @@ impl GpuSteps {
     fn push(&mut self, at: Timestamp) {
         self.at = self.at.max(at);
         let sum: f64 = self.now.values().sum();
-        // Sums of tenths are not exact: a millionth is nothing.
+        // Sums are inexact.
         let rounded = (sum * 1e6).round() / 1e6;
         self.used.push(self.at, rounded, JOB_POINTS);
     }

@@ -2,41 +2,32 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a timeline can show.
+/// A metric of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Utilization by resource and in total (Dorm, eq. 5).
+    /// By resource and in total (Dorm, eq. 5).
     Utilization,
-    /// Fairness loss and its bound (Dorm, eq. 11, 12, 15).
+    /// With its bound (Dorm, eq. 11, 12, 15).
     FairnessLoss,
-    /// Running jobs adjusted, by decision and since the beginning.
     Adjustments,
-    /// Containers that run.
     Containers,
-    /// Jobs queued, waiting, running and in transit.
     Jobs,
-    /// |s − ŝ| of the busiest jobs, or of one.
+    /// |s − ŝ| of jobs.
     FairnessLossByJob,
-    /// What the busiest jobs with parts of GPUs used of them, or one: 1 is a whole device.
+    /// Use of shared GPUs by jobs: 1 is a whole device.
     GpuUse,
-    /// The latency of a service's answers at its objective's percentile.
     Latency,
-    /// Requests that a service gets, and what of them went wrong.
+    /// With errors and refusals.
     RequestRate,
-    /// The part of a service's requests that was answered within its objective.
     Attainment,
-    /// Replicas of a service that are ready, and that there are to be.
     Replicas,
-    /// Σ |s − ŝ| of each tenant's jobs.
+    /// Σ |s − ŝ| of a tenant's jobs.
     FairnessLossByTenant,
-    /// Dominant share of what each tenant has.
     DominantShare,
-    /// Dominant share of what each tenant has queued.
     DemandShare,
-    /// Mean time in the queue so far, by tenant.
     Waiting,
-    /// What backlogged tenants lack of their weights' shares.
+    /// The shares that backlogged tenants lack.
     Unfairness,
 }
 
@@ -61,7 +52,7 @@ impl Metric {
         Self::Unfairness,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,7 +75,6 @@ impl Metric {
         }
     }
 
-    /// Unit and title.
     pub(super) const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Utilization => (
@@ -121,7 +111,7 @@ impl Metric {
         }
     }
 
-    /// Whether it is a job's, too.
+    /// True for metrics of jobs, including services.
     #[must_use]
     pub const fn is_of_jobs(self) -> bool {
         self.is_of_services()
@@ -131,7 +121,7 @@ impl Metric {
             )
     }
 
-    /// Whether it is a service's.
+    /// True for metrics of services.
     #[must_use]
     pub const fn is_of_services(self) -> bool {
         matches!(
@@ -144,7 +134,7 @@ impl Metric {
 impl std::str::FromStr for Metric {
     type Err = String;
 
-    /// Reads a name, with `_` for `-` too.
+    /// Accepts `_` for `-`.
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.replace('_', "-");
         let found = Self::ALL.into_iter().find(|metric| metric.as_str() == name);

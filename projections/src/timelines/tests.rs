@@ -1,4 +1,4 @@
-//! What jobs with parts of GPUs used of them, as it is drawn.
+//! Drawings of the use of shared GPUs.
 
 use dormouse_messages::events::{ContainerGpuUsed, GpuUse, StopReason};
 use dormouse_messages::{Fold as _, Incarnation, Rank};
@@ -7,7 +7,7 @@ use super::*;
 use crate::ReadModel;
 use dormouse_state::history::{History, at, job, node};
 
-/// A window of ten seconds in which a container had so many thousandths of a device.
+/// Ten seconds with this use of a device.
 fn used(id: &str, rank: u32, milli: u64) -> ContainerGpuUsed {
     let device = GpuUse {
         uuid: "GPU-0".to_owned(),
@@ -53,7 +53,7 @@ fn shares_of_gpus_are_drawn_where_they_were_used() {
     let line = drawn(&history, None);
     assert_eq!(line.series.len(), 1, "a job without a part is not drawn");
     assert_eq!(line.series[0].name, "ads/lr");
-    // Told at 101, 102 and 111, each of the ten seconds before; what was drawn stays.
+    // Drawn points stay.
     let points = [(at(91), 0.3), (at(92), 0.5), (at(101), 0.2)];
     assert_eq!(line.series[0].points, points);
     history.seconds = 120;

@@ -1,4 +1,4 @@
-//! The log that folding is measured with.
+//! The log that the benchmarks fold.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
 
-/// Simulates a trace of 3,000 jobs on 200 nodes, and passes on each event.
 pub fn simulated(each: impl FnMut(&Arc<Recorded>) -> Result<(), String>) {
     let size = Size {
         jobs: 3_000,

@@ -1,13 +1,12 @@
-//! Decoding an archive on threads beside the one that folds it.
+//! Decodes an archive on several threads while another thread folds the events.
 //!
-//! 1. One thread reads the blocks of the archive.
-//! 2. They go round the decoding threads, one after the other, which unpack and decode them.
-//! 3. The reader takes the decoded events in the same order, a part of a block at a time.
-//! 4. What the reader has only looked at goes back to the thread that made it: it frees its own
-//!    memory at a fraction of what another thread pays, and while that is still in its cache.
+//! 1. One thread deals the blocks to the decoding threads in turn.
+//! 2. The reader takes the decoded events in order, a part of a block at a time.
+//! 3. A borrowed part returns to its decoding thread, which frees its own memory faster than another
+//!    thread can.
 //!
-//! Every channel is bounded: a slow reader holds the threads back, and one that is dropped ends
-//! them. What is damaged ends the archive.
+//! Every channel is bounded: a slow reader holds the threads back, a dropped reader ends them. Damage
+//! ends the archive.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -21,58 +20,49 @@ use zstd::bulk::Decompressor;
 use super::ArchiveError;
 use super::packed::{BlockHead, decode_block};
 
-/// Events of a part: so many that handing them over costs nothing, and few enough that those
-/// under way stay in the caches.
+/// Enough events to amortise a handover, and few enough that parts in flight stay in the caches.
 const PART_EVENTS: usize = 512;
 
-/// Parts that wait behind each decoding thread: those of a block, so that no thread waits for its
-/// turn before it is done with one.
+/// Holds a whole block of parts, so that no thread waits for its turn in the middle of a block.
 const WAITING_PARTS: usize = 4;
 
-/// Blocks that wait before each decoding thread.
 const WAITING_BLOCKS: usize = 2;
 
-/// Three threads decode faster than one folds.
+/// Three threads decode faster than one thread folds.
 const MOST_THREADS: usize = 3;
 
 type Decoded = Result<Recorded, ArchiveError>;
 
-/// A block as it lies in the archive.
 struct Block {
-    /// The number of its first event, counted from 1.
+    /// Number of the block's first event, counted from 1.
     first: u64,
     head: BlockHead,
     packed: Vec<u8>,
 }
 
-/// What the reading thread passes on; nothing behind an error.
+/// A block from the reading thread; an error is the last item.
 type Unread = Result<Block, ArchiveError>;
 
-/// Decoded events, in order.
 struct Part {
     events: Vec<Decoded>,
-    /// Whether the next part is another thread's.
     ends_block: bool,
 }
 
-/// The decoded events, in order.
+/// Iterates over the decoded events in order.
 pub struct Decoding {
-    /// What comes of each decoding thread.
     lanes: Vec<Lane>,
-    /// Whose turn it is.
     turn: usize,
     part: vec::IntoIter<Decoded>,
 }
 
-/// The reader's ends of one decoding thread's channels.
 struct Lane {
     decoded: Receiver<Part>,
-    /// Parts that were looked at. Not bounded itself: no more come back than went out.
+    /// Unbounded, but no more parts return than were sent.
     read: Sender<Vec<Decoded>>,
 }
 
 impl Decoding {
-    /// Starts the threads; `file` stands at the first block.
+    /// Starts the threads; `file` is positioned at the first block.
     pub fn start(path: &Path, file: BufReader<File>) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let threads = processors.saturating_sub(1).clamp(1, MOST_THREADS);
@@ -114,10 +104,9 @@ impl Iterator for Decoding {
 }
 
 impl Decoding {
-    /// The next part, and whose it is.
     fn next_part(&mut self) -> Option<(usize, Vec<Decoded>)> {
         let turn = self.turn;
-        // The thread whose turn it is ends only when there are no more blocks.
+        // The thread in turn ends only when no blocks are left.
         let part = self.lanes[turn].decoded.recv().ok()?;
         if part.ends_block {
             self.turn = (turn + 1) % self.lanes.len();
@@ -125,7 +114,6 @@ impl Decoding {
         Some((turn, part.events))
     }
 
-    /// Shows every event that is left, until `each` fails.
     pub fn look<E: From<ArchiveError>>(
         mut self,
         mut each: impl FnMut(&Recorded) -> Result<(), E>,
@@ -143,14 +131,13 @@ impl Decoding {
             {
                 return Err(error.into());
             }
-            // A thread that has ended takes nothing back: it is dropped here.
+            // An ended thread takes nothing back; the part is dropped here.
             let _ = self.lanes[turn].read.send(part);
         }
         Ok(())
     }
 }
 
-/// Reads blocks until the archive ends, or nobody wants them any more.
 fn read_blocks(path: &Path, mut file: BufReader<File>, blocks: &[SyncSender<Unread>]) {
     let mut first = 1;
     for sender in blocks.iter().cycle() {
@@ -195,11 +182,9 @@ fn wrong(path: &Path, number: u64, error: String) -> ArchiveError {
     }
 }
 
-/// A decoding thread.
 struct Decoder {
     path: PathBuf,
     out: SyncSender<Part>,
-    /// Parts that were looked at.
     back: Receiver<Vec<Decoded>>,
 }
 
@@ -217,7 +202,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a block; `None` when nobody wants it, or nothing can follow.
+    /// Decodes a block. Returns `None` when the reader is gone or the block is damaged.
     fn decode(&self, block: &Block, unpacker: &mut Unpacker) -> Option<()> {
         let mut number = block.first;
         let mut events = self.empty();
@@ -244,7 +229,6 @@ impl Decoder {
         self.out.send(Part { events, ends_block }).ok()
     }
 
-    /// A list for the next part; what has come back is freed here.
     fn empty(&self) -> Vec<Decoded> {
         let mut events = self.back.try_recv().unwrap_or_default();
         events.clear();
@@ -254,7 +238,6 @@ impl Decoder {
     }
 }
 
-/// Unpacks one block after the other in the same memory.
 #[derive(Default)]
 struct Unpacker {
     zstd: Decompressor<'static>,
@@ -300,7 +283,6 @@ mod tests {
         }
     }
 
-    /// Enough events for blocks on every thread.
     fn archive(dir: &Path) -> (PathBuf, Vec<Recorded>) {
         let path = dir.join("log.dmlog");
         let mut writer = LogWriter::create(&path, "test").expect("creates");
@@ -312,7 +294,6 @@ mod tests {
         (path, events)
     }
 
-    /// What can be read of it both ways, and the error behind that.
     fn read(path: &Path) -> (usize, Option<String>) {
         let mut looked = 0;
         let each = |_: &Recorded| {
@@ -346,7 +327,6 @@ mod tests {
         };
         reader.look(each).expect("decodes");
         assert_eq!(looked, events);
-        // One that is read no further holds nobody up.
         let mut reader = LogReader::open(&path).expect("opens");
         assert_eq!(reader.next().and_then(Result::ok).as_ref(), events.first());
     }

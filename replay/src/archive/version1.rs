@@ -1,28 +1,27 @@
 //! Reads archives of the first version, `dormouse-log-1`; nothing writes them any more.
 //!
 //! One zstd stream of records: the length of an event's MessagePack as a little-endian `u32`, its
-//! sequence as `u64`, the broker's time in microseconds as `i64`, the writer's number as one byte,
-//! then the event.
+//! sequence as `u64`, the broker's time in microseconds as `i64`, the writer's number as one byte, then
+//! the event.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
 use dormouse_messages::{Envelope, Recorded, Sequence, Timestamp, Writer};
 
-/// What the stream begins with, on a line; the log's identity is on the next.
 const MAGIC: &str = "dormouse-log-1";
 
-/// The broker takes no larger message.
+/// The broker accepts no larger message.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 
-/// The records that are left of an archive.
+/// The remaining records of an archive.
 pub struct Records {
     unpacked: BufReader<zstd::Decoder<'static, BufReader<File>>>,
     event: Vec<u8>,
 }
 
 impl Records {
-    /// Starts at the beginning of an archive; its log's identity, and its records.
+    /// Reads the head of an archive; returns the log's identity and the records.
     pub fn open(file: BufReader<File>) -> io::Result<(String, Self)> {
         let mut unpacked = BufReader::new(zstd::Decoder::with_buffer(file)?);
         let (mut magic, mut log) = (String::new(), String::new());
@@ -36,7 +35,6 @@ impl Records {
         Ok((log, Self { unpacked, event }))
     }
 
-    /// The next record, if there is one.
     pub fn next(&mut self) -> Result<Option<Recorded>, String> {
         let left = self.unpacked.fill_buf();
         if left.map_err(|error| error.to_string())?.is_empty() {
@@ -90,7 +88,6 @@ mod tests {
             .1
     }
 
-    /// As the first version wrote it.
     fn version1(events: &[Recorded]) -> Vec<u8> {
         let mut bytes = b"dormouse-log-1\nold\n".to_vec();
         for recorded in events {

@@ -1,7 +1,5 @@
-//! Where containers may start: what was placed, and labels and taints as they were at any time.
-//!
-//! A decision to start is held against the labels of the prefix that it was made from: what has
-//! changed since it could not know, and what runs runs on.
+//! Checks starting containers against labels and taints (rule 7), as of the decision's basis. Later
+//! changes do not stop running containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +9,20 @@ use dormouse_messages::{
     Basis, Beside, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
 };
 
-/// What a node says of itself from an event on.
+/// A node's labels and taints from an event on.
 type Said = (Sequence, Labels, BTreeSet<String>);
 
-/// What is known of starts.
+/// The jobs' needs, their places, and the history of labels.
 #[derive(Debug, Clone, Default)]
 pub struct Starts {
-    /// What jobs ask for that ask for something; where nodes are tainted it is asked of all.
+    /// The needs of jobs that have any; taints apply to all jobs.
     needs: BTreeMap<JobId, (Needs, Beside)>,
     placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Vec<Said>>,
-    /// What was said since then of nodes that were removed: where an agent joins, nothing else holds. A
-    /// node that is restored had not been removed, since containers stood on it.
+    /// Labels given since a node's removal, which replace all earlier ones when an agent joins.
     removed: BTreeMap<NodeId, (Labels, BTreeSet<String>)>,
 }
 
-/// What the operator says now counts.
 fn label(event: &NodeLabelled, labels: &mut Labels, taints: &mut BTreeSet<String>) {
     for (label, value) in &event.labels {
         match value {
@@ -40,7 +36,6 @@ fn label(event: &NodeLabelled, labels: &mut Labels, taints: &mut BTreeSet<String
 }
 
 impl Starts {
-    /// The next event of the log; what is wrong with it.
     pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
         let at = recorded.sequence;
         match recorded.event() {
@@ -48,7 +43,7 @@ impl Starts {
                 let mut labels = event.labels.clone();
                 labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
                 let said = self.nodes.entry(event.node.clone()).or_default();
-                // What the operator said before goes on to hold.
+                // The operator's labels outlast a new join.
                 let (_, before, taints) = said.last().cloned().unwrap_or_default();
                 let since_removal = self.removed.remove(&event.node);
                 let (before, taints) = since_removal.unwrap_or((before, taints));
@@ -103,7 +98,6 @@ impl Starts {
         self.placed.remove(job);
     }
 
-    /// The containers of an incarnation that start although they may not: all of them, or `ranks`.
     fn check(
         &self,
         job: &JobId,
@@ -146,7 +140,6 @@ mod tests {
 
     use super::*;
 
-    /// What is wrong where a job starts on a node that had a taint, and was perhaps removed since.
     fn found(removed: bool) -> Vec<String> {
         let name: NodeId = "n0".parse().expect("a node");
         let mut history = History::default();

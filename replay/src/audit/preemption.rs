@@ -1,13 +1,11 @@
-//! Who was preempted for whom, held against the policy's bound and the classes.
+//! Checks preemptions against the policy's bound and the classes (rule 8), as of each decision's basis.
 //!
-//! 1. Room is made for services, notebooks and jobs of a class that preempts, by training and batch of
-//!    a lower class; never by two jobs for one another.
-//! 2. A job is preempted (restarted with fewer containers, or sent back to the queue) at most
-//!    `preemption.max_per_hour` times within an hour, and not before it has run `preemption.min_run_s`,
-//!    unless the decision says `forced`, which a service's and a notebook's may.
-//! 3. A job of a class for which room is made is among those that get containers.
-//!
-//! A decision is held against what its prefix said: what came later it could not know.
+//! 1. Services, notebooks and jobs of a preempting class preempt training and batch jobs of a lower
+//!    class. Two jobs never preempt each other.
+//! 2. A job is preempted (restarted with fewer containers, or requeued) at most
+//!    `preemption.max_per_hour` times an hour, and only after `preemption.min_run_s`. Services and
+//!    notebooks are exempt if `forced`.
+//! 3. A job that preempts by its class gets containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,34 +16,31 @@ use dormouse_messages::{Event, JobId, LogClock, Recorded, Sequence, Timestamp};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// What a job is beside others.
 #[derive(Debug, Clone, Default)]
 struct Known {
     urgency: Urgency,
     class: i32,
     preempts: bool,
     in_place: bool,
-    /// Since when its present life runs.
+    /// Start of the running incarnation.
     runs: Option<(Sequence, Timestamp)>,
-    /// When its last life stopped, and since when that had run.
+    /// End of the last incarnation, and its start.
     ran: Option<(Sequence, Timestamp)>,
     preempted: Vec<Timestamp>,
 }
 
-/// What is known of preemptions.
+/// The jobs, the policies and the preemptions so far.
 #[derive(Debug, Clone, Default)]
 pub struct Preemptions {
     clock: LogClock,
     jobs: BTreeMap<JobId, Known>,
     policies: Vec<(Sequence, Preemption)>,
-    /// Who made room for whom.
     pairs: BTreeSet<(JobId, JobId)>,
-    /// How many there were: for services and notebooks, for classes, and by force.
+    /// The number of preempted jobs: for services and notebooks, for classes, and by force.
     counts: [u64; 3],
 }
 
 impl Preemptions {
-    /// The next event of the log; what is wrong with it.
     pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
         let now = self.clock.pass(recorded);
         let at = recorded.sequence;
@@ -72,7 +67,6 @@ impl Preemptions {
         Vec::new()
     }
 
-    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
     #[must_use]
     pub const fn counts(&self) -> [u64; 3] {
         self.counts
@@ -144,7 +138,6 @@ impl Preemptions {
 }
 
 impl Known {
-    /// What of the bound another preemption would break.
     fn bound_broken(&self, bound: Preemption, asof: Sequence, now: Timestamp) -> Option<String> {
         let lately = |at: &&Timestamp| now.ms_since(**at) < HOUR_MS;
         let lately = self.preempted.iter().filter(lately).count();
@@ -155,11 +148,11 @@ impl Known {
             return Some(format!("it was {lately} times within the hour"));
         }
         let min_run_s = bound.min_run_s.filter(|min_run_s| *min_run_s > 0)?;
-        // What has stopped since it was decided on ran then.
+        // An incarnation that stopped after the decision's prefix still ran for the decision.
         let ran = self.ran.filter(|(stopped, _)| *stopped > asof);
         let ran = ran.map(|(_, since)| (asof, since));
         match self.runs.or(ran) {
-            // Another life runs than the one that was decided on.
+            // The running incarnation started after the decision's prefix.
             Some((from, _)) if from > asof => None,
             Some((_, since)) if now.ms_since(since) >= u64::from(min_run_s) * 1000 => None,
             Some((_, since)) => Some(format!("it has run for {} ms", now.ms_since(since))),

@@ -1,12 +1,10 @@
-//! Whose places change, held against what each decision counts.
+//! Checks which jobs move against the count of each decision (rule 11).
 //!
-//! 1. A decision restarts the jobs that it lists with containers and that had some before, but for those
-//!    that are resized in place. It counts as many, those that had to be restarted apart, and of the
-//!    others at most its bound, unless it was forced or another policy than `dorm` decided.
-//! 2. Its placement gives new places to these jobs and to no others; but for those that ended, or were to
-//!    be cancelled, before it.
-//!
-//! A job that is created under a new incarnation has new places, one that is not keeps its own.
+//! 1. A decision restarts the listed jobs that have containers before and after, except those resized in
+//!    place. The decision counts them. Without forced restarts they keep to its bound, unless the
+//!    decision was forced or the policy is not `dorm`.
+//! 2. The placement moves exactly these jobs, by new incarnations, except those that ended or were to be
+//!    cancelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,32 +13,28 @@ use dormouse_messages::policy::Allocation;
 use dormouse_messages::{Epoch, Event, Incarnation, JobId, Recorded, Sequence};
 use dormouse_state::ClusterState;
 
-/// A decision that is not placed yet.
 #[derive(Debug, Clone)]
 struct Pending {
     epoch: Epoch,
     at: Sequence,
-    /// The jobs that it restarts.
     restarts: BTreeSet<JobId>,
-    /// Those that have new places.
     moved: BTreeSet<JobId>,
 }
 
-/// What is known of places.
+/// The jobs' incarnations and the pending decision.
 #[derive(Debug, Clone, Default)]
 pub struct Restarts {
     policies: Vec<(Sequence, Allocation)>,
     in_place: BTreeSet<JobId>,
-    /// Of the jobs that have places: under which incarnation.
     placed: BTreeMap<JobId, Incarnation>,
-    /// Jobs that ended, or are to be cancelled, after the state that the last decision was made from, and when.
+    /// Jobs that ended, or are to be cancelled, after the state of the last decision.
     gone: BTreeMap<JobId, Sequence>,
     pending: Option<Pending>,
     restarted: u64,
 }
 
 impl Restarts {
-    /// Begins where a state is.
+    /// Begins at a state.
     #[must_use]
     pub fn of(state: &ClusterState) -> Self {
         let live = || state.queued.iter().chain(state.jobs.iter());
@@ -57,13 +51,13 @@ impl Restarts {
         }
     }
 
-    /// How many restarts were decided.
+    /// Returns the number of restarts that were decided.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.restarted
     }
 
-    /// The next event of the log; what is wrong with it.
+    /// Reads the next event of the log; returns the violations.
     pub fn read(&mut self, recorded: &Recorded) -> Vec<String> {
         match recorded.event() {
             Some(Event::ClusterConfigured(event)) => {
@@ -132,8 +126,8 @@ impl Restarts {
         wrong
     }
 
-    /// Rule 2. All parts of a placement but the last name the epoch before; what was decided before the
-    /// allocation tries a gang again.
+    /// Rule 2. All parts of a placement but the last name the previous epoch. A placement from before
+    /// the allocation retries a gang.
     fn placed(&mut self, event: &PlacementDecided) -> Vec<String> {
         let asof = event.basis.as_ref().map(|basis| basis.asof);
         let places = |it: &Pending| event.epoch <= it.epoch && asof.is_none_or(|of| of >= it.at);

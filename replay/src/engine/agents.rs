@@ -1,4 +1,4 @@
-//! All model nodes of a simulated cluster, and the world of containers and programs below them.
+//! The model nodes of a simulated cluster, and the containers and programs below them.
 //!
 //! ```text
 //!  log ──► routes ──► nodes: the shipped agents' machines ──► reports
@@ -7,9 +7,8 @@
 //!                     programs: what containers do, when, and what that costs
 //! ```
 //!
-//! What is due is kept by time. Work that is interrupted makes a new plan, and what was due under
-//! an older plan is void. The judge of what really runs ([`super::world`]) is told by the programs,
-//! not by what agents report.
+//! Interrupted work makes a new plan, and due events of an older plan are void. The programs, not the
+//! agents' reports, tell the ground truth ([`super::world`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,20 +27,18 @@ use super::standing::Standing;
 use super::ties::Ties;
 use super::world::World;
 
-/// One life of a job.
 pub(super) type LifeId = (JobId, Incarnation);
 
-/// What is due in the containers of a life.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Due {
     Started,
     Joined(Rank),
-    /// The engine has ended what it was slow to start.
     Removed(Rank),
     Ready(Rank),
     Left(Rank),
     Ended {
         code: i32,
+        /// An outdated plan voids the event.
         plan: u64,
     },
     Saved,
@@ -49,11 +46,10 @@ pub(super) enum Due {
     Stopped,
     TasksEnded(Rank),
     Drained,
-    /// Under this plan.
     Progress(u64),
 }
 
-/// All agents of a simulated cluster, and what they run.
+/// All agents of a simulated cluster and their containers.
 #[derive(Debug, Clone, Default)]
 pub struct ModelAgents {
     pub(super) models: BTreeMap<JobId, ModelJob>,
@@ -61,38 +57,31 @@ pub struct ModelAgents {
     pub(super) gangs: BTreeMap<LifeId, Gang>,
     pub(super) due: BTreeMap<(Timestamp, u64), (LifeId, Due)>,
     scheduled: u64,
-    /// How often the model itself gave each job a reason to fail.
+    /// Failures per job that the model itself caused.
     blame: BTreeMap<JobId, u32>,
-    /// The lives of each job that a node had no image for.
     pub(super) lacking: BTreeMap<JobId, BTreeSet<Incarnation>>,
     pub(super) nodes: BTreeMap<NodeId, Box<ModelNode>>,
     pub(super) routes: Routes,
-    /// What agents are to be told, in order.
     pub(super) notes: VecDeque<(NodeId, Note)>,
-    /// What they have reported.
     pub(super) said: Vec<Event>,
-    /// When.
     pub(super) clock: Timestamp,
-    /// There are several brokers: what agents report takes time.
+    /// True if there are several brokers, so that reports take time.
     pub(super) replicated: bool,
-    /// Agents whose reports go on.
     pub(super) talks: VecDeque<NodeId>,
-    /// Led along a log: what they report stands there.
+    /// True if the agents follow a log that already holds their reports.
     pub(super) led: bool,
-    /// An agent hears late what it is asked now.
+    /// True if the current requests reach the agent late.
     pub(super) late: bool,
     pub(super) ties: Ties,
-    /// Hosts that stand still.
     pub(super) standing: BTreeMap<NodeId, Standing>,
-    /// Lives that worked when a host of theirs began to stand still.
     pub(super) stalled: BTreeSet<LifeId>,
     pub(super) world: World,
     pub(super) aside: Aside,
 }
 
 impl ModelAgents {
-    /// How often the model itself gave a job a reason to fail: a life that died, a start that took too
-    /// long. What fails more often was failed by the platform.
+    /// Returns the number of failures that the model itself caused for a job; the platform caused any
+    /// others.
     pub fn blame(&self, id: &JobId) -> u32 {
         self.blame.get(id).copied().unwrap_or(0)
     }
@@ -104,12 +93,12 @@ impl ModelAgents {
         }
     }
 
-    /// How the job `id` behaves.
+    /// Sets the behaviour of the job `id`.
     pub fn model(&mut self, id: JobId, model: ModelJob) {
         self.models.insert(id, model);
     }
 
-    /// When something is due.
+    /// Returns the time of the next due event.
     pub fn next_due(&self) -> Option<Timestamp> {
         let due = self.due.keys().next().map(|(at, _)| *at);
         let is_said = !self.said.is_empty() || !self.talks.is_empty();
@@ -117,13 +106,12 @@ impl ModelAgents {
         due.into_iter().chain(said).min()
     }
 
-    /// What agents have reported since this was asked last.
+    /// Takes the agents' reports since the last call.
     pub fn take_said(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.said)
     }
 
-    /// The training jobs that have begun, each with the time from which it works and how fast, where it
-    /// does.
+    /// Returns the training jobs that have begun, with start and speed of the current work.
     pub fn speeds(&self) -> impl Iterator<Item = (&JobId, Option<(Timestamp, f64)>)> {
         let training = self.jobs.iter().filter(|(_, job)| !job.served);
         training.map(|(id, job)| (id, job.working))
@@ -134,15 +122,14 @@ impl ModelAgents {
         self.due.insert((at, self.scheduled), (life, due));
     }
 
-    /// What stands on the log now: agents hear of it, and what programs find out by themselves.
+    /// Delivers a log event to agents and programs.
     pub fn fold(&mut self, recorded: &Arc<Recorded>, now: Timestamp, faults: &mut Faults) {
         self.world.fold(recorded, now);
         if let Some(Event::JobAdmitted(event)) = recorded.event() {
-            // A job without a model works for a minute.
             let model = self.models.remove(&event.job);
             let model = model.unwrap_or_else(|| ModelJob::linear(60.0));
             let job = Simulated::admitted(model, &event.spec);
-            // A log that went back admits it once more, and it may run.
+            // A rolled-back log admits the job again while it may still run.
             self.jobs.entry(event.job.clone()).or_insert(job);
         }
         self.route(recorded, faults.plant());
@@ -159,14 +146,14 @@ impl ModelAgents {
         }
     }
 
-    /// The job has ended; what it still runs is left for the audit to find.
+    /// Drops an ended job. Containers that still run stay for the audit to find.
     fn forget(&mut self, id: &JobId) {
         self.jobs.remove(id);
         self.gangs
             .retain(|(job, _), gang| job != id || !gang.containers.is_empty());
     }
 
-    /// What is due at `now`, as events of the nodes.
+    /// Runs the events due at `now`; returns the nodes' reports.
     pub fn due(&mut self, now: Timestamp, faults: &mut Faults) -> Vec<Event> {
         while let Some(entry) = self.due.first_entry() {
             if entry.key().0 > now {
@@ -211,7 +198,7 @@ pub(super) fn life_of(id: &ContainerId) -> LifeId {
     (id.job.clone(), id.incarnation)
 }
 
-/// Rounded up: what ends never ends before its work is done.
+/// Rounds up, so that nothing ends before its work is done.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a simulated time stays far below 285 years"

@@ -1,11 +1,9 @@
-//! Nodes that cannot start what others can, and nodes that are started again.
+//! Injects start faults and reboots into nodes.
 //!
-//! 1. A node whose disk is full, or that lacks an image, starts nothing: its agent says so at once, and
-//!    whose fault it is.
-//! 2. An engine that does not answer in time has done the work nevertheless: the container runs. It is
-//!    ended, and only then its node says that it could not be started. Until then nobody makes it work. An
-//!    agent that is started meanwhile finds it running, and adopts it.
-//! 3. A node that is started again has nothing that runs. Its agent finds on its disk what did.
+//! 1. A node with a full disk, or without an image, starts nothing and reports the fault at once.
+//! 2. An engine that answers too late has started the container. The container does no work and ends
+//!    before the node reports a failed start, unless a new agent adopts it.
+//! 3. A rebooted node runs nothing. Its agent finds the former containers on its disk.
 
 use dormouse_agent_core::{Exit, NotStarted};
 use dormouse_messages::events::NodeFault;
@@ -16,20 +14,19 @@ use super::agents::{Due, LifeId, ModelAgents, container_id, life_of};
 use super::faults::{Faults, Plant};
 use super::nodes::{ModelNode, Note, Present};
 
-/// What keeps a node from starting what others can.
+/// A fault that keeps a node from starting containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ailment {
     /// Every start fails at once.
     Starts(NodeFault),
-    /// The engine starts a container, and its answer comes too late.
+    /// The engine starts a container, but answers too late.
     Answers,
 }
 
-/// Until a container whose start was not answered is ended: short beside the two minutes that the
-/// checkpointer waits for a start.
+/// Short compared to the checkpointer's two minutes of waiting for a start.
 const REMOVAL_MS: u64 = 15_000;
 
-/// So many starts for want of an image are the job's own failures: there is no such image.
+/// After this many starts without an image, the image does not exist: the job's own failure.
 const JOBS_OWN: u32 = 5;
 
 fn unable(fault: NodeFault) -> Exit {
@@ -44,14 +41,12 @@ fn unable(fault: NodeFault) -> Exit {
 }
 
 impl ModelAgents {
-    /// What keeps a node from starting containers from now on.
     pub(super) fn ails(&mut self, node: &NodeId, ails: Option<Ailment>) {
         if let Some(it) = self.nodes.get_mut(node) {
             it.ails = ails;
         }
     }
 
-    /// A node says that it cannot start a container.
     pub(super) fn cannot_start(
         &mut self,
         it: &ModelNode,
@@ -70,7 +65,6 @@ impl ModelAgents {
         self.notes.push_back((node, Note::Ended(id, exit)));
     }
 
-    /// A job whose image several nodes lack has a wrong one: then it fails for that.
     fn lacks_image(&mut self, id: &ContainerId) {
         let lacking = self.lacking.entry(id.job.clone()).or_default();
         lacking.insert(id.incarnation);
@@ -79,7 +73,7 @@ impl ModelAgents {
         }
     }
 
-    /// What a container's engine answers to its start comes too late.
+    /// Delays the engine's answer to a start beyond the limit.
     pub(super) fn goes_unanswered(&mut self, it: &ModelNode, id: ContainerId, faults: &Faults) {
         if let Some(gang) = self.gangs.get_mut(&life_of(&id)) {
             gang.unanswered.insert(id.rank, None);
@@ -96,7 +90,6 @@ impl ModelAgents {
         gang.is_some_and(|gang| gang.unanswered.contains_key(&rank))
     }
 
-    /// A container runs, and its node does not know.
     pub(super) fn runs_unanswered(
         &mut self,
         life: &LifeId,
@@ -132,14 +125,12 @@ impl ModelAgents {
         self.schedule(gone, life.clone(), Due::Removed(rank));
     }
 
-    /// A container whose start was not answered is ended now.
     pub(super) fn removed(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
         if self.is_unanswered(life, rank) {
             self.evict(&container_id(life, rank), unable(NodeFault::Engine), now);
         }
     }
 
-    /// The agent has died that waited for these answers: the next one finds what runs.
     pub(super) fn left_unanswered(&mut self, node: &NodeId) {
         let mut found = Vec::new();
         for (life, gang) in &mut self.gangs {
@@ -156,7 +147,6 @@ impl ModelAgents {
         }
     }
 
-    /// A node is started again; its agent was killed with it.
     pub(super) fn reboot(&mut self, node: &NodeId, now: Timestamp, faults: &Faults) {
         if let Some(it) = self.nodes.get_mut(node)
             && faults.plant() != Some(Plant::StaleMarks)

@@ -1,13 +1,9 @@
-//! A log that goes back: the power of its broker's host failed before the last events were on the disk.
+//! Rolls the log back: the broker's host lost power before the last events were on disk.
 //!
-//! 1. What was appended last is gone. Whoever had folded it ends, and begins again with what there is:
-//!    services, for whom a snapshot that is ahead counts for nothing, and agents, beside what runs on
-//!    their nodes.
-//! 2. What the log does not ask for any more runs on until its agent is back, or its keeper ends it. Until
-//!    then another life of its job may run on another node: that is not counted. Its name may be given
-//!    again.
-//! 3. What came from outside comes again: the operator's words, and what tenants have submitted, with the
-//!    numbers of before where the ingress has kept them.
+//! 1. Services and agents restart from the remaining log; a service ignores a snapshot that is ahead.
+//! 2. Unrequested containers run on until their agent is back or their supervisor ends them. Meanwhile
+//!    another incarnation of the job may run elsewhere, and an id may be given again.
+//! 3. Commands and submissions come again, with the former numbers if the ingress kept them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,17 +23,15 @@ use super::ties::Cut;
 use super::{Action, Engine};
 use crate::audit::Audit;
 
-/// By when the last agent is back.
+/// Time until the last agent is back.
 const AGENTS_MS: u64 = 20_000;
 
-/// How far a log goes back.
+/// The extent of a rollback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Back {
-    /// So many events are lost; the first one never is.
+    /// Number of lost events.
     pub events: usize,
-    /// Whether the ingress goes back with it.
     pub ingress: bool,
-    /// When the services are there again.
     pub until: Timestamp,
 }
 
@@ -66,7 +60,7 @@ impl Engine {
         }
         for recorded in &lost {
             match again(recorded, back.ingress) {
-                // Before anything that is said later.
+                // Before any later command.
                 Some(action @ Action::Operator(_)) => self.at(self.now, action),
                 Some(action) => self.at(back.until, action),
                 None => {}
@@ -75,7 +69,6 @@ impl Engine {
     }
 }
 
-/// The number of a submission.
 fn number(recorded: &Recorded) -> Option<u64> {
     match recorded.event()? {
         Event::SubmissionReceived(event) => Some(event.ingress_sequence),
@@ -83,7 +76,6 @@ fn number(recorded: &Recorded) -> Option<u64> {
     }
 }
 
-/// What is said once more of what was lost. What nobody can read nobody submits again.
 fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
     let event = recorded.event()?;
     match event {
@@ -100,16 +92,14 @@ fn again(recorded: &Recorded, ingress: bool) -> Option<Action> {
     }
 }
 
-/// Containers that have their names of a log that is gone.
+/// Containers started under ids of the rolled-back log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Aside {
-    /// Whether the log ever went back.
     is_needed: bool,
     containers: BTreeSet<(NodeId, ContainerId)>,
 }
 
 impl ModelAgents {
-    /// The nodes whose agents live.
     pub(super) fn up(&self) -> Vec<NodeId> {
         let up = self.nodes.keys().filter(|node| self.is_up(node));
         up.cloned().collect()
@@ -140,7 +130,6 @@ impl ModelAgents {
         self.jobs_go_back(log);
     }
 
-    /// Jobs that ended in what is lost have not.
     fn jobs_go_back(&mut self, log: &[Arc<Recorded>]) {
         let mut open: BTreeMap<&JobId, &JobSpec> = BTreeMap::new();
         for recorded in log {
@@ -160,8 +149,8 @@ impl ModelAgents {
         }
     }
 
-    /// Before a container starts: what runs under the name of its life on a log that is gone is no part of
-    /// it.
+    /// Before a container starts, sets aside those that run under the same incarnation of a rolled-back
+    /// log.
     pub(super) fn set_aside(
         &mut self,
         life: &LifeId,
@@ -195,7 +184,6 @@ impl ModelAgents {
         }
     }
 
-    /// A container is taken away from a node.
     pub(super) fn evict_on(&mut self, node: &NodeId, id: &ContainerId, exit: Exit, now: Timestamp) {
         let key = (node.clone(), id.clone());
         let gang = self.gangs.get(&life_of(id));
@@ -211,7 +199,6 @@ impl ModelAgents {
 }
 
 impl ModelNode {
-    /// What runs here and is not asked for.
     fn forgotten(&self, state: &AgentState) -> impl Iterator<Item = ContainerId> {
         let wanted = state.wanted();
         let runs = self.containers.iter();
@@ -222,7 +209,6 @@ impl ModelNode {
         .map(|(id, _)| id.clone())
     }
 
-    /// Its next agent has folded this, and nothing else.
     fn restart_from(&mut self, state: AgentState) {
         let offer = self.agent.offer().clone();
         let former = self.agent.heard().clone();

@@ -1,4 +1,4 @@
-//! Three brokers that keep the log together: a leader that proposes, and what all of them apply.
+//! Models three brokers with a replicated log: a leader that proposes, and the messages that all apply.
 //!
 //! ```text
 //!  append ──► leader: the id, then the fence, by what is applied and what is in flight
@@ -10,17 +10,12 @@
 //!            a part of it is in the next leader's log; the rest is gone; nobody is answered
 //! ```
 //!
-//! 1. The leader checks an append as nats-server 2.15 does, and answers with its codes. What it has
-//!    proposed is applied in order: mostly within milliseconds, now and then later than anyone waits for.
-//! 2. When the leader is lost, nobody leads for a while. The next one has applied what is in its log
-//!    before it answers (`aflr` in nats-server's `raft.go`), and knows of nothing else in flight. Its clock
-//!    is another, and it may have forgotten the ids. The one before it may answer questions for a while
-//!    yet, by what it had applied.
-//! 3. What is sent by who is cut off is lost, or arrives later: given up, or sent again meanwhile.
-//! 4. The judge: nothing is stored twice, and what a writer takes for stored is on the log.
-//!
-//! What is written from outside (the operator, submissions, a lease's end) waits until its fence is free,
-//! in order, and is never lost.
+//! 1. The leader checks and answers an append as nats-server 2.15 does. Proposals apply in order, at times
+//!    after the client's timeout.
+//! 2. A new leader applies its own log before it answers (`aflr` in nats-server's `raft.go`). Its clock
+//!    differs, and it may have forgotten the ids. The former leader may still answer for a while.
+//! 3. Messages of a disconnected host are lost or late. External writes wait in order and are never lost.
+//! 4. The judge: nothing is stored twice, and each message that its writer takes for stored is on the log.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,33 +30,29 @@ use crate::random::Random;
 const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 
-/// So long a client waits for an answer, as the shipped one does.
+/// A client's timeout for an answer, as in the shipped client.
 pub(super) const ANSWER_US: u64 = 5 * SECOND;
 
-/// Between two attempts of what is written from outside.
 const AGAIN_US: u64 = 200 * MILLI;
 
-/// A batch that is begun under one leader and ended under another is refused.
+/// A batch that spans a change of leaders is refused.
 const BATCH_US: u64 = 5 * MILLI;
 
-/// How likely the leader is lost while an append is in flight.
+/// The probability per append that the leader is lost while the append is in flight.
 const FALLS: f64 = 0.02;
 
-/// Whose subjects a fence covers.
 pub(super) type Filter = (Writer, Option<NodeId>);
 
-/// Whose append it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum By {
     Outside,
-    /// A service's copy; its answer comes so much later than the apply, or never.
+    /// A service's copy; the answer follows the apply by `answer_us`, or never comes.
     Copy {
         service: usize,
         copy: usize,
         number: u64,
         answer_us: Option<u64>,
     },
-    /// An agent's report.
     Agent {
         node: NodeId,
         report: u64,
@@ -69,83 +60,62 @@ pub(super) enum By {
     },
 }
 
-/// An append as it is sent.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub by: By,
     pub filter: Filter,
-    /// The fence.
     pub expected: Option<Sequence>,
-    /// The events, with their ids.
     pub events: Vec<(Option<String>, Event)>,
     pub written: Timestamp,
 }
 
-/// What an agent hears of a question of its.
+/// An answer to an agent's question.
 pub(super) type Call = (NodeId, u64, Heard);
 
-/// What is in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Proposal {
     pub request: Request,
-    /// The leader's clock when it was proposed.
+    /// The leader's clock at the proposal.
     pub stamp: Timestamp,
     applies: Timestamp,
-    /// Its leader is lost: nobody is answered.
     pub orphaned: bool,
 }
 
-/// What the leader says at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is in flight.
     Proposed,
-    /// It is stored already.
     Stored(Sequence),
-    /// An error's code and status.
     Error(u64, u64),
-    /// Nothing.
     Silence,
 }
 
-/// A message on the log, as a writer finds it again.
 #[derive(Debug, Clone)]
 struct Stored {
     id: Option<String>,
-    /// A keeper's word.
+    /// Written by a supervisor.
     is_word: bool,
 }
 
-/// The brokers.
 pub(super) struct Brokers {
     random: Random,
-    /// Nobody leads before.
     leads: Timestamp,
-    /// When the leader is lost.
     falls: Option<Timestamp>,
-    /// The last message that the leader before has applied, and until when it takes itself for one.
+    /// The former leader's last applied message, and the time until which it still answers.
     former: (Sequence, Timestamp),
-    /// This one has forgotten the ids of what it found in its log.
+    /// The leader has forgotten the ids of the messages in its log.
     forgets: bool,
-    /// By how many microseconds the leader's clock is off.
+    /// The offset of the leader's clock, in microseconds.
     off_us: i64,
     in_flight: VecDeque<Proposal>,
-    /// What agents hear, and when.
     calls: Schedule<Call>,
-    /// What is on its way, and when it arrives.
     late: Schedule<Request>,
-    /// What agents have sent that are cut off.
     held: BTreeMap<NodeId, Vec<Request>>,
-    /// What is written from outside and not proposed yet.
     outside: VecDeque<Request>,
     again: Option<Timestamp>,
     last: BTreeMap<Filter, Sequence>,
     ids: BTreeMap<String, Sequence>,
-    /// The messages of each node's agent.
     of_nodes: BTreeMap<NodeId, BTreeMap<Sequence, Stored>>,
-    /// The reports that are stored.
     reports: BTreeMap<(NodeId, u64), Sequence>,
-    /// The first that may not be.
     broken: Option<String>,
 }
 
@@ -172,7 +142,6 @@ impl Brokers {
         }
     }
 
-    /// What is broken, if anything.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
@@ -181,7 +150,6 @@ impl Brokers {
         self.broken.get_or_insert(what);
     }
 
-    /// When something is due.
     pub fn due(&self) -> Option<Timestamp> {
         let applies = self.in_flight.front().map(|it| it.applies);
         let again = self.again.filter(|_| !self.outside.is_empty());
@@ -190,39 +158,32 @@ impl Brokers {
         all.into_iter().flatten().min()
     }
 
-    /// An agent is to hear something then.
     pub fn call(&mut self, at: Timestamp, call: Call) {
         self.calls.add(at, call);
     }
 
-    /// The next that an agent hears by now.
     pub fn take_call(&mut self, now: Timestamp) -> Option<Call> {
         self.calls.take(now)
     }
 
-    /// A request arrives then.
     pub fn arrives_late(&mut self, at: Timestamp, request: Request) {
         self.late.add(at, request);
     }
 
-    /// The next that arrives late, by now.
     pub fn take_late(&mut self, now: Timestamp) -> Option<Request> {
         self.late.take(now)
     }
 
-    /// What an agent has sent that is cut off is lost, or lies in its host's buffers.
     pub fn holds(&mut self, node: &NodeId, request: Request) {
         if self.random.chance(0.5) {
             self.held.entry(node.clone()).or_default().push(request);
         }
     }
 
-    /// A host has lost power, with its buffers.
     pub fn forgets(&mut self, node: &NodeId) {
         self.held.remove(node);
     }
 
-    /// The life that an agent is about to have joined in.
     pub fn joining(&self, node: &NodeId) -> Option<u64> {
         let events = self.in_flight.iter().flat_map(|it| &it.request.events);
         let mut lives = events.filter_map(|(_, event)| match event {
@@ -232,46 +193,40 @@ impl Brokers {
         lives.next_back()
     }
 
-    /// An agent is cut off no more.
     pub fn lets_go(&mut self, node: &NodeId, now: Timestamp) {
         for request in self.held.remove(node).unwrap_or_default() {
             self.arrives_late(now, request);
         }
     }
 
-    /// From when on questions are answered.
     pub const fn leads_from(&self) -> Timestamp {
         self.leads
     }
 
-    /// Whether the leader answers.
     pub fn is_led(&self, now: Timestamp) -> bool {
         self.leads <= now
     }
 
-    /// Whether an append under this fence is in flight.
     fn is_in_process(&self, filter: &Filter) -> bool {
         self.led().any(|it| it.request.filter == *filter)
     }
 
-    /// What the leader knows to be in flight: it has proposed that itself.
+    /// Returns the proposals that the leader made itself, the only ones it knows.
     fn led(&self) -> impl Iterator<Item = &Proposal> {
         self.in_flight.iter().filter(|it| !it.orphaned)
     }
 
-    /// Whether what is written from outside is proposed at once.
     pub fn takes(&self, filter: &Filter, now: Timestamp) -> bool {
         let mut waiting = self.outside.iter();
         let waits = waiting.any(|it| it.filter == *filter);
         self.is_led(now) && !waits && !self.is_in_process(filter)
     }
 
-    /// The last message under a fence.
     fn last(&self, filter: &Filter) -> Sequence {
         self.last.get(filter).copied().unwrap_or_default()
     }
 
-    /// Who answers a question knows the log up to there.
+    /// Returns the last sequence that an answering broker knows.
     pub fn known(&mut self, now: Timestamp) -> Sequence {
         let (applied, until) = self.former;
         match now < until && self.random.chance(0.5) {
@@ -280,15 +235,15 @@ impl Brokers {
         }
     }
 
-    /// The last message of a node's agent, by one who knows so much.
+    /// Returns the last message of a node's agent up to `known`.
     pub fn last_of(&self, node: &NodeId, known: Sequence) -> Sequence {
         let stored = self.of_nodes.get(node);
         let last = stored.and_then(|it| it.range(..=known).next_back());
         last.map_or(Sequence(0), |(sequence, _)| *sequence)
     }
 
-    /// The first message of a node's agent after this one, by one who knows so much: where, its id,
-    /// whether it is a keeper's word.
+    /// Returns a node's first message between `after` and `known`: sequence, id, and true for a
+    /// supervisor's report.
     pub fn first_after(
         &self,
         node: &NodeId,
@@ -300,7 +255,6 @@ impl Brokers {
         (*sequence <= known).then_some((*sequence, it.id.as_deref(), it.is_word))
     }
 
-    /// Something is to be written from outside.
     pub fn write_outside(&mut self, filter: Filter, event: Event, written: Timestamp) {
         self.again = None;
         self.outside.push_back(Request {
@@ -312,7 +266,6 @@ impl Brokers {
         });
     }
 
-    /// Proposes what waits outside and can be.
     pub fn propose_outside(&mut self, now: Timestamp) {
         if self.outside.is_empty() || self.again.is_some_and(|again| again > now) {
             return;
@@ -326,7 +279,6 @@ impl Brokers {
         self.again = Some(after_us(now, AGAIN_US));
     }
 
-    /// An append reaches the leader, if there is one.
     pub fn asked(&mut self, request: Request, now: Timestamp, plant: Option<Plant>) -> Answer {
         if !self.is_led(now) {
             return match self.random.chance(0.5) {
@@ -343,7 +295,6 @@ impl Brokers {
         }
     }
 
-    /// What the leader checks before it proposes.
     fn refuses(&self, request: &Request, plant: Option<Plant>) -> Option<Answer> {
         let is_batch = request.events.len() > 1;
         for id in request.events.iter().filter_map(|(id, _)| id.as_ref()) {
@@ -385,13 +336,12 @@ impl Brokers {
         });
     }
 
-    /// The next that is applied by now.
     pub fn take_due(&mut self, now: Timestamp) -> Option<Proposal> {
         let first = self.in_flight.front()?;
         (first.applies <= now).then(|| self.in_flight.pop_front())?
     }
 
-    /// The leader is lost, if it is time. `off_us`: by how much the next one's clock is off.
+    /// Loses the leader if the time has come. `off_us` gives the next leader's clock offset.
     pub fn falls(
         &mut self,
         now: Timestamp,
@@ -404,7 +354,6 @@ impl Brokers {
         let away_us = match self.random.below(10) {
             0..5 => self.random.below(SECOND),
             5..9 => self.random.below(10 * SECOND),
-            // A restart.
             _ => self.random.below(60 * SECOND),
         };
         self.leads = after_us(now, away_us);
@@ -432,7 +381,6 @@ impl Brokers {
         self.off_us = off_us().unwrap_or(self.off_us);
     }
 
-    /// A message is on the log.
     pub fn applied(
         &mut self,
         filter: &Filter,
@@ -451,7 +399,6 @@ impl Brokers {
         }
     }
 
-    /// An agent's report is on the log: once.
     pub fn reported(&mut self, node: &NodeId, report: u64, at: Sequence) {
         let before = self.reports.insert((node.clone(), report), at);
         if let Some(before) = before {
@@ -461,7 +408,6 @@ impl Brokers {
         }
     }
 
-    /// An agent takes a report for stored.
     pub fn settled(&mut self, node: &NodeId, report: u64, event: &Event) {
         if !self.reports.contains_key(&(node.clone(), report)) {
             let what = event.type_name();

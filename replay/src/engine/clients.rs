@@ -1,10 +1,10 @@
-//! Clients of services and the gateway before them, as a model, a second at a time.
+//! Models the clients of services and their gateway, one second at a time.
 //!
-//! 1. Which replicas answer follows from the log: they are ready, and not asked to leave.
-//! 2. Each second the clients ask. Of a *closed loop* each asks again as soon as it is answered, so
-//!    N clients on k replicas wait work · max(1, N ÷ k). Of a *rate* so many requests come whatever
-//!    becomes of them, and wait while they are more than the replicas answer: a fluid, without chance.
-//! 3. Every [`REPORT_S`] seconds the gateway reports what it saw (`service.measured`).
+//! 1. Ready replicas answer until they are asked to leave.
+//! 2. In a *closed loop* each of N clients asks again when answered, so that k replicas answer after
+//!    work · max(1, N ÷ k). At a *rate*, requests beyond the replicas' speed queue up: a deterministic
+//!    fluid.
+//! 3. Every [`REPORT_S`] seconds the gateway reports (`service.measured`).
 
 use std::collections::BTreeMap;
 
@@ -15,36 +15,33 @@ use dormouse_messages::{
 
 use super::agents::after;
 
-/// A gateway reports so often while something moves.
+/// Seconds between a gateway's reports while traffic changes.
 const REPORT_S: usize = 2;
 
-/// The gateway of the model.
 const GATEWAY: &str = "g0";
 
-/// How clients ask.
+/// The arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// So many clients, each of which asks again as soon as it is answered.
+    /// The table counts clients that ask again as soon as they are answered.
     ClosedLoop,
-    /// So many requests a second.
+    /// The table counts requests per second.
     Rate,
 }
 
 /// The clients of a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clients {
-    /// What the table counts.
     pub asking: Asking,
-    /// The numbers, one after the other; the last one holds beyond.
+    /// One number per `every_s`; the last one holds from then on.
     pub table: Vec<f64>,
-    /// Seconds that each number holds.
     pub every_s: f64,
-    /// Milliseconds that a replica works on a request, one at a time.
+    /// Milliseconds of a replica's work per request, one request at a time.
     pub work_ms: f64,
 }
 
 impl Clients {
-    /// How long the table lasts.
+    /// Returns the duration of the table in seconds.
     #[must_use]
     pub fn lasts_s(&self) -> f64 {
         let numbers = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
@@ -63,22 +60,18 @@ impl Clients {
     }
 }
 
-/// What the clients of a service saw in one second.
+/// The clients' view of a service in one second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Whose.
     pub job: JobId,
-    /// The second's beginning.
     pub at: Timestamp,
-    /// The number of the table.
+    /// The table's value.
     pub number: f64,
-    /// Replicas that answered.
     pub ready: u32,
-    /// How long an answer took, in milliseconds; without replicas nobody is answered.
+    /// Milliseconds until an answer; `None` without replicas.
     pub latency_ms: Option<f64>,
 }
 
-/// One second, as the gateway counts it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Second {
     requests: f64,
@@ -87,21 +80,17 @@ struct Second {
     queued: f64,
 }
 
-/// A service and its clients.
 #[derive(Debug, Clone)]
 struct Service {
     clients: Clients,
     begins: Timestamp,
-    /// The next second.
     next_s: u32,
-    /// Replicas that answer, and where.
     ready: BTreeMap<(Incarnation, Rank), NodeId>,
-    /// Requests that wait, of a rate.
+    /// Waiting requests, at a rate.
     backlog: f64,
     window: Vec<Second>,
 }
 
-/// The services that have clients.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
@@ -175,7 +164,7 @@ impl Served {
         }
     }
 
-    /// Steps 2 and 3: the seconds that begin by `now`, and what the gateway tells of them.
+    /// Steps 2 and 3 for the seconds that begin by `now`; returns the gateway's reports.
     pub fn due(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         for (job, service) in &mut self.services {
@@ -199,7 +188,6 @@ impl Service {
         u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
     }
 
-    /// The next second.
     fn pass(&mut self, job: &JobId) -> Sample {
         let (at, number) = (self.next(), self.clients.number(f64::from(self.next_s)));
         self.next_s += 1;
@@ -217,7 +205,7 @@ impl Service {
                 }
             }
             Asking::Rate => {
-                // What waits in the middle of the second.
+                // The mean queue over the second.
                 let before = self.backlog;
                 self.backlog = (before + number - able).max(0.0);
                 let waits = before.midpoint(self.backlog);
@@ -239,7 +227,6 @@ impl Service {
         }
     }
 
-    /// A second without a replica.
     fn unanswered(&mut self, number: f64) -> Second {
         let requests = match self.clients.asking {
             Asking::ClosedLoop => 0.0,
@@ -292,7 +279,7 @@ fn gateway() -> GatewayId {
     GATEWAY.parse().expect("a valid name")
 }
 
-/// Narrow buckets around the few values that there are.
+/// Builds narrow buckets around the few distinct values.
 fn histogram(mut values: Vec<(f64, f64)>) -> Histogram {
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     values.dedup_by(|later, first| {

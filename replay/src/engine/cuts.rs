@@ -1,4 +1,4 @@
-//! Agents that are cut off, and come back: what the engine does at each moment of it.
+//! The engine's side of disconnected, killed and returning agents.
 
 use dormouse_messages::events::{NodeFenced, NodeLost};
 use dormouse_messages::{Event, NodeId, Writer};
@@ -8,7 +8,6 @@ use super::ties::Cut;
 use super::{Action, Engine, EngineError};
 
 impl Engine {
-    /// What happens to one host, its agent and its keeper.
     pub(super) fn happens_to_host(&mut self, action: Action) -> Result<(), EngineError> {
         match action {
             Action::Expire(node) => {
@@ -60,7 +59,6 @@ impl Engine {
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
     }
 
-    /// A node dies with all that it runs; the life that its agent had joined in.
     pub(super) fn dies(&mut self, node: &NodeId) -> u64 {
         let life = self.life(node);
         self.agents.lose(node, self.now);
@@ -70,14 +68,12 @@ impl Engine {
         life.unwrap_or(0)
     }
 
-    /// The life that a node's agent has joined in, or is about to.
     fn life(&self, node: &NodeId) -> Option<u64> {
         let brokers = self.brokers.as_ref();
         let joining = brokers.and_then(|it| it.joining(node));
         joining.or_else(|| self.lives.get(node).copied())
     }
 
-    /// A node is started again.
     pub(super) fn reboot(&mut self, node: &NodeId) {
         self.cut(node, Cut::Killed);
         if self.agents.ties.is_killed(node) {
@@ -88,7 +84,6 @@ impl Engine {
         }
     }
 
-    /// An agent that is cut off tries to renew its lease, or ends what runs.
     pub(super) fn renewal(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if !self.agents.ties.counts(node, of) {
             return Ok(());
@@ -106,7 +101,6 @@ impl Engine {
         Ok(())
     }
 
-    /// What runs on a node that is cut off has ended, before its lease.
     pub(super) fn fence(&mut self, node: &NodeId, of: u64) -> Result<(), EngineError> {
         if self.agents.ties.is_past(node, of, self.now) {
             self.agents.keeper_ends(node, self.now, &mut self.faults);
@@ -114,8 +108,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Nobody came back to the keeper of an agent that was killed. Its word names the life that its agent
-    /// had joined in, and may be stored after the next one has joined.
+    /// Reports the end of a killed agent's containers. The report may be stored after the next agent has
+    /// joined.
     pub(super) fn forsake(&mut self, node: &NodeId, late_ms: u64) -> Result<(), EngineError> {
         let life = self.life(node);
         let Some(life) = life.filter(|_| self.agents.ties.is_killed(node)) else {
@@ -147,7 +141,7 @@ impl Engine {
             return Ok(());
         }
         if !self.takes(Writer::Placer) {
-            // Who watches the leases looks again before it writes.
+            // The lease watch checks again before it writes.
             let again = self.now.plus_ms(200);
             self.at(again, Action::LeaseDue(node.clone(), of));
             return Ok(());
@@ -160,7 +154,6 @@ impl Engine {
         self.append(Writer::Placer, Event::from(lost), None)
     }
 
-    /// The agent says what it has to say, hears what it has missed, and joins if it has to.
     pub(super) fn mend(&mut self, node: &NodeId) -> Result<(), EngineError> {
         if let Some(until) = self.agents.stands_until(node) {
             self.at(until, Action::Mend(node.clone()));
@@ -177,13 +170,11 @@ impl Engine {
         self.append_said()
     }
 
-    /// An agent that was cut off hears what it has missed.
     pub(super) fn catch_up(&mut self, node: &NodeId) -> Result<(), EngineError> {
         self.agents.catch_up(node, self.now, &mut self.faults);
         self.append_said()
     }
 
-    /// Stores what agents have reported.
     pub(super) fn append_said(&mut self) -> Result<(), EngineError> {
         for event in self.agents.take_said() {
             self.append(Writer::Node, event, None)?;

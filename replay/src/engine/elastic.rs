@@ -1,10 +1,9 @@
-//! Containers of partitions that are resized in place.
+//! Simulates partitions that are resized in place.
 //!
-//! 1. A newcomer starts like any container, and is ready after the time that its model takes.
-//! 2. A training member that is told that it leaves ends after its step; under faults it may not, and is
-//!    stopped at the deadline. A replica leaves when it is asked to stop.
-//! 3. The others never stop, but for the time that a change of the members costs.
-//! 4. What dies by itself is one member: the last, at times the chief.
+//! 1. A newcomer is ready after its model's delay; the other members pause for the cost of the resize.
+//! 2. A leaving training member ends after its step, or under faults at the deadline. A replica leaves
+//!    when stopped.
+//! 3. A failure hits one member: the last, or the coordinator when alone.
 
 use dormouse_agent_core::state::Announced;
 use dormouse_messages::events::{ContainerReady, PartitionResized};
@@ -16,7 +15,6 @@ use super::faults::{Faults, Saving};
 use super::programs::{Container, exited};
 
 impl ModelAgents {
-    /// The members on a node are told who takes part.
     pub(super) fn announce(
         &mut self,
         node: &NodeId,
@@ -44,7 +42,6 @@ impl ModelAgents {
         }
     }
 
-    /// The members are others now: they go on together after the time that this costs.
     pub(super) fn resized(
         &mut self,
         event: &PartitionResized,
@@ -88,7 +85,6 @@ impl ModelAgents {
         self.schedule(after(now, ready_s), life.clone(), Due::Ready(rank));
     }
 
-    /// From a container's start until it is ready.
     pub(super) fn ready_s(&self, life: &LifeId, rank: Rank) -> f64 {
         let job = self.jobs.get(&life.0);
         job.map_or(0.0, |job| job.model.ready_s((life.1, rank)))
@@ -111,12 +107,11 @@ impl ModelAgents {
         self.says(node, ready);
     }
 
-    /// One container ends.
     pub(super) fn left(&mut self, life: &LifeId, rank: Rank, code: i32) {
         self.end(life, rank, exited(code));
     }
 
-    /// A member dies by itself: the last one, or the only one.
+    /// Fails a member: the last one, or the only one.
     pub(super) fn one_dies(&mut self, life: &LifeId, now: Timestamp) {
         let Some(gang) = self.gangs.get(life) else {
             return;
@@ -127,7 +122,7 @@ impl ModelAgents {
         let served = gang.served;
         if let Some(job) = self.jobs.get_mut(&life.0) {
             match rank {
-                // With the chief, what was not saved is lost.
+                // Unsaved work is lost with the coordinator.
                 Rank(0) if !served => job.die(),
                 _ => job.pause(now),
             }

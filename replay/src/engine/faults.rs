@@ -1,7 +1,4 @@
-//! What goes wrong, and when: every disturbance of a simulated cluster is drawn here.
-//!
-//! A calm cluster ([`Faults::none`]) draws nothing: every service follows the log at once, every
-//! decision takes no time, every checkpoint is saved.
+//! Draws every fault of a simulated cluster. A calm cluster ([`Faults::none`]) draws nothing.
 
 use dormouse_messages::Sequence;
 
@@ -9,80 +6,58 @@ use crate::random::Random;
 
 const SECOND: u64 = 1_000_000;
 
-/// What happens to a service that has just decided.
+/// The outcome of a service's append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It appends what it decided, and is told so.
     Lives {
-        /// How late the answer comes.
         answer_us: u64,
     },
-    /// The broker answers nothing in time: a prefix of its events was stored.
+    /// No answer comes in time, and a prefix of the events is stored.
     Doubt {
-        /// How many of them are stored.
         stored: usize,
-        /// Until it gives the answer up.
         answer_us: u64,
     },
-    /// It dies after a prefix of its events was stored.
     Crashes {
-        /// How many of them are stored.
         stored: usize,
-        /// Until it is started again.
         down_us: u64,
-        /// Whether it starts from its snapshot, if there is one, or from the whole log.
+        /// Start from the snapshot, if there is one.
         from_snapshot: bool,
     },
 }
 
-/// What becomes of a checkpoint that is asked for.
+/// The outcome of a checkpoint request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saving {
-    /// It is saved in the time that the model says.
     Saves,
-    /// The agent reports a failure.
     Fails,
-    /// Nothing is ever heard of it.
     Hangs,
 }
 
-/// How likely each fault is, each time that it could happen.
+/// The probability of each fault at each opportunity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// A service notices late that something was appended.
     pub late: f64,
-    /// A service decides on a prefix that ends before the head.
+    /// A service decides on a prefix of the log.
     pub lagging: f64,
-    /// A service is woken though nothing has happened.
     pub spurious: f64,
-    /// A service dies while it appends.
     pub crash: f64,
-    /// An append is not answered in time.
     pub doubt: f64,
-    /// An append is answered late.
     pub late_answer: f64,
-    /// A second copy of a service takes itself for the active one, in a turn of its own.
+    /// A second copy of a service takes a turn as if active.
     pub second_copy: f64,
-    /// A service writes a snapshot.
     pub snapshot: f64,
-    /// A solver takes long.
     pub slow: f64,
-    /// A gang starts late, now and then later than the checkpointer waits.
     pub slow_start: f64,
-    /// A container dies by itself.
+    /// A container fails.
     pub container: f64,
-    /// A checkpoint fails.
     pub save_fails: f64,
-    /// A checkpoint hangs.
     pub save_hangs: f64,
-    /// Another broker leads, whose clock is off.
     pub leader: f64,
-    /// A host's clock is off.
     pub host_clock: f64,
 }
 
 impl Rates {
-    /// High enough that a run of some hundred decisions meets each of them.
+    /// High enough that some hundred decisions meet each fault.
     pub const TORTURE: Self = Self {
         late: 0.3,
         lagging: 0.3,
@@ -102,45 +77,42 @@ impl Rates {
     };
 }
 
-/// A mistake that could have been made, planted to see that the trials find it.
+/// A plausible bug, planted to prove that the trials find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// The broker takes what a stale copy appends: its fence is left out.
+    /// The broker ignores fences, and so accepts appends of stale copies.
     StaleAppends,
-    /// What was stored without an answer is sent once more, and stored once more.
     DoubledRetries,
-    /// The brokers' stamps are believed, whatever the writers' clocks say.
+    /// Folds trust the brokers' stamps instead of the writers' clocks.
     RawStamps,
-    /// Nobody ends the containers of an agent that is cut off.
     Unfenced,
-    /// A renewal of which nothing was heard counts.
+    /// An unanswered renewal counts.
     UnheardRenewals,
-    /// What was asked of a node before it was lost is started when it is back.
+    /// A returning node starts containers that were requested before it was lost.
     VoidStarts,
-    /// A keeper says that a dead agent's containers have ended before they have.
+    /// A supervisor reports a dead agent's containers as ended too early.
     EarlyWord,
-    /// A start that its node could not make is told as a failure of the job.
+    /// A start fault of the node is reported as a failure of the job.
     BlamedStarts,
-    /// What an engine was slow to start is taken for what never ran.
+    /// A container that the engine started slowly is taken for one that never ran.
     UntrackedStarts,
-    /// After a start of its host an agent takes what its disk names for running.
+    /// After a reboot, an agent takes the containers on its disk for running ones.
     StaleMarks,
-    /// The clock by which containers are ended stands still with their host.
+    /// The clock that ends containers stops while the host is suspended.
     StandingClocks,
-    /// A second agent does not wait for the end of a lease that nobody renews.
+    /// A second agent does not wait for an abandoned lease to end.
     StolenLeases,
-    /// That another append is in flight is taken for a refusal: what was to be stored is left out.
+    /// A conflict with an append in flight is taken for a refusal, and the event is left out.
     InProcessRefused,
-    /// What is sent again has neither its id nor its fence.
     BareRetries,
-    /// What arrives long after it was sent is stored, whatever was stored meanwhile.
+    /// A late arrival is stored without its fence.
     UnfencedLatecomers,
-    /// A new leader answers before it has applied what is in its log.
+    /// A new leader answers before it has applied its log.
     EagerLeaders,
 }
 
 impl Plant {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 16] = [
         Self::StaleAppends,
         Self::DoubledRetries,
@@ -170,7 +142,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// Returns the faults of a calm cluster: none.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -180,7 +152,7 @@ impl Faults {
         }
     }
 
-    /// The faults of a seed.
+    /// Seeds the faults.
     #[must_use]
     pub const fn new(seed: u64, rates: Rates) -> Self {
         Self {
@@ -190,7 +162,7 @@ impl Faults {
         }
     }
 
-    /// The same, with a mistake.
+    /// Adds a planted bug.
     #[must_use]
     pub const fn with(mut self, plant: Option<Plant>) -> Self {
         self.plant = plant;
@@ -201,12 +173,12 @@ impl Faults {
         self.plant
     }
 
-    /// Any number up to this one.
+    /// Draws a number from 0 to `most`.
     pub(super) fn up_to(&mut self, most: u64) -> u64 {
         self.random.below(most + 1)
     }
 
-    /// Milliseconds after which the log reaches an agent that was cut off; mostly it is there first.
+    /// Draws the delay in ms until the log reaches a reconnected agent; mostly 0.
     pub(super) fn behind_ms(&mut self) -> u64 {
         self.up_to(4_000).saturating_sub(2_000)
     }
@@ -216,17 +188,15 @@ impl Faults {
         self.random.chance(rate)
     }
 
-    /// Microseconds until a service looks at what was appended.
     pub(super) fn notice_us(&mut self) -> u64 {
         match self.hits(|rates| rates.late) {
-            // Mostly moments; now and then longer than a lease or a checkpoint.
+            // Mostly short; at times longer than a lease or a checkpoint.
             true if self.random.chance(0.1) => self.random.below(90 * SECOND),
             true => self.random.below(2 * SECOND),
             false => 0,
         }
     }
 
-    /// How far a service has followed that must have folded `least`.
     pub(super) fn follows(&mut self, least: Sequence, head: Sequence) -> Sequence {
         match self.hits(|rates| rates.lagging) {
             true => {
@@ -237,18 +207,15 @@ impl Faults {
         }
     }
 
-    /// By how many microseconds the stamps of another leader are off, if another one leads from now on.
     pub(super) fn leads(&mut self) -> Option<i64> {
         self.hits(|rates| rates.leader).then(|| self.off_us())
     }
 
-    /// The same where one of several brokers leads from now on, if another clock is another time.
     pub(super) fn leads_next(&mut self) -> Option<i64> {
         self.hits(|rates| 20.0 * rates.leader)
             .then(|| self.off_us())
     }
 
-    /// By how many microseconds a host's clock is off.
     pub(super) fn clock_off_us(&mut self) -> i64 {
         match self.hits(|rates| rates.host_clock) {
             true => self.off_us(),
@@ -256,7 +223,6 @@ impl Faults {
         }
     }
 
-    /// A day, minutes or nothing, either way.
     fn off_us(&mut self) -> i64 {
         const S: i64 = 1_000_000;
         let most = *self.random.choose(&[0, 300 * S, 86_400 * S]);
@@ -267,17 +233,14 @@ impl Faults {
         }
     }
 
-    /// Whether a service is woken for nothing.
     pub(super) fn wakes(&mut self) -> bool {
         self.hits(|rates| rates.spurious)
     }
 
-    /// Whether a service writes a snapshot now.
     pub(super) fn snapshots(&mut self) -> bool {
         self.hits(|rates| rates.snapshot)
     }
 
-    /// What happens to a service that appends `proposals` events.
     pub(super) fn fate(&mut self, proposals: usize) -> Fate {
         let stored = self.random.below(proposals as u64 + 1);
         let stored = usize::try_from(stored).unwrap_or(proposals);
@@ -298,12 +261,10 @@ impl Faults {
         }
     }
 
-    /// Whether what was sent by a host that is cut off arrives when it no longer is.
     pub(super) fn is_sent_late(&mut self) -> bool {
         self.random.chance(0.5)
     }
 
-    /// How many copies of each service there are.
     pub(super) const fn copies(&self) -> usize {
         match self.rates {
             Some(_) => 2,
@@ -311,12 +272,10 @@ impl Faults {
         }
     }
 
-    /// Whether the second copy takes itself for the active one now.
     pub(super) fn believes_to_be_active(&mut self) -> bool {
         self.hits(|rates| rates.second_copy)
     }
 
-    /// Microseconds that a solver takes.
     pub(super) fn thinks_us(&mut self) -> u64 {
         match self.hits(|rates| rates.slow) {
             true => 1 + self.random.below(15 * SECOND),
@@ -324,7 +283,6 @@ impl Faults {
         }
     }
 
-    /// Seconds by which a gang starts later than its model says.
     pub(super) fn start_delay_s(&mut self) -> f64 {
         match self.hits(|rates| rates.slow_start) {
             true => self.random.between(0.0, 150.0),
@@ -332,18 +290,15 @@ impl Faults {
         }
     }
 
-    /// After how many seconds of work a container dies, if one does.
     pub(super) fn dies_after_s(&mut self) -> Option<f64> {
         self.hits(|rates| rates.container)
             .then(|| self.random.exponential(60.0))
     }
 
-    /// Whether one task of a batch fails.
     pub(super) fn task_fails(&mut self) -> bool {
         self.hits(|rates| rates.container)
     }
 
-    /// What becomes of a checkpoint.
     pub(super) fn saving(&mut self) -> Saving {
         if self.hits(|rates| rates.save_fails) {
             Saving::Fails

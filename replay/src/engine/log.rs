@@ -1,11 +1,10 @@
-//! The log in memory: what has been appended, from which the services read.
+//! The log in memory, from which the services read.
 
 use std::sync::Arc;
 
 use dormouse_messages::{Recorded, Sequence};
 
-/// Events in order. What every service has folded may be taken away, so that a long run needs
-/// no more memory than a short one.
+/// Events in order. Folded events may be taken away, so that memory stays bounded in long runs.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryLog {
     taken: usize,
@@ -13,7 +12,7 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// A log that goes on after `sequence`; what was before is not here.
+    /// Begins a log that continues after `sequence`, without the earlier events.
     #[must_use]
     pub fn after(sequence: Sequence) -> Self {
         Self {
@@ -22,19 +21,19 @@ impl MemoryLog {
         }
     }
 
-    /// The last sequence.
+    /// Returns the last sequence.
     #[must_use]
     pub fn head(&self) -> Sequence {
         Sequence((self.taken + self.events.len()) as u64)
     }
 
-    /// The events that are still here.
+    /// Returns the events that are still here.
     #[must_use]
     pub fn events(&self) -> &[Arc<Recorded>] {
         &self.events
     }
 
-    /// The events behind `after`, up to `to`.
+    /// Returns the events after `after`, up to `to`.
     #[must_use]
     pub fn between(&self, after: Sequence, to: Sequence) -> &[Arc<Recorded>] {
         let index = |sequence: Sequence| {
@@ -48,7 +47,7 @@ impl MemoryLog {
         self.events.push(recorded);
     }
 
-    /// Loses so many events, but never the first one; those that are lost.
+    /// Drops the last `events` events, but never the first of the log; returns the dropped ones.
     pub(super) fn go_back(&mut self, events: usize) -> Vec<Arc<Recorded>> {
         let kept = self.events.len().saturating_sub(events).max(1);
         self.events.split_off(kept.min(self.events.len()))

@@ -1,19 +1,21 @@
-//! The same services over a log in memory, with a virtual clock and model agents.
+//! Runs the shipped services over a log in memory, with a virtual clock and model agents.
 //!
-//! 1. What the script says for this instant happens: submissions, nodes that join, leave, drain.
-//! 2. What the model nodes are due to report is appended ([`agents`]: the shipped agents' machines over
-//!    a model of containers), and what clients of services saw ([`clients`]).
-//! 3. Every service whose turn it is folds the new events and decides, one after the other, until
-//!    none is due at this instant: the shipped shell around the services' own `evolve` and
-//!    `decide` ([`service`]).
-//! 4. The clock jumps to the next instant at which something is due.
+//! 1. The script's actions for this instant happen.
+//! 2. The reports of model nodes ([`agents`]) and clients ([`clients`]) are appended.
+//! 3. Every due service folds and decides, in turn, until none is due ([`service`]).
+//! 4. The clock jumps to the next due instant.
 //!
-//! What is appended is on the log at once, or there are [several brokers](brokers), which take time.
+//! On a calm cluster every service acts at once; under [`Faults`] each has two copies. The audit
+//! ([`crate::Audit`]) runs after every event, and with `check` the services' own invariants.
 //!
-//! On a calm cluster every service takes its turn at once. Under [`Faults`] there are two copies of
-//! each; they are told late, decide on less than the whole log, get their answers late or never,
-//! are slow, die and start again. The facts are audited
-//! after every event ([`crate::Audit`]), and with `check` every service's own invariants.
+//! - Nodes: `agents` (all), `nodes` (one), `programs` (containers), `simulated` (a job's progress), `work`,
+//!   `tasks`, `elastic` (resizes in place), `model` (a job's costs), `routes` (recipients of events), `world`
+//!   (the ground truth).
+//! - Services: `service`, `log`, `brokers` (a replicated log), `proposals` (its clients), `clients` (of
+//!   services), `schedule` (due times).
+//! - Faults: `faults` (all draws), `ailing` (failed starts), `back` (log rollback), `cuts`, `ties`
+//!   (disconnections), `standing` (suspended hosts), `stops` (stopped services), `twins` (second agents).
+//! - Forks: `resume`, `observe`, `retold`.
 
 mod agents;
 mod ailing;
@@ -74,107 +76,80 @@ use schedule::Schedule;
 use service::{Participant, Service, Turn};
 pub use ties::Cut;
 
-/// Something that happens to the cluster from outside.
+/// An external action on the cluster.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// A payload arrives on a tenant's ingress subject.
     Submit {
-        /// The tenant's token.
         tenant: String,
         /// `submit`, `cancel` or `revise`.
         verb: String,
-        /// The payload.
         payload: Vec<u8>,
     },
-    /// An agent starts on a node.
     Join {
-        /// The node.
         node: NodeId,
-        /// What it offers.
         capacity: Amounts,
     },
-    /// A node dies with all that it runs.
     Lose(NodeId),
-    /// The same, and the operator says so.
+    /// As [`Action::Lose`], declared by the operator.
     Fence(NodeId),
-    /// An agent could not renew its lease in time: it ends what runs, and starts nothing until it has
-    /// joined again.
+    /// An agent missed its lease: it ends its containers and starts none until it has joined again.
     Expire(NodeId),
-    /// An agent is cut off, or killed.
     Cut(NodeId, Cut),
-    /// A second agent of the name is started, on another host.
     Second(NodeId),
-    /// It asks for the lease.
     SecondAsks(NodeId),
-    /// A host with a copy of every service is cut off from the brokers until then.
+    /// A host with a copy of every service is disconnected until the given time.
     CutCopies(usize, Cut, Timestamp),
-    /// It is back.
     Mend(NodeId),
-    /// It was back before, and now it hears what it has missed.
     CatchUp(NodeId),
-    /// An agent that is cut off looks after its lease, if nothing has changed since.
+    /// A disconnected agent checks its lease, if the link's change count still matches.
     RenewalDue(NodeId, u64),
-    /// The keeper of an agent that is cut off ends what runs there, if nothing has changed since.
+    /// The supervisor ends the containers, if the link's change count still matches.
     FenceDue(NodeId, u64),
-    /// Its lease has ended, if nothing has changed since.
+    /// The lease ends, if the link's change count still matches.
     LeaseDue(NodeId, u64),
-    /// The keeper of an agent that was killed waits for another one no more: it ends what runs, and its
-    /// word that it has comes so many milliseconds later.
+    /// A killed agent's supervisor ends the containers, and reports this after the given milliseconds.
     Forsake(NodeId, u64),
-    /// A keeper's word is stored: the containers of this life have ended.
+    /// A supervisor's report is stored: the containers of this incarnation have ended.
     KeeperSays(NodeId, u64),
-    /// From now on a node cannot start what others can.
     Ails(NodeId, Ailment),
-    /// It can again.
     Heals(NodeId),
-    /// A node is started again: its containers are gone, its disk is not. Its agent is away until it is
-    /// mended.
+    /// A node reboots: its containers are gone, its disk stays. The agent is away until `Mend`.
     Reboot(NodeId),
-    /// A host stands still until then, with all that runs there: its agent, keeper and containers.
+    /// A host is suspended until the given time, with agent, supervisor and containers.
     Stand(NodeId, Timestamp),
-    /// It goes on.
     Wake(NodeId),
-    /// The keeper of a host that stood still has ended what it held beyond its time.
+    /// The supervisor of a resumed host has ended its overdue containers.
     EndStale(NodeId),
-    /// The operator drains a node.
     Drain(NodeId),
-    /// The operator takes a drained node back.
     Restore(NodeId),
-    /// Every service is killed, and started again at this time, with as many microseconds more on their
-    /// hosts' clocks if these were rebooted, too. What is submitted meanwhile waits.
+    /// Every service is stopped until the given time; rebooted hosts add the given microseconds to their
+    /// clocks. Submissions wait.
     Stop(Timestamp, Option<i64>),
-    /// The log goes back.
     GoBack(Back),
-    /// Any event of the operator.
     Operator(Event),
-    /// Any event of the autoscaler.
     Autoscaler(Event),
-    /// Any event, as it stands on a log: what nobody decides.
+    /// Any event of a recorded log that no service decides.
     Recorded(Writer, Event),
 }
 
-/// Why a run stopped early.
+/// An error that stopped a run early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// An invariant is broken.
     #[error("event {sequence}: {what}")]
     Invariant {
-        /// After which event.
+        /// The event after which the invariant was checked.
         sequence: Sequence,
-        /// Which.
         what: String,
     },
-    /// The services never come to rest at one instant.
     #[error("the services append without end at {at}: the last event is {last}")]
     Livelock {
-        /// When.
         at: Timestamp,
-        /// The type that was appended last.
+        /// The type of the last event.
         last: String,
     },
 }
 
-/// At one instant no healthy cluster takes more turns than this.
+/// The most turns of a healthy cluster at one instant.
 const MOST_TURNS: usize = 400_000;
 
 /// A cluster in memory.
@@ -184,9 +159,7 @@ pub struct Engine {
     script: Schedule<Action>,
     ingress: u64,
     lives: BTreeMap<NodeId, u64>,
-    /// The last life of each node that was lost.
     lost: BTreeMap<NodeId, u64>,
-    /// The nodes' leases, by the policy on the log.
     term: LeaseTerm,
     services: [Box<dyn Participant>; 5],
     agents: ModelAgents,
@@ -195,26 +168,23 @@ pub struct Engine {
     audit: Audit,
     audits: bool,
     broker: Broker,
-    /// Second agents that wait for their node's lease.
     seconds: BTreeMap<NodeId, Holder>,
-    /// Where there are several.
+    /// `None` for a single broker.
     brokers: Option<Box<Brokers>>,
-    /// Until when the services are stopped.
     stopped: Timestamp,
 }
 
 impl Engine {
-    /// An empty, calm cluster at `start`. `check`: whether the services' invariants are checked
-    /// after every event; the audit of the facts always is.
+    /// Returns an empty, calm cluster at `start`; `check` adds the services' invariants to the audit.
     #[must_use]
     pub fn new(start: Timestamp, check: bool) -> Self {
         Self::with_faults(start, check, Faults::none())
     }
 
-    /// An empty cluster that is disturbed by `faults`.
+    /// Returns an empty cluster with `faults`.
     #[must_use]
     pub fn with_faults(start: Timestamp, check: bool, faults: Faults) -> Self {
-        // The solver stops at its limit of nodes only: the same on every machine.
+        // The solver stops only at its node limit, which is the same on every machine.
         let optimizer = Optimizer::default();
         let mut faults = faults;
         let services: [Box<dyn Participant>; 5] = [
@@ -245,59 +215,58 @@ impl Engine {
         }
     }
 
-    /// Decides allocations so, instead of in all the time that they take.
+    /// Replaces the optimizer.
     #[must_use]
     pub fn deciding(mut self, optimizer: Optimizer) -> Self {
         self.services[1] = Box::new(Service::new(optimizer, false, &mut self.faults));
         self
     }
 
-    /// The clock.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The log so far, but for what was taken away.
+    /// Returns the log, without the events taken away.
     #[must_use]
     pub fn log(&self) -> &[Arc<Recorded>] {
         self.log.events()
     }
 
-    /// Takes the events away that every service has folded, so that a long run needs no more
-    /// memory than a short one. Only on a calm cluster, whose services have all folded the log
-    /// when an instant is over and never fold it again.
+    /// Takes the events away, so that memory stays bounded. Only for a calm cluster, where every service
+    /// has folded them.
     pub fn take_events(&mut self) -> Vec<Arc<Recorded>> {
         self.log.take()
     }
 
-    /// What is known of the facts.
+    /// Returns the audit of the facts.
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.audit
     }
 
-    /// Lets `action` happen at `at`.
+    /// Schedules `action` at `at`.
     pub fn at(&mut self, at: Timestamp, action: Action) {
         self.script.add(at.max(self.now), action);
     }
 
-    /// How the job `id` behaves when it runs.
+    /// Sets the behaviour of the job `id`.
     pub fn model(&mut self, id: JobId, model: ModelJob) {
         self.agents.model(id, model);
     }
 
-    /// The clients of a service, from `at` on for as long as it is there.
+    /// Adds a service's clients, from `at` on while the service exists.
     pub fn serve(&mut self, id: JobId, clients: Clients, at: Timestamp) {
         self.clients.add(id, clients, at);
     }
 
-    /// What clients saw since this was asked last, a second at a time.
+    /// Takes the clients' samples since the last call, one per second.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         self.clients.take_samples()
     }
 
-    /// What the model agents know.
+    /// Returns the model agents.
     #[must_use]
     pub fn agents(&self) -> &ModelAgents {
         &self.agents
@@ -315,7 +284,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When something is due next.
+    /// Returns the next due time.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         let scripted = self.script.next_due();
@@ -326,7 +295,7 @@ impl Engine {
         all.flatten().min()
     }
 
-    /// The next instant: everything that is due then.
+    /// Runs the next instant with everything due then.
     ///
     /// # Errors
     /// A broken invariant, or a livelock.
@@ -414,7 +383,6 @@ impl Engine {
         self.append(writer, event, None)
     }
 
-    /// What an event of a log says of nodes comes to be.
     fn comes_to_nodes(&mut self, event: &Event) {
         match event {
             Event::NodeJoined(event) => self.agents.joined(event, self.now),
@@ -424,7 +392,7 @@ impl Engine {
         }
     }
 
-    /// Step 3: until no service is due at this instant.
+    /// Step 3.
     fn settle(&mut self) -> Result<(), EngineError> {
         for turn in 0..MOST_TURNS {
             let index = turn % self.services.len();
@@ -469,8 +437,7 @@ impl Engine {
         self.flow()
     }
 
-    /// Appends an event. `written`: the time that a decider gives it; what happens outside of them is
-    /// written by a clock that is right, or by a node's. Several brokers take their time.
+    /// Appends an event at a decider's time `written`, or else at its writer's time.
     fn append(
         &mut self,
         writer: Writer,
@@ -490,7 +457,6 @@ impl Engine {
         self.store(writer, event, written, stamp)
     }
 
-    /// When something is written that no decider writes.
     fn written(&mut self, writer: Writer, event: &Event) -> Timestamp {
         match event.key() {
             Key::Node(node) if writer == Writer::Node => self.by_host(node),
@@ -499,14 +465,12 @@ impl Engine {
         }
     }
 
-    /// What the clock of a node's host shows.
     fn by_host(&mut self, node: &NodeId) -> Timestamp {
         let (hosts, faults) = (&mut self.broker.hosts, &mut self.faults);
         let off_us = hosts.entry(node.clone());
         off(self.now, *off_us.or_insert_with(|| faults.clock_off_us()))
     }
 
-    /// Lives of nodes' agents, and the terms of their leases.
     fn notes_life(&mut self, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::ClusterConfigured(it)) => self.term = it.policy.lease(),
@@ -516,7 +480,6 @@ impl Engine {
         }
     }
 
-    /// An event is on the log.
     fn store(
         &mut self,
         writer: Writer,
@@ -524,7 +487,7 @@ impl Engine {
         written: Timestamp,
         stamp: Timestamp,
     ) -> Result<(), EngineError> {
-        // Who takes the broker's stamp for his own time confirms every step.
+        // The planted bug trusts the broker's stamp as the writer's time.
         let planted = self.faults.plant() == Some(Plant::RawStamps);
         let written = if planted { stamp } else { written };
         let sequence = self.log.head().next();
@@ -571,20 +534,17 @@ impl Engine {
     }
 }
 
-/// The clocks of the brokers and of the nodes' hosts.
 #[derive(Default)]
 struct Broker {
-    /// By how many microseconds the leader's is off.
     off_us: i64,
-    /// The same of the hosts.
     hosts: BTreeMap<NodeId, i64>,
-    /// The time of the log, and when it was read.
+    /// The log's time, read at `passed`.
     clock: LogClock,
     passed: Timestamp,
 }
 
 impl Broker {
-    /// What a decider would write that has folded the log.
+    /// Returns the time that an up-to-date decider would write.
     fn log_time(&self, now: Timestamp) -> Timestamp {
         self.clock.now().plus_ms(now.ms_since(self.passed))
     }

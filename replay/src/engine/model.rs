@@ -1,32 +1,27 @@
-//! How a job behaves when it runs: its work, how it scales, what starting and resizing cost.
+//! Models a running job: its work, its scaling, and the costs of starts and resizes.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::{Incarnation, Rank};
 
-/// How fast a gang of n containers works, in seconds of one container's work per second.
+/// The speed of a gang of n containers, in seconds of one container's work per second.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
-    /// n.
     Linear,
-    /// The speed of 1, 2, … containers; the last holds beyond.
+    /// The speed of 1, 2, … containers; the last one holds for more.
     Table(Vec<f64>),
-    /// n · e^(log2 n), e the efficiency of one doubling.
+    /// n · e^(log2 n), where e is the efficiency of one doubling.
     Efficiency(f64),
-    /// 1 / (a + b/n + c(n − 1)), the time of a step: what cannot be divided, what is divided among
-    /// the containers, and what each further one adds. Work is counted in steps.
+    /// 1 / (a + b/n + c(n − 1)), the inverse time of a step. Work is counted in steps.
     Steps {
-        /// Seconds that cannot be divided.
         a: f64,
-        /// Seconds that are divided.
         b: f64,
-        /// Seconds that each further container adds.
         c: f64,
     },
 }
 
 impl Scaling {
-    /// The speed of `containers` containers.
+    /// Returns the speed of `containers` containers.
     #[must_use]
     pub fn speed(&self, containers: u32) -> f64 {
         let n = f64::from(containers);
@@ -49,76 +44,59 @@ impl Scaling {
     }
 }
 
-/// What one container costs that comes, leaves or is a replica.
+/// The costs of one container that joins, leaves or is a replica.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MemberCosts {
-    /// From the request that it comes until it runs.
     pub join_s: Option<f64>,
-    /// From its start until it is ready.
     pub ready_s: Option<f64>,
-    /// From the request that it leaves until it has ended.
     pub leave_s: Option<f64>,
 }
 
-/// What one life of a job costs, where that is known better than what its lives cost on the whole.
+/// The costs of one incarnation, which override the job's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LifeCosts {
-    /// From the start request until its containers run.
     pub start_s: Option<f64>,
-    /// From its start until it works.
     pub pause_s: Option<f64>,
-    /// From the request to save until it is saved.
     pub save_s: Option<f64>,
-    /// From the request to stop until it has ended.
     pub stop_s: Option<f64>,
-    /// How fast it works, as a part of what the curve says.
+    /// Speed as a fraction of the scaling curve.
     pub pace: Option<f64>,
-    /// Seconds of work until it first reports progress.
     pub first_report_s: Option<f64>,
-    /// What single containers of it cost.
     pub members: BTreeMap<Rank, MemberCosts>,
 }
 
-/// How a job behaves when it runs.
+/// The behaviour of a running job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelJob {
-    /// Its work, in seconds of one container.
+    /// Work in seconds of one container.
     pub work_container_s: f64,
-    /// How it scales.
     pub scaling: Scaling,
-    /// From the request to save until it is saved; it makes no progress meanwhile.
     pub save_s: f64,
-    /// A life that resumes from a checkpoint makes no progress for so long after it has started.
+    /// Seconds without progress after a start from a checkpoint.
     pub resume_s: f64,
-    /// From the start request until its containers run.
     pub start_s: f64,
-    /// The same of a member that joins in place, where it is not the same.
+    /// As `start_s`, for a member that joins in place.
     pub join_s: Option<f64>,
-    /// Its speed on more than one node, as a part of that on one.
+    /// Speed on several nodes as a fraction of the speed on one.
     pub crossing: f64,
-    /// Members that come or go in place cost the others so long without progress.
     pub resize_s: f64,
-    /// From a replica's start until it is ready.
     pub ready_s: f64,
-    /// Each life dies, with exit code 1, after so many seconds of work.
+    /// Seconds of work until each incarnation fails with exit code 1.
     pub fails_after_s: Option<f64>,
-    /// A first life makes no progress for so long after it has started.
+    /// Seconds without progress after a first start.
     pub warm_up_s: f64,
-    /// From the request to stop until it has ended.
     pub stop_s: f64,
-    /// It reports progress each so many seconds of work, as steps: its work is then counted in
-    /// steps.
+    /// Seconds of work between progress reports. With reports, work is counted in steps.
     pub progress_s: Option<f64>,
-    /// Seconds of work until a life first reports progress, where it is not the same.
+    /// Seconds of work until the first report of an incarnation; default `progress_s`.
     pub first_report_s: Option<f64>,
-    /// A life dies where it has done so much work, once each.
+    /// An incarnation fails at each of these amounts of work, once each.
     pub failures: Vec<f64>,
-    /// What single lives cost.
     pub lives: BTreeMap<Incarnation, LifeCosts>,
 }
 
 impl ModelJob {
-    /// Linear, without costs.
+    /// Returns a linear job without costs.
     #[must_use]
     pub const fn linear(work_container_s: f64) -> Self {
         Self {
@@ -153,33 +131,33 @@ impl ModelJob {
         self.life(life, |life| life.members.get(&rank).and_then(&of))
     }
 
-    /// From the request that a container comes until it runs.
+    /// Returns the seconds from a join request until the container runs.
     #[must_use]
     pub fn join_s(&self, member: (Incarnation, Rank)) -> f64 {
         let usual = self.join_s.unwrap_or(self.start_s);
         self.member(member, |it| it.join_s).unwrap_or(usual)
     }
 
-    /// From a container's start until it is ready.
+    /// Returns the seconds from a container's start until it is ready.
     #[must_use]
     pub fn ready_s(&self, member: (Incarnation, Rank)) -> f64 {
         self.member(member, |it| it.ready_s).unwrap_or(self.ready_s)
     }
 
-    /// From the request that a container leaves until it has ended: after its step.
+    /// Returns the seconds from a leave request until the container has ended, after its step.
     #[must_use]
     pub fn leave_s(&self, member: (Incarnation, Rank)) -> f64 {
         let usual = self.save_s.min(5.0);
         self.member(member, |it| it.leave_s).unwrap_or(usual)
     }
 
-    /// From the start request of a life until its containers run.
+    /// Returns the seconds from an incarnation's start request until its containers run.
     #[must_use]
     pub fn start_s(&self, life: Incarnation) -> f64 {
         self.life(life, |it| it.start_s).unwrap_or(self.start_s)
     }
 
-    /// From the start of a life until it works.
+    /// Returns the seconds from an incarnation's start until its first work.
     #[must_use]
     pub fn pause_s(&self, life: Incarnation, resumes: bool) -> f64 {
         let usual = if resumes {
@@ -190,19 +168,19 @@ impl ModelJob {
         self.life(life, |it| it.pause_s).unwrap_or(usual)
     }
 
-    /// From the request to save a life until it is saved.
+    /// Returns the seconds from a save request until the incarnation is saved.
     #[must_use]
     pub fn save_s(&self, life: Incarnation) -> f64 {
         self.life(life, |it| it.save_s).unwrap_or(self.save_s)
     }
 
-    /// From the request to stop a life until it has ended.
+    /// Returns the seconds from a stop request until the incarnation has ended.
     #[must_use]
     pub fn stop_s(&self, life: Incarnation) -> f64 {
         self.life(life, |it| it.stop_s).unwrap_or(self.stop_s)
     }
 
-    /// Seconds of work until a life first reports progress, if it does.
+    /// Returns the seconds of work until an incarnation's first progress report, if it reports.
     #[must_use]
     pub fn first_report_s(&self, life: Incarnation) -> Option<f64> {
         let first = self
@@ -211,7 +189,7 @@ impl ModelJob {
         self.progress_s.map(|every_s| first.unwrap_or(every_s))
     }
 
-    /// The speed of a life of so many containers on so many nodes.
+    /// Returns the speed of an incarnation with `containers` containers on `nodes` nodes.
     #[must_use]
     pub fn speed(&self, life: Incarnation, containers: u32, nodes: usize) -> f64 {
         let crossing = if nodes > 1 { self.crossing } else { 1.0 };

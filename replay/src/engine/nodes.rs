@@ -1,12 +1,10 @@
-//! A model node: the agent's machine as it is shipped ([`dormouse_agent_core`]), over a model of
-//! containers.
+//! A model node: the shipped agent machine ([`dormouse_agent_core`]) over model containers
+//! ([`super::programs`]).
 //!
-//! 1. The machine hears what is on the log, while its tie to the brokers lets it, and is told what its
-//!    containers do. What it wants done is done by the model ([`super::programs`]).
-//! 2. What it reports is stored at once, or waits until it can speak.
-//! 3. An agent that is killed leaves its containers, and what they have to say on the node's disk. The
-//!    next one goes on from the fold of the one before, and adopts what is there.
-//! 4. A node without power has nothing but its disk.
+//! 1. Log events and reports pass as the link allows.
+//! 2. A killed agent leaves its containers, and their reports on disk. The next agent continues from the
+//!    former fold and adopts the containers.
+//! 3. A node that loses power keeps only its disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,20 +21,14 @@ use super::faults::Faults;
 use super::proposals::Outlet;
 use super::ties::Cut;
 
-/// Something that a node's agent is told.
 #[derive(Debug, Clone)]
 pub(super) enum Note {
-    /// An event of the log.
     Heard(Arc<Recorded>),
-    /// A container runs.
     Running(ContainerId),
-    /// A container has ended.
     Ended(ContainerId, Exit),
-    /// A container has something to say.
     Said(Event),
 }
 
-/// A container, as its node has it.
 #[derive(Debug, Clone)]
 pub(super) enum Present {
     Asked,
@@ -44,22 +36,16 @@ pub(super) enum Present {
     Ended(Exit),
 }
 
-/// A node.
 #[derive(Debug, Clone)]
 pub(super) struct ModelNode {
     pub(super) agent: Agent,
-    /// Whether its agent lives.
     is_up: bool,
-    /// What the agent has not heard yet.
     pub(super) unheard: VecDeque<Arc<Recorded>>,
-    /// The report that could not be sent yet.
     pub(super) unsent: Option<Event>,
-    /// How it sends that, where there are several brokers.
     pub(super) outlet: Outlet,
-    /// What containers have said while no agent lived.
+    /// Reports of containers from the time without an agent.
     left: Vec<Event>,
     pub(super) containers: BTreeMap<ContainerId, (Sequence, Present)>,
-    /// What keeps it from starting what others can.
     pub(super) ails: Option<Ailment>,
 }
 
@@ -77,7 +63,7 @@ impl ModelNode {
         }
     }
 
-    /// The node on another host, with an agent that has heard what `state` holds, and nothing that runs.
+    /// Returns the node on another host, without containers; its agent starts from `state`.
     pub(super) fn second(first: &Self, state: AgentState) -> Self {
         let mut outlet = first.outlet.clone();
         outlet.renew();
@@ -87,12 +73,10 @@ impl ModelNode {
         }
     }
 
-    /// Whether it has heard all that it was to hear.
     pub(super) fn has_heard_all(&self) -> bool {
         self.is_up && self.unheard.is_empty()
     }
 
-    /// Another agent of the same node, which has heard as much.
     fn renew(&mut self, offer: Option<Offer>) {
         let node = self.agent.node().clone();
         let offer = offer.unwrap_or_else(|| self.agent.offer().clone());
@@ -130,7 +114,6 @@ impl ModelNode {
         self.hear(self.unheard.len());
     }
 
-    /// Hears the next so many of what it has not heard.
     fn hear(&mut self, events: usize) {
         for recorded in self.unheard.drain(..events) {
             self.agent.hear(&recorded);
@@ -158,7 +141,6 @@ impl ModelNode {
     }
 }
 
-/// A container that was ended by its node.
 pub(super) fn fenced() -> Exit {
     Exit {
         signal: Some(9),
@@ -167,19 +149,19 @@ pub(super) fn fenced() -> Exit {
 }
 
 impl ModelAgents {
-    /// Whether a node's agent lives.
+    /// True if the node's agent is alive.
     pub fn is_up(&self, node: &NodeId) -> bool {
         self.nodes.get(node).is_some_and(|it| it.is_up)
     }
 
-    /// An agent starts on a node.
+    /// Starts an agent on a node.
     pub fn boot(&mut self, node: &NodeId, capacity: &Amounts, now: Timestamp, faults: &mut Faults) {
         let offer = Offer::plain(node.clone(), capacity.clone(), "model");
         if self.is_up(node) {
             self.kill(node);
         }
         if self.standing.remove(node).is_some() {
-            // Whoever starts an agent there has started the host again.
+            // A new agent on a suspended host means that the host was rebooted.
             self.reboot(node, now, faults);
         }
         self.ties.mend(node, now);
@@ -206,7 +188,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// An agent has started on a node, as a log says.
+    /// Starts an agent that a recorded log reports.
     pub fn joined(&mut self, event: &NodeJoined, now: Timestamp) {
         let node = &event.node;
         if !self.is_up(node) {
@@ -220,7 +202,7 @@ impl ModelAgents {
         }
     }
 
-    /// A node's agent dies, and what it was about to start with it. Its containers run on.
+    /// Kills a node's agent and its pending starts. The containers run on.
     pub fn kill(&mut self, node: &NodeId) {
         let Some(it) = self.nodes.get_mut(node) else {
             return;
@@ -236,7 +218,7 @@ impl ModelAgents {
         self.left_unanswered(node);
     }
 
-    /// A node dies, with all that it runs or was asked to run.
+    /// Kills a node with its containers and pending starts.
     pub fn lose(&mut self, node: &NodeId, now: Timestamp) {
         self.ties.die(node);
         self.standing.remove(node);
@@ -248,7 +230,7 @@ impl ModelAgents {
         self.lose_containers(node, now);
     }
 
-    /// An agent could not renew its lease in time: it ends what runs.
+    /// Ends a node's containers, since the agent missed its lease.
     pub fn fence(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             it.agent.lease(Lease::Fence);
@@ -257,8 +239,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// The time of a node's keeper is over: it ends what runs, and starts nothing, whatever its agent
-    /// knows of it.
+    /// Ends a node's containers after the supervisor's deadline.
     pub fn keeper_ends(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             let runs = it.containers.iter();
@@ -271,8 +252,7 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// A cut is over: the agent says what it has to say, hears what it has missed, and goes on; or
-    /// it hears a part of that, and the rest only so many milliseconds later.
+    /// Ends a cut. Returns the milliseconds until the missed events arrive, if they are late.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
         let news = match self.ties.mend(node, now)? {
             (Cut::Killed, _) => {
@@ -291,7 +271,8 @@ impl ModelAgents {
                 it.agent.stored();
             }
             agents.late = true;
-            // Its keeper has started nothing since its time was over: what it hears comes after that.
+            // The supervisor has started nothing since its deadline, so the fence precedes the missed
+            // events.
             if news.contains(&News::Fence) {
                 it.agent.lease(Lease::Fence);
                 agents.act(it, now, faults);
@@ -314,7 +295,7 @@ impl ModelAgents {
         behind_ms
     }
 
-    /// What an agent has missed reaches it.
+    /// Delivers missed events to an agent.
     pub fn catch_up(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         if !self.ties.catches_up(node) {
             return;
@@ -335,7 +316,6 @@ impl ModelAgents {
         }
     }
 
-    /// Tells agents what has happened until nobody has anything to say.
     pub(super) fn pump(&mut self, now: Timestamp, faults: &mut Faults) {
         self.clock = now;
         while let Some((node, note)) = self.notes.pop_front() {
@@ -347,7 +327,6 @@ impl ModelAgents {
         }
     }
 
-    /// An agent's report is stored, as far as it knows.
     pub(super) fn has_stored(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) {
         self.with(node, |agents, it| {
             it.agent.stored();
@@ -356,7 +335,6 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Does what the agent of a node wants done.
     fn act(&mut self, it: &mut ModelNode, now: Timestamp, faults: &mut Faults) {
         if !it.is_up {
             return;

@@ -1,9 +1,5 @@
-//! Model agents that take over where a log ends: they are told what the agents of a real log
-//! reported, instead of reporting it themselves.
-//!
-//! 1. What is asked on the log is folded as ever, and makes something due.
-//! 2. What the log says has happened ([`ModelAgents::observe`]) is noted, and is due no more.
-//! 3. What is still due when the log ends happens on the fork, at its time or at once.
+//! Makes model agents follow a real log, so that a fork can take over at its end. The log's reports
+//! ([`ModelAgents::observe`]) replace due events; those still due at the end happen on the fork.
 
 use dormouse_agent_core::Exit;
 use dormouse_messages::events::{ContainerExited, ContainerStarted, TasksEnded};
@@ -15,18 +11,17 @@ use super::model::ModelJob;
 use super::nodes::Note;
 use super::programs::Container;
 
-/// What became of a life's work by an event that ended it.
+/// The work lost with a failed incarnation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Died {
-    /// Whose.
     pub job: JobId,
-    /// The work done by then.
+    /// Work done at the failure.
     pub done: f64,
 }
 
 impl ModelAgents {
-    /// Notes what has happened on a log, at its time by the log; a life that died of itself, if one did. The same event is
-    /// then folded ([`Self::fold`]). What the agents report by it stands on the log.
+    /// Applies a recorded report at its time; returns the failed incarnation, if any. The caller then
+    /// folds the event ([`Self::fold`]).
     pub fn observe(&mut self, recorded: &Recorded, now: Timestamp) -> Option<Died> {
         self.led = true;
         let died = self.happened(recorded, now);
@@ -64,14 +59,14 @@ impl ModelAgents {
         None
     }
 
-    /// The work of a live job that is done by then; of one whose program has succeeded, all of it.
+    /// Returns the work that a live job has done; all of it for a succeeded program.
     #[must_use]
     pub fn done(&self, job: &JobId, now: Timestamp) -> Option<f64> {
         let job = self.jobs.get(job)?;
         Some(job.ended.unwrap_or_else(|| job.done_at(now)))
     }
 
-    /// Gives a live job another model, and plans its work by it.
+    /// Replaces a live job's model and replans its work.
     pub fn remodel(&mut self, id: &JobId, model: ModelJob) {
         let Some(job) = self.jobs.get_mut(id) else {
             self.model(id.clone(), model);
@@ -90,7 +85,7 @@ impl ModelAgents {
         }
     }
 
-    /// Nothing is due before that time.
+    /// Postpones everything due before `until`.
     pub fn postpone(&mut self, until: Timestamp) {
         let later = self.due.split_off(&(until, 0));
         for (_, (life, due)) in std::mem::replace(&mut self.due, later) {
@@ -98,7 +93,6 @@ impl ModelAgents {
         }
     }
 
-    /// What is due is void where the log has said it.
     fn drop_due(&mut self, life: &LifeId, is_said: impl Fn(Due) -> bool) {
         self.due.retain(|_, (of, due)| of != life || !is_said(*due));
     }
@@ -174,7 +168,7 @@ impl ModelAgents {
             job.pause(now);
             job.ended = Some(work);
         } else if !success && job.working.is_some() {
-            // The first member that dies takes the work of the gang with it.
+            // The first failing member costs the gang's work.
             let died_of = Died {
                 job: life.0.clone(),
                 done: job.just_below(now),
@@ -200,7 +194,6 @@ impl ModelAgents {
         died
     }
 
-    /// Tasks that have ended are neither run nor waited for any more.
     fn tasks_have_ended(&mut self, event: &TasksEnded, now: Timestamp) {
         let life = (event.job.clone(), event.incarnation);
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
@@ -212,7 +205,7 @@ impl ModelAgents {
         };
         queue.have_ended(&event.completed, &event.failed, now);
         let left = queue.running();
-        // When it was due by the model it may not be due any more: it has happened.
+        // The log's report replaces the model's due time.
         self.drop_due(&life, |due| due == Due::TasksEnded(event.rank));
         if let Some(task_s) = task_s.filter(|_| left > 0) {
             self.run_tasks(&life, event.rank, left, task_s, now);

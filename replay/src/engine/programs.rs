@@ -1,13 +1,11 @@
-//! What containers do, from a model of each job.
+//! Simulates containers from a model of each job.
 //!
-//! 1. The containers of a gang start together, and work at speed(n) once all of them run; a life that
-//!    resumes from a checkpoint works only after the time that a resume costs.
-//! 2. Asked to save a gang makes no progress, saves, and (mode `exit`) ends. It may fail or hang.
-//! 3. Asked to stop a container ends. What was done since the last checkpoint is lost.
-//! 4. A container that is taken away ends at once.
-//! 5. A container of a task set runs what it is given ([`super::tasks`]) and leaves when asked.
-//! 6. Of a partition that is resized in place, containers come and go ([`super::elastic`]).
-//! 7. What stands beside the workers works on nothing, saves nothing, and runs until it is stopped.
+//! 1. A gang works at speed(n) once all its containers run. After a checkpoint the resume cost comes
+//!    first.
+//! 2. A gang that saves makes no progress meanwhile and, in mode `exit`, ends. A save may fail or hang.
+//! 3. A stopped container ends, and loses the work since the last checkpoint. An evicted one ends at
+//!    once.
+//! 4. Auxiliary containers do no work, save nothing, and run until stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,74 +23,62 @@ use super::simulated::Simulated;
 use super::tasks::Queue;
 use super::work::whole;
 
-/// A container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Container {
     Asked,
     Runs,
 }
 
-/// The containers of a life that have not ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gang {
     pub(super) containers: BTreeMap<Rank, (NodeId, Container)>,
-    /// What asked for the first of them.
+    /// The sequence of the first start request.
     pub(super) request: Sequence,
-    /// How many it was started with.
     pub(super) size: u32,
-    /// Who takes part, once they have changed.
+    /// The members after the first resize.
     pub(super) members: Option<BTreeSet<Rank>>,
     pub(super) resumes: bool,
-    /// Whether its containers come and go.
     pub(super) in_place: bool,
-    /// Whether they are replicas, which work on no end.
+    /// True for replicas, which never complete.
     pub(super) served: bool,
-    /// When its containers start together.
     starts_at: Option<Timestamp>,
-    /// Those that end when they are next due to.
     pub(super) stopping: BTreeSet<Rank>,
-    /// Those of a task set that take nothing more, and leave when they are next due to.
+    /// Task-set containers that take no more tasks and leave at their next due time.
     pub(super) draining: BTreeSet<Rank>,
-    /// Whether a task takes too long for that.
+    /// True if a task outlasts the drain.
     pub(super) hangs: Option<bool>,
-    /// Members that were told that they leave.
     pub(super) leaving: BTreeSet<Rank>,
     pub(super) tasks: BTreeMap<Rank, Queue>,
-    /// Those whose engine is slow to start them, and what made each run, once it does.
+    /// Containers with a slow engine, and their due starts.
     pub(super) unanswered: BTreeMap<Rank, Option<Due>>,
-    /// Whether all of it ran once.
     pub(super) begun: bool,
-    /// How many of its first containers had succeeded before the last one ran, on a log.
+    /// Containers that had succeeded before the last one ran, on a recorded log.
     pub(super) succeeded: u32,
-    /// Whether a container of it has failed before all of it ran, on a log.
+    /// True if a container failed before the whole gang ran, on a recorded log.
     pub(super) failed: bool,
-    /// How many of its containers stand beside the workers.
     pub(super) beside: u32,
 }
 
 impl Gang {
-    /// Whether a container works: all but those of the ranks right behind the chief's.
+    /// True for workers; the auxiliary containers have the ranks after the coordinator's.
     pub(super) fn is_worker(&self, rank: Rank) -> bool {
         !(1..=self.beside).contains(&rank.0)
     }
 
-    /// Other containers take the places of these, in a gang of this size.
     pub(super) fn replace(&mut self, ranks: impl Iterator<Item = Rank>, size: u32) {
         ranks.for_each(|rank| drop(self.containers.remove(&rank)));
         (self.size, self.begun, self.starts_at) = (size, false, None);
     }
 
-    /// How many workers it was started with.
     pub(super) fn workers(&self) -> u32 {
         self.size.saturating_sub(self.beside)
     }
 }
 
-/// A start that takes so long may be given up: the checkpointer waits for two minutes.
+/// The checkpointer gives up a start after two minutes; slower starts than this are blamed on the model.
 const SLOW_START_S: f64 = 100.0;
 
 impl ModelAgents {
-    /// A container of a life is asked to start.
     pub(super) fn begin(
         &mut self,
         state: &AgentState,
@@ -113,7 +99,7 @@ impl ModelAgents {
             self.set_aside(&life, &partition.gang, request);
         }
         if self.late {
-            // It may be too late for the others.
+            // The late request may miss the other members' start.
             self.note_blame(&id.job, 1);
         }
         let job = self.jobs.get(&id.job);
@@ -133,7 +119,8 @@ impl ModelAgents {
             ..Gang::default()
         });
         if gang.begun && !gang.in_place {
-            // A log that went back asks for the same again, of which a part had ended: all begins anew.
+            // A rolled-back log repeats the request after a part of the gang ended, so the gang begins
+            // again.
             (gang.begun, gang.starts_at) = (false, None);
         }
         gang.containers.insert(id.rank, (node, Container::Asked));
@@ -167,7 +154,7 @@ impl ModelAgents {
         for (rank, (node, container)) in &mut gang.containers {
             let newcomer = gang.begun && gang.in_place;
             if self.standing.contains_key(node) {
-                // When its host goes on.
+                // The container starts when its host resumes.
             } else if gang.unanswered.contains_key(rank) {
                 unanswered.push(*rank);
             } else if *container == Container::Asked && !newcomer && !gang.stopping.contains(rank) {
@@ -198,14 +185,12 @@ impl ModelAgents {
         }
     }
 
-    /// A container really runs.
     pub(super) fn runs(&mut self, life: &LifeId, rank: Rank, node: NodeId) {
         let id = container_id(life, rank);
         self.world.starts(&id, &node);
         self.notes.push_back((node, Note::Running(id)));
     }
 
-    /// A container has really ended, or will not start any more.
     pub(super) fn end(&mut self, life: &LifeId, rank: Rank, exit: Exit) {
         if let Some(node) = self.takes_away(life, rank) {
             let id = container_id(life, rank);
@@ -218,7 +203,7 @@ impl ModelAgents {
         let (node, _) = gang.containers.remove(&rank)?;
         gang.stopping.remove(&rank);
         gang.unanswered.remove(&rank);
-        // Newcomers may be asked for that were decided before its end was known.
+        // Newcomers decided before this end may still be requested.
         if gang.containers.is_empty() && !gang.in_place {
             self.gangs.remove(life);
         }
@@ -226,8 +211,6 @@ impl ModelAgents {
         Some(node)
     }
 
-    /// Every container of the life ends, or will not start any more; those beside the workers only with
-    /// a failure, or when they are stopped.
     fn exit(&mut self, life: &LifeId, code: i32) {
         let Some(gang) = self.gangs.get(life) else {
             return;
@@ -241,33 +224,30 @@ impl ModelAgents {
         }
     }
 
-    /// A container of a life is gone: so is its work since the last checkpoint, unless the others go on.
     fn disturb(&mut self, life: &LifeId, rank: Rank, now: Timestamp) {
         let gang = self.gangs.get(life);
         let members = gang.and_then(|it| it.members.as_ref());
         if members.is_some_and(|members| !members.contains(&rank)) {
-            // The others go on without it.
             return;
         }
         let goes_on = gang.is_some_and(|it| it.in_place && it.containers.contains_key(&Rank(0)));
         if let Some(job) = self.jobs.get_mut(&life.0) {
             match goes_on {
                 _ if job.life.is_some_and(|works| works != life.1) => {}
-                // The others wait for the change of the members.
+                // The other members wait for the resize.
                 true => job.pause(now),
                 false => job.die(),
             }
         }
     }
 
-    /// A container is taken away.
     pub(super) fn evict(&mut self, id: &ContainerId, exit: Exit, now: Timestamp) {
         let life = life_of(id);
         self.end(&life, id.rank, exit);
         self.disturb(&life, id.rank, now);
     }
 
-    /// How a container ends that is taken away: every other program that ends by saving does so then, too.
+    /// Returns an evicted container's exit. Every other program of mode `exit` saves and exits with 0.
     pub(super) fn taken_away(&self, id: &ContainerId) -> Exit {
         let job = self.jobs.get(&id.job);
         let saves = job.is_some_and(|job| job.mode == CheckpointMode::Exit);
@@ -277,12 +257,10 @@ impl ModelAgents {
         }
     }
 
-    /// A container that was asked to start never will, and nobody says so.
     pub(super) fn vanish(&mut self, id: &ContainerId) {
         let _ = self.takes_away(&life_of(id), id.rank);
     }
 
-    /// The containers of a node are gone, and nobody says so.
     pub(super) fn lose_containers(&mut self, node: &NodeId, now: Timestamp) {
         let mut lost = Vec::new();
         for (life, gang) in &self.gangs {
@@ -295,7 +273,6 @@ impl ModelAgents {
         }
     }
 
-    /// A container is asked to stop, with its life or because it leaves.
     pub(super) fn stop(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
         let life = life_of(id);
         let leaves = state
@@ -316,7 +293,6 @@ impl ModelAgents {
         let Some(gang) = self.gangs.get_mut(life) else {
             return;
         };
-        // What stands still ends when its host goes on.
         let stands = |rank: &Rank| {
             let place = gang.containers.get(rank);
             place.is_some_and(|(node, _)| self.standing.contains_key(node))
@@ -334,7 +310,7 @@ impl ModelAgents {
         }
     }
 
-    /// A container is asked to save: rank 0 does so for its gang. One of a task set leaves.
+    /// Handles a save request: rank 0 saves for its gang; a task-set container leaves.
     pub(super) fn save(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
         let life = life_of(id);
         let Some(job) = self.jobs.get_mut(&life.0) else {
@@ -391,12 +367,10 @@ impl ModelAgents {
         }
     }
 
-    /// A container has something to say, to its node's agent.
     pub(super) fn says(&mut self, node: NodeId, event: impl Into<Event>) {
         self.notes.push_back((node, Note::Said(event.into())));
     }
 
-    /// The node of rank 0, if the whole gang still runs: half a gang saves nothing.
     fn chief(&self, life: &LifeId) -> Option<NodeId> {
         let gang = self.gangs.get(life)?;
         let containers = u32::try_from(gang.containers.len()).unwrap_or(u32::MAX);
@@ -407,7 +381,6 @@ impl ModelAgents {
         chief.map(|(node, _)| node.clone())
     }
 
-    /// The containers end by themselves, unless the plan has changed since.
     pub(super) fn ended(&mut self, life: &LifeId, code: i32, plan: u64, now: Timestamp) {
         let dies = u32::from(code != 0);
         let counts =
@@ -422,7 +395,7 @@ impl ModelAgents {
         job.pause(now);
         if code != 0 {
             let due = job.model.failures.get(job.failed);
-            // To a millionth: it was due by time.
+            // A tolerance, since the failure was scheduled by time.
             job.failed += usize::from(due.is_some_and(|at| *at <= job.done * (1.0 + 1e-6)));
             job.die();
         }
@@ -431,7 +404,6 @@ impl ModelAgents {
     }
 }
 
-/// An exit with a code.
 pub(super) fn exited(code: i32) -> Exit {
     Exit {
         code: Some(code),

@@ -1,8 +1,5 @@
-//! What services, agents and others write where there are [several brokers](super::brokers), and what
-//! they are told of it.
-//!
-//! An agent settles each report by the machine that is shipped ([`dormouse_shell::settle`]): it sends it
-//! again under the same fence and id until it is answered, and asks what is stored where it cannot know.
+//! Connects services, agents and external writers to [several brokers](super::brokers). An agent
+//! resolves each report with the shipped machine ([`dormouse_shell::settle`]).
 
 use dormouse_messages::events::Key;
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
@@ -18,34 +15,26 @@ use super::service::{Asked, Line};
 use super::{Engine, EngineError};
 use crate::random::Random;
 
-/// Between two attempts of an agent.
 const RETRY_US: u64 = 200_000;
 
-/// The way out of an agent: one report at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Outlet {
     settle: Settle,
-    /// Which agent of its node it is: a part of its messages' ids.
+    /// Identifies the agent among its node's; part of its messages' ids.
     life: u64,
-    /// What is to be stored, and which of the node's reports it is.
     report: Option<(u64, Event)>,
     reports: u64,
-    /// It was sent already, under this fence.
     tried: bool,
     expected: Sequence,
-    /// The last question, and what was asked if it is not answered.
+    /// The number of the last question, and the step that waits for its answer.
     asked: u64,
     awaits: Option<Step>,
 }
 
-/// What an agent hears of its question.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Heard {
-    /// Nothing in time.
     Silence,
-    /// What became of its message.
     Sent(Sent),
-    /// It has waited.
     Waited,
 }
 
@@ -63,7 +52,7 @@ impl Outlet {
         }
     }
 
-    /// That of another agent of the node.
+    /// Resets the outlet for the node's next agent.
     pub fn renew(&mut self) {
         *self = Self {
             life: self.life + 1,
@@ -84,7 +73,6 @@ impl Outlet {
         self.settle.begin();
     }
 
-    /// The id of the message that was sent last.
     fn id(&self, node: &NodeId) -> String {
         let name = format!("node.{node}.{}", self.life);
         let event = self.report.as_ref().map(|(_, event)| event);
@@ -92,7 +80,6 @@ impl Outlet {
         append_id(&name, self.expected.0, 0, &data)
     }
 
-    /// The first message of the node after this one.
     fn first_after(
         &self,
         (brokers, known): (&Brokers, Sequence),
@@ -124,7 +111,6 @@ impl Outlet {
     }
 }
 
-/// The fence of what somebody writes.
 fn filter_of(writer: Writer, event: &Event) -> Filter {
     match event.key() {
         Key::Node(node) if writer == Writer::Node => (writer, Some(node.clone())),
@@ -132,7 +118,6 @@ fn filter_of(writer: Writer, event: &Event) -> Filter {
     }
 }
 
-/// The events of a service's append, each with its id.
 fn with_ids(writer: Writer, asked: &Asked) -> Vec<(Option<String>, Event)> {
     let id = |(index, event): (usize, &Event)| {
         let data = rmp_serde::to_vec_named(event).ok()?;
@@ -144,7 +129,6 @@ fn with_ids(writer: Writer, asked: &Asked) -> Vec<(Option<String>, Event)> {
         .collect()
 }
 
-/// What a service's copy makes of an answer, if there is one.
 fn outcome(answer: Answer) -> Option<Outcome> {
     let (last, failure) = match answer {
         Answer::Proposed | Answer::Silence => return None,
@@ -162,7 +146,6 @@ fn outcome(answer: Answer) -> Option<Outcome> {
     Some(Outcome { last, failure })
 }
 
-/// What an agent makes of an answer, if there is one; of a refusal nothing.
 fn sent(answer: Answer) -> Option<Option<Sent>> {
     match answer {
         Answer::Proposed | Answer::Silence => None,
@@ -176,13 +159,12 @@ fn sent(answer: Answer) -> Option<Option<Sent>> {
 }
 
 impl Engine {
-    /// Three brokers keep the log.
+    /// Replaces the single broker by three.
     pub fn replicate(&mut self, random: Random) {
         self.brokers = Some(Box::new(Brokers::new(random)));
         self.agents.replicated = true;
     }
 
-    /// What ties services to the brokers.
     pub(super) fn line(&self) -> Line {
         let brokers = self.brokers.as_ref();
         Line {
@@ -191,7 +173,6 @@ impl Engine {
         }
     }
 
-    /// Something is written from outside.
     pub(super) fn write_outside(&mut self, writer: Writer, event: Event, written: Timestamp) {
         let filter = filter_of(writer, &event);
         if let Some(brokers) = &mut self.brokers {
@@ -199,13 +180,11 @@ impl Engine {
         }
     }
 
-    /// Whether what is written from outside is proposed at once.
     pub(super) fn takes(&self, writer: Writer) -> bool {
         let brokers = self.brokers.as_ref();
         brokers.is_none_or(|it| it.takes(&(writer, None), self.now))
     }
 
-    /// Until nothing of the brokers and of what agents ask them is due at this instant.
     pub(super) fn flow(&mut self) -> Result<(), EngineError> {
         while let Some(brokers) = &mut self.brokers {
             let now = self.now;
@@ -233,7 +212,6 @@ impl Engine {
         Ok(())
     }
 
-    /// A proposal is applied, and answered by the leader that made it.
     fn applied(&mut self, proposal: Proposal) -> Result<(), EngineError> {
         let Proposal {
             request,
@@ -284,7 +262,6 @@ impl Engine {
         }
     }
 
-    /// A service's copy asks the brokers to append.
     pub(super) fn ask(&mut self, service: usize, asked: Asked) {
         let (Some(brokers), Some(arrives)) = (&mut self.brokers, asked.arrives) else {
             return;
@@ -308,7 +285,6 @@ impl Engine {
         }
     }
 
-    /// An append reaches the brokers, on whose answer nobody waits here.
     fn arrives(&mut self, mut request: Request, is_late: bool) {
         let plant = self.faults.plant();
         let Some(brokers) = &mut self.brokers else {
@@ -337,7 +313,6 @@ impl Engine {
         }
     }
 
-    /// A service's copy is answered, if it is, so much later.
     fn copy_hears(
         &mut self,
         service: usize,
@@ -359,7 +334,6 @@ impl Engine {
         }
     }
 
-    /// An agent's next step with its report.
     fn talk(&mut self, node: &NodeId) {
         let is_up = self.agents.is_up(node);
         let hears = self.agents.ties.is_answered(node) && self.line().answers <= self.now;
@@ -412,7 +386,6 @@ impl Engine {
         }
     }
 
-    /// An agent sends its report.
     fn send(&mut self, node: &NodeId, expected: Sequence) -> Went {
         let plant = self.faults.plant();
         let written = self.by_host(node);
@@ -460,7 +433,6 @@ impl Engine {
         Went::Heard
     }
 
-    /// An agent takes its report for stored, or leaves it out.
     fn report_ends(&mut self, node: &NodeId) {
         let it = self.agents.nodes.get_mut(node);
         let report = it.and_then(|it| it.outlet.report.take());
@@ -471,12 +443,8 @@ impl Engine {
     }
 }
 
-/// What became of a message at once.
 enum Went {
-    /// It was answered.
     Heard,
-    /// It may be yet.
     Unanswered,
-    /// The agent does without it.
     LeftOut,
 }

@@ -1,5 +1,4 @@
-//! A cluster that goes on where a log ends: the services with the states that they have folded, the
-//! agents with what runs.
+//! Resumes a cluster where a log ends, with the services' folded states and the running containers.
 
 use std::collections::BTreeMap;
 
@@ -16,31 +15,23 @@ use super::service::{Begun, Service};
 use super::{Broker, Engine, MemoryLog};
 use crate::audit::Audit;
 
-/// Where a cluster goes on that a log describes: what has been folded and what runs there.
+/// The state of a cluster at the end of a log.
 #[derive(Debug, Clone, Default)]
 pub struct Ground {
-    /// The last sequence.
     pub sequence: Sequence,
-    /// The time there.
     pub now: Timestamp,
-    /// What admission has folded.
     pub admission: AdmissionState,
-    /// What optimizer, placer and checkpointer have folded.
     pub cluster: ClusterState,
-    /// What the autoscaler has folded.
     pub autoscaler: AutoscalerState,
-    /// The last sequence of each writer.
     pub own: BTreeMap<Writer, Sequence>,
-    /// The agents.
     pub agents: ModelAgents,
-    /// The last submission's number.
     pub ingress: u64,
-    /// The facts so far; nothing where the log is not known from its beginning.
+    /// The audit so far; `None` if the log's beginning is unknown.
     pub audit: Option<Audit>,
 }
 
 impl Engine {
-    /// The calm cluster that a log describes, where it goes on.
+    /// Resumes the calm cluster that a log describes.
     #[must_use]
     pub fn resume(mut ground: Ground) -> Self {
         for clock in [
@@ -94,7 +85,7 @@ impl Engine {
         engine.agents = ground.agents;
         engine.agents.led = false;
         for (id, job) in ground.cluster.jobs.iter() {
-            // What failed on the log is no fault of the fork's.
+            // Failures on the log are no fault of the fork.
             engine.agents.note_blame(id, job.attempts);
         }
         engine.ingress = ground.ingress;

@@ -1,5 +1,5 @@
-//! A state, told once more as events that it could have come from: so that agents begin where a log does
-//! not begin. Work counts from there on.
+//! Retells a state as events that could have led to it, so that agents can begin in the middle of a log.
+//! Work counts from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::model::ModelJob;
 use super::simulated::Simulated;
 
 impl ModelAgents {
-    /// Begins where a state was folded.
+    /// Begins at a folded state.
     pub fn starting_from(&mut self, cluster: &ClusterState, now: Timestamp) {
         let mut told = Told {
             agents: self,
@@ -218,7 +218,6 @@ impl Told<'_> {
     }
 }
 
-/// As much of a job's specification as its agents' decisions need.
 fn specification(id: &JobId, job: &Job) -> JobSpec {
     let roles = job.beside.parts().iter().map(|part| {
         let role = RoleSpec {

@@ -1,12 +1,10 @@
-//! Which node hears of which event. A shipped agent hears the whole log; of a thousand model nodes
-//! each is told what can change what it does, so that a long run costs what its events cost.
+//! Routes events to nodes. A shipped agent receives the whole log; a model node receives only events
+//! that can change its actions, so that a run's cost grows with its events.
+//! [`ModelAgents::heard_enough`] compares the result with the whole log.
 //!
-//! 1. A node hears of a job from the first placement of it there on. Where containers come and go
-//!    within a life, it is then told what stood on the log of that job before.
-//! 2. What an agent says of its own containers concerns itself, but for exits within such a life.
-//! 3. What is left out are addresses, grants, the order of tenants and the terms of leases.
-//!
-//! [`ModelAgents::heard_enough`] compares that with the whole log.
+//! 1. A node follows a job from the first placement there on. For partitions resized in place it first
+//!    receives the job's earlier events.
+//! 2. Reports go only to their own node, except exits in a partition resized in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,35 +17,26 @@ use super::agents::ModelAgents;
 use super::faults::Plant;
 use super::nodes::Note;
 
-/// Who hears of each job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Routes(BTreeMap<JobId, Route>);
 
 #[derive(Debug, Clone, Default)]
 struct Route {
     in_place: bool,
-    /// What a node that hears of the job later is told first.
+    /// Earlier events for nodes that join the job later.
     history: Vec<Arc<Recorded>>,
     nodes: BTreeSet<NodeId>,
 }
 
-/// Whom an event concerns.
 enum Concern<'a> {
-    /// A job is there.
     Begins(&'a JobId, bool),
-    /// Containers have places.
     Places(&'a PlacementDecided),
-    /// The nodes of a job; kept for those that come later.
     Job(&'a JobId),
-    /// The job has ended.
     Ends(&'a JobId),
     /// A container of a job has ended on a node.
     Exits(&'a JobId, &'a NodeId),
-    /// One node.
     Node(&'a NodeId),
-    /// All nodes.
     All,
-    /// No node.
     Nobody,
 }
 
@@ -81,7 +70,7 @@ fn concern(event: &Event) -> Concern<'_> {
     }
 }
 
-/// A placement, but for other jobs than this one.
+/// Returns a placement reduced to one job.
 fn only(job: &JobId, placed: &PlacementDecided, recorded: &Arc<Recorded>) -> Arc<Recorded> {
     let others = placed.create.iter().any(|it| it.job != *job);
     if !others && placed.remove.iter().all(|it| it.job == *job) {
@@ -102,7 +91,6 @@ fn only(job: &JobId, placed: &PlacementDecided, recorded: &Arc<Recorded>) -> Arc
 }
 
 impl ModelAgents {
-    /// Tells the agents of an event that it concerns.
     pub(super) fn route(&mut self, recorded: &Arc<Recorded>, plant: Option<Plant>) {
         let Some(event) = recorded.event() else {
             return;
@@ -187,11 +175,10 @@ impl ModelAgents {
         }
     }
 
-    /// Whether every agent that has heard all that it was told wants what it would want after the
-    /// whole log.
+    /// Checks that every up-to-date agent wants the same containers as after the whole log.
     ///
     /// # Errors
-    /// What it wants, and would want.
+    /// The difference.
     pub fn heard_enough(&self, log: &[Arc<Recorded>]) -> Result<(), String> {
         let heard = self.nodes.iter().filter(|(_, it)| it.has_heard_all());
         for (node, it) in heard {

@@ -1,10 +1,9 @@
-//! What is due, and when: of what is due at one instant, that comes first which was planned first.
+//! Keeps due items by time, and in the order of planning within one instant.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::Timestamp;
 
-/// Things in the order in which they are due.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule<T> {
     due: BTreeMap<(Timestamp, u64), T>,
@@ -19,18 +18,15 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Plans something for then.
     pub fn add(&mut self, at: Timestamp, what: T) {
         self.planned += 1;
         self.due.insert((at, self.planned), what);
     }
 
-    /// When the next is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// The next that is due by now.
     pub fn take(&mut self, now: Timestamp) -> Option<T> {
         let first = self.due.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())

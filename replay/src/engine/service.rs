@@ -1,18 +1,13 @@
-//! One service in memory: the shipped machine around its decider ([`dormouse_shell::Shell`]), one
-//! copy of it or two, driven by a log in memory instead of a broker.
+//! Runs one service in memory: the shipped machine around its decider ([`dormouse_shell::Shell`]), in
+//! one copy or two.
 //!
-//! 1. A copy is told that something was appended, and takes its turn, at once or late.
-//! 2. In its turn it hears what was answered meanwhile, folds up to the head or less, and does what
-//!    the machine asks for.
-//! 3. An append is checked against the fence. Its answer comes at once, late or never: then the
-//!    machine is told of a doubt, whether the events were stored or not. Where there are
-//!    [several brokers](super::brokers) it is they who check, store and answer.
-//!    A copy may be cut off from them, either way: it hears nothing of the log, what it asks does not
-//!    arrive or late, what is answered is lost.
-//! 4. Each life of a copy has a host's clock of its own, which may be days off.
-//! 5. A crash cuts an append off after any prefix; the copy is then started again, from a
-//!    snapshot or from the beginning, and both must be the same state. What it has kept of the time
-//!    is still there.
+//! 1. In its turn a copy takes pending answers, folds a prefix of the log, and carries out the machine's
+//!    effects.
+//! 2. The fence decides each append. The answer comes at once, late, or never; then the machine is told
+//!    of a doubt, stored or not. A disconnected copy misses the log and its answers.
+//! 3. Each incarnation of a copy has its own host clock, which may be days off.
+//! 4. A crash stores any prefix of an append. A snapshot and the whole log must give the restarted copy
+//!    the same state. Its clock anchor survives.
 
 mod resume;
 
@@ -31,78 +26,66 @@ use super::ties::Cut;
 
 pub use resume::Begun;
 
-/// The build that decisions of a simulated cluster name.
 const BUILD: &str = "simulated";
 
-/// What a broken invariant is reported as: after which event, and which.
 type Broken = (Sequence, String);
 
-/// What a turn leads to.
+/// The result of a turn.
 #[derive(Debug)]
 pub enum Turn {
-    /// Nothing that others see.
     Nothing,
-    /// The log stores these events.
     Stored {
-        /// When they were decided, as they say themselves.
+        /// The decision's own time.
         written: Timestamp,
-        /// The events.
         events: Vec<Event>,
     },
-    /// The brokers are asked.
     Asked(Asked),
 }
 
 /// An append on its way to the brokers.
 #[derive(Debug)]
 pub struct Asked {
-    /// Of which copy, and which of the service's appends.
     pub copy: usize,
-    /// It is answered by this number.
     pub number: u64,
     /// The fence.
     pub expected: Sequence,
-    /// When it was decided, as it says itself.
     pub written: Timestamp,
-    /// The events.
     pub events: Vec<Event>,
-    /// When it arrives, if it does.
     pub arrives: Option<Timestamp>,
-    /// How much later than the apply the answer comes, if it does.
+    /// The delay from apply to answer; `None` if no answer comes.
     pub answer_us: Option<u64>,
 }
 
-/// What ties a service to the brokers.
+/// The services' connection to the brokers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Line {
-    /// There are several: they take time, and a leader.
     pub replicated: bool,
-    /// From when on questions are answered.
+    /// The time from which questions are answered.
     pub answers: Timestamp,
 }
 
-/// A service, whatever it decides.
+/// A service of any kind.
 pub trait Participant: Send {
-    /// Whose subjects it appends to.
+    /// Returns the writer of the service's subjects.
     fn writer(&self) -> Writer;
 
-    /// When its next turn is due.
+    /// Returns the time of the next turn.
     fn due(&self) -> Option<Timestamp>;
 
-    /// An event was appended at `now`.
+    /// Notes an event that was appended at `now`.
     fn told(&mut self, event: &Recorded, now: Timestamp, faults: &mut Faults);
 
-    /// Every copy is killed, and started again at `until`: on a host that was rebooted, too, if
-    /// `reboot` says by how many microseconds its clock is off then.
+    /// Stops every copy until `until`. `reboot` is the new offset of a rebooted host's clock, in
+    /// microseconds.
     fn stop(&mut self, until: Timestamp, reboot: Option<i64>);
 
-    /// The log went back to this: every copy ends, and is started again at `until`.
+    /// Stops every copy until `until`, after the log was rolled back to `log`.
     fn goes_back(&mut self, log: &MemoryLog, until: Timestamp);
 
-    /// The copy whose turn is due takes it: what the log stores of it, at once.
+    /// Takes the turn of the copy that is due.
     ///
     /// # Errors
-    /// A broken invariant, and after which event.
+    /// A broken invariant, and the event after which it was found.
     fn turn(
         &mut self,
         log: &MemoryLog,
@@ -111,57 +94,44 @@ pub trait Participant: Send {
         faults: &mut Faults,
     ) -> Result<Turn, Broken>;
 
-    /// A copy is cut off from the brokers until then.
+    /// Disconnects a copy from the brokers until `until`.
     fn cut(&mut self, copy: usize, cut: Cut, until: Timestamp);
 
-    /// What the brokers answer to the append with this number; the copy hears it then.
+    /// Delivers the brokers' answer to an append at `at`.
     fn answered(&mut self, copy: usize, number: u64, outcome: Outcome, at: Timestamp);
 }
 
-/// A service: its copies, and what the broker knows of its subjects.
+/// A service: its copies and their log position.
 pub struct Service<D: Decider> {
     decider: Arc<D>,
     check: bool,
     copies: Vec<Copy<D>>,
-    /// The last sequence of its subjects on the log.
     own_last: Sequence,
-    /// Its appends so far.
     appends: u64,
 }
 
-/// What a copy is doing.
 enum Phase {
-    /// It follows the log.
     Following,
-    /// Its solver is busy until then.
     Deciding(Timestamp, Box<Made>),
-    /// Its process has died, and is started again then, from its snapshot or without.
+    /// The process is dead until then; true if it restarts from its snapshot.
     Down(Timestamp, bool),
 }
 
 struct Copy<D: Decider> {
     shell: Shell<D>,
     phase: Phase,
-    /// When it looks at the log next.
     turn: Option<Timestamp>,
     wake: Option<Timestamp>,
-    /// When its pauses after failures end.
     pauses: Vec<Timestamp>,
-    /// The answer that is on its way.
     answer: Option<(Timestamp, Outcome)>,
-    /// The append that the brokers have not answered.
     awaits: Option<u64>,
-    /// When its questions for the head are answered.
     asking: Vec<Timestamp>,
-    /// How it is cut off from the brokers, and until when.
     cut: Option<(Cut, Timestamp)>,
     snapshot: Option<(Vec<u8>, Snapshot<()>)>,
-    /// By how many microseconds its host's clock is off.
     off_us: i64,
-    /// The life of its host, and by how much its clock is off in the next one.
+    /// The host's boot number, and the clock offset after the next boot.
     boot: u64,
     reboot: Option<i64>,
-    /// What it has kept of the time.
     mark: Option<Mark>,
 }
 
@@ -191,7 +161,7 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// What its host's clocks show. Its kernel's counts from the beginning.
+    /// Returns the host's clocks. Uptime counts from the beginning.
     fn host(&self, now: Timestamp) -> HostTime {
         HostTime {
             boot: self.boot,
@@ -200,12 +170,10 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// What its host's clock shows.
     fn clock(&self, now: Timestamp) -> Timestamp {
         Timestamp::from_micros(now.as_micros().saturating_add(self.off_us))
     }
 
-    /// When its host's clock shows `at`.
     fn shown(&self, at: Timestamp) -> Timestamp {
         Timestamp::from_micros(at.as_micros().saturating_sub(self.off_us))
     }
@@ -229,7 +197,7 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Folds up to `to`, which it takes for the head.
+    /// Folds up to `to`, which the copy takes for the head.
     fn fold(&mut self, log: &MemoryLog, to: Sequence, check: bool) -> Result<(), Broken> {
         let events = log.between(self.shell.folded(), to).iter();
         let followed = events.map(|recorded| Followed::Event(Arc::clone(recorded)));
@@ -256,7 +224,6 @@ impl<D: Decider> Copy<D> {
         caught_up.map(|_| ()).map_err(unknown)
     }
 
-    /// Starts again after a crash. A state from a snapshot must be the one from the whole log.
     fn restart(
         &mut self,
         decider: &Arc<D>,
@@ -298,7 +265,6 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Tells a new life what an earlier one has kept.
     fn recall(&mut self) {
         if let Some(mark) = self.mark.clone() {
             self.shell.recall(mark);
@@ -316,7 +282,6 @@ impl<D: Decider> Copy<D> {
         self.snapshot = Some((encode(self.shell.state()), place));
     }
 
-    /// Hears what has happened by now: an answer, how far the log reaches, the end of a pause, a wake-up.
     fn hear(&mut self, log: &MemoryLog, line: Line, now: Timestamp) {
         if let Some((_, outcome)) = self.answer.take_if(|(at, _)| *at <= now) {
             self.awaits = None;
@@ -329,7 +294,6 @@ impl<D: Decider> Copy<D> {
         self.asking.retain(|at| *at > now);
         for _ in self.asking.len()..before {
             self.shell.head(log.head());
-            // It follows that far.
             self.turn.get_or_insert(now);
         }
         let before = self.pauses.len();
@@ -342,7 +306,6 @@ impl<D: Decider> Copy<D> {
         }
     }
 
-    /// Does what the machine asks for, until it asks for an append or for nothing more.
     fn step(
         &mut self,
         log: &MemoryLog,
@@ -391,9 +354,7 @@ impl<D: Decider> Copy<D> {
 }
 
 impl<D: Decider> Service<D> {
-    /// A service whose copies have folded nothing, all of them active: leases choose
-    /// who does the work, they are not what keeps it right. `check`: whether its invariants are
-    /// checked after every event.
+    /// Returns a service whose copies are all active, since correctness does not depend on leases.
     pub fn new(decider: D, check: bool, faults: &mut Faults) -> Self {
         let decider = Arc::new(decider);
         let copies = faults.copies();
@@ -411,7 +372,6 @@ impl<D: Decider> Service<D> {
         }
     }
 
-    /// What the log stores of an append, and what the copy is told of it.
     fn store(
         &mut self,
         index: usize,
@@ -461,8 +421,7 @@ impl<D: Decider> Service<D> {
         Turn::Stored { written, events }
     }
 
-    /// An append goes to the brokers, which take time; it is given up after a while. Several events are
-    /// one batch, stored whole or not at all.
+    /// Sends an append to the brokers, with a timeout. Several events are one atomic batch.
     fn ask(&mut self, index: usize, append: Append, now: Timestamp, faults: &mut Faults) -> Turn {
         self.appends += 1;
         let copy = &mut self.copies[index];
@@ -480,7 +439,6 @@ impl<D: Decider> Service<D> {
         };
         let arrives = match copy.cut {
             None | Some((Cut::Deaf, _)) => Some(now),
-            // What was sent lies in a host's buffers, or is lost with the connection.
             Some((_, until)) => faults.is_sent_late().then_some(until),
         };
         let failure = Some(Failure::Doubt("no answer in time".to_owned()));
@@ -536,7 +494,7 @@ impl<D: Decider> Participant for Service<D> {
         self.own_last = own_last.map_or(Sequence(0), |it| it.sequence);
         for copy in &mut self.copies {
             copy.phase = Phase::Down(until, true);
-            // One from behind its end is of another log: what stands there has another stamp.
+            // A snapshot from beyond the rolled-back log's end has another stamp at its sequence later.
             copy.snapshot
                 .take_if(|(_, place)| place.sequence > log.head());
         }
@@ -566,7 +524,7 @@ impl<D: Decider> Participant for Service<D> {
         let reach = match std::mem::replace(&mut copy.phase, Phase::Following) {
             Phase::Following => faults.follows(copy.shell.folded(), log.head()),
             Phase::Down(_, from_snapshot) if line.answers > now => {
-                // Who starts asks first how far the log reaches.
+                // A restarting copy first asks for the head.
                 copy.phase = Phase::Down(line.answers, from_snapshot);
                 return Ok(Turn::Nothing);
             }

@@ -1,4 +1,4 @@
-//! A job of the model: how far its work is, and how fast it goes.
+//! The progress and the speed of a model job.
 
 use dormouse_messages::ids::Incarnation;
 use dormouse_messages::job::{CheckpointMode, JobSpec};
@@ -6,34 +6,27 @@ use dormouse_messages::{Beside, Timestamp};
 
 use super::model::ModelJob;
 
-/// A job that runs.
 #[derive(Debug, Clone)]
 pub(super) struct Simulated {
     pub(super) model: ModelJob,
     pub(super) mode: CheckpointMode,
     pub(super) in_place: bool,
     pub(super) served: bool,
-    /// How long one task takes, of a task set.
     pub(super) task_s: Option<f64>,
-    /// Work done, and how much of it a checkpoint holds, in seconds of one container.
+    /// Work done and work saved, in seconds of one container.
     pub(super) done: f64,
     pub(super) saved: f64,
-    /// Since when, and how fast, it works.
     pub(super) working: Option<(Timestamp, f64)>,
-    /// What is due under an older plan is void.
+    /// Invalidates due events of older plans.
     pub(super) plan: u64,
-    /// How many of its failures have happened.
     pub(super) failed: usize,
-    /// Its work when its program succeeded, on a log.
     pub(super) ended: Option<f64>,
-    /// The life that last began to work: what older ones do is no concern of its work.
+    /// The incarnation that worked last; older ones no longer affect the work.
     pub(super) life: Option<Incarnation>,
-    /// How many containers stand beside its workers.
     pub(super) beside: u32,
 }
 
 impl Simulated {
-    /// A job that has done nothing yet.
     #[expect(clippy::cast_precision_loss, reason = "at most a million tasks")]
     pub(super) fn of(
         model: ModelJob,
@@ -65,15 +58,13 @@ impl Simulated {
         self.working = None;
     }
 
-    /// Work done by then.
     pub(super) fn done_at(&self, now: Timestamp) -> f64 {
         let since = self.working;
         let more = since.map(|(since, speed)| now.seconds_since(since).max(0.0) * speed);
         self.done + more.unwrap_or(0.0)
     }
 
-    /// Work done by then, less that of half a microsecond: when it will have been done is rounded
-    /// up.
+    /// Half a microsecond less, since due times round up.
     pub(super) fn just_below(&self, now: Timestamp) -> f64 {
         let speed = self.working.map_or(0.0, |(_, speed)| speed);
         (self.done_at(now) - speed * 5e-7).max(0.0)
@@ -87,7 +78,6 @@ impl Simulated {
 }
 
 impl Simulated {
-    /// A job that was admitted.
     pub(super) fn admitted(model: ModelJob, spec: &JobSpec) -> Self {
         let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
         let (in_place, served) = (spec.is_in_place(), spec.service.is_some());

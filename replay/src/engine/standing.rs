@@ -1,11 +1,10 @@
-//! Hosts that stand still, as a machine that is suspended or a virtual one that is not run, and go on.
+//! Simulates suspended hosts, such as sleeping machines and paused virtual machines.
 //!
-//! 1. Nothing there does anything: containers make no progress and do not end, the agent renews nothing,
-//!    its keeper ends nothing. What is due there is due when the host goes on.
-//! 2. Others see an agent that is cut off: its lease ends, the node is lost, its jobs start elsewhere.
-//! 3. When it goes on, its keeper's clock has counted what was slept: what it holds beyond the end of its
-//!    lease is ended within [two seconds](super::world). The agent may be answered before or after.
-//! 4. What the stale life says or saves in that time is of no use to anybody.
+//! 1. Nothing on the host proceeds, and due events wait for the resume. The others see a disconnected
+//!    agent.
+//! 2. On resume, the supervisor's clock includes the suspended time. Within [two seconds](super::world)
+//!    the supervisor ends all containers beyond their lease.
+//! 3. Reports and checkpoints of the stale incarnation have no effect.
 
 use dormouse_messages::{NodeId, Rank, Timestamp};
 
@@ -16,19 +15,17 @@ use super::programs::{Container, Gang};
 use super::ties::{Cut, Deadlines};
 use super::{Action, Engine, EngineError};
 
-/// Within so long a keeper that goes on has ended what it holds beyond its time.
+/// Time limit for a resumed supervisor to end its overdue containers.
 const ENDING_MS: u64 = 1_500;
 
-/// A host that stands still.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing {
     until: Timestamp,
-    /// When its keeper was to end what it holds.
+    /// The supervisor's deadline for the containers.
     ends: Timestamp,
 }
 
 impl Engine {
-    /// A host stands still.
     pub(super) fn stand(&mut self, node: &NodeId, until: Timestamp) {
         if until <= self.now || !self.agents.is_up(node) {
             return;
@@ -44,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// What is due of its lease, and when its agent and its keeper come to it.
+    /// Postpones agent and supervisor to the resume; the lease ends in time.
     fn stands(&mut self, node: &NodeId, until: Timestamp, due: Deadlines) {
         if self.faults.plant() != Some(Plant::StandingClocks) {
             let late_ms = self.faults.up_to(ENDING_MS);
@@ -58,12 +55,10 @@ impl Engine {
         }
         self.at(due.loss, Action::LeaseDue(node.clone(), due.of));
         self.at(until, Action::Wake(node.clone()));
-        // What it asks then is answered at once, or a while later.
         let back_ms = self.faults.up_to(10_000);
         self.at(until.plus_ms(back_ms), Action::Mend(node.clone()));
     }
 
-    /// A host goes on, unless it was started again meanwhile.
     pub(super) fn wake(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let until = self.agents.stands_until(node);
         if until.is_none_or(|until| until > self.now) {
@@ -81,7 +76,6 @@ impl Engine {
         self.append_said()
     }
 
-    /// The keeper of a host that stood still has ended what it held beyond its time.
     pub(super) fn end_stale(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let (now, faults) = (self.now, &mut self.faults);
         self.agents.end_stale(node, now, faults);
@@ -90,12 +84,10 @@ impl Engine {
 }
 
 impl ModelAgents {
-    /// Until when a host stands still, if it does.
     pub(super) fn stands_until(&self, node: &NodeId) -> Option<Timestamp> {
         self.standing.get(node).map(|it| it.until)
     }
 
-    /// What runs there stands still, and so does a gang with a member there.
     fn stand(&mut self, node: &NodeId, now: Timestamp) {
         self.world.stands(node);
         let mut late = Vec::new();
@@ -113,11 +105,10 @@ impl ModelAgents {
                 self.stalled.insert(life.clone());
             }
         }
-        // They may start too late for the others.
+        // The suspended containers may start too late for their gangs.
         late.iter().for_each(|job| self.note_blame(job, 1));
     }
 
-    /// A host goes on; by how many milliseconds its keeper is late, if it is.
     fn goes_on(&mut self, node: &NodeId, now: Timestamp, faults: &mut Faults) -> Option<u64> {
         let standing = self.standing.remove(node)?;
         let is_over = now >= standing.ends;
@@ -142,7 +133,6 @@ impl ModelAgents {
         is_over.then(|| now.ms_since(standing.ends))
     }
 
-    /// A keeper starts nothing once its time is over.
     pub(super) fn start_no_more(&mut self, node: &NodeId, now: Timestamp) {
         let mut asked = Vec::new();
         for (life, gang) in &self.gangs {
@@ -164,15 +154,13 @@ impl ModelAgents {
         self.pump(now, faults);
     }
 
-    /// Until when one of the hosts of a gang stands still.
     fn standing_under(&self, gang: &Gang) -> Option<Timestamp> {
         let places = gang.containers.values();
         let until = places.filter_map(|(node, _)| self.stands_until(node));
         until.max()
     }
 
-    /// Whether what is due is put off, since a host stands still. Starts and stops concern those of the
-    /// members that do not, and are due again for the others.
+    /// Starts and stops apply to the other members now, and to the suspended ones later.
     pub(super) fn is_put_off(&mut self, life: &LifeId, due: Due) -> bool {
         if self.standing.is_empty() {
             return false;

@@ -1,11 +1,10 @@
-//! All services at rest: a cluster that is stopped for a night, or killed and started again.
+//! Stops all services, as for a night or after a crash.
 
 use dormouse_messages::Timestamp;
 
 use super::{Action, Engine, EngineError};
 
 impl Engine {
-    /// Kills every service, to be started again at `until`.
     pub(super) fn stop(
         &mut self,
         until: Timestamp,
@@ -18,18 +17,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether nobody is there to record it.
     pub(super) fn waits(&self, action: &Action) -> bool {
         matches!(action, Action::Submit { .. }) && self.now < self.stopped
     }
 
-    /// The time of the log: true, but for what was lost where a silence was taken for a step.
+    /// Returns the log's time: exact, except for silences taken for clock steps.
     #[must_use]
     pub fn log_time(&self) -> Timestamp {
         self.broker.clock.now()
     }
 
-    /// By how many milliseconds that was behind when the last event was stored.
+    /// Returns the delay of the log's time at the last event, in milliseconds.
     #[must_use]
     pub fn log_behind_ms(&self) -> u64 {
         self.broker.passed.ms_since(self.broker.clock.now())

@@ -1,5 +1,5 @@
-//! The containers of a task set, as a model: each runs its tasks one after another, all of the
-//! same length, and reports a whole batch when it has ended.
+//! Simulates the containers of a task set. A container runs tasks of equal length in turn and reports
+//! whole batches.
 
 use dormouse_agent_core::state::AgentState;
 use dormouse_messages::events::{FailedTask, TasksEnded};
@@ -10,10 +10,9 @@ use super::agents::{Due, LifeId, ModelAgents, after, life_of};
 use super::faults::{Faults, Saving};
 use super::programs::exited;
 
-/// What one container has to run.
+/// The tasks of one container.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
-    /// The newest order that was taken.
     newest: Sequence,
     waiting: TaskRanges,
     running: TaskRanges,
@@ -21,7 +20,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// More tasks, after those it has; how many it begins now, if it was idle.
+    /// Appends tasks; returns the number that begin now if the container was idle.
     pub fn give(&mut self, tasks: &TaskRanges, now: Timestamp) -> Option<u64> {
         self.waiting.extend(tasks);
         match self.running.is_empty() {
@@ -30,24 +29,21 @@ impl Queue {
         }
     }
 
-    /// Begins all that waits; how many, if any.
     pub fn begin(&mut self, now: Timestamp) -> Option<u64> {
         self.running = std::mem::take(&mut self.waiting);
         self.since = now;
         (!self.running.is_empty()).then(|| self.running.len())
     }
 
-    /// What runs has ended.
     pub fn ended(&mut self) -> TaskRanges {
         std::mem::take(&mut self.running)
     }
 
-    /// How many run.
     pub fn running(&self) -> u64 {
         self.running.len()
     }
 
-    /// What a log says has ended; how many it begins now, if that was all that ran.
+    /// Removes the tasks that a log reports ended; returns the number that begin now if none runs.
     pub fn have_ended(
         &mut self,
         completed: &TaskRanges,
@@ -66,7 +62,6 @@ impl Queue {
         }
     }
 
-    /// What has ended by `now`, where a task takes `task_s`; the rest never will.
     pub fn cut_short(&mut self, task_s: f64, now: Timestamp) -> TaskRanges {
         let done = now.seconds_since(self.since).max(0.0) / task_s.max(1e-6);
         #[expect(
@@ -79,7 +74,6 @@ impl Queue {
     }
 }
 
-/// One of `tasks` fails: it is taken out of them.
 pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
     let failed = tasks.take_lowest(1, 1);
     let failed = failed.iter().map(|task| FailedTask { task, exit_code: 1 });
@@ -87,7 +81,6 @@ pub fn fail_one(tasks: &mut TaskRanges) -> Vec<FailedTask> {
 }
 
 impl ModelAgents {
-    /// A container is given its orders; it begins at once if it idles.
     pub(super) fn give(&mut self, state: &AgentState, id: &ContainerId, now: Timestamp) {
         let life = life_of(id);
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
@@ -125,7 +118,6 @@ impl ModelAgents {
         self.schedule(at, life.clone(), Due::TasksEnded(rank));
     }
 
-    /// A batch has ended in one container; it begins what waits, unless it is to leave.
     pub(super) fn tasks_ended(
         &mut self,
         life: &LifeId,
@@ -162,8 +154,8 @@ impl ModelAgents {
         self.note_blame(&life.0, u32::try_from(failures).unwrap_or(u32::MAX));
     }
 
-    /// A container of a task set is asked to leave. Nothing is saved, so nothing fails; a task may take
-    /// longer than the grace.
+    /// Drains a container of a task set. Nothing is saved, so no save fails, but a task may outlast the
+    /// grace period.
     pub(super) fn drain(&mut self, id: &ContainerId, now: Timestamp, faults: &mut Faults) {
         let life = life_of(id);
         let job = self.jobs.get(&life.0);
@@ -178,7 +170,6 @@ impl ModelAgents {
         }
     }
 
-    /// Those that were asked to leave do so; what they were about to run never ends there.
     pub(super) fn drained(&mut self, life: &LifeId, now: Timestamp) {
         let task_s = self.jobs.get(&life.0).and_then(|job| job.task_s);
         let Some(gang) = self.gangs.get_mut(life) else {
@@ -201,7 +192,6 @@ impl ModelAgents {
         }
     }
 
-    /// What a container reports of its tasks, if there is something.
     fn report_tasks(
         &mut self,
         life: &LifeId,

@@ -1,18 +1,16 @@
-//! What ties a node's agent to the brokers, and what happens when that is cut.
+//! The link between a node's agent and the brokers, and its disconnections.
 //!
 //! ```text
-//!   whole ──▶ cut (either way, or both) or the agent killed ──▶ whole again
-//!                │ the fence: what runs there ends        what it could not say is said,
-//!                │ the lease: the node is lost            what it did not hear is heard
+//!  whole ──▶ cut (either way, or both) or the agent killed ──▶ whole again
+//!               │ the fence: the containers end          pending reports are sent,
+//!               │ the lease: the node is lost            missed events are delivered
 //! ```
 //!
-//! 1. An agent that is killed leaves its containers running; its keeper holds the fence. One that is cut
-//!    off holds it itself, by the machine that is shipped ([`Holder`]), driven from its last renewal on;
-//!    its keeper ends what is left. Who comes back before it adopts what runs.
-//! 2. An agent that does not hear starts and stops nothing; one that cannot speak keeps what it has to
-//!    say. A renewal needs both.
-//! 3. The brokers count the lease from a later moment than the agent: it is not answered what they saw.
-//! 4. An agent that comes back after the fence joins anew; after the loss, it first ends what is left.
+//! 1. A disconnected agent enforces the fence with the shipped machine ([`Holder`]), a killed agent's
+//!    supervisor alone. An agent that returns earlier adopts the running containers.
+//! 2. A deaf agent starts and stops nothing; a mute one keeps its reports. A renewal needs both directions.
+//! 3. The brokers count the lease from a later moment than the agent, which misses their last answers.
+//! 4. An agent that returns after the fence joins again; after the loss it first ends the containers.
 
 use std::collections::BTreeMap;
 
@@ -23,65 +21,56 @@ use dormouse_messages::{NodeId, Timestamp};
 use super::faults::{Faults, Plant};
 use super::twins::Lease;
 
-/// How an agent is cut off.
+/// The kind of a disconnection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// It neither hears nor speaks.
     Whole,
-    /// It hears the log; nothing that it says arrives.
+    /// Only events of the log arrive.
     Mute,
-    /// What it says arrives; it hears nothing.
+    /// Only the agent's reports arrive.
     Deaf,
-    /// It was killed. Its containers run on.
+    /// The agent was killed; its containers run on.
     Killed,
 }
 
-/// A renewal that nothing is heard of is given up after so long, as by the agent's driver.
+/// The timeout of a renewal, as in the agent's driver.
 const ANSWER_MS: u64 = 5_000;
 
-/// A node's tie.
+/// A node's link.
 #[derive(Debug, Clone, Default)]
 pub struct Tie {
     cut: Option<Cut>,
-    /// How often it was cut or mended: what was due before is void.
+    /// Counts cuts and mends; deadlines of earlier counts are void.
     changes: u64,
-    /// How the agent holds its lease while it is cut off; a killed one does not.
+    /// The lease machine while disconnected; `None` for a killed agent.
     holder: Option<Holder>,
-    /// When it asked the renewal that is not answered.
     asked_ms: Option<u64>,
-    /// When its keeper ends what runs.
+    /// The supervisor's deadline for the containers.
     ends_ms: u64,
-    /// When the brokers take its lease for ended.
+    /// The end of the lease for the brokers.
     lost_ms: u64,
-    /// It is whole, but what the agent missed has not reached it yet.
+    /// Connected, but missed events have not arrived yet.
     behind: bool,
 }
 
-/// What is due of a tie that is still cut.
+/// The deadlines of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// When the agent next looks after its lease.
     pub wakes: Option<Timestamp>,
-    /// When the keeper ends what runs there; never where that is forgotten.
+    /// The supervisor's deadline for the containers; `None` if the planted bug skips it.
     pub fence: Option<Timestamp>,
-    /// When the node is lost.
     pub loss: Timestamp,
-    /// Of which change.
     pub of: u64,
 }
 
-/// What an agent that is cut off does for its lease.
+/// The lease actions of a disconnected agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Woken {
-    /// It ends all that runs.
     pub fences: bool,
-    /// When its keeper is to end what is left, if it has told it so.
     pub ends: Option<Timestamp>,
-    /// When it looks again.
     pub wakes: Option<Timestamp>,
 }
 
-/// A driver's clock.
 pub(super) fn ms(at: Timestamp) -> u64 {
     u64::try_from(at.as_micros()).unwrap_or(0) / 1_000
 }
@@ -90,7 +79,6 @@ pub(super) fn at_ms(ms: u64) -> Timestamp {
     Timestamp::from_micros(0).plus_ms(ms)
 }
 
-/// A lease whose last renewal was asked then, and the end that the keeper was told.
 fn renewed(asked_ms: u64, term: LeaseTerm) -> (Holder, u64) {
     let mut holder = Holder::new(true, term);
     holder.woken(asked_ms);
@@ -105,7 +93,6 @@ fn renewed(asked_ms: u64, term: LeaseTerm) -> (Holder, u64) {
 }
 
 impl Tie {
-    /// Nothing that it asks is answered: `unheard` is what it makes of that.
     fn woken(&mut self, now: Timestamp, unheard: Answer) -> Woken {
         let now_ms = ms(now);
         let (mut fences, mut ends) = (false, None);
@@ -141,7 +128,7 @@ impl Tie {
         let wakes = holder
             .wakes_at_ms()
             .map(|at| at_ms(at.min(given_up)).max(now));
-        // What it does after the fence is to ask on until the tie is whole again.
+        // After the fence the machine only retries until the link is whole.
         let wakes = wakes.filter(|_| holder.is_held());
         Woken {
             fences,
@@ -150,8 +137,7 @@ impl Tie {
         }
     }
 
-    /// It is answered again; what its agent is told of the lease. After a host stood still the fence may be
-    /// among that: nothing has looked at the time before.
+    /// After a suspension the news may include the fence.
     fn answered(&mut self, now_ms: u64) -> Vec<News> {
         self.asked_ms = None;
         let Some(mut holder) = self.holder.take() else {
@@ -170,7 +156,7 @@ impl Tie {
     }
 }
 
-/// All ties.
+/// All nodes' links.
 #[derive(Debug, Clone, Default)]
 pub struct Ties(BTreeMap<NodeId, Tie>);
 
@@ -179,24 +165,23 @@ impl Ties {
         self.0.get(node)
     }
 
-    /// Whether the node's agent hears the log.
+    /// True if log events reach the agent.
     pub fn hears(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
         tie.is_none_or(|tie| !tie.behind && matches!(tie.cut, None | Some(Cut::Mute)))
     }
 
-    /// Whether what the agent says is stored.
+    /// True if the agent's reports arrive.
     pub fn speaks(&self, node: &NodeId) -> bool {
         let tie = self.of(node);
         tie.is_none_or(|tie| matches!(tie.cut, None | Some(Cut::Deaf)))
     }
 
-    /// Whether it hears the answer to what it asks.
+    /// True if answers reach the agent.
     pub fn is_answered(&self, node: &NodeId) -> bool {
         self.of(node).is_none_or(|tie| tie.cut.is_none())
     }
 
-    /// Cuts a tie that is whole.
     pub fn cut(
         &mut self,
         node: &NodeId,
@@ -234,7 +219,6 @@ impl Ties {
         })
     }
 
-    /// An agent that is cut off looks after its lease.
     pub fn woken(&mut self, node: &NodeId, now: Timestamp, faults: &Faults) -> Woken {
         let unheard = match faults.plant() {
             Some(Plant::UnheardRenewals) => Answer::Renewed,
@@ -244,25 +228,22 @@ impl Ties {
         tie.woken(now, unheard)
     }
 
-    /// Whether its keeper ends what runs on a node by now, if this change still counts.
     pub fn is_past(&self, node: &NodeId, of: u64, now: Timestamp) -> bool {
         let ends_ms = self.of(node).map_or(0, |tie| tie.ends_ms);
         self.counts(node, of) && ms(now) >= ends_ms
     }
 
-    /// Whether its agent was killed, and none is back.
     pub fn is_killed(&self, node: &NodeId) -> bool {
         self.of(node)
             .is_some_and(|tie| tie.cut == Some(Cut::Killed))
     }
 
-    /// Whether its agent is cut off or killed.
     pub fn is_cut(&self, node: &NodeId) -> bool {
         self.of(node).is_some_and(|tie| tie.cut.is_some())
     }
 
-    /// The node's lease at the brokers. One who is cut off does not renew it; its end is on the log if the
-    /// node `is_lost`.
+    /// Returns the node's lease at the brokers. A disconnected agent does not renew; the lease's end is
+    /// on the log if the node `is_lost`.
     pub fn lease(&self, node: &NodeId, term: LeaseTerm, now: Timestamp, is_lost: bool) -> Lease {
         let every_ms = (term.lease_ms / 4).max(1);
         let tie = self.of(node).filter(|tie| tie.cut.is_some());
@@ -273,13 +254,11 @@ impl Ties {
         }
     }
 
-    /// Whether a deadline of this change still counts.
     pub fn counts(&self, node: &NodeId, of: u64) -> bool {
         let tie = self.of(node);
         tie.is_some_and(|tie| tie.cut.is_some() && tie.changes == of)
     }
 
-    /// The node dies with its agent.
     pub fn die(&mut self, node: &NodeId) {
         let tie = self.0.entry(node.clone()).or_default();
         (tie.cut, tie.holder, tie.asked_ms) = (None, None, None);
@@ -287,7 +266,6 @@ impl Ties {
         tie.changes += 1;
     }
 
-    /// The tie is whole again; how it was cut, and what the agent is told of its lease.
     pub fn mend(&mut self, node: &NodeId, now: Timestamp) -> Option<(Cut, Vec<News>)> {
         let tie = self.0.get_mut(node)?;
         let cut = tie.cut.take()?;
@@ -295,17 +273,14 @@ impl Ties {
         Some((cut, tie.answered(ms(now))))
     }
 
-    /// When the keeper of an agent that is cut off ends what runs.
     pub fn ends_at(&self, node: &NodeId) -> Timestamp {
         at_ms(self.of(node).map_or(0, |tie| tie.ends_ms))
     }
 
-    /// What the agent missed reaches it later than the answers to what it asks.
     pub fn stays_behind(&mut self, node: &NodeId) {
         self.0.entry(node.clone()).or_default().behind = true;
     }
 
-    /// What it missed reaches it now; nothing if it was cut off again meanwhile.
     pub fn catches_up(&mut self, node: &NodeId) -> bool {
         let tie = self.0.get_mut(node);
         tie.is_some_and(|tie| std::mem::take(&mut tie.behind))

@@ -1,12 +1,9 @@
-//! A second agent of a node's name, on another host: an operator's mistake, or a machine's successor.
+//! Simulates a second agent of the same name on another host: an operator's mistake, or a replacement
+//! machine.
 //!
-//! 1. It asks for the node's lease, by the machine that is shipped ([`Holder`]). While the first agent is
-//!    seen to renew it, the second leaves.
-//! 2. Where nobody renews it, the second waits for its end, and acts for the node from then on. It has heard
-//!    the log, the node's loss too, and has nothing of what ran: that has ended with the lease, on the first
-//!    host.
-//! 3. The first one is answered that its lease is taken, and ends. What it has sent meanwhile may still
-//!    arrive.
+//! 1. The second agent leaves if the first one renews the lease ([`Holder`]). Otherwise it waits for the
+//!    lease's end and then acts for the node, without containers.
+//! 2. The first agent learns that its lease is taken, and ends. Its earlier messages may still arrive.
 
 use std::sync::Arc;
 
@@ -20,24 +17,20 @@ use super::nodes::ModelNode;
 use super::ties::{at_ms, ms};
 use super::{Action, Engine, EngineError};
 
-/// A node's lease, as the brokers have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
-    /// It has ended.
     Free,
-    /// It is held; its last renewal has this revision.
+    /// Held; the revision of the last renewal.
     Held(u64),
 }
 
 impl Engine {
-    /// A second agent is started.
     pub(super) fn second_starts(&mut self, node: NodeId) -> Result<(), EngineError> {
         let holder = Holder::new(true, self.term);
         self.seconds.insert(node.clone(), holder);
         self.second_asks(&node)
     }
 
-    /// It asks for the lease.
     pub(super) fn second_asks(&mut self, node: &NodeId) -> Result<(), EngineError> {
         let Some(mut holder) = self.seconds.remove(node) else {
             return Ok(());
@@ -71,7 +64,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The lease, where a node has an agent that is expected to be there.
     fn lease_of(&self, node: &NodeId) -> Option<Lease> {
         let agents = &self.agents;
         let is_lost = self.lost.get(node) >= self.lives.get(node);
@@ -86,7 +78,6 @@ impl Engine {
 }
 
 impl ModelAgents {
-    /// A second agent acts for a node from now on.
     fn second_acts(
         &mut self,
         node: &NodeId,

@@ -1,4 +1,4 @@
-//! The work of a gang: how fast it goes, when it will have ended, when it reports how far it is.
+//! The work of a gang: its speed, its end, and its progress reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::agents::{Due, LifeId, ModelAgents, after};
 use super::faults::Faults;
 
 impl ModelAgents {
-    /// From `pause_s` on the whole gang works, until it is done or dies.
+    /// Starts a gang's work after `pause_s`.
     pub(super) fn work(&mut self, life: LifeId, pause_s: f64, now: Timestamp, faults: &mut Faults) {
         let (Some(job), Some(gang)) = (self.jobs.get_mut(&life.0), self.gangs.get(&life)) else {
             return;
@@ -42,8 +42,6 @@ impl ModelAgents {
         self.plan(life, by_chance);
     }
 
-    /// When what works will have ended, and when it reports progress, by its work, speed and
-    /// failures.
     pub(super) fn plan(&mut self, life: LifeId, by_chance: Option<f64>) {
         let Some(job) = self.jobs.get_mut(&life.0) else {
             return;
@@ -54,7 +52,7 @@ impl ModelAgents {
         job.plan += 1;
         let plan = job.plan;
         if speed <= 0.0 {
-            // A program that waits for the others of its world: it has no end before they come.
+            // The program waits for the rest of its world.
             return;
         }
         let left_s = (job.model.work_container_s - job.done).max(0.0) / speed;
@@ -70,13 +68,11 @@ impl ModelAgents {
         if let Some(first_s) = first_s.filter(|first_s| *first_s < ends_s) {
             self.schedule(after(since, first_s), life.clone(), Due::Progress(plan));
         }
-        // Work without an end is work that nobody knows the end of.
         if ends_s.is_finite() {
             self.schedule(after(since, ends_s), life, Due::Ended { code, plan });
         }
     }
 
-    /// How far the job is, and when it says so again.
     pub(super) fn progress(&mut self, life: LifeId, plan: u64, now: Timestamp) {
         let job = self.jobs.get(&life.0).filter(|job| job.plan == plan);
         let (Some(job), Some(gang)) = (job, self.gangs.get(&life)) else {
@@ -102,7 +98,6 @@ impl ModelAgents {
     }
 }
 
-/// Whole steps.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

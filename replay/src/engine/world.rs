@@ -1,14 +1,11 @@
-//! What really runs in the model world, whatever the log says, and what may never be there.
+//! Judges the ground truth of the model world, as the programs report it.
 //!
-//! 1. No container of a job runs while one of another of its incarnations does.
-//! 2. No node runs more than it has.
-//! 3. When a job has ended, nothing of it runs.
-//! 4. What a log that went back does not ask for any more ends when its agent is back.
-//! 5. What a host held that stood still, and goes on, ends within two seconds if its time is over.
-//! 6. No start is given up before its time: by a clock that is right, not by the log's.
-//!
-//! The programs tell it at the moment when a container really starts or ends. What agents report, and
-//! when that arrives, is another matter.
+//! 1. Two incarnations of a job never run at the same time.
+//! 2. No node runs more than its capacity.
+//! 3. No container of an ended job runs.
+//! 4. Containers that a rolled-back log no longer requests end once their agent is back.
+//! 5. A resumed host ends its overdue containers within two seconds.
+//! 6. No start is given up early, by an exact clock instead of the log's.
 
 use std::collections::BTreeMap;
 
@@ -17,46 +14,42 @@ use dormouse_messages::ids::ContainerId;
 use dormouse_messages::roles::Demands;
 use dormouse_messages::{Amounts, Event, Incarnation, JobId, NodeId, Rank, Recorded, Timestamp};
 
-/// How long what a host that stood still has held beyond its time may run on: its keeper, whose clock
-/// counts what was slept, sees at once that it is late.
+/// Grace for a resumed host's overdue containers: the supervisor's clock counts suspended time, so the
+/// supervisor acts at once.
 const OVERLAP_MS: u64 = 2_000;
 
-/// A start that takes less is not given up: the checkpointer waits for two minutes by the log's time, which
-/// may be off by a little.
+/// No start is given up earlier: the checkpointer waits two minutes of log time, which may be slightly
+/// off.
 const START_MS: u64 = 90_000;
 
-/// A node, and what it runs. Of one that joined before the model begins it is not known what it has.
+/// A node and its use. The capacity of a node that joined before the model is unknown.
 #[derive(Debug, Clone, Default)]
 struct Node {
     capacity: Option<Amounts>,
     used: Amounts,
 }
 
-/// What really runs.
+/// The running containers.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     demands: BTreeMap<JobId, Demands>,
     running: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Node>,
-    /// Containers whose host stands still: they do not run.
+    /// Containers on suspended hosts, which do not run.
     still: BTreeMap<ContainerId, NodeId>,
-    /// Those that go on with it though their time is over, and when they must have ended.
+    /// Overdue containers of resumed hosts, with their deadlines.
     stale: BTreeMap<ContainerId, (NodeId, Timestamp)>,
-    /// What the log does not ask for any more, where, and when it must have ended.
+    /// Containers that the rolled-back log no longer requests, with nodes and deadlines.
     forgotten: BTreeMap<ContainerId, (NodeId, Timestamp)>,
-    /// Starts that are under way, and since when.
     starts: BTreeMap<JobId, (Incarnation, Timestamp)>,
-    /// The first that may not be.
     broken: Option<String>,
 }
 
 impl World {
-    /// What is broken, if anything.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
-    /// An event of the log, at this time: what jobs demand, what nodes have, and that a job has ended.
     pub fn fold(&mut self, recorded: &Recorded, now: Timestamp) {
         self.given_up(recorded, now);
         match recorded.event() {
@@ -76,7 +69,7 @@ impl World {
         }
     }
 
-    /// What has not died, nor lost its node, has two minutes to start.
+    /// Checks rule 6, except for starts that failed or lost their node.
     fn given_up(&mut self, recorded: &Recorded, now: Timestamp) {
         match recorded.event() {
             Some(Event::PartitionStartRequested(event)) => {
@@ -99,7 +92,6 @@ impl World {
         }
     }
 
-    /// A container starts.
     pub fn starts(&mut self, id: &ContainerId, node: &NodeId) {
         let running = self.running.entry(id.job.clone()).or_default();
         let other = running.keys().find(|(other, _)| *other != id.incarnation);
@@ -118,7 +110,6 @@ impl World {
         self.broken = self.broken.take().or(other).or(short);
     }
 
-    /// A host stands still.
     pub fn stands(&mut self, node: &NodeId) {
         let mut here = Vec::new();
         for (job, running) in &self.running {
@@ -135,8 +126,8 @@ impl World {
         }
     }
 
-    /// A host goes on. Where its containers' time is over they have a moment to end: that another life
-    /// of their job runs elsewhere is not counted until then.
+    /// Resumes a host. Overdue containers get a grace period, in which another incarnation may run
+    /// elsewhere.
     pub fn goes_on(&mut self, node: &NodeId, is_over: bool, now: Timestamp) {
         let here = self.still.iter().filter(|(_, at)| *at == node);
         let here: Vec<ContainerId> = here.map(|(id, _)| id.clone()).collect();
@@ -152,8 +143,8 @@ impl World {
         }
     }
 
-    /// The log has gone back and does not ask for a container any more, which ends by then. That another
-    /// life of its job runs elsewhere is not counted until it has.
+    /// Forgets a container that the rolled-back log no longer requests. Until its end another
+    /// incarnation may run elsewhere.
     pub fn forgets(&mut self, id: &ContainerId, node: &NodeId, until: Timestamp) {
         let running = self.running.get(&id.job);
         let runs = running.and_then(|it| it.get(&(id.incarnation, id.rank)));
@@ -164,7 +155,6 @@ impl World {
         }
     }
 
-    /// The log asks for it again: it counts.
     fn asks_again(&mut self, id: &ContainerId, node: &NodeId) {
         if self.forgotten.get(id).is_some_and(|(at, _)| at == node) {
             self.forgotten.remove(id);
@@ -172,12 +162,10 @@ impl World {
         }
     }
 
-    /// It has ended.
     pub fn ends_forgotten(&mut self, id: &ContainerId) {
         self.forgotten.remove(id);
     }
 
-    /// It is this time now.
     pub fn passed(&mut self, now: Timestamp) {
         let mut beyond = self.stale.iter().chain(&self.forgotten);
         let late = beyond.find(|(_, (_, until))| *until < now);
@@ -185,13 +173,11 @@ impl World {
         self.broken = self.broken.take().or(late);
     }
 
-    /// What a host that stood still holds beyond its time.
     pub fn stale_on(&self, node: &NodeId) -> Vec<ContainerId> {
         let here = self.stale.iter().filter(|(_, (at, _))| at == node);
         here.map(|(id, _)| id.clone()).collect()
     }
 
-    /// A container ends.
     pub fn ends(&mut self, id: &ContainerId) {
         self.still.remove(id);
         self.stale.remove(id);

@@ -1,13 +1,9 @@
-//! The first event after which something is so: a job is in a phase, a metric is beyond a value, a
-//! service's invariant is broken.
+//! Finds the first event after which a predicate holds: a job's phase, a metric's bound, or a broken
+//! invariant.
 //!
-//! 1. The log is folded from its beginning, or from a slice's states, up to the place and no further.
-//! 2. What stays so once it is so (a job has been seen, has ended) is looked for only at the end of each
-//!    block of [`BLOCK`] events, and then within that block by halving, each half folded from a copy of
-//!    the read model.
-//! 3. Everything else crosses back and forth, so that halving would find some crossing only. It is
-//!    looked at after every event, and the place is the first. Who is content with some place asks
-//!    for that ([`Bisect::some`]): then it is halved, too.
+//! A lasting predicate (a job was seen, has ended) is checked at the end of each block of [`BLOCK`]
+//! events, and the block then halved. Other predicates may fail again, so they are checked after every
+//! event, unless [`Bisect::some`] accepts any place.
 
 mod predicate;
 
@@ -24,73 +20,62 @@ pub use predicate::{Metric, Predicate, PredicateError, Side};
 use super::seen::{SeenError, seen_by};
 use super::slice::States;
 
-/// Events that are kept to be folded again: twelve halves.
+/// Events kept for halving: twelve halvings.
 pub const BLOCK: usize = 4096;
 
-/// The place that was found.
+/// A place at which the predicate begins to hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The event with which it became so.
     pub sequence: Sequence,
-    /// When.
     pub at: Timestamp,
-    /// Its type, without prefix and version.
+    /// The type without prefix and version.
     pub event: String,
-    /// What it is about.
     pub subject: String,
-    /// How it was before.
     pub before: String,
-    /// How it is since.
     pub after: String,
-    /// Whether it is the first place, else some place: before it was not so, since it is.
+    /// True for the first place; false for any place at which the value changed.
     pub exact: bool,
-    /// How it was looked for.
     pub looked: Looked,
-    /// Events that were folded, those that were folded again too.
     pub folds: u64,
-    /// Parts of a block that were folded again from a copy, to halve it.
+    /// Parts of a block that were folded again for halving.
     pub halves: u64,
 }
 
-/// How a place was looked for.
+/// The search method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Looked {
-    /// After every event.
     OneByOne,
-    /// At the ends of blocks, and then by halving.
+    /// Checked at the ends of blocks, then halved.
     Halving,
-    /// It was so before the first event of a slice.
+    /// The predicate held before the first event of a slice.
     Before,
 }
 
 impl Found {
-    /// What a tenant may see: its own names, others as amounts.
+    /// Hides other tenants' names.
     ///
     /// # Errors
-    /// When a name cannot be taken out.
+    /// A name cannot be removed.
     pub fn seen_by(self, viewer: &TenantId) -> Result<Self, SeenError> {
         seen_by(self, Some(viewer))
     }
 }
 
-/// What the predicate is looked at in.
 #[derive(Clone)]
 struct World {
     model: ReadModel,
     folds: Option<Box<(AdmissionState, ClusterState)>>,
 }
 
-/// Looks for the first place.
+/// Searches for the first place.
 pub struct Bisect {
     predicate: Predicate,
     halves: bool,
     world: World,
-    /// The world before the block.
     copy: World,
     block: Vec<Arc<Recorded>>,
     last: Option<String>,
-    /// Jobs that came under the name.
     named: u64,
     sliced: bool,
     folded: u64,
@@ -99,7 +84,7 @@ pub struct Bisect {
 }
 
 impl Bisect {
-    /// Looks for the first place at which this is so.
+    /// Searches for the first place at which `predicate` holds.
     #[must_use]
     pub fn new(predicate: Predicate) -> Self {
         let folds = (predicate == Predicate::Broken).then(Box::default);
@@ -122,14 +107,14 @@ impl Bisect {
         }
     }
 
-    /// Some place is enough: it is looked at the ends of blocks only.
+    /// Accepts any place, and checks only the ends of blocks.
     #[must_use]
     pub fn some(mut self) -> Self {
         self.halves = true;
         self
     }
 
-    /// Begins with the states of a slice. What is so there already was so before it.
+    /// Begins with a slice's states.
     #[must_use]
     pub fn starting_from(mut self, states: States) -> Self {
         if let Some(folds) = &mut self.world.folds {
@@ -156,7 +141,7 @@ impl Bisect {
         self
     }
 
-    /// The next event of the log; whether the place is found, so that nothing more need be read.
+    /// Reads the next event; true once the place is found.
     pub fn read(&mut self, recorded: &Arc<Recorded>) -> bool {
         if self.found.is_some() {
             return true;
@@ -183,7 +168,7 @@ impl Bisect {
             let before = before.unwrap_or_else(|| self.beginning());
             let at = self.world.model.cluster.now;
             self.found = Some(Found {
-                // Before a slice it may have been so, and not have been so again.
+                // The predicate may have held and failed before the slice.
                 exact: !self.sliced,
                 ..self.place((recorded, at), before, shown, (Looked::OneByOne, 0))
             });
@@ -193,7 +178,7 @@ impl Bisect {
         false
     }
 
-    /// What was found, and how many events were read.
+    /// Returns the place and the number of events read.
     #[must_use]
     pub fn finish(mut self) -> (Option<Found>, u64) {
         if self.found.is_none() && self.halves {
@@ -230,14 +215,13 @@ impl Bisect {
         }
     }
 
-    /// Whether it is so at the end of the block; then where in it.
     fn end_block(&mut self) {
         let block = std::mem::take(&mut self.block);
         if !self.world.look(&self.predicate).0 {
             self.copy = self.world.copy();
             return;
         }
-        // It is not so in `low`, which is the world before the event `from`; it is so after `to`.
+        // The predicate fails in `low`, the state before the event `from`, and holds after `to`.
         let (mut low, mut from, mut to) = (self.copy.copy(), 0, block.len());
         let mut halves = 0;
         while to - from > 1 {
@@ -263,7 +247,7 @@ impl Bisect {
             (read, 0) if read <= block.len() as u64 => self.beginning(),
             _ => before,
         };
-        // A job that took the name of one that had ended may have hidden that end.
+        // A reused name may have hidden an earlier end.
         let exact = self.predicate.stays() && self.named <= 1;
         self.found = Some(Found {
             exact,
@@ -281,7 +265,7 @@ impl World {
         }
     }
 
-    /// Cheap: without the timelines, which nothing is looked at in.
+    /// Copies without the timelines, which no predicate reads.
     fn copy(&self) -> Self {
         Self {
             model: self.model.moment(),
@@ -289,7 +273,6 @@ impl World {
         }
     }
 
-    /// Whether it is so, and how it is.
     fn look(&self, predicate: &Predicate) -> (bool, String) {
         let not_there = || (false, "not there".to_owned());
         match predicate {

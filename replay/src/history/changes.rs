@@ -1,12 +1,9 @@
-//! What is changed on a fork of a log, as the command line says it: `--set policy.theta2=0.2` (several
-//! values are a sweep), `--set tenant.ads.weight=3`, `--set job.ads/lr.containers.min=2`, `--add-node
-//! NAME:cpu=16`, `--drop-node NAME`, `--drain NAME`, `--drop-job ID`, jobs of a scenario added.
+//! Changes on a fork of a log, in the command line's syntax: `--set policy.theta2=0.2` (several values
+//! are a sweep), `--set tenant.ads.weight=3`, `--set job.ads/lr.containers.min=2`, `--add-node
+//! NAME:cpu=16`, `--drop-node NAME`, `--drain NAME`, `--drop-job ID`.
 //!
-//! 1. A setting of the policy or of a tenant holds from the fork on, also where the log configures
-//!    the policy or the tenant again later: the field that is set stays as it is set.
-//! 2. A setting of a job that is submitted after the fork changes its document. Of a job that is there
-//!    already its weight and its bounds can be changed, by a revision at the fork.
-//! 3. Nodes come and go at the fork.
+//! Policy and tenant settings hold from the fork on, even if the log configures them again. A later job
+//! gets its document changed; an existing job gets a revision of its weight and bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -20,38 +17,29 @@ use serde_json::{Value, json};
 use crate::scenario::Submission;
 use crate::scenario::settings::{Combination, Setting, combinations, put};
 
-/// What is wrong with a change.
+/// An invalid change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// A path that names nothing.
     #[error(
         "{0:?} is nothing that can be set; write policy.FIELD, tenant.NAME.weight, tenant.NAME.quota.RESOURCE, tenant.NAME.priority or job.TENANT/NAME.FIELD"
     )]
     Path(String),
-    /// A value that does not fit.
     #[error("{path}={value}: {what}")]
     Value {
-        /// The field.
         path: String,
-        /// The value.
         value: String,
-        /// Why not.
         what: String,
     },
-    /// A field of a job that is there already.
     #[error(
         "{job} was submitted before the fork: only its weight, containers.min and containers.max can be set there, not {field}; choose an earlier --at"
     )]
     TooLate {
-        /// The job.
         job: JobId,
-        /// The field.
+        /// The dotted path within the document.
         field: String,
     },
-    /// A name that is not there.
     #[error("there is no {0} at the fork or after it")]
     NotThere(String),
-    /// A name that is taken.
     #[error("{0} is there already; choose another name")]
     Taken(String),
 }
@@ -59,9 +47,7 @@ pub enum ChangeError {
 /// `NAME:cpu=16,memory=64Gi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewNode {
-    /// Its name.
     pub name: NodeId,
-    /// What it offers.
     pub capacity: Amounts,
 }
 
@@ -84,54 +70,40 @@ impl FromStr for NewNode {
     }
 }
 
-/// What is asked for: settings with one value or several, and what holds in each of their
-/// combinations.
+/// The requested settings with one or several values, and changes common to all combinations.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
-    /// Settings.
     pub settings: Vec<Setting>,
-    /// Nodes that join.
     pub add_nodes: Vec<NewNode>,
-    /// Nodes that are lost.
     pub drop_nodes: Vec<NodeId>,
-    /// Nodes that are drained.
     pub drain_nodes: Vec<NodeId>,
-    /// Jobs that are not submitted, or cancelled where they are there already.
+    /// Jobs that are not submitted, or are cancelled if they exist.
     pub drop_jobs: Vec<JobId>,
-    /// Jobs that are submitted too, seconds after the fork.
+    /// Additional submissions, in seconds after the fork.
     pub added: Vec<Submission>,
 }
 
-/// One combination of what is asked for.
+/// One combination of the requested settings.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// As it was written.
     pub written: Vec<String>,
-    /// What distinguishes it from the others of the sweep.
+    /// The part that differs within the sweep.
     pub label: String,
-    /// Fields of the policy.
     pub policy: Vec<(Vec<String>, Value)>,
-    /// Fields of tenants.
     pub tenants: BTreeMap<TenantId, Vec<(Vec<String>, Value)>>,
-    /// Fields of jobs.
     pub jobs: BTreeMap<JobId, Vec<(Vec<String>, Value)>>,
-    /// Nodes that join.
     pub add_nodes: Vec<NewNode>,
-    /// Nodes that are lost.
     pub drop_nodes: BTreeSet<NodeId>,
-    /// Nodes that are drained.
     pub drain_nodes: BTreeSet<NodeId>,
-    /// Jobs that are left out.
     pub drop_jobs: BTreeSet<JobId>,
-    /// Jobs that are submitted too.
     pub added: Vec<Submission>,
 }
 
 impl Asked {
-    /// Every combination of the settings' values.
+    /// Returns every combination of the settings' values.
     ///
     /// # Errors
-    /// When a path names nothing.
+    /// A path names nothing.
     pub fn variants(&self) -> Result<Vec<Changes>, ChangeError> {
         let all = combinations(&self.settings);
         all.iter().map(|it| self.variant(it)).collect()
@@ -207,16 +179,16 @@ fn listed(flag: &str, names: &[impl ToString]) -> Vec<String> {
 }
 
 impl Changes {
-    /// Whether nothing is changed.
+    /// True if nothing is changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written.is_empty()
     }
 
-    /// A policy with the fields that are set.
+    /// Applies the settings to a policy.
     ///
     /// # Errors
-    /// When a field is not there or its value does not fit.
+    /// A field does not exist or its value does not fit.
     pub fn policy(&self, policy: &Policy) -> Result<Policy, ChangeError> {
         let mut document = json!(policy);
         for (path, value) in &self.policy {
@@ -232,10 +204,10 @@ impl Changes {
         read.map_err(|error| ChangeError::Path(format!("policy: {error}")))
     }
 
-    /// A tenant's configuration with the fields that are set.
+    /// Applies the settings to a tenant's configuration.
     ///
     /// # Errors
-    /// When a field is not there or its value does not fit.
+    /// A field does not exist or its value does not fit.
     pub fn tenant(&self, event: &TenantConfigured) -> Result<TenantConfigured, ChangeError> {
         let mut event = event.clone();
         for (path, value) in self.tenants.get(&event.tenant).into_iter().flatten() {
@@ -266,7 +238,7 @@ impl Changes {
         Ok(event)
     }
 
-    /// A tenant's configuration at the fork, where it is changed.
+    /// Returns a changed tenant's configuration at the fork.
     ///
     /// # Errors
     /// Those of [`Self::tenant`].
@@ -285,10 +257,10 @@ impl Changes {
         })
     }
 
-    /// The payload of a revision that changes a job which is there at the fork.
+    /// Returns the revision that changes an existing job at the fork.
     ///
     /// # Errors
-    /// When a field cannot be changed any more.
+    /// A field cannot be changed any more.
     pub fn revision(&self, cluster: &ClusterState, job: &JobId) -> Result<Value, ChangeError> {
         let is = cluster
             .job(job)
@@ -313,10 +285,10 @@ impl Changes {
         Ok(revised)
     }
 
-    /// A job's document with the fields that are set.
+    /// Applies the settings to a job's document.
     ///
     /// # Errors
-    /// When a path leads through something that has no fields.
+    /// A path leads through a value without fields.
     pub fn document(&self, job: &JobId, document: &mut Value) -> Result<(), ChangeError> {
         for (path, value) in self.jobs.get(job).into_iter().flatten() {
             let place = format!("job.{job}");
@@ -339,7 +311,6 @@ fn whole(value: &Value) -> Result<u32, String> {
     number.ok_or_else(|| "not a whole number".to_owned())
 }
 
-/// A value as it was written.
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,18 +1,15 @@
-//! The first decision that differs: of two policies, or of two logs (two builds on the same inputs).
+//! Finds the first differing decision of two policies, or of two logs (two builds on the same inputs).
 //!
-//! 1. Two policies are compared *at the prefixes that a log records*: each allocation is decided
-//!    again from the state that it was made from, with the other policy. What would have followed from
-//!    it is [`super::whatif`]'s question.
-//! 2. Two logs are compared allocation by allocation, in their order. Behind the first difference
-//!    their states are others, so that one alone is told.
+//! The other policy decides each allocation again from its recorded basis; [`super::whatif`] simulates the
+//! consequences. Two logs are compared up to the first difference, after which their states differ.
 //!
-//! | class | what |
+//! | class | meaning |
 //! |---|---|
 //! | `equal` | the same containers for every job |
-//! | `equal_value` | other containers, the same objective within the gaps that were proven |
-//! | `better`, `worse` | the second one's objective is larger, or smaller |
-//! | `infeasible` | the second one is nothing that the first one's state and policy allow |
-//! | `other_type` | one changes containers, the other one keeps them |
+//! | `equal_value` | other containers, the same objective within the proven gaps |
+//! | `better`, `worse` | the second objective is larger, or smaller |
+//! | `infeasible` | the first state and policy do not allow the second decision |
+//! | `other_type` | only one of the two changes containers |
 
 mod answer;
 
@@ -31,7 +28,7 @@ use super::explain::restarts;
 use super::fork::Fork;
 use super::whatif::Differs;
 
-/// Compares what a log decided with what another policy would have decided from the same states.
+/// Compares a log's decisions with another policy's decisions from the same states.
 pub struct PolicyDiff<'a> {
     changes: &'a Changes,
     optimizer: Optimizer,
@@ -41,7 +38,7 @@ pub struct PolicyDiff<'a> {
 }
 
 impl<'a> PolicyDiff<'a> {
-    /// With the policy's fields that `changes` set; without any, with this build.
+    /// Compares with the policy fields of `changes`; without changes, with this build.
     #[must_use]
     pub fn new(changes: &'a Changes) -> Self {
         Self {
@@ -53,24 +50,24 @@ impl<'a> PolicyDiff<'a> {
         }
     }
 
-    /// Each decision has the time that the recorded one had.
+    /// Gives each decision its recorded time limit.
     #[must_use]
     pub fn timed(mut self, clock: Clock) -> Self {
         self.optimizer = Optimizer::timed(clock);
         self
     }
 
-    /// Begins with states from a slice.
+    /// Begins with the states of a slice.
     #[must_use]
     pub fn starting_from(mut self, fork: Fork) -> Self {
         self.before = fork;
         self
     }
 
-    /// The next event of the log.
+    /// Reads the next event of the log.
     ///
     /// # Errors
-    /// When a change does not fit.
+    /// A change does not fit.
     pub fn read(&mut self, recorded: &Arc<Recorded>) -> Result<(), ChangeError> {
         let decision = recorded
             .event()
@@ -80,7 +77,7 @@ impl<'a> PolicyDiff<'a> {
                 self.before.read(next);
                 self.tail.pop_front();
             }
-            // What was made from less than a slice's states cannot be made again.
+            // A decision whose basis precedes the slice cannot be repeated.
             if self.before.sequence <= basis.asof {
                 self.compare(recorded, event)?;
             }
@@ -118,14 +115,14 @@ impl<'a> PolicyDiff<'a> {
         Ok(())
     }
 
-    /// What was found.
+    /// Returns the comparison.
     #[must_use]
     pub fn finish(self) -> DiffAnswer {
         self.answer
     }
 }
 
-/// Compares two logs, allocation by allocation, until they differ.
+/// Compares two logs, allocation by allocation, up to the first difference.
 #[must_use]
 pub fn logs(left: &[Arc<Recorded>], right: &[Arc<Recorded>]) -> DiffAnswer {
     let mut answer = DiffAnswer::default();
@@ -151,7 +148,6 @@ fn decisions(log: &[Arc<Recorded>]) -> impl Iterator<Item = &Arc<Recorded>> {
     own.filter(|it| it.event().and_then(Event::basis).is_some())
 }
 
-/// A decision.
 struct Of {
     sequence: Option<Sequence>,
     at: Timestamp,
@@ -179,7 +175,6 @@ impl Of {
         }
     }
 
-    /// The containers of every job, those too that it does not name.
     fn jobs(&self, before: &Fork) -> BTreeMap<JobId, u32> {
         let there = before.cluster.jobs.keys();
         let mut jobs: BTreeMap<JobId, u32> = there
@@ -264,19 +259,16 @@ fn class(
     }
 }
 
-/// Whether there is room for a decision, as the independent checker sees it.
 fn has_room(before: &Fork, of: &Of) -> bool {
     match &of.event {
         Event::AllocationDecided(event) => {
             Optimizer::fits(&before.cluster, event, before.now).is_ok()
         }
-        // Nothing changes.
         _ => true,
     }
 }
 
-/// Whether the second restarts more jobs than the first one's policy allows, or is less fair. Where
-/// services have to be met, or nothing runs, these bounds do not hold.
+/// The bounds do not apply to forced or unbounded decisions.
 fn breaks_bounds(first: &Side, second: &Side, right: &Of) -> bool {
     let exempt = right.outcome().is_none_or(|it| it.forced || it.unbounded);
     !exempt
@@ -284,7 +276,6 @@ fn breaks_bounds(first: &Side, second: &Side, right: &Of) -> bool {
             || second.fairness_loss > first.fairness_loss_bound + 1e-9)
 }
 
-/// Both in words.
 fn explained(left: &Side, right: &Side, jobs: &[Differs], class: Class) -> Vec<String> {
     let count = |count: Option<u32>| count.unwrap_or(0);
     let mut said: Vec<String> = jobs

@@ -1,8 +1,6 @@
-//! A fork of a log: what the deciders have folded at a place, and what they would decide there if
-//! something else had happened.
+//! A fork of a log: the deciders' folded states, and their decisions after hypothetical events.
 //!
-//! The states are the services' own, so is every decision. Nothing of a fork is ever appended to
-//! the log that it was made from.
+//! States and decisions are the services' own. A fork never appends to its log.
 
 use dormouse_admission::{Admission, AdmissionState};
 use dormouse_autoscaler::AutoscalerState;
@@ -12,30 +10,24 @@ use dormouse_messages::{
 use dormouse_optimizer::Optimizer;
 use dormouse_state::{ClusterState, Job};
 
-/// Admission comes to rest within so many decisions of one instant: each takes many submissions.
+/// The most decisions until admission rests; each handles many submissions.
 const MOST_DECISIONS: usize = 64;
 
-/// The deciders' states at one place of a log.
+/// The deciders' states at one position of a log.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
-    /// What admission has folded.
     pub admission: AdmissionState,
-    /// What the optimizer, the placer and the checkpointer have folded.
     pub cluster: ClusterState,
-    /// What the autoscaler has folded.
     pub autoscaler: AutoscalerState,
-    /// The last sequence.
     pub sequence: Sequence,
-    /// The time that a decision is given here.
     pub now: Timestamp,
 }
 
-/// What the optimizer decides on a fork.
+/// The optimizer's decision on a fork.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The event, without its basis; nothing where there is nothing to decide.
+    /// The event without basis; `None` without a decision.
     pub event: Option<Event>,
-    /// Where the fork stands after it.
     pub releases: Vec<JobId>,
 }
 
@@ -49,7 +41,7 @@ impl Fork {
         self.now = self.cluster.now;
     }
 
-    /// Lets something happen that is not on the log.
+    /// Folds a hypothetical event.
     pub fn happen(&mut self, writer: Writer, event: Event) {
         let sequence = self.sequence.next();
         let off_us = self.cluster.clock.offset_us();
@@ -62,8 +54,7 @@ impl Fork {
         self.read(&recorded);
     }
 
-    /// Decides as the services would now: admission until it has nothing more to say, then the
-    /// optimizer once.
+    /// Decides as the services would now: admission until it rests, then the optimizer once.
     pub fn settle(&mut self, optimizer: &Optimizer) -> Outcome {
         let releases = self.release();
         let decision = optimizer.decide(&self.cluster, self.now);
@@ -71,7 +62,7 @@ impl Fork {
         Outcome { event, releases }
     }
 
-    /// Lets admission decide until it has nothing more to say; the jobs that it released.
+    /// Lets admission decide until it rests; returns the released jobs.
     pub fn release(&mut self) -> Vec<JobId> {
         let decided = self.admit().into_iter();
         let released = decided.filter_map(|event| match event {
@@ -81,7 +72,7 @@ impl Fork {
         released.collect()
     }
 
-    /// The same; everything that it said.
+    /// Lets admission decide until it rests; returns all its events.
     pub fn admit(&mut self) -> Vec<Event> {
         let mut said = Vec::new();
         for _ in 0..MOST_DECISIONS {
@@ -97,7 +88,7 @@ impl Fork {
         said
     }
 
-    /// The containers of a job by the newest placement; 0 where it has none.
+    /// Returns a job's containers by the newest placement, or 0.
     #[must_use]
     pub fn containers(&self, job: &JobId) -> u32 {
         let job = self.cluster.jobs.get(job);
@@ -106,7 +97,7 @@ impl Fork {
 }
 
 impl Outcome {
-    /// The containers that a job has by this decision, made on `fork`; its roles apart.
+    /// Returns a job's containers by this decision on `fork`, without roles.
     #[must_use]
     pub fn containers(&self, fork: &Fork, job: &JobId) -> u32 {
         let listed = match &self.event {
@@ -122,7 +113,7 @@ impl Outcome {
         )
     }
 
-    /// The decision's figures.
+    /// Returns the decision's figures.
     #[must_use]
     pub fn figures(&self) -> Option<&dormouse_messages::events::Outcome> {
         match &self.event {

@@ -1,9 +1,12 @@
-//! Questions about a log that is there: what everybody got ([`ledger`]), why it is as it is
-//! ([`explain`], on a [`fork`] of it), what would have become of it under changes ([`whatif`]), when something first was so ([`bisect`]); and parts and forms
-//! of it for others to look at ([`slice`], [`trace`]).
+//! Answers questions about an existing log. Every answer uses the services' own folds and decisions, not
+//! a second model.
 //!
-//! All of it is the services' own folds and decisions: nothing here is a second model of what they
-//! do.
+//! - [`ledger`]: the tenants' and jobs' shares, use and losses.
+//! - [`explain`]: the reasons for a state; [`fork`]: the states for hypothetical decisions.
+//! - [`plan`], [`whatif`], [`changes`]: the effects of changes, now or on the past.
+//! - [`bisect`], [`diff`]: the first event with a property; the first different decision.
+//! - [`slice`], [`trace`], [`anonymise`]: parts and other forms of a log.
+//! - [`seen`]: hides other tenants' names.
 
 pub mod anonymise;
 pub mod bisect;

@@ -1,9 +1,7 @@
-//! What a tenant may see of an answer: its own names, and others as amounts.
+//! Hides other tenants' names in answers; amounts stay.
 //!
-//! Answers are made with the names of all; each hides the fields in which it knows a name to stand,
-//! because it has better words for them. Whatever is left in words (what the optimizer said of a
-//! job that waits, a failure of somebody's node) passes through [`seen_by`] last: a walk over every
-//! text of the finished answer, so that a field that comes later is covered, too.
+//! Each answer first replaces the names in its known fields by better texts. Then [`seen_by`] walks over
+//! every text of the finished answer, which covers messages and future fields.
 
 use dormouse_messages::{JobId, TenantId};
 use dormouse_projections::status::own_words;
@@ -11,20 +9,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Another tenant's job, in an answer.
+/// Replaces another tenant's job.
 pub const ANOTHER_JOB: &str = "a job of another tenant";
 
-/// An answer whose names could not be taken out: it is not given.
+/// An error instead of an answer with other tenants' names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the names of other tenants could not be taken out of the answer ({0}); ask without --tenant, and report this"
 )]
 pub struct SeenError(String);
 
-/// `answer` as `viewer` may see it; nobody in particular sees all of it.
+/// Returns `answer` as `viewer` may see it; without a viewer unchanged.
 ///
 /// # Errors
-/// When the answer cannot be made again of its parts without the names. None is given then.
+/// The answer without the names is not readable.
 pub fn seen_by<T>(answer: T, viewer: Option<&TenantId>) -> Result<T, SeenError>
 where
     T: Serialize + DeserializeOwned,
@@ -40,7 +38,7 @@ where
     }
 }
 
-/// A job's name as `viewer` may know it.
+/// Returns a job's name as `viewer` may know it.
 #[must_use]
 pub fn name(job: &JobId, viewer: Option<&TenantId>) -> String {
     match viewer.is_none_or(|viewer| viewer.as_str() == job.tenant()) {
@@ -49,11 +47,11 @@ pub fn name(job: &JobId, viewer: Option<&TenantId>) -> String {
     }
 }
 
-/// What an event is about, as `viewer` may know it; nothing where it may know it as it stands.
+/// Returns a replacement of an event's subject for `viewer`; `None` if the subject may stay.
 #[must_use]
 pub fn subject(event: &str, subject: &str, viewer: &TenantId) -> Option<&'static str> {
     let (kind, of) = subject.split_once('/')?;
-    // Tenants may be called node or epoch: what a subject names is known by the event.
+    // Tenants may be called node or epoch, so the event's type tells the kind of subject.
     let writes = event.split('.').next().unwrap_or_default();
     match (kind, writes) {
         ("node", "node" | "clock")
@@ -74,7 +72,6 @@ pub fn subject(event: &str, subject: &str, viewer: &TenantId) -> Option<&'static
     }
 }
 
-/// Takes other tenants' names out of every text; whether there was any.
 fn hide(value: &mut Value, viewer: &TenantId) -> bool {
     match value {
         Value::String(text) => {
@@ -97,7 +94,7 @@ fn hide_fields(fields: &mut serde_json::Map<String, Value>, viewer: &TenantId) -
     let mut changed = false;
     for (field, value) in fields.iter_mut() {
         match (field.as_str(), &event, &mut *value) {
-            // What was asked for: who asks knows its name.
+            // The asker knows the name in the question.
             ("about", _, Value::String(_)) => {}
             ("subject", Some(event), Value::String(text)) => {
                 if let Some(hidden) = subject(event, text, viewer) {

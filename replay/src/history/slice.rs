@@ -1,12 +1,9 @@
 //! A slice of a log: the states before it, and the events that follow.
 //!
-//! A file of lines. The first one is the head: `{"slice": 1, "log", "from", "asof", "at", "build",
-//! "states"}`, each state with the version of its shape, packed (MessagePack, zstd, hexadecimal).
-//! The others are events as in an export. What begins with a head is read as a log wherever a log
-//! file is: the questions begin with its states.
-//!
-//! The states are those that the earliest of the decisions between `from` and `to` was made from, or
-//! those before its causes, so that each of these can be made again and explained.
+//! The first line is the head: `{"slice": 1, "log", "from", "asof", "at", "build", "states"}`. Each
+//! state has its shape's version and is packed (MessagePack, zstd, hexadecimal). The other lines are
+//! events as in an export. The states precede the basis and the causes of every decision in the slice,
+//! so that all of them can be repeated and explained.
 
 use std::collections::BTreeMap;
 
@@ -19,37 +16,28 @@ use serde::{Deserialize, Serialize};
 
 use super::fork::Fork;
 
-/// The version of the head.
 const VERSION: u32 = 1;
-/// Fast, and small enough: states repeat names.
+/// Fast, and small enough since states repeat names.
 const LEVEL: i32 = 3;
 
-/// What is wrong with a slice's head.
+/// A fault in a slice's head.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceError {
-    /// It is not a head.
     #[error("the first line is not the head of a slice: {0}")]
     Head(#[from] serde_json::Error),
-    /// Another version of the head.
     #[error(
         "a slice of version {0}; this build reads version {VERSION}: use the build that made it, {1}"
     )]
     Version(u32, String),
-    /// A state of another shape.
     #[error(
         "its state {name} has version {has}, and this build reads version {reads}: use the build that made it, {build}, or make the slice again from the log"
     )]
     State {
-        /// Which.
         name: String,
-        /// Its version.
         has: u32,
-        /// This build's.
         reads: u32,
-        /// Who made it.
         build: String,
     },
-    /// A state that cannot be read or written.
     #[error("its state {0} is damaged: {1}")]
     Damaged(String, String),
 }
@@ -71,12 +59,10 @@ struct Packed {
     data: String,
 }
 
-/// The states that a slice begins with.
+/// The states at the beginning of a slice.
 #[derive(Debug, Clone, Default)]
 pub struct States {
-    /// What admission, and the others, have folded.
     pub fork: Fork,
-    /// The read models.
     pub model: ReadModel,
 }
 
@@ -87,10 +73,10 @@ impl States {
         self.model.evolve(recorded);
     }
 
-    /// The first line of a slice of `log` that is to begin at `from`, made by `build`.
+    /// Returns the head of a slice of `log` that begins at `from`, made by `build`.
     ///
     /// # Errors
-    /// When a state cannot be written.
+    /// A state cannot be written.
     pub fn head(&self, log: &str, from: Sequence, build: &str) -> Result<String, SliceError> {
         let states = [
             pack(&self.fork.admission)?,
@@ -113,7 +99,7 @@ impl States {
     /// Reads a slice's first line.
     ///
     /// # Errors
-    /// When it is no head, or its states are not of this build's shapes.
+    /// The line is no head, or its states have other shapes than this build's.
     pub fn of_head(line: &str) -> Result<Self, SliceError> {
         let head: Head = serde_json::from_str(line)?;
         if head.slice != VERSION {
@@ -135,18 +121,18 @@ impl States {
     }
 }
 
-/// The last event before a slice: no decision between `from` and `to` was made from less.
+/// The last event before a slice: no decision in the slice has an earlier basis.
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Sequence);
 
 impl Before {
-    /// Of a slice that is to begin at `from`.
+    /// Begins with a slice from `from`.
     #[must_use]
     pub fn new(from: Sequence) -> Self {
         Self(Sequence(from.0.saturating_sub(1)))
     }
 
-    /// An event of the slice.
+    /// Reads an event of the slice.
     pub fn read(&mut self, recorded: &Recorded) {
         let basis = recorded.event().and_then(dormouse_messages::Event::basis);
         if let Some(basis) = basis {
@@ -156,7 +142,7 @@ impl Before {
         }
     }
 
-    /// It.
+    /// Returns the sequence.
     #[must_use]
     pub fn sequence(self) -> Sequence {
         self.0

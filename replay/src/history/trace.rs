@@ -1,14 +1,14 @@
-//! A log as a trace for Perfetto, in its own form (TrackEvent): nodes and jobs as tracks.
+//! Writes a log as a Perfetto trace in the TrackEvent format, with nodes and jobs as tracks.
 //!
-//! | track | shows |
+//! | track | content |
 //! |---|---|
-//! | a process for each node, a track for each container | the containers that ran there |
-//! | `jobs`, a track for each job | its phases, with containers and epoch |
-//! | `decisions` | allocations; an arrow leads from each to what it changed in its jobs' tracks |
-//! | counters | utilization, fairness loss, jobs that wait |
+//! | a process for each node, a track for each container | the node's containers |
+//! | `jobs`, a track for each job | phases, with containers and epoch |
+//! | `decisions` | allocations, with arrows to their changes in the jobs' tracks |
+//! | counters | utilization, fairness loss, waiting jobs |
 //!
-//! The messages are the part of Perfetto's protocol that is written (`protos/perfetto/trace`,
-//! stable numbers); times are nanoseconds since 1970 of the log's time.
+//! The messages are the needed part of Perfetto's protocol (`protos/perfetto/trace`, stable numbers).
+//! Times are nanoseconds since 1970 in log time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,10 +22,9 @@ use prost::Message;
 
 use super::seen::ANOTHER_JOB;
 
-/// A trace.
+/// A Perfetto trace.
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {
-    /// Its packets.
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<Packet>,
 }
@@ -33,16 +32,12 @@ pub struct Trace {
 /// `TracePacket`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
-    /// Nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Who writes: one sequence.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
-    /// Something that happened.
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
-    /// A track.
     #[prost(message, optional, tag = "60")]
     pub track_descriptor: Option<TrackDescriptor>,
 }
@@ -50,19 +45,14 @@ pub struct Packet {
 /// `TrackDescriptor`.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
-    /// Its number.
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
-    /// Its name.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
-    /// Of a process.
     #[prost(message, optional, tag = "3")]
     pub process: Option<ProcessDescriptor>,
-    /// The track that it belongs to.
     #[prost(uint64, optional, tag = "5")]
     pub parent_uuid: Option<u64>,
-    /// Of a counter.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
@@ -70,10 +60,8 @@ pub struct TrackDescriptor {
 /// `ProcessDescriptor`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessDescriptor {
-    /// Its number.
     #[prost(int32, optional, tag = "1")]
     pub pid: Option<i32>,
-    /// Its name.
     #[prost(string, optional, tag = "6")]
     pub process_name: Option<String>,
 }
@@ -81,7 +69,6 @@ pub struct ProcessDescriptor {
 /// `CounterDescriptor`.
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {
-    /// What it counts.
     #[prost(string, optional, tag = "6")]
     pub unit_name: Option<String>,
 }
@@ -89,22 +76,17 @@ pub struct CounterDescriptor {
 /// `TrackEvent`.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
-    /// What else is known.
     #[prost(message, repeated, tag = "4")]
     pub debug_annotations: Vec<Annotation>,
     /// [`BEGIN`], [`END`], [`INSTANT`] or [`COUNTER`].
     #[prost(int32, optional, tag = "9")]
     pub kind: Option<i32>,
-    /// Where.
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
-    /// Its name.
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
-    /// A counter's value.
     #[prost(double, optional, tag = "44")]
     pub double_counter_value: Option<f64>,
-    /// Arrows that pass through it.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub flow_ids: Vec<u64>,
 }
@@ -112,24 +94,21 @@ pub struct TrackEvent {
 /// `DebugAnnotation`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Annotation {
-    /// A number.
     #[prost(uint64, optional, tag = "3")]
     pub uint_value: Option<u64>,
-    /// A text.
     #[prost(string, optional, tag = "6")]
     pub string_value: Option<String>,
-    /// Of what.
     #[prost(string, optional, tag = "10")]
     pub name: Option<String>,
 }
 
-/// A slice begins.
+/// The type of a slice's begin.
 pub const BEGIN: i32 = 1;
-/// The slice of the track ends.
+/// The type of a slice's end.
 pub const END: i32 = 2;
-/// Something without length.
+/// The type of an instant.
 pub const INSTANT: i32 = 3;
-/// A counter has a value.
+/// The type of a counter's value.
 pub const COUNTER: i32 = 4;
 
 const JOBS: u64 = 1;
@@ -137,7 +116,6 @@ const DECISIONS: u64 = 2;
 const UTILIZATION: u64 = 3;
 const LOSS: u64 = 4;
 const WAITING: u64 = 5;
-/// Numbers of the other tracks begin here.
 const FIRST: u64 = 16;
 
 /// Writes a trace while a log is read.
@@ -154,10 +132,10 @@ pub struct TraceWriter<W: Write> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// A trace without events.
+    /// Begins a trace.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The trace cannot be written.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self {
             out,
@@ -191,14 +169,14 @@ impl<W: Write> TraceWriter<W> {
         Ok(writer)
     }
 
-    /// Begins with a state from a snapshot.
+    /// Begins with a snapshot's state.
     #[must_use]
     pub fn starting_from(mut self, model: ReadModel) -> Self {
         self.model = model;
         self
     }
 
-    /// As a tenant may see it: tracks of its own jobs, and the containers of others without names.
+    /// Hides other tenants: no tracks for their jobs, no names for their containers.
     #[must_use]
     pub fn seen_by(mut self, viewer: Option<TenantId>) -> Self {
         self.viewer = viewer;
@@ -210,10 +188,10 @@ impl<W: Write> TraceWriter<W> {
         viewer.is_none_or(|viewer| viewer.as_str() == job.tenant())
     }
 
-    /// The next event of the log.
+    /// Reads the next event of the log.
     ///
     /// # Errors
-    /// When the trace cannot be written.
+    /// The trace cannot be written.
     pub fn read(&mut self, recorded: &Recorded) -> io::Result<()> {
         self.model.evolve(recorded);
         let at = self.model.cluster.now;
@@ -257,10 +235,10 @@ impl<W: Write> TraceWriter<W> {
         self.changed(event)
     }
 
-    /// The trace's end: what runs goes on until there. The packets that were written, and where to.
+    /// Ends all open slices; returns the number of packets and the output.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The trace cannot be written.
     pub fn finish(mut self) -> io::Result<(u64, W)> {
         let open: Vec<u64> = self
             .jobs
@@ -276,7 +254,6 @@ impl<W: Write> TraceWriter<W> {
         Ok((self.packets, self.out))
     }
 
-    /// Jobs whose phase is another one by this event.
     fn changed(&mut self, event: &Event) -> io::Result<()> {
         let jobs: Vec<JobId> = match event {
             Event::AllocationDecided(event) => event.jobs.iter().map(|it| it.job.clone()).collect(),
@@ -394,7 +371,6 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// The containers of that agent have ended. A later agent that has joined has its own.
     fn lost(&mut self, node: &NodeId, incarnation: u64) -> io::Result<()> {
         let uuid = self.node(node)?;
         self.event(uuid, INSTANT, Some("lost"), Vec::new(), Vec::new())?;
@@ -472,7 +448,6 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// A file of packets one after the other is a trace.
     fn packet(&mut self, mut packet: Packet) -> io::Result<()> {
         packet.trusted_packet_sequence_id = Some(1);
         self.packets += 1;

@@ -1,4 +1,4 @@
-//! Waiting by tenant, a group a tenant and a bar a run.
+//! Draws the waiting times: a group per tenant, a bar per run.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ const LEFT: f64 = 110.0;
 const RIGHT: f64 = 200.0;
 const BAR: f64 = 14.0;
 
-/// The drawing.
 pub fn waiting(runs: &[Run<'_>]) -> String {
     let tenants: BTreeSet<&String> = runs
         .iter()

@@ -1,4 +1,4 @@
-//! Every job over time: thin while it waits, the darker the more containers it has.
+//! Draws every job over time: thin while waiting, darker with more containers.
 
 use crate::simulate::JobRecord;
 
@@ -6,10 +6,9 @@ use super::svg::{escape, label, number, ticks};
 
 const WIDTH: f64 = 1040.0;
 const LEFT: f64 = 150.0;
-/// Rows of a drawing; of more jobs those with the most container-hours are shown.
+/// Beyond this, the jobs with the most container-hours are shown.
 const MOST_ROWS: usize = 150;
 
-/// The drawing, until `end_h` hours.
 pub fn svg(jobs: &[JobRecord], end_h: f64) -> String {
     let shown = largest(jobs);
     let row = if shown.len() > 60 { 8.0 } else { 13.0 };
@@ -64,7 +63,7 @@ fn row_of(svg: &mut String, job: &JobRecord, (top, row): (f64, f64), x: impl Fn(
     svg.push_str(&format!("<path style=\"stroke:var(--dim)\" d=\"M{from:.1} {middle:.1}H{to:.1}\"><title>{name}</title></path>"));
     for bar in &job.bars {
         let (from, to) = (x(bar.from_s), x(bar.to_s));
-        // From a third to opaque, so that one container is still seen.
+        // From a third to opaque, so that one container is visible.
         let part = 0.35 + 0.65 * f64::from(bar.containers) / f64::from(most.max(1));
         svg.push_str(&format!(
             "<rect x=\"{from:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" style=\"fill:var(--c0);fill-opacity:{part:.2}\"><title>{name}: {} containers, {:.1} to {:.1} h</title></rect>",

@@ -1,4 +1,4 @@
-//! Lines over time, or over the jobs.
+//! Draws lines over time or over jobs.
 
 use super::colour;
 use super::svg::{escape, label, number, ticks};
@@ -9,10 +9,9 @@ const LEFT: f64 = 46.0;
 const RIGHT: f64 = 200.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 30.0;
-/// Points of one line: two a pixel.
+/// Two points per pixel.
 const MOST_POINTS: usize = 1_600;
 
-/// A line and its name in the legend.
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
@@ -20,11 +19,9 @@ pub struct Line {
 
 /// A drawing of lines.
 pub struct Chart<'a> {
-    /// What the horizontal axis shows.
     pub x: &'a str,
-    /// Where it ends.
     pub end: f64,
-    /// Whether a value holds until the next one.
+    /// True if a value holds until the next one.
     pub steps: bool,
     pub lines: Vec<Line>,
 }
@@ -34,7 +31,6 @@ impl Chart<'_> {
         self.svg_from(0)
     }
 
-    /// With the first line in the colour number `first`.
     pub fn svg_from(&self, first: usize) -> String {
         let largest = self
             .lines
@@ -100,7 +96,7 @@ impl Chart<'_> {
     }
 }
 
-/// The largest and the last value of each piece of a long line, so that no peak is lost.
+/// Keeps the largest and the last value of each piece, so that no peak is lost.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= MOST_POINTS {
         return points.to_vec();

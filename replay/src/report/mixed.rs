@@ -1,4 +1,4 @@
-//! Services beside training: response times, replicas and the speed of training over time.
+//! Draws response times, replicas and training speed of mixed runs over time.
 
 use crate::simulate::Point;
 use crate::simulate::mixed::ServiceFigures;
@@ -7,7 +7,6 @@ use super::lines::{Chart, Line};
 use super::svg::{escape, number};
 use super::{Run, section};
 
-/// The drawings and the table, where a run has services with clients.
 pub fn sections(page: &mut String, runs: &[Run<'_>]) {
     if runs.iter().all(|run| run.outcome.mixed.is_none()) {
         return;
@@ -77,7 +76,6 @@ fn speeds(runs: &[Run<'_>]) -> Vec<Line> {
     line.collect()
 }
 
-/// Response times by percentile against the objective, and training.
 fn table(runs: &[Run<'_>]) -> String {
     let names = [
         "objective",

@@ -1,12 +1,8 @@
-//! Simulations as one page: self-contained HTML with inline SVG, without scripts, in light and
+//! Renders simulations as one page: self-contained HTML with inline SVG, without scripts, in light and
 //! dark.
 //!
-//! 1. The figures as a table.
-//! 2. The drawings of the Dorm paper's evaluation (figures 6 to 9): utilization, fairness loss and
-//!    adjustments over time, speed-up of each job against the first run ([`lines`]).
-//! 3. Where services have clients: their response times, replicas, and the speed of training over time
-//!    ([`mixed`]).
-//! 4. Waiting by tenant ([`bars`]), and every run's jobs over time ([`gantt`]).
+//! - `lines`, `svg`: figures 6 to 9 of the Dorm paper's evaluation; axes.
+//! - `mixed`: services with clients; `bars`: waiting by tenant; `gantt`: jobs over time.
 
 mod bars;
 mod gantt;
@@ -19,11 +15,9 @@ use crate::simulate::{Figures, JobRecord, Outcome};
 use lines::{Chart, Line};
 use svg::escape;
 
-/// A run and what it is called.
+/// A run and its name.
 pub struct Run<'a> {
-    /// In legends.
     pub name: String,
-    /// What came of it.
     pub outcome: &'a Outcome,
 }
 
@@ -37,14 +31,13 @@ th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto;display
 text{fill:var(--dim);font:12px system-ui,sans-serif}.axis{stroke:var(--line);fill:none}.step{fill:none;stroke-width:1.6}.name{fill:var(--ink)}
 ";
 
-/// How many lines a drawing tells apart.
 const COLOURS: usize = 7;
 
 fn colour(index: usize) -> String {
     format!("var(--c{})", index % COLOURS)
 }
 
-/// The page.
+/// Renders the page.
 #[must_use]
 pub fn page(title: &str, runs: &[Run<'_>]) -> String {
     let mut page = format!(
@@ -130,7 +123,6 @@ fn against_the_first(page: &mut String, runs: &[Run<'_>]) {
             "Completion time under {} over that of the run, jobs in order of it (as figure 9)",
             first.name
         );
-        // The first run has a colour of its own in the other drawings.
         let chart = Chart {
             x: "% of the jobs",
             end: 100.0,
@@ -149,7 +141,6 @@ fn section(page: &mut String, name: &str, what: &str, drawing: &str) {
     ));
 }
 
-/// The figures, a row a run; those of [`METRICS`] against the first run's in brackets.
 fn table(runs: &[Run<'_>]) -> String {
     let names = ["utilization", "loss", "JCT", "wait", "makespan", "adjusted"];
     let header: String = names
@@ -189,7 +180,6 @@ fn completed(figures: &Figures) -> String {
     )
 }
 
-/// Fractions, minutes, or a count, by the column.
 fn written(column: usize, value: f64) -> String {
     match column {
         0 | 1 => format!("{value:.3}"),
@@ -198,7 +188,6 @@ fn written(column: usize, value: f64) -> String {
     }
 }
 
-/// Each job's completion time under `first` over that under `run`, in ascending order.
 fn speed_ups(first: &Run<'_>, run: &Run<'_>) -> Line {
     let jct_s = |job: &JobRecord| job.ended_s - job.submitted_s;
     let of: std::collections::BTreeMap<_, _> = run

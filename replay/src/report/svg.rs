@@ -1,6 +1,6 @@
-//! Small parts of every drawing: escaping, axes in round steps.
+//! Common parts of drawings: escaping, and axes with round steps.
 
-/// Text inside a document: no markup, no control characters, bounded.
+/// Escapes a bounded text without control characters.
 pub fn escape(text: &str) -> String {
     let shown = dormouse_messages::plain::shown(text);
     let escaped = shown.chars().map(|letter| match letter {
@@ -13,7 +13,7 @@ pub fn escape(text: &str) -> String {
     escaped.collect()
 }
 
-/// A count as a coordinate.
+/// Converts a count to a coordinate.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a drawing's few thousand elements"
@@ -22,7 +22,7 @@ pub fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// Round steps from 0 to at least `end`, about five of them: 1, 2, 2.5 or 5 times a power of ten.
+/// Returns about five round steps from 0 to at least `end`: 1, 2, 2.5 or 5 times a power of ten.
 pub fn ticks(end: f64) -> Vec<f64> {
     let rough = (end / 5.0).max(1e-9);
     let power = libm::pow(10.0, libm::log10(rough).floor());
@@ -38,7 +38,6 @@ pub fn ticks(end: f64) -> Vec<f64> {
     ticks
 }
 
-/// A tick's label, without trailing zeros.
 pub fn label(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

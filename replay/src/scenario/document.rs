@@ -1,4 +1,4 @@
-//! A scenario as people write it: every field, with its unit and its default.
+//! The scenario document with units and defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,109 +7,96 @@ use dormouse_messages::quantity::Written;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The document.
+/// A scenario document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioDocument {
-    /// Its name.
     pub scenario: String,
     /// Seconds over which averages are taken.
     pub horizon_s: f64,
-    /// The policy; what it leaves out takes its default.
+    /// Omitted fields take their defaults.
     #[serde(default)]
     pub policy: Policy,
-    /// What starting and resizing cost.
     #[serde(default)]
     pub costs: CostsDocument,
-    /// The nodes.
     pub nodes: Vec<NodeDocument>,
-    /// The jobs.
     pub jobs: Vec<JobDocument>,
 }
 
-/// What starting and resizing cost every job.
+/// Costs of starts and resizes, common to all jobs.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CostsDocument {
-    /// An adjusted job makes no progress for so many seconds in all.
+    /// Seconds without progress of an adjusted job in all.
     pub adjustment_s: f64,
-    /// So many of them pass before it is saved: its old containers hold their room meanwhile.
+    /// The part of `adjustment_s` before the save, in which the old containers hold their resources.
     pub save_s: f64,
     /// Seconds from the start request until the containers run.
     pub start_s: f64,
-    /// Seconds without progress when members come or go in place.
+    /// Seconds without progress at a resize in place.
     pub resize_s: f64,
-    /// Seconds from a replica's start until it is ready.
+    /// Seconds from a replica's start until ready.
     pub ready_s: f64,
 }
 
-/// A node.
+/// A node document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDocument {
-    /// Its name.
     pub name: String,
-    /// What it offers.
     pub capacity: BTreeMap<String, Written>,
-    /// Its labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What keeps containers away that do not tolerate it.
+    /// Keep away containers without a toleration.
     #[serde(default)]
     pub taints: BTreeSet<String>,
 }
 
-/// A job, or many tasks of one kind.
+/// A job, or many equal tasks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobDocument {
-    /// When it is submitted, in seconds from the beginning.
+    /// Time of submission in seconds from the beginning.
     pub at_s: f64,
-    /// The job document that is submitted.
     pub spec: Map<String, Value>,
-    /// Its containers under the policy `static`; `containers.max` where it is absent.
+    /// Containers under the policy `static`; default `containers.max`.
     #[serde(default)]
     pub static_containers: Option<u32>,
-    /// How it behaves.
     pub model: ModelDocument,
 }
 
-/// How a job behaves: work and how it scales, tasks, or the clients of a service. A service or a
-/// notebook without clients needs neither.
+/// A job's behaviour: work and scaling, tasks, or a service's clients. A service or notebook without
+/// clients needs neither.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDocument {
-    /// Its work in seconds of one container.
+    /// Work in seconds of one container.
     #[serde(default)]
     pub work_container_s: Option<f64>,
-    /// How it scales; linear where it is absent.
+    /// Default: linear.
     #[serde(default)]
     pub scaling: Option<ScalingDocument>,
-    /// Batch: many submissions of one kind.
+    /// For batch: many equal submissions.
     #[serde(default)]
     pub tasks: Option<TasksDocument>,
-    /// A service: who asks it.
+    /// For a service.
     #[serde(default)]
     pub clients: Option<ClientsDocument>,
-    /// Its speed on more than one node, as a part of that on one; 1 where it is absent.
+    /// Speed on several nodes as a fraction of that on one; default 1.
     #[serde(default)]
     pub crossing: Option<f64>,
-    /// What starting and resizing cost it, where that is not what the scenario says.
     #[serde(default)]
     pub costs: OwnCostsDocument,
 }
 
-/// What starting and resizing cost one job; what is absent is the scenario's.
+/// Costs of one job; the scenario's by default.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OwnCostsDocument {
-    /// Seconds from the start request until the containers run.
     pub start_s: Option<f64>,
-    /// The same of a member that joins in place; `start_s` where it is absent.
+    /// As `start_s`, for a member that joins in place; default `start_s`.
     pub join_s: Option<f64>,
-    /// Seconds without progress when members come or go in place.
     pub resize_s: Option<f64>,
-    /// Seconds from a replica's start until it is ready.
     pub ready_s: Option<f64>,
 }
 
@@ -117,27 +104,24 @@ pub struct OwnCostsDocument {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientsDocument {
-    /// So many clients, each of which asks again as soon as it is answered.
+    /// Numbers of clients that ask again when answered.
     #[serde(default)]
     pub clients: Option<Vec<f64>>,
-    /// So many requests a second.
     #[serde(default)]
     pub rate: Option<Vec<f64>>,
-    /// Seconds that each number holds; the last one holds beyond.
+    /// Seconds per number; the last one holds from then on.
     pub every_s: f64,
-    /// Milliseconds that a replica works on a request, one at a time.
+    /// Milliseconds of a replica's work per request, one at a time.
     pub work_ms: f64,
 }
 
-/// How the speed grows with the containers.
+/// The speed by the number of containers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ScalingDocument {
-    /// n.
     Linear,
-    /// The speed of 1, 2, … containers; the last holds beyond.
+    /// The speed of 1, 2, … containers; the last one holds for more.
     Table {
-        /// The speeds.
         speed: Vec<f64>,
     },
     /// n · e^(log2 n).
@@ -151,10 +135,7 @@ pub enum ScalingDocument {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TasksDocument {
-    /// How many.
     pub count: u32,
-    /// Seconds between two of them.
     pub interval_s: f64,
-    /// Seconds that each runs.
     pub duration_s: f64,
 }

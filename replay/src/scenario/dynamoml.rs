@@ -1,43 +1,37 @@
 //! The experiment of DynamoML (Chiang, Chou: DynamoML, CLOSER 2021): training, a service and notebooks
-//! on two nodes of eight GPUs, in the four configurations that the paper compares.
+//! on two nodes of eight GPUs, in the paper's four configurations.
 //!
 //! | configuration | policy | notebooks | replicas | training |
 //! |---|---|---|---|---|
 //! | `all` | `dorm`, in place, crossing nodes has its price | a quarter of a GPU | follow the clients | a gang of 2, 1 to 4 |
 //! | `sharing` | `static`, no gangs, spread | a quarter of a GPU | one | 2 |
-//! | `scaling` | the same | a GPU each | follow the clients | 2 |
-//! | `none` | the same | a GPU each | one | 2 |
+//! | `scaling` | as `sharing` | a GPU each | follow the clients | 2 |
+//! | `none` | as `sharing` | a GPU each | one | 2 |
 //!
-//! Clients, arrivals and speed-ups are the paper's. It does not publish the rest; the constants are
-//! those of an independent model fitted to its figures: the work of a job on one GPU, the part of its
-//! speed that a gang on two nodes has, 30 s until a job starts, 15 s until a replica does, 5 s without
-//! progress when members come or go, 4 ms of work a request.
+//! Clients, arrivals and speed-ups are the paper's. The unpublished constants come from an independent
+//! model fitted to its figures: the work on one GPU, the speed across two nodes, 30 s to start a job,
+//! 15 s to start a replica, 5 s without progress per resize in place, 4 ms per request.
 //!
-//! The service and the notebooks are there [`BEFORE_S`] earlier than the first training job, with the
-//! first number of clients.
+//! Service and notebooks start [`BEFORE_S`] before training, with the first number of clients.
 
 use serde_json::{Value, json};
 
 use crate::serving::traces::DYNAMOML_CLIENTS;
 
-/// What the paper compares.
+/// The paper's configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Configuration {
-    /// All of its techniques.
     All,
-    /// Notebooks share a GPU; nothing else.
     Sharing,
-    /// Replicas follow the clients; nothing else.
     Scaling,
-    /// None: plain Kubernetes.
     None,
 }
 
 impl Configuration {
-    /// All of them, in the paper's order.
+    /// All configurations in the paper's order.
     pub const ALL: [Self; 4] = [Self::All, Self::Sharing, Self::Scaling, Self::None];
 
-    /// Its name.
+    /// Returns the configuration's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,29 +56,25 @@ impl std::str::FromStr for Configuration {
     }
 }
 
-/// Seconds before the first training job: replicas and notebooks run by then.
+/// Seconds before the first training job, in which replicas and notebooks start.
 pub const BEFORE_S: u32 = 120;
 
-/// The longest response that the service promises, in milliseconds.
+/// The service's response-time objective in milliseconds.
 pub const OBJECTIVE_MS: u32 = 128;
 
-/// The most replicas.
 const MOST_REPLICAS: u32 = 12;
 
-/// Those that fit beside four chiefs and the notebooks' GPU. For a twelfth a chief would be sent back to
-/// the queue: services come first.
+/// A twelfth replica would requeue a coordinator, since services come first.
 const MOST_BESIDE_CHIEFS: u32 = 11;
 
 const NOTEBOOKS: u32 = 4;
 
-/// A program that is trained.
 struct Program {
     name: &'static str,
     /// Seconds on one GPU.
     work_s: f64,
-    /// Speed-up of one to four workers.
     speed: [f64; 4],
-    /// Its speed on two nodes, as a part of that on one.
+    /// Speed on two nodes as a fraction of that on one.
     crossing: f64,
 }
 
@@ -102,7 +92,7 @@ const RESNET: Program = Program {
     crossing: 0.3,
 };
 
-/// When so many jobs of a program come, in seconds since the first.
+/// Seconds since the first arrival, number of jobs, and program.
 const ARRIVALS: [(u32, u32, &Program); 4] = [
     (0, 4, &MNIST),
     (600, 4, &RESNET),
@@ -110,7 +100,7 @@ const ARRIVALS: [(u32, u32, &Program); 4] = [
     (1200, 2, &RESNET),
 ];
 
-/// The scenario of one configuration.
+/// Returns the scenario of one configuration.
 #[must_use]
 pub fn dynamoml(configuration: Configuration) -> Value {
     let mut jobs = vec![service(configuration)];
@@ -122,7 +112,6 @@ pub fn dynamoml(configuration: Configuration) -> Value {
             jobs.push(training(configuration, at_s, number, program));
         }
     }
-    // Notebooks that share a GPU are on one node.
     let node = |name: &str, notebooks: &str| json!({"name": name, "capacity": {"gpu": 8}, "labels": {"notebooks": notebooks}});
     json!({
         "scenario": format!("dynamoml-{}", configuration.as_str()),
@@ -135,7 +124,7 @@ pub fn dynamoml(configuration: Configuration) -> Value {
 
 fn policy(configuration: Configuration) -> Value {
     match configuration {
-        // What the program loses that loses more.
+        // The fraction of the program that loses more.
         Configuration::All => json!({"objective": {"crossing": 0.762}}),
         _ => json!({"allocation": "static", "gang": false, "placement": "spread"}),
     }
@@ -180,7 +169,7 @@ fn notebook(configuration: Configuration, number: u32) -> Value {
 
 fn training(configuration: Configuration, at_s: u32, number: u32, program: &Program) -> Value {
     let [_, two, ..] = program.speed;
-    // Without its techniques a job has two workers and trains when it has both.
+    // Without the techniques a job needs both of its workers.
     let (containers, speed, join_s) = match configuration {
         Configuration::All => (
             json!({"min": 1, "start": 2, "max": 4}),

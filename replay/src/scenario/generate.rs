@@ -1,10 +1,10 @@
-//! Scenarios from a seed: the testbed of the Dorm paper, and a trace of a larger cluster.
+//! Generates scenarios from a seed: the Dorm paper's testbed, and a trace of a larger cluster.
 
 use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// What can be generated.
+/// A kind of scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The workload of the Dorm paper's evaluation (Sun et al. 2017, Table II).
@@ -25,19 +25,15 @@ impl std::str::FromStr for Kind {
     }
 }
 
-/// How large a trace is. [`Kind::Table2`] has its own size.
+/// The size of a trace; [`Kind::Table2`] has its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
-    /// Jobs in all.
     pub jobs: u32,
-    /// Nodes.
     pub nodes: u32,
-    /// Days over which the jobs come.
     pub days: f64,
 }
 
 impl Default for Size {
-    /// A week of a cluster of 50 nodes.
     fn default() -> Self {
         Self {
             jobs: 2_000,
@@ -56,11 +52,11 @@ pub fn generate(kind: Kind, seed: u64, size: Size) -> Value {
     }
 }
 
-/// One row of Table II: name, executor, CPU, GPU, GiB, weight, most containers, how many jobs,
-/// containers of the static baseline.
+/// A row of Table II: name, executor, CPU, GPU, GiB, weight, most containers, number of jobs, containers
+/// of the static baseline.
 type Row = (&'static str, &'static str, [u32; 3], u32, u32, u32, u32);
 
-/// Table II of the Dorm paper. Petuum is not among the executors; it runs as `plain`.
+/// Table II of the Dorm paper. Petuum is not among the executors and runs as `plain`.
 const TABLE_2: [Row; 7] = [
     ("lr", "mxnet", [2, 0, 8], 1, 32, 20, 8),
     ("mf", "tensorflow", [2, 0, 6], 2, 32, 20, 8),
@@ -71,10 +67,8 @@ const TABLE_2: [Row; 7] = [
     ("resnet50", "mpi", [4, 1, 32], 4, 5, 1, 3),
 ];
 
-/// The paper's cluster and arrivals: 20 nodes with 240 CPUs, 5 GPUs and 2.5 TB together; 50 jobs
-/// in random order, exponential gaps of 20 minutes on average; three minutes an adjustment. The
-/// paper does not give run times: with the static baseline they are lognormal here, median
-/// 4 hours, sigma 0.3.
+/// The paper's cluster and arrivals. The run times are unpublished; here lognormal under the static
+/// baseline, median 4 hours, sigma 0.3.
 fn table2(seed: u64) -> Value {
     let mut random = Random::new(seed);
     let nodes = (0..20).map(|index| {
@@ -85,7 +79,6 @@ fn table2(seed: u64) -> Value {
         .iter()
         .flat_map(|row| std::iter::repeat_n(row, row.5 as usize))
         .collect();
-    // Fisher and Yates.
     for index in (1..rows.len()).rev() {
         let other = random.below(index as u64 + 1);
         rows.swap(index, usize::try_from(other).unwrap_or(0));
@@ -118,8 +111,8 @@ fn table2(seed: u64) -> Value {
     })
 }
 
-/// Tenants of a trace, with their part of the jobs: few teams submit most, as in the published
-/// traces of shared GPU clusters (Jeon et al., USENIX ATC 2019).
+/// Few teams submit most jobs, as in published traces of shared GPU clusters (Jeon et al., USENIX ATC
+/// 2019).
 const TENANTS: [(&str, f64); 6] = [
     ("search", 0.35),
     ("ads", 0.25),
@@ -129,11 +122,10 @@ const TENANTS: [(&str, f64); 6] = [
     ("interns", 0.04),
 ];
 
-/// The load that the arrivals put on the cluster's scarcest resource, as a fraction of it.
+/// The load on the cluster's scarcest resource, as a fraction.
 const LOAD: f64 = 0.7;
 
-/// Arrivals with a daily rhythm (twice the mean in the afternoon, almost none at night), sizes and
-/// run times with heavy tails (lognormal, sigma 1.5), one job in four on GPUs.
+/// A daily rhythm, heavy-tailed sizes and run times (lognormal, sigma 1.5), one job in four on GPUs.
 fn trace(seed: u64, size: Size) -> Value {
     let mut random = Random::new(seed);
     let gpu_nodes = size.nodes.div_ceil(4);
@@ -146,7 +138,6 @@ fn trace(seed: u64, size: Size) -> Value {
         .collect();
     arrivals.sort_by(f64::total_cmp);
     let drawn: Vec<Drawn> = arrivals.iter().map(|_| draw(&mut random)).collect();
-    // Work is scaled so that the scarcest resource has the wanted load.
     let seconds = size.days * 86_400.0;
     let cpu: f64 = drawn.iter().map(|job| job.work * f64::from(job.cpu)).sum();
     let gpu: f64 = drawn.iter().map(|job| job.work * f64::from(job.gpu)).sum();
@@ -163,7 +154,7 @@ fn trace(seed: u64, size: Size) -> Value {
     })
 }
 
-/// A time with the density 1 − 0.9 cos(2π (t − 3 h) / day): rejection from the uniform.
+/// Draws a time with the density 1 − 0.9 cos(2π (t − 3 h) / day) by rejection from the uniform.
 fn arrival_s(random: &mut Random, days: f64) -> f64 {
     loop {
         let at_s = random.between(0.0, days * 86_400.0);
@@ -175,7 +166,6 @@ fn arrival_s(random: &mut Random, days: f64) -> f64 {
     }
 }
 
-/// A job of a trace, its work not yet scaled.
 struct Drawn {
     tenant: &'static str,
     cpu: u32,
@@ -210,7 +200,6 @@ fn draw(random: &mut Random) -> Drawn {
         weight: *random.choose(&[1, 1, 1, 2, 4]),
         min: if max >= 4 && random.chance(0.3) { 2 } else { 1 },
         max,
-        // In proportion to its size: large jobs are also long.
         work: f64::from(max) * random.lognormal(1.0, 1.5),
         efficiency: random.between(0.85, 1.0),
         batch,
@@ -221,7 +210,6 @@ impl Drawn {
     fn document(&self, number: usize, at_s: f64, scale: f64) -> Value {
         let kind = if self.batch { "batch" } else { "training" };
         let mode = if self.batch { "none" } else { "exit" };
-        // No job is shorter than ten seconds.
         let work_container_s = rounded((self.work * scale).max(10.0));
         json!({
             "at_s": rounded(at_s),
@@ -241,7 +229,6 @@ impl Drawn {
     }
 }
 
-/// To hundredths of a second, so that documents stay readable.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 100.0).round() / 100.0
 }

@@ -1,19 +1,16 @@
-//! Policies by name, so that they can be compared without writing their numbers down.
+//! Named policies for comparisons.
 
 use serde_json::{Value, json};
 
 use dormouse_messages::policy::Policy;
 
-/// The names.
+/// The policies' names.
 pub const NAMES: [&str; 7] = [
     "scenario", "default", "static", "drf", "dorm-1", "dorm-2", "dorm-3",
 ];
 
-/// The fields of `policy` that a named policy sets; `None` where there is no such name.
-///
-/// `scenario` is the scenario's own, `default` the default of this build. The three settings of
-/// the Dorm paper's evaluation maximise utilization alone, as published, admit
-/// the longest prefix of the queue and resize at any time.
+/// Returns the fields that a named policy sets; `None` for an unknown name. The Dorm paper's settings
+/// maximise utilization alone, admit the longest prefix of the queue, and resize at any time.
 #[must_use]
 pub fn preset(name: &str) -> Option<Value> {
     let dorm = |theta1: f64, theta2: f64| {
@@ -34,7 +31,7 @@ pub fn preset(name: &str) -> Option<Value> {
     }
 }
 
-/// Puts the fields of a named policy over those of a scenario.
+/// Overwrites a scenario's policy fields.
 pub fn apply(fields: &Value, scenario: &mut Value) {
     let Value::Object(fields) = fields else {
         return;

@@ -1,5 +1,5 @@
-//! Reads and checks a scenario. Everything that could be wrong with one has its error, which
-//! names the job or node and what to do; nothing is left for the simulation to trip over.
+//! Reads and checks a scenario. Every possible fault has an error that names the job or node and the
+//! remedy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,57 +17,41 @@ use super::document::{
 use super::{Scenario, Submission};
 use crate::engine::{Asking, Clients, ModelJob, Scaling};
 
-/// The most submissions of a scenario: a log of them still fits a disk.
+/// The most submissions; their log still fits on a disk.
 const MOST_SUBMISSIONS: u64 = 10_000_000;
-/// The tenant of a job that names none.
 const DEFAULT_TENANT: &str = "default";
 
-/// What is wrong with a scenario.
+/// A fault of a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// It is no JSON, or a field is unknown, missing or of the wrong kind.
     #[error("it is not a scenario")]
     Document(#[from] serde_json::Error),
-    /// A number is out of its range.
     #[error("{field} is {value}; it must be {must}")]
     Number {
-        /// Which.
         field: String,
-        /// What it is.
         value: f64,
-        /// What it must be.
         must: &'static str,
     },
-    /// The policy's numbers are wrong.
     #[error("policy: {0}")]
     Policy(String),
-    /// There are no nodes, or no jobs.
     #[error("it has no {0}; add at least one")]
     Empty(&'static str),
-    /// A node's name or capacity is wrong.
     #[error("node {name:?}: {what}")]
     Node {
-        /// Its name.
         name: String,
-        /// What is wrong.
+        /// A sentence.
         what: String,
     },
-    /// A job is wrong.
     #[error("job {number} ({name}): {what}")]
     Job {
-        /// Counted from 1.
         number: usize,
-        /// Its name, as far as it has one.
         name: String,
-        /// What is wrong.
         what: String,
     },
-    /// A setting names no field, or not with this value.
     #[error("--set {setting}: {what}")]
     Setting {
-        /// The setting.
         setting: String,
-        /// What is wrong.
+        /// A sentence.
         what: String,
     },
 }
@@ -75,16 +59,16 @@ pub enum ScenarioError {
 /// Reads a scenario from JSON.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault.
 pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
-    // Straight from the text: the error then names its line.
+    // Parses the text directly, so that the error names the line.
     check(serde_json::from_str(text)?)
 }
 
 /// Reads a scenario from a JSON value.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault.
 pub fn read_value(value: Value) -> Result<Scenario, ScenarioError> {
     check(serde_json::from_value(value)?)
 }
@@ -158,7 +142,7 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
             )));
         }
     }
-    // Stable: jobs of one instant stay in the document's order.
+    // A stable sort: jobs of one instant keep the document's order.
     submissions.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     let granted = granted(&document);
     Ok(Scenario {
@@ -172,7 +156,7 @@ fn check(document: ScenarioDocument) -> Result<Scenario, ScenarioError> {
     })
 }
 
-/// The classes of the policy that jobs name, granted to their tenants.
+/// Grants the tenants the classes that their jobs name.
 fn granted(document: &ScenarioDocument) -> Vec<TenantGranted> {
     let mut classes: BTreeMap<TenantId, BTreeSet<String>> = BTreeMap::new();
     for job in &document.jobs {
@@ -240,7 +224,6 @@ fn nodes(documents: &[NodeDocument]) -> Result<Vec<(NodeId, Amounts)>, ScenarioE
     Ok(nodes)
 }
 
-/// The submissions of one job, or of its tasks.
 fn read_job(
     index: usize,
     document: &JobDocument,
@@ -275,7 +258,6 @@ fn read_job(
     }
 }
 
-/// Services and notebooks have no end; only they have clients.
 fn work(kind: Kind, work_container_s: Option<f64>, model: &ModelDocument) -> Result<f64, String> {
     match (kind.is_served(), work_container_s) {
         (true, Some(_)) => Err(
@@ -394,7 +376,6 @@ fn read_tasks(
     (0..tasks.count).map(task).collect()
 }
 
-/// The document that is published, checked as admission will check it.
 fn submission(
     document: &JobDocument,
     tenant: &TenantId,
@@ -421,7 +402,7 @@ fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
     match document {
         None | Some(ScalingDocument::Linear) => Ok(Scaling::Linear),
         Some(ScalingDocument::Table { speed }) => {
-            // Fewer than the world of a program make it wait: 0.
+            // Speed 0: a program waits for its whole world.
             let known = speed.iter().all(|speed| *speed == 0.0 || usable(*speed));
             if !known || !speed.last().is_some_and(|last| usable(*last)) {
                 return Err(
@@ -441,7 +422,6 @@ fn scaling(document: Option<&ScalingDocument>) -> Result<Scaling, String> {
     }
 }
 
-/// What the operator says of the nodes before anything else.
 fn labels(documents: &[NodeDocument]) -> Vec<NodeLabelled> {
     let labelled = documents.iter().filter_map(|document| {
         let labels = document.labels.iter();

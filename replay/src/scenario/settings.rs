@@ -1,7 +1,7 @@
 //! Settings: one field of a scenario by its dotted path, and sweeps over several values.
 //!
-//! `policy.theta1=0.1,0.2` is two scenarios; several settings multiply. A value is read as JSON,
-//! and as a text where it is none: `policy.objective.amortise_s=null`, `policy.allocation=drf`.
+//! `policy.theta1=0.1,0.2` gives two scenarios; several settings multiply. A value is JSON, or else a
+//! text: `policy.objective.amortise_s=null`, `policy.allocation=drf`.
 
 use std::fmt;
 
@@ -9,14 +9,11 @@ use serde_json::{Map, Value};
 
 use super::ScenarioError;
 
-/// One field and the values that it is to have.
+/// One field and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// As it was written.
     text: String,
-    /// The path of the field.
     path: Vec<String>,
-    /// Its values; more than one makes a sweep.
     values: Vec<Value>,
 }
 
@@ -52,7 +49,7 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// The parts between commas that stand in no brackets and no quotes.
+/// Splits at commas outside brackets and quotes.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let (mut depth, mut quoted) = (0i32, false);
     text.split(move |letter| {
@@ -72,7 +69,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 pub struct Combination(Vec<(Setting, Value)>);
 
 impl Combination {
-    /// What distinguishes it from the others of the sweep: the settings with several values.
+    /// Returns the label within the sweep: the settings with several values.
     #[must_use]
     pub fn label(&self) -> String {
         let swept = self
@@ -89,16 +86,16 @@ impl Combination {
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    /// The paths and the values.
+    /// Returns the paths and the values.
     pub fn values(&self) -> impl Iterator<Item = (&[String], &Value)> {
         let all = self.0.iter();
         all.map(|(setting, value)| (setting.path.as_slice(), value))
     }
 
-    /// Puts the values into a scenario.
+    /// Sets the values in a scenario.
     ///
     /// # Errors
-    /// When a path leads through something that has no fields.
+    /// A path leads through a value without fields.
     pub fn apply(&self, scenario: &mut Value) -> Result<(), ScenarioError> {
         self.0.iter().try_for_each(|(setting, value)| {
             put(scenario, &setting.path, value).map_err(|what| ScenarioError::Setting {
@@ -109,7 +106,6 @@ impl Combination {
     }
 }
 
-/// As on the command line, each behind a space.
 impl fmt::Display for Combination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut settings = self.0.iter();
@@ -118,7 +114,7 @@ impl fmt::Display for Combination {
     }
 }
 
-/// Every combination of the settings' values, in the order in which they are written.
+/// Returns every combination of the settings' values in order.
 #[must_use]
 pub fn combinations(settings: &[Setting]) -> Vec<Combination> {
     let mut all = vec![Combination::default()];
@@ -135,8 +131,7 @@ pub fn combinations(settings: &[Setting]) -> Vec<Combination> {
     all
 }
 
-/// Puts `value` at `path`. A missing object is made; whether the field exists is for the
-/// scenario's own reader to say, which knows all fields.
+/// Sets `value` at `path` and creates missing objects. The scenario's reader rejects unknown fields.
 pub(crate) fn put(into: &mut Value, path: &[String], value: &Value) -> Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         *into = value.clone();

@@ -1,6 +1,5 @@
-//! DynamoML's clients: so many a minute, each of which asks again as soon as it is answered, on
-//! replicas that need 4 ms a request (the experiment of CLOSER 2021, alone on a cluster without
-//! bounds).
+//! DynamoML's clients in a closed loop, on replicas that need 4 ms per request (CLOSER 2021, alone on an
+//! unbounded cluster).
 
 use dormouse_messages::events::Histogram;
 use dormouse_messages::job::Containers;
@@ -9,53 +8,45 @@ use dormouse_messages::service::{LatencyObjective, Percentile, Scaling};
 use super::traces::DYNAMOML_CLIENTS;
 use super::watched::{Promise, Watched, Window};
 
-/// Milliseconds of work a request.
 const WORK_MS: f64 = 4.0;
 
-/// The promise.
 const OBJECTIVE_MS: u32 = 128;
 
-/// Seconds at the first number of clients before anything is counted.
+/// Seconds at the first number of clients, which are not counted.
 const WARM_UP_S: u32 = 600;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClosedFigures {
-    /// Replica-minutes, from the decision on.
+    /// Counted from the decision.
     pub replica_minutes: f64,
-    /// Seconds in which requests took longer than 128 ms.
     pub late_s: u32,
-    /// The longest response time, in milliseconds.
     pub longest_ms: f64,
-    /// Changes of the number of replicas.
     pub changes: u32,
 }
 
-/// Who decides.
+/// The rule that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosedRule {
-    /// The autoscaler by one of its rules.
     Scaling(Scaling),
-    /// The published one: ⌈(clients + 60) ÷ 32⌉ every 15 s.
+    /// The published rule: ⌈(clients + 60) ÷ 32⌉ every 15 s.
     Published,
 }
 
-/// The replicas, and who watches them.
 struct Closed {
     rule: ClosedRule,
     start_s: u32,
     max: u32,
     watched: Watched,
-    /// When each is ready, and its number.
     starting: Vec<(u32, u32)>,
     ready: Vec<u32>,
     next: u32,
-    /// Clients and response time of the seconds since the last report.
+    /// Clients and response time of each second since the last report.
     window: Vec<(f64, f64)>,
     figures: ClosedFigures,
 }
 
-/// Runs the 28 minutes with replicas that start in `start_s`, 1 to `max` of them.
+/// Runs the 28 minutes with 1 to `max` replicas that start in `start_s`.
 #[must_use]
 pub fn dynamoml(rule: ClosedRule, start_s: u32, max: u32) -> ClosedFigures {
     let mut closed = Closed::new(rule, start_s, max);
@@ -107,7 +98,6 @@ impl Closed {
         count(&self.ready) + count(&self.starting)
     }
 
-    /// One second of answers.
     fn serve(&mut self, second: u32, clients: f64) {
         let (done, rest) = self.starting.iter().partition(|(at, _)| *at <= second);
         self.starting = rest;
@@ -126,7 +116,6 @@ impl Closed {
         self.window.push((clients, latency_ms));
     }
 
-    /// What is wished for at the end of a second, if it is another number than there is.
     fn wished(&mut self, second: u32, clients: f64) -> Option<f64> {
         let now = f64::from(second + 1);
         let is_report = self.window.len() == 2;

@@ -1,4 +1,4 @@
-//! Rules side by side: each on the same arrivals of the same seeds, beside who knows the rate.
+//! Compares rules on equal arrivals, with an oracle that knows the rate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,29 +8,22 @@ use serde::Serialize;
 use super::traces::Kind;
 use super::{Figures, Rule, Setting, simulate};
 
-/// What a rule came to on a trace, over all seeds.
+/// A rule's result on a trace over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The trace.
     pub trace: &'static str,
     /// Seconds from a decision to a ready replica.
     pub start_s: f64,
-    /// Who decided.
     pub rule: &'static str,
-    /// How many seeds.
     pub seeds: usize,
-    /// The part of the requests that was answered in time: the mean of the seeds.
+    /// The fraction of requests answered in time, averaged over the seeds.
     pub attainment: f64,
-    /// That of the worst seed.
     pub worst: f64,
-    /// The mean number of replicas.
     pub replicas: f64,
-    /// That number ÷ the oracle's.
+    /// Replicas relative to the oracle's.
     pub of_oracle: f64,
-    /// Changes of the number, a run.
     pub changes: f64,
-    /// Seconds from a jump of the rate to the next decision for more: the mean, where one came within
-    /// a minute; absent where the trace has no jumps.
+    /// Mean seconds from a jump of the rate to the next increase within a minute; `None` without jumps.
     pub reaction_s: Option<f64>,
 }
 

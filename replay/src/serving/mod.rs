@@ -1,7 +1,8 @@
-//! One service offline: the autoscaler's own fold and decision on simulated clients, beside the
-//! rules of others and an oracle that knows the rate.
+//! Runs the autoscaler's fold and decision for one service on simulated clients, and compares other
+//! rules and an oracle.
 //!
-//! [`traces`] makes the arrivals, [`world`] serves them, [`watched`] is the autoscaler in it.
+//! - `world` serves the arrivals of [`traces`]; `watched` is the autoscaler there.
+//! - [`compare`] compares rules; [`closed`] is DynamoML's closed loop.
 
 pub mod closed;
 pub mod compare;
@@ -19,30 +20,26 @@ use traces::{Kind, Trace};
 use watched::{Promise, Watched};
 use world::{Driver, World};
 
-/// So many seconds at the trace's first rate are served before anything is counted.
+/// Uncounted seconds at the trace's first rate.
 const WARM_UP_S: usize = 600;
 
-/// How a service is simulated.
+/// Parameters of a simulated service.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Seconds from a decision to a ready replica.
     pub start_s: f64,
-    /// Mean seconds of work a request.
+    /// Mean seconds of work per request.
     pub service_s: f64,
-    /// Their coefficient of variation (Gamma).
+    /// The work's coefficient of variation (Gamma).
     pub service_cv: f64,
-    /// What clients are promised.
     pub objective: LatencyObjective,
-    /// Fewest and most replicas.
     pub containers: Containers,
-    /// Requests that a replica works on at once.
+    /// Concurrent requests per replica.
     pub concurrency: u32,
-    /// Whether the course is kept.
     pub course: bool,
 }
 
 impl Default for Setting {
-    /// Service Gamma 100 ms with CV 0.5, 99 % within 400 ms, 1 to 24 replicas.
     fn default() -> Self {
         Self {
             start_s: 15.0,
@@ -59,17 +56,16 @@ impl Default for Setting {
     }
 }
 
-/// Who decides.
+/// The rule that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// The autoscaler by one of its rules.
     Scaling(Scaling),
-    /// Who knows the rate of every second before.
+    /// Knows every second's rate in advance.
     Oracle,
 }
 
 impl Rule {
-    /// All of them, in the order of the table.
+    /// All rules in the table's order.
     pub const ALL: [Self; 5] = [
         Self::Scaling(Scaling::Objective),
         Self::Scaling(Scaling::Hpa),
@@ -78,7 +74,7 @@ impl Rule {
         Self::Oracle,
     ];
 
-    /// Its name.
+    /// Returns the rule's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -94,41 +90,30 @@ impl Rule {
 /// A moment of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Course {
-    /// Seconds since counting began.
     pub at_s: f64,
-    /// How many replicas there are to be.
     pub target: u32,
-    /// How many are ready.
     pub ready: u32,
-    /// Requests that wait.
     pub waiting: u32,
-    /// Requests that arrived since the moment before.
     pub arrivals: u32,
 }
 
-/// What one simulation came to.
+/// The result of one simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
-    /// Requests.
     pub requests: u64,
-    /// Those that were answered too late.
     pub late: u64,
-    /// Seconds of replicas, from the decision to their end.
+    /// Seconds of replicas from decision to end.
     pub replica_s: f64,
-    /// Seconds that were counted.
     pub seconds: f64,
-    /// Changes of the number of replicas.
     pub changes: u32,
-    /// Seconds from each jump of the rate to the next decision for more.
+    /// Seconds from each jump of the rate to the next increase.
     pub reactions_s: Vec<f64>,
-    /// What was appended.
     pub log: Vec<Recorded>,
-    /// When more were decided.
     rises_s: Vec<f64>,
 }
 
 impl Figures {
-    /// The part of the requests that were answered in time.
+    /// Returns the fraction of requests answered in time.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "requests of a few hours")]
     pub fn attainment(&self) -> f64 {
@@ -138,15 +123,14 @@ impl Figures {
         }
     }
 
-    /// The mean number of replicas.
+    /// Returns the mean number of replicas.
     #[must_use]
     pub fn replicas(&self) -> f64 {
         self.replica_s / self.seconds.max(1.0)
     }
 }
 
-/// Simulates one seed of a trace: the same arrivals and, request by request, the same work whoever
-/// decides.
+/// Simulates one seed of a trace, with arrivals and work independent of the rule.
 #[must_use]
 pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figures, Vec<Course>) {
     let mut random = Random::new(seed);
@@ -169,8 +153,7 @@ pub fn simulate(kind: Kind, seed: u64, rule: Rule, setting: &Setting) -> (Figure
     World::new(setting, driver, random.split(), from).run(&trace, &arrivals)
 }
 
-/// The replicas that the rate of the next seconds needs, by the autoscaler's own formula and with
-/// its spare service time, asked for a start before they are needed.
+/// Requests replicas a start-up time in advance, by the autoscaler's formula and spare service time.
 fn oracle(trace: &Trace, setting: &Setting) -> Vec<u32> {
     let cv2 = setting.service_cv * setting.service_cv;
     let times = Times::gamma(setting.service_s, cv2);

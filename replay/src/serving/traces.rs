@@ -1,19 +1,19 @@
-//! Arrivals of requests: a rate a second, and gaps that are Poisson or come in bursts.
+//! Arrivals of requests: a rate per second, with Poisson or bursty gaps.
 
 use crate::random::Random;
 
-/// A load: its rate in each second, and how its gaps vary.
+/// A load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Requests a second, of each second.
+    /// Requests per second, for each second.
     pub rates: Vec<f64>,
-    /// Coefficient of variation of the gaps, which are Gamma: 1 is Poisson.
+    /// Coefficient of variation of the Gamma gaps; 1 is Poisson.
     pub cv: f64,
-    /// The seconds at which the rate jumps upwards without a sign before.
+    /// Seconds at which the rate jumps up without warning.
     pub jumps: Vec<usize>,
 }
 
-/// Clients by the minute (DynamoML, CLOSER 2021, as its figure shows them).
+/// Clients by the minute (DynamoML, CLOSER 2021, from its figure).
 pub const DYNAMOML_CLIENTS: [u32; 28] = [
     10, 40, 100, 160, 220, 280, 340, 340, 280, 220, 160, 100, 40, 40, 40, 40, 40, 40, 40, 40, 40,
     100, 160, 220, 160, 100, 40, 40,
@@ -22,17 +22,17 @@ pub const DYNAMOML_CLIENTS: [u32; 28] = [
 /// The kinds of traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// DynamoML's clients × 0.25 a second.
+    /// DynamoML's clients × 0.25 per second.
     A,
     /// A day of ratio 12 in 40 minutes, noise by the minute, one minute of +40 %.
     B,
-    /// 10 a second, and 60 for five minutes, in bursts (CV 3).
+    /// 10 per second, and 60 for five minutes, in bursts (CV 3).
     C,
-    /// An hour of 40 a second.
+    /// An hour of 40 per second.
     Constant,
-    /// Steps up and down between 5 and 80 a second, of one to five minutes.
+    /// Steps between 5 and 80 per second, of one to five minutes.
     Steps,
-    /// A day curve of ratio 2.5 with much noise and gaps of CV 10, as conversations come.
+    /// A day curve of ratio 2.5 with much noise and gaps of CV 10.
     Bursts,
     /// A slow day: ratio 4 in three hours, little noise.
     Day,
@@ -50,7 +50,7 @@ impl Kind {
         Self::Day,
     ];
 
-    /// Its name.
+    /// Returns the kind's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// The trace of a seed.
+    /// Draws a trace.
     #[must_use]
     pub fn trace(self, random: &mut Random) -> Trace {
         match self {
@@ -75,7 +75,7 @@ impl Kind {
             Self::B => {
                 let mut trace = day(random, 40, (5.0, 60.0), 0.12, 1.0);
                 let spiked = 60 * usize::try_from(5 + random.below(30)).unwrap_or(5);
-                // 40 % above the curve, whatever the noise of that minute.
+                // 40 % above the curve, without that minute's noise.
                 let curve = day(random, 40, (5.0, 60.0), 0.0, 1.0).rates;
                 let minute = spiked..spiked + 60;
                 let spike = trace.rates[minute.clone()].iter_mut().zip(&curve[minute]);
@@ -130,7 +130,7 @@ fn steps(parts: &[(usize, f64)], cv: f64) -> Trace {
     Trace { rates, cv, jumps }
 }
 
-/// A raised cosine from the low to the high rate and back, with noise by the minute.
+/// A raised cosine between the rates, with noise by the minute.
 fn day(random: &mut Random, minutes: usize, (low, high): (f64, f64), noise: f64, cv: f64) -> Trace {
     let noises: Vec<f64> = (0..minutes)
         .map(|_| random.between(1.0 - noise, 1.0 + noise))
@@ -153,7 +153,7 @@ const fn real(count: usize) -> f64 {
 }
 
 impl Trace {
-    /// The same with so many seconds of its first rate before.
+    /// Prepends seconds at the first rate.
     #[must_use]
     pub fn warmed(mut self, seconds: usize) -> Self {
         let first = self.rates.first().copied().unwrap_or(0.0);
@@ -162,8 +162,7 @@ impl Trace {
         self
     }
 
-    /// When requests arrive, in seconds: a renewal process of mean 1 on the clock that the rate
-    /// drives.
+    /// Draws the arrival times in seconds: a renewal process of mean 1 on the rate's clock.
     #[must_use]
     pub fn arrivals(&self, random: &mut Random) -> Vec<f64> {
         let shape = 1.0 / (self.cv * self.cv);

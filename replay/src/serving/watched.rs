@@ -1,4 +1,4 @@
-//! The autoscaler's side of a simulated service: the events that it folds, and what it decides.
+//! The autoscaler's side of a simulated service: its events and its decisions.
 
 use dormouse_autoscaler::{Autoscaler, AutoscalerState};
 use dormouse_messages::events::{
@@ -12,10 +12,9 @@ use dormouse_messages::{
     NodeId, Rank, Recorded, Sequence, Timestamp, Writer,
 };
 
-/// Half of 2027: any day will do.
 const START_US: i64 = 1_815_000_000_000_000;
 
-/// The time so many seconds after the simulation's start.
+/// Returns the time `seconds` after the simulation's start.
 #[must_use]
 pub fn at(seconds: f64) -> Timestamp {
     #[expect(
@@ -26,33 +25,26 @@ pub fn at(seconds: f64) -> Timestamp {
     Timestamp::from_micros(START_US + micros)
 }
 
-/// What clients of one gateway saw in a window.
+/// One gateway's measurements in a window.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// Requests that arrived in each second.
+    /// Requests per second.
     pub arrivals: Vec<u32>,
     /// The mean number in the system.
     pub concurrency: f64,
-    /// Those that wait at the window's end.
+    /// Waiting requests at the window's end.
     pub queued: u32,
-    /// Their response times.
     pub latency_ms: Histogram,
-    /// How long replicas worked on them.
     pub service_ms: Histogram,
-    /// Replicas that were ready.
     pub ready: u32,
 }
 
-/// The service as it is promised.
+/// The promise of the service.
 #[derive(Debug, Clone, Copy)]
 pub struct Promise {
-    /// How the number of replicas is decided.
     pub scaling: Scaling,
-    /// The objective.
     pub objective: LatencyObjective,
-    /// Fewest and most replicas.
     pub containers: Containers,
-    /// Requests that a replica works on at once.
     pub concurrency: u32,
 }
 
@@ -63,12 +55,11 @@ pub struct Watched {
     job: JobId,
     gateway: GatewayId,
     node: NodeId,
-    /// Every event, where they are kept.
     log: Vec<Recorded>,
 }
 
 impl Watched {
-    /// A service that is released at this time.
+    /// Returns a service that is released at this time.
     ///
     /// # Panics
     /// Never: the names are valid.
@@ -115,13 +106,11 @@ impl Watched {
         self.log.push(recorded);
     }
 
-    /// The log of the service.
     #[must_use]
     pub fn log(&self) -> &[Recorded] {
         &self.log
     }
 
-    /// Replicas of these numbers are placed, and others leave.
     pub fn placed(&mut self, create: &[u32], remove: &[u32], seconds: f64) {
         let (job, node) = (&self.job, &self.node);
         let create = create.iter().map(|rank| PlacedContainer {
@@ -147,7 +136,6 @@ impl Watched {
         self.append(Writer::Placer, placed, seconds);
     }
 
-    /// A replica answers.
     pub fn ready(&mut self, rank: u32, seconds: f64) {
         let event = ContainerReady {
             container: self.container(rank),
@@ -161,7 +149,6 @@ impl Watched {
         self.append(Writer::Node, event, seconds);
     }
 
-    /// A replica has ended.
     pub fn exited(&mut self, rank: u32, seconds: f64) {
         let event = ContainerExited {
             container: self.container(rank),
@@ -186,7 +173,6 @@ impl Watched {
         }
     }
 
-    /// A gateway reports.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "windows have a few seconds"
@@ -214,7 +200,7 @@ impl Watched {
         self.append(Writer::Gateway, event, seconds);
     }
 
-    /// What the autoscaler decides, if it changes anything: it is on the log then.
+    /// Decides, and appends a change to the log.
     pub fn decide(&mut self, seconds: f64) -> Option<ServiceScaled> {
         let decision = Autoscaler.decide(&self.state, at(seconds));
         let mut proposal = decision.proposals.into_iter().next()?;

@@ -1,10 +1,5 @@
-//! One service in virtual time: requests that wait in one queue at a gateway, replicas that take
-//! them one by one, and an autoscaler or an oracle that decides how many there are.
-//!
-//! 1. What is due first happens: an arrival, the end of a request, a replica that is ready, a report.
-//! 2. A free replica takes the request that has waited longest.
-//! 3. Every [`REPORT_S`] the gateway reports; the decider folds the report and decides at once.
-//! 4. A replica that is to go takes no further request and ends with its present one.
+//! Simulates one service in virtual time: a gateway's queue, replicas, and an autoscaler or an oracle. A
+//! free replica takes the oldest request; a leaving replica ends after its current one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -15,16 +10,14 @@ use super::{Course, Figures, Setting};
 use crate::random::Random;
 use dormouse_messages::events::Histogram;
 
-/// A gateway reports so often while something moves.
+/// Seconds between a gateway's reports while traffic changes.
 pub const REPORT_S: u64 = 2;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Who decides how many replicas there are.
+/// The source of the number of replicas.
 pub enum Driver {
-    /// The autoscaler.
     Decider(Box<Watched>),
-    /// The number in each second, known before.
     Oracle(Vec<u32>),
 }
 
@@ -42,24 +35,22 @@ struct Replica {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A replica is ready.
     Ready(u32),
-    /// A request that arrived then ends on a replica, which worked on it so long.
+    /// A request's end: replica, arrival, and time of work.
     Ends(u32, u64, u64),
 }
 
-/// What a gateway counts between two reports.
 #[derive(Default)]
 struct Counters {
     arrivals: Vec<u32>,
     latency: Vec<u64>,
     service: Vec<u64>,
-    /// Requests in the system, times microseconds.
+    /// Requests in the system times microseconds.
     busy_us: f64,
     since: u64,
 }
 
-/// The world.
+/// The simulated service.
 pub struct World<'a> {
     setting: &'a Setting,
     now: u64,
@@ -93,8 +84,7 @@ fn micros(seconds: f64) -> u64 {
 }
 
 impl<'a> World<'a> {
-    /// A world before its first request, with so many replicas that are ready. Figures count from
-    /// `measured_from_s` on.
+    /// Returns a world before its first request; figures count from `measured_from_s`.
     pub fn new(setting: &'a Setting, driver: Driver, random: Random, measured_from_s: f64) -> Self {
         let mut world = Self {
             setting,
@@ -118,7 +108,6 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Runs a trace to its end.
     pub fn run(mut self, trace: &Trace, arrivals: &[f64]) -> (Figures, Vec<Course>) {
         let end = micros(trace.rates.len() as f64);
         self.scale(self.setting.containers.min.max(1), 0);
@@ -292,10 +281,8 @@ impl<'a> World<'a> {
         micros(self.setting.start_s)
     }
 
-    /// So many replicas from now on; new ones are ready after `takes_us`.
     fn scale(&mut self, wished: u32, takes_us: u64) {
         self.target = wished;
-        // The first ones started before the simulation.
         let before_s = if takes_us == 0 {
             self.setting.start_s
         } else {
@@ -308,7 +295,7 @@ impl<'a> World<'a> {
         let create: Vec<u32> = (count..wished)
             .map(|index| self.next + index - count)
             .collect();
-        // The youngest go first: those that are not ready yet.
+        // The youngest replicas leave first, since they may not be ready yet.
         let youngest = self.replicas.iter().rev().filter(|(_, it)| staying(it));
         let remove: Vec<u32> = youngest
             .take(count.saturating_sub(wished) as usize)
@@ -351,7 +338,7 @@ impl<'a> World<'a> {
     }
 
     fn finish(mut self, trace: &Trace) -> (Figures, Vec<Course>) {
-        // What has waited too long by now is late, and what has not is not known.
+        // Waiting requests beyond the objective are late; the others are unknown.
         let objective = micros(f64::from(self.setting.objective.latency_ms) / 1000.0);
         let late = self.waiting.iter().filter(|at| **at + objective < self.now);
         let late = u64::try_from(late.count()).unwrap_or(0);
@@ -376,7 +363,6 @@ impl<'a> World<'a> {
     }
 }
 
-/// Bounds that grow by a fifth from 2 ms on, as many as a histogram may have.
 fn bounds() -> Vec<f64> {
     let all = std::iter::successors(Some(2.0), |bound| Some(bound * 1.2));
     all.take(Histogram::MOST_BOUNDS).collect()

@@ -1,17 +1,17 @@
-//! Policies compared over the same scenarios: the mean relative difference of each figure to the
-//! first policy's, with its confidence interval.
+//! Compares policies over the same scenarios: the mean relative difference of each figure to the first
+//! policy, with its confidence interval.
 //!
-//! The differences are paired (both policies saw the same jobs), so the interval is that of
-//! Student's t over the scenarios: mean ± t(0.975, n − 1) · s / √n.
+//! Both policies see the same jobs, so the interval is Student's t over the paired differences: mean ±
+//! t(0.975, n − 1) · s / √n.
 
 use serde::Serialize;
 
 use super::figures::Figures;
 
-/// A figure that policies are compared by, and whether less of it is better.
+/// The name of a figure, its value, and true if less is better.
 type Metric = (&'static str, fn(&Figures) -> f64, bool);
 
-/// The figures that are compared.
+/// The compared figures.
 pub const METRICS: [Metric; 6] = [
     ("utilization", |figures| figures.utilization, false),
     ("loss", |figures| figures.loss, true),
@@ -25,20 +25,18 @@ pub const METRICS: [Metric; 6] = [
     ),
 ];
 
-/// How one figure of a policy differs from the first policy's.
+/// The difference of a policy's figure to the first policy's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Difference {
-    /// Which figure.
     pub metric: &'static str,
     /// Mean of (this − first) / first over the scenarios.
     pub mean: f64,
-    /// The 95 % confidence interval is the mean ± this; absent with fewer than two scenarios.
+    /// Half of the 95 % confidence interval; `None` for fewer than two scenarios.
     pub plus_minus: Option<f64>,
-    /// In how many scenarios this policy is better.
     pub better: usize,
-    /// In how many it is as good, to a millionth.
+    /// Scenarios in which both are equal, to a millionth.
     pub equal: usize,
-    /// How many scenarios there are (those in which the first policy's figure is not 0).
+    /// Scenarios in which the first policy's figure is not 0.
     pub scenarios: usize,
 }
 
@@ -94,8 +92,8 @@ fn interval(values: &[f64]) -> (f64, Option<f64>) {
     )
 }
 
-/// The 0.975 quantile of Student's t, from the tables; beyond 30 degrees of freedom by the
-/// expansion z + (z³ + z) / 4ν, exact to three digits there.
+/// The 0.975 quantile of Student's t: a table, then z + (z³ + z) / 4ν, exact to three digits beyond 30
+/// degrees of freedom.
 fn student_t(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,

@@ -1,8 +1,7 @@
-//! The figures of a simulation: what the tables and `-o json` show.
+//! The figures of a simulation, for tables and `-o json`.
 //!
-//! Averages over time run from the first submission to the end of the last job, at most to the
-//! horizon. A job's completion time (JCT) is from its submission to its end, its waiting time
-//! until its containers first run. Only jobs that completed count for JCT.
+//! Time averages run from the first submission to the last job's end, at most to the horizon. Completion
+//! time (JCT) counts completed jobs only.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +10,18 @@ use serde::{Deserialize, Serialize};
 use super::measure::{End, JobRecord, Measures, count};
 use super::mixed::MixedFigures;
 
-/// A distribution, in its own unit.
+/// A distribution in its own unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Mean.
     pub mean: f64,
-    /// Half are below.
     pub p50: f64,
-    /// Nine in ten are below.
     pub p90: f64,
-    /// 99 in 100 are below.
     pub p99: f64,
-    /// The largest.
     pub max: f64,
 }
 
 impl Percentiles {
-    /// Of some values (nearest rank); all 0 where there are none.
+    /// Computes nearest-rank percentiles; all 0 without values.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Self {
         if values.is_empty() {
@@ -51,52 +45,35 @@ impl Percentiles {
 /// One tenant's jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantFigures {
-    /// How many have ended.
     pub jobs: u64,
     /// Seconds from submission to the first containers.
     pub waiting_s: Percentiles,
-    /// Seconds from submission to completion.
     pub jct_s: Percentiles,
-    /// Container-hours that ran.
     pub container_h: f64,
 }
 
-/// What came of a simulation, in numbers.
+/// The figures of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Jobs that ended, of all kinds of end.
     pub jobs: u64,
-    /// Of these completed.
     pub completed: u64,
-    /// Of these failed.
     pub failed: u64,
-    /// Submissions that were refused.
     pub refused: u64,
-    /// Mean utilization, the sum over the resources.
+    /// Mean of the sum over the resources.
     pub utilization: f64,
-    /// Mean fairness loss of the running jobs over time.
     pub loss: f64,
-    /// The same with the jobs that wait, whose share is 0.
+    /// As `loss`, including waiting jobs with a share of 0.
     pub loss_all: f64,
-    /// The largest fairness loss of any decision.
     pub largest_loss: f64,
-    /// Seconds from submission to completion.
     pub jct_s: Percentiles,
     /// Seconds from submission to the first containers.
     pub waiting_s: Percentiles,
-    /// Seconds from the beginning to the end of the last job.
     pub makespan_s: f64,
-    /// Adjusted jobs in all.
     pub adjustments: u64,
-    /// The most jobs that one decision adjusted.
     pub most_adjusted: u32,
-    /// Allocations decided or kept.
     pub decisions: u64,
-    /// Events on the log.
     pub events: u64,
-    /// By tenant.
     pub tenants: BTreeMap<String, TenantFigures>,
-    /// Services beside training, where services have clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixedFigures>,
 }

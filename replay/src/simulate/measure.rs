@@ -1,8 +1,7 @@
-//! What a simulated log shows: each job's times and containers, and the cluster over time.
+//! Measures a log: each job's times and containers, and the cluster over time.
 //!
-//! Utilization counts the containers that run: Σ over resources of what they hold as a fraction
-//! of what the nodes offer (Dorm, eq. 5), so it may exceed 1. Fairness loss and adjustments are
-//! what the allocations say (eq. 11 to 16).
+//! Utilization is Σ over resources of the fraction held by running containers (Dorm, eq. 5), so it may
+//! exceed 1. Fairness loss and adjustments come from the allocations (eq. 11 to 16).
 
 use std::collections::BTreeMap;
 
@@ -16,71 +15,53 @@ use serde::Serialize;
 use super::figures::{self, Figures};
 use super::mixed::Course;
 
-/// From this second on, the value.
+/// The second from which a value holds, and the value.
 pub type Point = (f64, f64);
 
-/// Containers of a job from one second to another.
+/// A job's containers during a time span.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bar {
-    /// From.
     pub from_s: f64,
-    /// To.
     pub to_s: f64,
-    /// How many.
     pub containers: u32,
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// It succeeded.
     Completed,
-    /// It failed too often.
     Failed,
-    /// Its tenant ended it.
     Cancelled,
 }
 
-/// One job, from its submission to its end; seconds from the beginning.
+/// One job; times are seconds from the beginning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobRecord {
-    /// Which.
     pub job: JobId,
-    /// When it was submitted.
     pub submitted_s: f64,
-    /// When its containers first ran.
     pub started_s: Option<f64>,
-    /// When it ended.
     pub ended_s: f64,
-    /// How.
     pub end: End,
-    /// Its containers over time.
     pub bars: Vec<Bar>,
 }
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The figures.
     pub figures: Figures,
-    /// The jobs, by submission.
+    /// In order of submission.
     pub jobs: Vec<JobRecord>,
-    /// Utilization over time.
     pub utilization: Vec<Point>,
-    /// The same of each tenant's containers: together they are the cluster's.
+    /// By tenant; the sum is the cluster's utilization.
     #[serde(skip)]
     pub utilization_by: BTreeMap<String, Vec<Point>>,
-    /// Fairness loss over time.
     pub loss: Vec<Point>,
-    /// Adjusted jobs in all, over time.
     pub adjustments: Vec<Point>,
-    /// Services beside training, where services have clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<Course>,
 }
 
-/// A step function of the cluster.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
     pub points: Vec<Point>,
@@ -95,7 +76,6 @@ impl Series {
         }
     }
 
-    /// The mean from `from_s` to `to_s`; 0 before the first point.
     pub fn mean(&self, from_s: f64, to_s: f64) -> f64 {
         mean(&self.points, from_s, to_s)
     }
@@ -105,7 +85,7 @@ impl Series {
     }
 }
 
-/// The mean of a step function from `from_s` to `to_s`; 0 before its first point.
+/// Returns the mean of a step function from `from_s` to `to_s`; 0 before the first point.
 #[must_use]
 pub fn mean(points: &[Point], from_s: f64, to_s: f64) -> f64 {
     let ends = points.iter().skip(1).map(|point| point.0);
@@ -117,7 +97,6 @@ pub fn mean(points: &[Point], from_s: f64, to_s: f64) -> f64 {
     parts.sum::<f64>() / (to_s - from_s).max(f64::MIN_POSITIVE)
 }
 
-/// A job that has not ended.
 #[derive(Debug, Clone, Default)]
 struct Live {
     submitted_s: f64,
@@ -146,7 +125,6 @@ impl Live {
     }
 }
 
-/// The log, measured event by event.
 #[derive(Debug, Clone)]
 pub(crate) struct Measures {
     pub horizon_s: f64,
@@ -156,9 +134,8 @@ pub(crate) struct Measures {
     total: Amounts,
     running: BTreeMap<ContainerId, NodeId>,
     used: Amounts,
-    /// What each tenant's containers hold, and the part of the cluster that it is over time.
     used_by: BTreeMap<String, (Amounts, Series)>,
-    /// Nodes have come since the tenants' parts were reckoned.
+    /// Nodes have joined since the tenants' parts were computed.
     resized: bool,
     live: BTreeMap<JobId, Live>,
     pub jobs: Vec<JobRecord>,
@@ -174,7 +151,6 @@ pub(crate) struct Measures {
 }
 
 impl Measures {
-    /// Of what begins at `start`; means end at the horizon.
     pub fn new(horizon_s: f64, start: Timestamp) -> Self {
         Self {
             horizon_s,
@@ -245,7 +221,6 @@ impl Measures {
         }
     }
 
-    /// A container of the job starts or ends.
     fn changed(&mut self, container: &ContainerId, starts: bool, at_s: f64) {
         let Some(demands) = self.demands.get(&container.job) else {
             return;
@@ -279,8 +254,7 @@ impl Measures {
         }
     }
 
-    /// The cluster's utilization, and that of the tenant whose containers have changed: of all where
-    /// nodes have come, so that theirs add up to it.
+    /// After a join all tenants change, so that the parts add up.
     fn used_changed(&mut self, at_s: f64, tenant: &str) {
         self.utilization.push(at_s, of(&self.total, &self.used));
         let all = std::mem::take(&mut self.resized);
@@ -332,7 +306,6 @@ impl Measures {
         }
     }
 
-    /// Begins with what a cluster's state says of it: nodes, live jobs, running containers.
     pub fn starting_from(&mut self, cluster: &ClusterState) {
         for (name, node) in cluster.nodes.iter() {
             self.joined(name, &node.capacity);
@@ -384,7 +357,6 @@ impl Measures {
     }
 }
 
-/// Σ over the resources of the part of `total` that is used.
 fn of(total: &Amounts, used: &Amounts) -> f64 {
     let resources = total.iter();
     resources

@@ -1,8 +1,7 @@
-//! Services beside training: what clients saw second by second, and how fast training was.
+//! Measures services next to training.
 //!
-//! A second of a service counts from the first training job's submission until its clients' table
-//! ends. A training job waits until it works for the first time: a lone member of a gang that needs
-//! two waits, too.
+//! A service counts from the first training job's submission to the end of its clients' table. A
+//! training job waits until its first work, so a lone member of a gang of two also waits.
 
 use std::collections::BTreeMap;
 
@@ -14,92 +13,70 @@ use super::measure::{End, JobRecord, Point, count, mean};
 use crate::engine::{Engine, Sample};
 use crate::scenario::Scenario;
 
-/// What the clients of one service saw.
+/// The clients' view of one service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceFigures {
-    /// The service.
     pub job: String,
-    /// Its objective in milliseconds, where it has one.
     pub objective_ms: Option<f64>,
-    /// Response times, a value each second.
     pub response_ms: Percentiles,
-    /// The part of the time in which answers came within the objective.
+    /// The fraction of time within the objective.
     pub in_time: f64,
-    /// The parts of the time with answers above 128, 512 and 1,024 ms.
+    /// The fractions of time above 128, 512 and 1,024 ms.
     pub above: [f64; 3],
-    /// Seconds without a replica that answered.
+    /// Seconds without an answering replica.
     pub unanswered_s: u64,
-    /// The mean number of replicas that answered.
     pub replicas: f64,
-    /// The most.
     pub most_replicas: u32,
 }
 
-/// Training beside services.
+/// Figures of training next to services.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingFigures {
-    /// Jobs that completed.
     pub jobs: u64,
     /// From the first submission to the last end.
     pub makespan_s: f64,
-    /// From a job's submission until it works.
     pub waiting_s: f64,
-    /// From then until it ends.
     pub working_s: f64,
-    /// Both.
     pub total_s: f64,
-    /// The longest time from working to the end.
     pub longest_s: f64,
-    /// The part of the time of running jobs in which they had one container, and at most two.
     pub few: [f64; 2],
 }
 
-/// Services beside training, in numbers.
+/// Figures of services next to training.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MixedFigures {
-    /// The services that have clients.
     pub services: Vec<ServiceFigures>,
-    /// Training.
     pub training: TrainingFigures,
 }
 
-/// What the clients of a service saw over time.
+/// The clients' view of a service over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ServiceCourse {
-    /// Response time in milliseconds.
     pub response_ms: Vec<Point>,
-    /// Replicas that answered.
     pub replicas: Vec<Point>,
-    /// The number of the clients' table.
     pub asked: Vec<Point>,
 }
 
-/// Services beside training, over time.
+/// Services and training over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Course {
-    /// Each service.
     pub services: BTreeMap<JobId, ServiceCourse>,
-    /// The sum of all training jobs' speeds, in containers' work a second.
+    /// The sum of the training jobs' speeds in container seconds per second.
     pub speed: Vec<Point>,
 }
 
-/// Bounds of the classes of response times, in milliseconds.
+/// Bounds of the response time classes in milliseconds.
 pub const CLASSES_MS: [f64; 3] = [128.0, 512.0, 1024.0];
 
-/// A training job on its way.
 #[derive(Debug, Clone, Default)]
 struct Speed {
-    /// Since when and how fast it works.
     working: Option<(Timestamp, f64)>,
-    /// From each second on, how fast.
     points: Vec<Point>,
 }
 
-/// Looks at a simulation as it goes on.
 #[derive(Debug, Clone)]
 pub(crate) struct Mixed {
     start: Timestamp,
-    /// When each service's clients' table ends.
     until_s: BTreeMap<JobId, f64>,
     from_s: f64,
     objectives_ms: BTreeMap<JobId, f64>,
@@ -108,7 +85,7 @@ pub(crate) struct Mixed {
 }
 
 impl Mixed {
-    /// Of a scenario; `None` where it has no clients.
+    /// Returns `None` for a scenario without clients.
     pub fn of(scenario: &Scenario, start: Timestamp) -> Option<Self> {
         let mut until_s = BTreeMap::new();
         for submission in &scenario.submissions {
@@ -132,12 +109,10 @@ impl Mixed {
         })
     }
 
-    /// When the last clients' table ends.
     pub fn until_s(&self) -> f64 {
         self.until_s.values().copied().fold(0.0, f64::max)
     }
 
-    /// The next event.
     pub fn read(&mut self, recorded: &Recorded) {
         if let Some(Event::JobAdmitted(event)) = recorded.event() {
             let service = event.spec.service.as_ref();
@@ -149,7 +124,6 @@ impl Mixed {
         }
     }
 
-    /// What has changed in an instant.
     pub fn look(&mut self, engine: &mut Engine) {
         self.samples.extend(engine.take_samples());
         let now_s = engine.now().seconds_since(self.start);
@@ -167,7 +141,7 @@ impl Mixed {
                 changed.push((job.clone(), *now));
             }
         }
-        // Those that have ended are known no more.
+        // The agents no longer list ended jobs.
         let ended = working
             .into_keys()
             .filter(|job| self.speeds[*job].working.is_some());
@@ -183,7 +157,6 @@ impl Mixed {
         }
     }
 
-    /// When a job worked for the first time.
     fn begun_s(&self, job: &JobId) -> Option<f64> {
         let speed = self.speeds.get(job)?;
         let first = speed.points.iter().find(|(_, speed)| *speed > 0.0)?;
@@ -198,7 +171,6 @@ impl Mixed {
         }
     }
 
-    /// The seconds of a service that count.
     fn seconds<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = (f64, &'a Sample)> {
         let until_s = self.until_s.get(job).copied().unwrap_or(0.0);
         let of = self.samples.iter().filter(move |sample| sample.job == *job);
@@ -213,7 +185,7 @@ impl Mixed {
         let answered = seconds.iter().filter_map(|it| it.latency_ms);
         let answered: Vec<f64> = answered.collect();
         let unanswered_s = (seconds.len() - answered.len()) as u64;
-        // To a thousandth: 4 ms times clients over replicas may be the objective itself.
+        // A tolerance: 4 ms times clients over replicas may equal the objective.
         let above = |bound_ms: f64| {
             let late = answered.iter().filter(|it| **it > bound_ms + 1e-3);
             (count(late.count() as u64) + count(unanswered_s)) / all
@@ -260,7 +232,7 @@ impl Mixed {
         }
     }
 
-    /// Everything over time, from the first training job's submission on.
+    /// Returns the course from the first training job's submission on.
     pub fn course(&self) -> Course {
         let mut course = Course::default();
         for job in self.until_s.keys() {
@@ -277,7 +249,6 @@ impl Mixed {
         course
     }
 
-    /// The sum of the speeds.
     fn speed(&self) -> Vec<Point> {
         let mut changes: Vec<(f64, f64)> = Vec::new();
         for speed in self.speeds.values() {
@@ -301,14 +272,13 @@ impl Mixed {
 }
 
 impl Course {
-    /// The mean speed of training from one second to another.
+    /// Returns the mean speed of training.
     #[must_use]
     pub fn mean_speed(&self, from_s: f64, to_s: f64) -> f64 {
         mean(&self.speed, from_s, to_s)
     }
 }
 
-/// A step function's next value.
 fn push(points: &mut Vec<Point>, at_s: f64, value: f64) {
     if points.last().is_none_or(|(_, last)| *last != value) {
         points.push((at_s, value));

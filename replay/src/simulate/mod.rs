@@ -1,13 +1,9 @@
-//! Simulation: a scenario on the engine, and what came of it.
+//! Simulates a scenario on the engine. One scenario always gives one log, byte for byte.
 //!
-//! 1. The policy and the nodes stand at the beginning of the log, the submissions in the script.
-//! 2. The engine jumps from instant to instant; what it has appended is measured
-//!    ([`measure`]), handed to the caller, and forgotten.
-//! 3. When every job has ended the figures are drawn up ([`figures`]). Services and notebooks have no
-//!    end: with them it is over when the others have ended and the clients' tables, too; what was seen
-//!    of them is in [`mixed`].
+//! - `measure`, [`mixed`]: measure the events, which are then forgotten.
+//! - [`figures`]: the result after the last job's end; [`compare`]: compares policies.
 //!
-//! The same scenario gives the same log, byte for byte.
+//! Endless services and notebooks stop with the other jobs and the clients' tables.
 
 pub mod compare;
 pub mod figures;
@@ -27,38 +23,31 @@ pub(crate) use measure::Measures;
 pub use measure::{Bar, End, JobRecord, Outcome, Point, mean};
 use mixed::Mixed;
 
-/// When every simulation begins: 2026-01-01T00:00:00Z.
+/// The start of every simulation: 2026-01-01T00:00:00Z.
 pub const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// Why a simulation gave no figures.
+/// The reason for a simulation without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// The services broke a rule, or never came to rest.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Nothing is due any more, but jobs have not ended.
+    /// Nothing is due, but jobs have not ended.
     #[error(
         "nothing happens any more at {at}, and {count} jobs have not ended; the first is {first}"
     )]
     Stuck {
-        /// When.
         at: Timestamp,
-        /// How many.
         count: usize,
-        /// One of them.
         first: JobId,
     },
-    /// The caller could not take an event.
     #[error("{0}")]
     Sink(String),
 }
 
-/// How a simulation is run.
+/// Options of a simulation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether the services' invariants are checked after every event.
     pub check: bool,
-    /// What goes wrong.
     pub faults: Faults,
 }
 
@@ -71,18 +60,15 @@ impl Default for Options {
     }
 }
 
-/// How far a simulation is.
+/// The progress of a simulation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Jobs that have ended.
     pub ended: u64,
-    /// Jobs in all.
     pub jobs: u64,
-    /// Events on the log.
     pub events: u64,
 }
 
-/// Sets a scenario's cluster up, with everything that will happen to it.
+/// Sets up a scenario's cluster and script.
 #[must_use]
 pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
     let mut engine = Engine::with_faults(START, options.check, options.faults.clone());
@@ -117,7 +103,7 @@ pub fn engine(scenario: &Scenario, options: &Options) -> Engine {
     engine
 }
 
-/// The time so many seconds after the beginning.
+/// Returns the time `seconds` after the beginning.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,
@@ -127,11 +113,11 @@ pub fn seconds_after_start(seconds: f64) -> Timestamp {
     Timestamp::from_micros(START.as_micros() + (seconds * 1e6).round() as i64)
 }
 
-/// Simulates a scenario until every job has ended. `each` sees every event, in order; `progress`
-/// is told now and then.
+/// Simulates a scenario until every job has ended. `each` sees every event in order; `progress` is
+/// called at intervals.
 ///
 /// # Errors
-/// A broken invariant, jobs that never end, or what `each` says.
+/// A broken invariant, endless jobs, or an error of `each`.
 pub fn simulate(
     scenario: &Scenario,
     options: &Options,
@@ -187,7 +173,6 @@ pub fn simulate(
     Ok(outcome)
 }
 
-/// Services and notebooks: they have no end.
 fn served(scenario: &Scenario) -> impl Iterator<Item = &JobId> {
     let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
     served.map(|submission| &submission.job)

@@ -1,21 +1,9 @@
-//! Fault trials: a seed chooses a small cluster, its jobs and everything that goes wrong, and the
-//! rules of the system are checked after every event and at the end.
+//! Fault trials: a seed draws a small cluster, its jobs and its faults ([`workload`], [`Faults`]).
 //!
-//! 1. [`workload`] draws the nodes, the jobs, cancellations, revisions, lost and drained nodes, agents
-//!    that are killed or cut off, and in half of the trials nodes that cannot start anything for a while,
-//!    stand still and go on, or are started again ([`workload::wide`]); or the jobs are those of a scenario, whose services are cancelled at
-//!    its horizon.
-//! 2. The engine runs them under [`Faults`]: services follow late, decide on less than the head,
-//!    are slow, die after any prefix of an append, start again from the log or a snapshot;
-//!    checkpoints fail or hang; containers die or start late; hosts' clocks are days off, and the
-//!    brokers' stamps step when another one leads. In trials of a [`night`] all services stop for hours, in
-//!    others the log goes back ([`set_back`]).
-//! 3. After every event: no node is over-committed and no job runs twice, by what is reported and by
-//!    what really runs; nothing is placed on a node in quarantine; no job fails more often than it was
-//!    given a reason to, and no start is given up before its time; every fold's invariants hold. A snapshot folded on gives the state of the whole log, at every restart.
-//! 4. At the end: every submission is decided, every admitted job has ended (or waits for what its
-//!    tenant may have to be raised) and every quarantine is over, every decision comes out again from its basis, and every fold cut anywhere goes on as if it
-//!    was not.
+//! 1. After every event the audit, the ground truth and every fold's invariants hold. No job fails, and
+//!    no start is given up, without a cause. A restart from a snapshot gives the whole log's state.
+//! 2. At the end every submission is decided, every job has ended or waits for its tenant's bounds, no
+//!    quarantine remains, every decision can be repeated, and any fold continues after serialization.
 
 pub mod workload;
 
@@ -34,58 +22,52 @@ use crate::scenario::Scenario;
 use crate::simulate::{self, Options, seconds_after_start};
 use crate::verify::Verifier;
 
-/// A trial that found something.
+/// A trial that found a fault.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("seed {seed}: {what}")]
 pub struct Failure {
-    /// The seed that repeats it.
     pub seed: u64,
-    /// What is wrong.
     pub what: String,
-    /// The log up to there.
     pub log: Vec<Arc<Recorded>>,
 }
 
-/// A trial that went well.
+/// A successful trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Events on its log.
     pub events: u64,
-    /// Decisions that came out again.
     pub decisions: u64,
-    /// How many jobs were preempted: for services and notebooks, for classes, and by force.
+    /// Preempted jobs: for services and notebooks, for classes, and by force.
     pub preemptions: [u64; 3],
 }
 
-/// Runs the trial of a seed: of a random cluster, or of a scenario's.
+/// Runs the trial of a seed on a random cluster, or on a scenario's.
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn trial(seed: u64, scenario: Option<&Scenario>) -> Result<Passed, Box<Failure>> {
     in_world(seed, scenario, World::Whole, None)
 }
 
-/// The trial of a seed in the world as it was before its nodes could fail to start what others can: what
-/// was found there is found again.
+/// Runs the trial without [`workload::wide`] and [`workload::brokers`], so that old seeds repeat.
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn narrow_trial(seed: u64) -> Result<Passed, Box<Failure>> {
     in_world(seed, None, World::Narrow, None)
 }
 
-/// The same of the world as it was before it could have several brokers.
+/// Runs the trial without [`workload::brokers`].
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn wide_trial(seed: u64) -> Result<Passed, Box<Failure>> {
     in_world(seed, None, World::Wide, None)
 }
 
-/// The same trial of a cluster with a mistake in it, which it should find.
+/// Runs the trial with a planted bug.
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn planted(
     seed: u64,
     scenario: Option<&Scenario>,
@@ -94,12 +76,9 @@ pub fn planted(
     in_world(seed, scenario, World::Whole, plant)
 }
 
-/// What may happen in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum World {
-    /// Without [`workload::wide`].
     Narrow,
-    /// Without [`workload::brokers`].
     Wide,
     Whole,
 }
@@ -142,7 +121,6 @@ fn in_world(
     judged(seed, &mut engine, last_s, &mut random)
 }
 
-/// Runs a cluster whose last submission comes then, and judges it.
 fn judged(
     seed: u64,
     engine: &mut Engine,
@@ -156,11 +134,11 @@ fn judged(
     })
 }
 
-/// The trial of a seed whose services all stop for hours, some on hosts that are rebooted meanwhile;
-/// no clock is off. By how many milliseconds the log's time is behind at its end.
+/// Runs a trial in which all services stop for hours, some on rebooted hosts. Returns the delay of the
+/// log's time in milliseconds.
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     let mut random = Random::new(seed);
     let faults = random.next();
@@ -180,11 +158,10 @@ pub fn night(seed: u64) -> Result<u64, Box<Failure>> {
     Ok(engine.log_behind_ms())
 }
 
-/// The trial of a seed whose log goes back, once or twice, as it does where the power of a broker's host
-/// fails before the last events are on the disk.
+/// Runs a trial with one or two log rollbacks.
 ///
 /// # Errors
-/// The rule that was broken, with the log.
+/// The broken rule.
 pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
     let mut random = Random::new(seed);
     let faults = Faults::new(random.next(), rates(&mut random));
@@ -205,7 +182,6 @@ pub fn set_back(seed: u64) -> Result<Passed, Box<Failure>> {
     judged(seed, &mut engine, 0.0, &mut random)
 }
 
-/// Services and notebooks run until they are cancelled: at the horizon.
 fn end_services(engine: &mut Engine, scenario: &Scenario) {
     let served = scenario.submissions.iter().filter(|it| it.kind.is_served());
     for submission in served {
@@ -218,11 +194,10 @@ fn end_services(engine: &mut Engine, scenario: &Scenario) {
     }
 }
 
-/// Long after the last job should have ended: a trial's jobs work for minutes, and every fault
-/// ends.
+/// Long after any job should have ended: jobs work for minutes, and every fault ends.
 const PATIENCE_S: f64 = 200_000.0;
 
-/// A trial has hundreds of events; one whose decisions undo each other never ends.
+/// A trial has hundreds of events; one whose decisions undo each other has no end.
 const MOST_EVENTS: usize = 60_000;
 
 fn run(engine: &mut Engine, last_s: f64) -> Result<(), String> {
@@ -241,7 +216,7 @@ fn run(engine: &mut Engine, last_s: f64) -> Result<(), String> {
     }
 }
 
-/// Each kind of fault at a rate of its own, some of them at none: faults hide one another.
+/// Draws each fault's rate separately, some as zero, since faults hide one another.
 fn rates(random: &mut Random) -> Rates {
     let Rates {
         late,
@@ -280,7 +255,7 @@ fn rates(random: &mut Random) -> Rates {
     }
 }
 
-/// Step 4.
+/// Rule 2.
 fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     if let Some(ingress_sequence) = engine.audit().undecided().next() {
         return Err(format!("submission {ingress_sequence} was never decided"));
@@ -311,8 +286,8 @@ fn at_the_end(engine: &Engine, random: &mut Random) -> Result<Passed, String> {
     })
 }
 
-/// The jobs that have not ended and wait for nothing that is stated: for no bound of the operator's
-/// that was set below what they need after they were admitted, and for no job that does.
+/// Returns the open jobs without a stated reason to wait: a lowered bound, or a dependency on such a
+/// job.
 fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     if open.is_empty() {
         return open;
@@ -342,7 +317,6 @@ fn stuck(mut open: Vec<JobId>, log: &[Arc<Recorded>]) -> Vec<JobId> {
     }
 }
 
-/// A fold that is written down and read back somewhere ends as the fold of the whole log.
 fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(), String> {
     let cut = random.below(log.len() as u64 + 1);
     let (before, after) = log.split_at(usize::try_from(cut).unwrap_or(0));
@@ -371,7 +345,6 @@ mod tests {
 
     use super::*;
 
-    /// Only a bound that the operator has set below what a job needs is a reason to wait for ever.
     #[test]
     fn a_job_that_waits_for_ever_is_stuck_unless_it_is_above_a_bound() {
         let stuck_under = |quota: &str, waiting: &[&str]| {

@@ -1,6 +1,9 @@
-//! What happens to the cluster of a trial from outside: jobs of every kind and of three tenants
-//! come, depend on each other, are cancelled and revised, nodes are lost and come back, are
-//! drained and restored, under any queue policy.
+//! Draws a trial's external events: jobs of every kind from three tenants with dependencies,
+//! cancellations and revisions, lost and drained nodes, any queue policy.
+//!
+//! - [`brokers`]: several brokers, second agents.
+//! - [`wide`]: start faults, suspended hosts, reboots.
+//! - `classes`, `labels`, `roles`: priority classes; labels and taints; auxiliary containers.
 
 pub mod brokers;
 mod classes;
@@ -19,15 +22,14 @@ use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::simulate::seconds_after_start;
 
-/// The tenants; the first may have a quota.
 const TENANTS: [&str; 3] = ["t", "u", "v"];
 
-/// Two to four nodes and up to twelve jobs within five minutes.
+/// Draws two to four nodes and up to twelve jobs within five minutes.
 pub fn small_cluster(engine: &mut Engine, random: &mut Random) -> Vec<(NodeId, Amounts)> {
     cluster(engine, random, 4)
 }
 
-/// The same, whose nodes are never lost.
+/// As [`small_cluster`], without lost nodes.
 pub fn whole_cluster(engine: &mut Engine, random: &mut Random) {
     let _ = cluster(engine, random, 1);
 }
@@ -43,7 +45,6 @@ fn cluster(engine: &mut Engine, random: &mut Random, troubles: u64) -> Vec<(Node
         .filter_map(|index| node(index, random))
         .collect();
     for (node, capacity) in &nodes {
-        // Some nodes come late.
         let at_s = if random.chance(0.1) {
             random.between(0.0, 60.0)
         } else {
@@ -57,16 +58,16 @@ fn cluster(engine: &mut Engine, random: &mut Random, troubles: u64) -> Vec<(Node
     for _ in 0..random.below(troubles) {
         trouble(engine, &nodes, 400.0, random);
     }
-    // Last, so that what the seeds of earlier trials chose stays.
+    // Drawn last, so that earlier seeds keep their choices.
     labels::change(engine, &nodes, random);
     roles::job(engine, &nodes, random);
-    // A small container fits each of the nodes that stay.
+    // A small container fits each node that stays.
     let room = nodes.len() as u64 - 1;
     classes::jobs(engine, &policy, room, random);
     nodes
 }
 
-/// The troubles of a scenario's nodes: one in four of them has one, and all come back.
+/// Disturbs one in four of a scenario's nodes; all come back.
 pub fn troubles(engine: &mut Engine, scenario: &Scenario, random: &mut Random) {
     for _ in 0..scenario.nodes.len().div_ceil(4) {
         lost_or_drained(engine, &scenario.nodes, scenario.horizon_s / 2.0, random);
@@ -101,7 +102,6 @@ fn policy(random: &mut Random) -> Policy {
     }
 }
 
-/// The first tenant's weight, and in half of the trials a quota.
 fn configure_tenant(engine: &mut Engine, random: &mut Random) {
     let mut quota = Quota::new();
     if random.chance(0.5) {
@@ -145,12 +145,11 @@ fn submit(engine: &mut Engine, at_s: f64, tenant: &str, verb: &str, document: &s
     engine.at(seconds_after_start(at_s), action);
 }
 
-/// A job of any kind.
 fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &mut Random) {
     let at_s = random.between(0.0, 300.0);
     let name = format!("j{number}");
     let cpu = 1 + random.below(4);
-    // A minimum that never fits would wait for ever. The last node may be lost for good.
+    // An impossible minimum would wait without end, and the last node may stay away.
     let stay = nodes.iter().take(nodes.len() - 1);
     let room: u64 = stay
         .map(|(_, capacity)| capacity.get(&Resource::Cpu) / (1000 * cpu))
@@ -158,7 +157,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     let min = 1 + random.below(room.clamp(1, 3));
     let max = min + random.below(7);
     let tenant = *random.choose(&TENANTS);
-    // One of any tenant: where that is another's job, or not there yet, it is refused.
     let before = random
         .chance(0.15)
         .then(|| format!("j{}", random.below(number + 1)));
@@ -194,7 +192,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     };
     if document["kind"] == "inference" {
         scales(engine, &format!("{tenant}/{name}"), at_s, max, random);
-        // Services run until they are cancelled.
         let ends_s = at_s + random.between(50.0, 1_500.0);
         submit(engine, ends_s, tenant, "cancel", &json!({"job": name}));
     }
@@ -218,7 +215,6 @@ fn job(engine: &mut Engine, number: u64, nodes: &[(NodeId, Amounts)], random: &m
     afterwards(engine, &submitted, &document, room, random);
 }
 
-/// The same job, now and then with limits. One that becomes a service is refused with the first.
 fn limited(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
     if random.chance(0.15) {
         let limit_s = 2 + random.below(200);
@@ -233,14 +229,12 @@ fn limited(mut document: serde_json::Value, random: &mut Random) -> serde_json::
     document
 }
 
-/// A job that was submitted.
 struct Submitted<'a> {
     at_s: f64,
     tenant: &'a str,
     name: &'a str,
 }
 
-/// What its tenant does with it afterwards.
 fn afterwards(
     engine: &mut Engine,
     submitted: &Submitted<'_>,
@@ -269,7 +263,7 @@ fn afterwards(
         submit(engine, at_s + after_s, tenant, "revise", &revised);
     }
     if random.chance(0.15) {
-        // A service cannot be put on hold, nor a job that runs without a checkpoint but by force.
+        // Refused for services, and without force for running jobs without a checkpoint.
         let held_s = at_s + random.between(0.0, 200.0);
         let held = json!({"job": name, "held": true, "force": random.chance(0.5)});
         submit(engine, held_s, tenant, "revise", &held);
@@ -278,14 +272,12 @@ fn afterwards(
         submit(engine, let_go_s, tenant, "revise", &let_go);
     }
     if random.chance(0.05) {
-        // The same once more, a malformed one, and one that does not exist.
         submit(engine, at_s + 1.0, tenant, "submit", document);
         submit(engine, at_s, tenant, "submit", &json!({"name": 7}));
         submit(engine, at_s, tenant, "cancel", &json!({"job": "nobody"}));
     }
 }
 
-/// The same job, resized in place.
 fn in_place(mut document: serde_json::Value, room: u64, random: &mut Random) -> serde_json::Value {
     document["resize"] = json!("in_place");
     let bounds = &document["containers"];
@@ -294,13 +286,12 @@ fn in_place(mut document: serde_json::Value, room: u64, random: &mut Random) -> 
         && random.chance(0.5)
     {
         let start = min + random.below(max - min + 1);
-        // What starts must fit on the nodes that stay.
+        // The start must fit on the nodes that stay.
         document["containers"]["start"] = json!(start.min(room).max(min));
     }
     document
 }
 
-/// The same job as a service.
 fn as_service(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
     document["kind"] = json!("inference");
     if let Some(fields) = document.as_object_mut() {
@@ -316,7 +307,6 @@ fn as_service(mut document: serde_json::Value, random: &mut Random) -> serde_jso
     document
 }
 
-/// What an autoscaler would say of it.
 fn scales(engine: &mut Engine, id: &str, at_s: f64, max: u64, random: &mut Random) {
     let Ok(job) = id.parse::<JobId>() else {
         return;
@@ -339,7 +329,6 @@ fn scales(engine: &mut Engine, id: &str, at_s: f64, max: u64, random: &mut Rando
     }
 }
 
-/// The same job as a set of tasks.
 fn as_task_set(mut document: serde_json::Value, random: &mut Random) -> serde_json::Value {
     let grace_s = document["checkpoint"]["grace_s"].take();
     if let Some(fields) = document.as_object_mut() {
@@ -353,8 +342,7 @@ fn as_task_set(mut document: serde_json::Value, random: &mut Random) -> serde_js
     document
 }
 
-/// Every other agent that is killed has a keeper that does not wait for the lease's end. When, follows
-/// from what is drawn already: seeds that found something remain what they are.
+/// The times derive from earlier draws, so that found seeds keep their trials.
 fn forsaken(engine: &mut Engine, node: &NodeId, at_s: f64, back_s: f64) {
     let away_ms = seconds_after_start(back_s).ms_since(seconds_after_start(at_s));
     if away_ms.is_multiple_of(2) {
@@ -365,7 +353,6 @@ fn forsaken(engine: &mut Engine, node: &NodeId, at_s: f64, back_s: f64) {
     }
 }
 
-/// A node is lost, or drained, and comes back, but for the last one, which may stay away.
 fn trouble(engine: &mut Engine, nodes: &[(NodeId, Amounts)], within_s: f64, random: &mut Random) {
     match nodes.last().filter(|_| random.chance(0.15)) {
         Some((last, _)) => {

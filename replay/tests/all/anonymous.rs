@@ -1,5 +1,5 @@
-//! An anonymous log says nothing that was said in words: every text of every event, with all the fields
-//! that its type may have, is replaced by one that can be told again, and none of them is found in the slice.
+//! The tests mark every text of every event, with all possible fields, and search the anonymous slice
+//! for the mark.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use dormouse_messages::{Event, Recorded};
 use dormouse_replay::history::anonymise::{Anonymiser, Seen};
 use serde_json::{Map, Value, json};
 
-/// Told again, in every form that a field may ask for.
 const MARK: &str = "zqx";
 const MARKED: [&str; 9] = [
     "zqx said so",
@@ -40,7 +39,6 @@ fn decoded(line: &Value) -> Option<Recorded> {
     recorded.event().is_some().then_some(recorded)
 }
 
-/// A value of the schema, every text of it marked.
 fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return value(&root["$defs"][name], root, depth);
@@ -83,7 +81,6 @@ fn value(schema: &Value, root: &Value, depth: usize) -> Value {
     }
 }
 
-/// The places of all texts and of all keys of maps, as JSON pointers.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::String(_) => found.push(at.to_owned()),
@@ -101,7 +98,6 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Adds what the schema has and the sample has not, as far as it can be read with it.
 fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     if let Some(name) = schema["$ref"].as_str().and_then(|it| it.rsplit('/').next()) {
         return complete(line, at, &root["$defs"][name], root);
@@ -136,7 +132,6 @@ fn complete(line: &mut Value, at: &str, schema: &Value, root: &Value) {
     }
 }
 
-/// Every text below becomes one that is told again, in the first form in which it can be read.
 fn mark(line: &mut Value, below: &str) {
     let mut found = Vec::new();
     places(
@@ -181,7 +176,7 @@ fn no_text_of_any_event_is_told_again() {
     assert!(marked > 200, "{marked}");
 }
 
-/// A word that a person chose is none of Dormouse's own, however short.
+/// A single chosen word is none of Dormouse's own, however short.
 #[test]
 fn what_one_word_says_goes_too() {
     let line = |of: &str, data: Value| {

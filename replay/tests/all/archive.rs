@@ -1,4 +1,4 @@
-//! The log of a simulated cluster goes through the compact archive and comes back as it was.
+//! A simulated log survives a round trip through the archive.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ fn a_simulated_log_reads_back_as_it_was() {
         Ok::<(), String>(())
     };
     simulate(&scenario, &Options::default(), each, |_| {}).expect("simulates");
-    // More than a block.
     assert!(events.len() > 2_100, "{}", events.len());
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("log.dmlog");

@@ -1,5 +1,4 @@
-//! Priority classes through the whole pipeline: who may name one, who goes first, who makes room for
-//! whom and how often; decided again from the log alone.
+//! Priority classes through the whole pipeline, with verified decisions.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,6 @@ use crate::tenants::{assert_refused, at, cluster, refusals, run, send, submit, w
 const URGENT: &str = r#","priority_class":"urgent""#;
 const EARLY: &str = r#","priority_class":"early""#;
 
-/// A cluster of sixteen processors with classes, all of them granted to two tenants.
 fn with_classes(preemption: Preemption) -> Engine {
     let class = |value, preempts| PriorityClass { value, preempts };
     let classes = [
@@ -44,7 +42,7 @@ fn with_classes(preemption: Preemption) -> Engine {
     engine
 }
 
-/// The allocations in which somebody makes room: when, for whom, who gives how much.
+/// Returns the preemptions: time, beneficiary, victim, containers, force.
 fn preemptions(engine: &Engine) -> Vec<(f64, String, String, u32, bool)> {
     let mut found = Vec::new();
     for recorded in engine.log() {
@@ -63,7 +61,6 @@ fn preemptions(engine: &Engine) -> Vec<(f64, String, String, u32, bool)> {
     found
 }
 
-/// Gives a job its work, in seconds of one container.
 fn works(engine: &mut Engine, id: &str, work_container_s: f64) {
     let job = id.parse().expect("a job");
     engine.model(job, ModelJob::linear(work_container_s));
@@ -95,7 +92,7 @@ fn a_class_that_is_not_there_or_not_granted_is_refused_with_what_to_do() {
         "command":{"start":["run"]},"demand":{"cpu":1}}"#;
     send(&mut engine, 1, "ads", "submit", service);
     submit(&mut engine, 1, "ads/good", (1, 1), URGENT);
-    // As it stands on the log; what it is worth is looked up, not believed.
+    // The class as on the log; the value is looked up, not trusted.
     let known = r#","priority_class":{"name":"early","value":999,"preempts":true}"#;
     submit(&mut engine, 1, "lab/known", (1, 1), known);
     run(&mut engine, 300);
@@ -157,7 +154,6 @@ fn by_class_then_as_they_came_and_a_class_that_does_not_preempt_takes_nothing() 
     assert!(order.is_sorted(), "{order:?}");
 }
 
-/// Who was preempted is told for whom, and not only upon what that was decided.
 #[test]
 fn a_preempted_job_is_told_whom_it_made_room_for() {
     let mut engine = with_classes(Preemption::default());
@@ -174,7 +170,7 @@ fn a_preempted_job_is_told_whom_it_made_room_for() {
     let words = answer.words.join("\n");
     let said = "resized it 16→0, to make room for ads/one; it was decided upon";
     assert!(words.contains(said), "{words}");
-    // Held where it was it would still have been stopped: that is no alternative.
+    // Keeping the job in place would still stop it, so that is no alternative.
     let subject = Subject::Epoch(dormouse_messages::Epoch(resize.epoch));
     let mut explainer = Explainer::new(subject, None, 600);
     engine.log().iter().for_each(|it| explainer.read(it));
@@ -193,7 +189,7 @@ fn a_job_is_preempted_no_more_often_than_the_bound_and_the_waiting_one_says_so()
         min_run_s: Some(30),
     });
     submit(&mut engine, 1, "lab/long", (16, 16), "");
-    // Before it has run for 30 s; then once within the hour.
+    // Not before 30 s of running; then once within the hour.
     submit(&mut engine, 10, "ads/one", (16, 16), URGENT);
     submit(
         &mut engine,
@@ -225,7 +221,6 @@ fn a_job_is_preempted_no_more_often_than_the_bound_and_the_waiting_one_says_so()
     assert!(long < two, "the second one waits: {long} {two}");
 }
 
-/// An hour after the first preemption it may be preempted again: nothing else happens then.
 #[test]
 fn the_bound_ends_by_time_alone() {
     let mut engine = with_classes(Preemption {
@@ -247,7 +242,6 @@ fn the_bound_ends_by_time_alone() {
     );
 }
 
-/// A service that comes and goes: within the bound as ever, beyond it by force.
 #[test]
 fn beyond_the_bound_a_service_gets_its_room_by_force() {
     let mut engine = with_classes(Preemption {

@@ -1,4 +1,4 @@
-//! The whole pipeline over a log in memory: what a cluster does with jobs, nodes and faults.
+//! Jobs, nodes and faults through the whole pipeline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use dormouse_messages::{
 use dormouse_replay::engine::{Action, Engine, ModelJob};
 use dormouse_replay::{Report, Verifier};
 
-/// A cluster of `nodes` nodes with 8 CPUs and 16 GiB each.
 fn cluster(nodes: usize) -> Engine {
     let mut engine = Engine::new(Timestamp::from_micros(1_800_000_000_000_000), true);
     for index in 0..nodes {
@@ -40,7 +39,6 @@ fn id(text: &str) -> JobId {
     text.parse().expect("valid")
 }
 
-/// A job of one-CPU containers with `work_s` seconds of one container's work.
 fn job(
     engine: &mut Engine,
     submit_s: f64,
@@ -176,7 +174,6 @@ fn a_drained_node_is_emptied_and_used_again() {
     verify(&engine);
 }
 
-/// With nowhere to go a job saves, waits, and goes on where there is room again.
 #[test]
 fn a_drained_node_is_emptied_though_there_is_no_other() {
     let mut engine = cluster(1);
@@ -192,7 +189,7 @@ fn a_drained_node_is_emptied_though_there_is_no_other() {
     verify(&engine);
 }
 
-/// What is left on the other nodes is what it would be given anyhow: nothing else would ask it to go.
+/// Its share is unchanged, so only the drain asks it to move.
 #[test]
 fn a_partition_in_place_leaves_a_drained_node() {
     for chief_leaves in [false, true] {
@@ -311,7 +308,6 @@ fn cancelling_ends_queued_and_running_jobs() {
     verify(&engine);
 }
 
-/// The optimizer leaves a job that is ending out of a node's counts, and so does the placer.
 #[test]
 fn beside_a_job_that_is_ending_another_of_its_shape_is_placed_at_once() {
     let mut engine = cluster(1);
@@ -388,7 +384,6 @@ fn bad_submissions_are_refused_with_a_reason() {
     verify(&engine);
 }
 
-/// A log in which more containers are started than the node has room for, and then `more` events.
 fn overfilled(more: impl IntoIterator<Item = Event>) -> (Sequence, Report) {
     let mut engine = cluster(1);
     job(&mut engine, 1.0, "a", (1, 4), 400.0, "");
@@ -434,7 +429,6 @@ fn overfilled(more: impl IntoIterator<Item = Event>) -> (Sequence, Report) {
     (started_at, verifier.finish())
 }
 
-/// They are found once, though three services fold the same.
 #[test]
 fn what_is_wrong_at_the_very_end_of_a_log_is_found() {
     let (started_at, report) = overfilled([]);

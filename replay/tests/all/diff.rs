@@ -1,4 +1,4 @@
-//! `replay diff`: a case for each class of differences, and that each can be told from its neighbours.
+//! `replay diff`: a case for each class of differences.
 
 use std::sync::Arc;
 
@@ -12,14 +12,12 @@ use dormouse_replay::simulate::{START, seconds_after_start};
 
 type Log = Vec<Arc<Recorded>>;
 
-/// Two nodes of 8 CPUs; jobs with their bounds, each so many seconds after the start.
 fn log(theta2: f64, jobs: &[(&str, f64, u32, u32)]) -> Log {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
         theta1: 1.0,
         theta2,
         min_run_s: Some(0),
-        // Fairness is worth a restart.
         objective: Objective {
             loss: 3.0,
             amortise_s: None,
@@ -67,7 +65,6 @@ fn with_policy(log: &Log, settings: &[&str]) -> DiffAnswer {
     diff.finish()
 }
 
-/// The same log, the last allocation of it changed.
 fn changed(log: &Log, change: impl FnOnce(&mut AllocationDecided)) -> Log {
     let mut log = log.clone();
     let decided = log
@@ -92,9 +89,9 @@ fn class_of(answer: &DiffAnswer) -> Class {
 
 /// Both fill the cluster at once: 8 and 8.
 const TWO: [(&str, f64, u32, u32); 2] = [("x", 0.0, 1, 10), ("y", 0.0, 1, 10)];
-/// 7 and 7 run; a third comes, for which 2 are free.
+/// 7 and 7 run; 2 are free for a third job.
 const THREE: [(&str, f64, u32, u32); 3] = [("x", 0.0, 1, 7), ("y", 0.0, 1, 7), ("z", 100.0, 1, 8)];
-/// 8 and 8 run; a third comes, for which nothing is free.
+/// 8 and 8 run; nothing is free for a third job.
 const FULL: [(&str, f64, u32, u32); 3] = [("x", 0.0, 1, 8), ("y", 0.0, 1, 8), ("z", 100.0, 2, 8)];
 
 #[test]
@@ -106,8 +103,7 @@ fn the_same_policy_and_the_same_log_are_equal() {
     }
 }
 
-/// 10 and 6 instead of 6 and 10 is worth the same; with a larger objective it is worth more, with a
-/// smaller one less. Within the gap that was proven it is not.
+/// Another split has the same value, unless the objective differs by more than the gap.
 #[test]
 fn others_of_the_same_value_are_told_from_better_and_worse_ones() {
     let log = log(0.5, &TWO);
@@ -136,8 +132,8 @@ fn others_of_the_same_value_are_told_from_better_and_worse_ones() {
     }
 }
 
-/// With a restart the third job gets its share, without one what is free. The first policy's bound
-/// does not allow the restart; without it the allocation is worth less.
+/// The third job gets its share with a restart, which the first bound forbids; without one the value is
+/// lower.
 #[test]
 fn a_bound_that_is_looser_is_infeasible_and_one_that_is_tighter_worse() {
     let answer = with_policy(&log(0.0, &THREE), &["policy.theta2=1"]);

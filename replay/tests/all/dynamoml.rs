@@ -1,8 +1,5 @@
-//! The experiment of DynamoML in its four configurations, against an independent model of it. The whole
+//! The experiment of DynamoML in four configurations, compared with an independent model. The whole
 //! table is `dormouse simulate dynamoml:all dynamoml:sharing dynamoml:scaling dynamoml:none`.
-//!
-//! The model is a second by second loop of the paper's rules with constants fitted to its figures, and
-//! shares nothing with this program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +41,6 @@ fn mixed(outcome: &Outcome) -> &MixedFigures {
         .expect("services and training")
 }
 
-/// Less than `plain`, in per cent.
 fn gain(of: fn(&TrainingFigures) -> f64, all: &TrainingFigures, plain: &TrainingFigures) -> f64 {
     100.0 * (1.0 - of(all) / of(plain))
 }
@@ -102,7 +98,6 @@ fn the_experiment_comes_out_as_in_an_independent_model() {
     on_one_page(&runs);
 }
 
-/// Room for replicas is made in place, and no chief goes.
 fn nobody_is_stopped(log: &[Arc<Recorded>]) {
     let mut shrunk = 0;
     for recorded in log {
@@ -157,7 +152,7 @@ fn small(service: serde_json::Value, work: serde_json::Value) -> serde_json::Val
     })
 }
 
-/// Requests that come whatever becomes of them: 24 a second are more than two replicas answer.
+/// 24 requests per second exceed two replicas.
 #[test]
 fn a_rate_gets_its_replicas_and_the_simulation_ends() {
     let service = json!({
@@ -172,7 +167,6 @@ fn a_rate_gets_its_replicas_and_the_simulation_ends() {
     assert_eq!(service.most_replicas, 3, "{service:?}");
     assert!((0.9..1.0).contains(&service.in_time), "{service:?}");
     assert_eq!(figures.training.jobs, 1);
-    // Two containers from its start on.
     assert!(
         (figures.training.working_s - 50.0).abs() < 1.0,
         "{figures:?}"
@@ -238,8 +232,6 @@ fn what_makes_no_sense_of_a_service_is_refused() {
     }
 }
 
-/// Under faults nothing is over-committed or decided otherwise a second time, with replicas, shrinking
-/// gangs and half gangs.
 #[test]
 fn the_experiment_survives_faults() {
     for configuration in [Configuration::All, Configuration::Scaling] {

@@ -1,4 +1,5 @@
-//! Explanations: cases worked out by hand, and brute force over generated clusters ([`cases`]).
+//! Explanations: cases worked out by hand ([`alternatives`], [`refusals`]), and brute force over
+//! generated clusters ([`cases`]).
 
 mod alternatives;
 mod cases;
@@ -29,7 +30,6 @@ fn job(id: &str) -> JobId {
     id.parse().expect("a job")
 }
 
-/// Nodes of 8 CPUs under a policy.
 fn cluster(nodes: u32, policy: Policy) -> Engine {
     let mut engine = Engine::new(START, true);
     engine.at(START, Action::Operator(ClusterConfigured { policy }.into()));
@@ -41,7 +41,6 @@ fn cluster(nodes: u32, policy: Policy) -> Engine {
     engine
 }
 
-/// A job that was saved, stopped and started again did not go on in place, however short it took.
 #[test]
 fn a_stop_that_takes_no_time_is_not_in_place() {
     let policy = Policy {
@@ -68,7 +67,6 @@ fn a_stop_that_takes_no_time_is_not_in_place() {
     assert!(words.contains("it stood still for 0.0 s"), "{words}");
 }
 
-/// A job of one-CPU containers that works for long.
 fn submit(engine: &mut Engine, at_s: f64, id: &str, bounds: (u32, u32), more: &str) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     engine.model(
@@ -163,12 +161,10 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
         history.allocate(epoch, &[("ads/s", 0, 1)], &[]);
         let decided = &mut history.log.last_mut().expect("just pushed").envelope.body;
         if let Body::Event(Event::AllocationDecided(event)) = decided {
-            // Its life goes on.
             event.jobs.iter_mut().for_each(|own| own.new = false);
         }
         history.resized(epoch, "ads/s", 1, members);
     }
-    // The one that was used is gone later.
     history.resized(3, "ads/s", 1, &[]);
     let log: Vec<_> = history.log.into_iter().map(Arc::new).collect();
     let answer = explain(&log, Subject::Job(job("ads/s")), Some("ads"));
@@ -180,8 +176,7 @@ fn a_service_whose_replicas_do_not_get_ready_says_why_and_what_came_of_each() {
     assert_eq!(came, [(2, true, false), (3, false, true)]);
 }
 
-/// Two jobs of 8 fill both nodes, and theta2 0 lets nobody be restarted: the third waits. With theta2
-/// 0.01 one of the two may be restarted; a node more, or one of the two with less, would do as well.
+/// Two jobs of 8 fill both nodes, and theta2 = 0 allows no restart, so the third waits.
 #[test]
 fn a_job_that_no_restart_makes_room_for() {
     let mut engine = cluster(2, policy(1.0, 0.0));
@@ -203,14 +198,11 @@ fn a_job_that_no_restart_makes_room_for() {
     let nodes = found(&answer, "nodes").expect("nodes");
     assert_eq!((nodes.to.as_str(), nodes.becomes), ("1 of cpu=8", 4));
     assert!(found(&answer, "theta1").is_none(), "theta1 does not bind");
-    // Once one of the two is to have less than 8 it is restarted anyway, and gives 3: 5, 8 and 3 have
-    // the least loss of all that fill the nodes. That one is enough, and the less it gives the better.
-    // The other one would do as well.
+    // A smaller job restarts anyway and gives 3: 5, 8 and 3 have the least loss of all full allocations.
     let gives = alternatives(&answer);
     let of = |it: &&Correction| (it.gives[0].from, it.gives[0].to, it.becomes);
     assert_eq!(gives.iter().map(of).collect::<Vec<_>>(), [(8, 5, 3); 2]);
     assert_ne!(gives[0].gives[0].job, gives[1].gives[0].job);
-    // As its tenant it learns amounts, not names.
     let seen = explain(engine.log(), Subject::Job(job("lab/z")), Some("lab"));
     let text = serde_json::to_string(&seen).expect("JSON");
     assert!(!text.contains("ads/"), "{text}");
@@ -220,14 +212,11 @@ fn a_job_that_no_restart_makes_room_for() {
     );
 }
 
-/// What other jobs could give.
 fn alternatives(answer: &Explanation) -> Vec<&Correction> {
     let all = answer.corrections.iter();
     all.filter(|it| it.kind == "others_give").collect()
 }
 
-/// Four jobs fill four nodes, and any of them could give: three are named, each proven by a decision,
-/// and what they cost in decisions is bounded.
 #[test]
 fn three_jobs_that_could_give_are_told() {
     let mut engine = cluster(4, policy(1.0, 0.0));
@@ -250,7 +239,6 @@ fn three_jobs_that_could_give_are_told() {
     assert!(answer.solves <= 40, "{} decisions", answer.solves);
 }
 
-/// The reason is told before any change is tried, then each change as it is proven.
 #[test]
 fn the_reason_is_told_first_and_then_change_by_change() {
     let mut engine = cluster(2, policy(1.0, 0.0));
@@ -299,7 +287,6 @@ fn a_job_that_has_all_it_can_use_and_one_that_cannot_save() {
     );
 }
 
-/// Under `drf` what runs is left alone: P2's objective has nothing to say of it.
 #[test]
 fn a_job_under_drf_is_told_that_it_keeps_what_it_started_with() {
     let allocation = Allocation::Drf;
@@ -341,7 +328,6 @@ fn a_job_under_drf_is_told_that_it_keeps_what_it_started_with() {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
-/// `ads/x` shrinks when `lab/z` comes: why, who gained, what it cost.
 #[test]
 fn a_job_that_waits_for_room_is_told_who_keeps_it_and_until_when() {
     let mut engine = cluster(1, policy(0.1, 0.1));
@@ -379,7 +365,6 @@ fn a_job_that_waits_for_room_is_told_who_keeps_it_and_until_when() {
         &answer,
         "ads/long keeps 6 of cpu, and ends by its time limit at",
     );
-    // A tenant is told no names of others.
     let answer = explain(engine.log(), subject(), Some("lab"));
     assert_eq!(answer.held_by[0].job, "a job of another tenant");
     assert!(
@@ -433,7 +418,6 @@ fn a_past_resize_has_its_cause_its_gainer_and_its_cost() {
     assert_eq!((node.state.as_str(), node.jobs.len()), ("up", 2));
 }
 
-/// What it waits on hold is no cost of a resize, and is why it has nothing.
 #[test]
 fn a_job_on_hold_and_what_it_waited() {
     let mut engine = cluster(1, policy(0.1, 0.1));
@@ -492,8 +476,6 @@ fn a_refusal_and_what_is_not_there() {
     assert!(explainer.explain().is_err());
 }
 
-/// Twenty nodes and fifty jobs that would all have more: every kind of change is searched, with few
-/// decisions.
 #[test]
 fn a_job_among_fifty_takes_few_decisions() {
     let mut engine = Engine::new(START, false);
@@ -535,7 +517,6 @@ fn operator(event: impl Into<dormouse_messages::Event>) -> Action {
     Action::Operator(event.into())
 }
 
-/// What was done with keys through the command line stands on the log.
 #[test]
 fn a_tenant_s_keys_say_who_let_whom_in() {
     let mut engine = cluster(1, policy(0.1, 0.1));
@@ -584,15 +565,14 @@ fn a_tenant_s_keys_say_who_let_whom_in() {
         let late = alice.acts[0].at.seconds_since(seconds_after_start(1.0));
         assert!((0.0..1.0).contains(&late), "{late}");
     }
-    // Another tenant learns nothing of them, not even that they are there.
+    // Another tenant cannot see that the keys exist.
     let mut explainer = Explainer::new(subject(), tenant("lab"), 0);
     let log = engine.log();
     log.iter().for_each(|recorded| explainer.read(recorded));
     assert!(explainer.explain().is_err());
 }
 
-/// Three GPUs with 0.4 of each free: by sums a whole one is. Who waits for one, or for half of one, is told
-/// what each GPU has free and who has the rest.
+/// Three GPUs with 0.4 free each: enough by sums for a whole GPU, but not on any device.
 #[test]
 fn parts_of_gpus_that_keep_a_job_waiting_are_named_with_their_holders() {
     let mut engine = Engine::new(START, true);
@@ -631,7 +611,6 @@ fn parts_of_gpus_that_keep_a_job_waiting_are_named_with_their_holders() {
         assert_eq!(answer.held_by.len(), 3, "{words}");
         let dominant = answer.dominant.expect("a reason");
         assert_eq!(dominant.code, "fragmentation", "{}", dominant.words);
-        // Another tenant is not told whose they are.
         let answer = explain(engine.log(), Subject::Job(job(waits)), Some("t"));
         assert!(!answer.words.join("\n").contains("u/c"));
     }

@@ -1,5 +1,4 @@
-//! What was not granted is refused, with the command that would grant it; decided again from the
-//! log alone.
+//! Ungranted requests are refused with the granting command; decisions verify.
 
 use crate::tenants::{assert_refused, at, cluster, refusals, run, send, submit, when};
 use dormouse_messages::Event;
@@ -14,7 +13,6 @@ fn granting(rule: GrantsRule) -> Engine {
         ..Policy::default()
     });
     if rule == GrantsRule::Required {
-        // Named, and granted nothing yet.
         for tenant in ["ads", "search"] {
             grant(&mut engine, 0, tenant, Grants::default());
         }
@@ -125,7 +123,7 @@ fn a_tenant_has_no_more_queued_than_it_may() {
         ..Grants::default()
     };
     grant(&mut engine, 0, "ads", grants);
-    // Two run, on all there is; the queue takes three more.
+    // Two jobs run on all CPUs; the queue takes three more.
     for index in 0..8 {
         submit(
             &mut engine,
@@ -159,7 +157,7 @@ fn what_a_tenant_has_queued_takes_no_more_bytes_than_it_may() {
     };
     grant(&mut engine, 0, "ads", grants);
     let large = format!(r#","env":{{"DATA":"{}"}}"#, "x".repeat(3_000));
-    // Two run, on all there is, and do not count; the queue takes two more of 3 KiB each.
+    // Two jobs run and do not count; the queue takes two more of 3 KiB each.
     for index in 0..8 {
         submit(
             &mut engine,
@@ -171,7 +169,7 @@ fn what_a_tenant_has_queued_takes_no_more_bytes_than_it_may() {
     }
     submit(&mut engine, 9, "ads/small", (8, 8), "");
     submit(&mut engine, 9, "search/j", (8, 8), &large);
-    // What is on hold counts, too: it is kept as well.
+    // Held jobs count too.
     send(
         &mut engine,
         10,
@@ -201,7 +199,7 @@ fn what_a_tenant_has_queued_takes_no_more_bytes_than_it_may() {
     ];
     assert_eq!(jobs(&engine), queued);
     assert_eq!(refusals(&engine).len(), 5);
-    // Once some have started there is room again.
+    // Started jobs make room in the queue.
     submit(&mut engine, 1_500, "ads/j9", (8, 8), &large);
     run(&mut engine, 2_000);
     assert_eq!(jobs(&engine).last().map(String::as_str), Some("ads/j9"));

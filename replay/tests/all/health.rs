@@ -1,4 +1,4 @@
-//! How a simulated service is, by the read model and by its explanation, against what its clients saw.
+//! A simulated service's health in read model and explanation, compared with its clients' view.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
 use serde_json::json;
 
-/// Requests that come whatever becomes of them: 24 a second are more than two replicas answer.
+/// 24 requests per second exceed two replicas.
 fn scenario() -> serde_json::Value {
     json!({
         "scenario": "rising", "horizon_s": 1800,

@@ -1,4 +1,4 @@
-//! The ledger: a case worked out by hand, and that nothing is lost on logs of fault trials.
+//! The ledger: a case worked out by hand, and the identities on logs of fault trials.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ fn ledger(log: &[Arc<Recorded>], from: Option<Timestamp>, to: Option<Timestamp>)
     )
 }
 
-/// One node of 8 CPUs. `a/x` gets all of them at 0 s, takes 5 s to start and 10 s to save. At 100 s
-/// `b/y` comes, which needs 4 and cannot save: `a/x` saves and is resized to 4, both start from 110 s
-/// to 115 s. `b/y` dies after 20 s of work, at 135 s, is started again a second later, dies again at
-/// 161 s and has failed; `a/x` is resized to 8: it saves from 161 s to 171 s and runs again from 176 s on.
+/// One node of 8 CPUs. `a/x` gets all at 0 s, starts in 5 s and saves in 10 s. `b/y` comes at 100 s,
+/// needs 4 and cannot save. `a/x` shrinks to 4, and both start from 110 s to 115 s. `b/y` dies at 135 s,
+/// restarts a second later, and fails at 161 s. `a/x` grows to 8: saves from 161 s to 171 s, runs from
+/// 176 s.
 pub fn two_tenants() -> Vec<Arc<Recorded>> {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
@@ -52,7 +52,6 @@ pub fn two_tenants() -> Vec<Arc<Recorded>> {
     engine.log().to_vec()
 }
 
-/// Whole CPU-seconds, of milli-CPU times milliseconds.
 fn cpu_s(amount: UnitMs) -> u128 {
     assert_eq!(amount.0 % 1_000_000, 0, "{amount}");
     amount.0 / 1_000_000
@@ -63,7 +62,7 @@ fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
     let table = ledger(&two_tenants(), None, Some(seconds_after_start(200.0)));
     let cluster = &table.cluster[0];
     let columns = [cluster.capacity, cluster.used, cluster.idle, cluster.down];
-    // Idle are 4 CPUs before b/y's second life, and while a/x saves to grow, from 161 s to 171 s.
+    // 4 CPUs idle before b/y's second incarnation, and from 161 s to 171 s.
     assert_eq!(columns.map(cpu_s), [1600, 1556, 44, 0]);
     let tenant = |name: &str| {
         let row = table
@@ -80,7 +79,7 @@ fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
         ]
         .map(cpu_s)
     };
-    // Alone until 100 s, then a half each. a borrows 4 from 100 s to 110 s and from 171 s to 200 s.
+    // Alone until 100 s, then half each. a borrows 4 from 100 s to 110 s and from 171 s to 200 s.
     assert_eq!(tenant("a"), [1200, 1356, 40 + 116, 0, 0]);
     assert_eq!(tenant("b"), [400, 200, 0, 200, 156]);
     let job = |name: &str| -> [u128; 8] {
@@ -107,7 +106,6 @@ fn two_tenants_a_resize_and_a_failure_worked_out_by_hand() {
         job("a/x"),
         [1356, 760 + 184 + 192, 40 + 20 + 40, 80 + 40, 0, 0, 0, 0]
     );
-    // Both of its lives are wasted, their starts too; it waited for 10 s to have 4.
     assert_eq!(job("b/y"), [200, 0, 0, 0, 0, 200, 4, 40]);
     let gave: Vec<_> = table.jobs.iter().flat_map(|row| &row.gave).collect();
     assert_eq!(gave, [(&"b".to_owned(), &4)]);
@@ -128,7 +126,6 @@ fn a_tenant_sees_others_as_amounts() {
     assert_eq!(gave, [(&"others".to_owned(), &4)]);
 }
 
-/// A node that was lost is down, and none any more when it is removed.
 #[test]
 fn a_node_that_is_removed_offers_nothing_from_then_on() {
     let mut history = History::default();
@@ -145,11 +142,9 @@ fn a_node_that_is_removed_offers_nothing_from_then_on() {
     let table = ledger(&log, Some(removed), Some(history.now()));
     let cpu = table.cluster.iter().find(|it| it.resource == "cpu");
     let cpu = cpu.expect("there is some");
-    // A second of n0's 8 CPUs.
     assert_eq!((cpu.capacity, cpu.down), (UnitMs(8_000_000), UnitMs(0)));
 }
 
-/// Containers that join in place hold room from the request on, not only once they have started.
 #[test]
 fn a_newcomer_is_used_from_the_request_on() {
     let mut history = History::default();
@@ -199,7 +194,6 @@ fn csv_has_a_row_for_each_and_as_many_cells_as_names() {
     );
 }
 
-/// Every identity of the ledger, for each resource.
 fn check(table: &LedgerTable) {
     for row in &table.cluster {
         assert_eq!(
@@ -251,7 +245,6 @@ fn check(table: &LedgerTable) {
 
 type Cells = BTreeMap<(String, String), Vec<u128>>;
 
-/// Every amount of a table by its row.
 fn amounts(table: &LedgerTable) -> Cells {
     let mut cells = Cells::new();
     for line in table.csv().lines().skip(1) {

@@ -1,4 +1,4 @@
-//! Limits, holds and changes while queued, through the whole pipeline; every decision is verified.
+//! Limits, holds and changes of queued jobs through the whole pipeline, with verified decisions.
 
 use dormouse_messages::Event;
 use dormouse_messages::policy::Policy;
@@ -6,7 +6,6 @@ use dormouse_replay::engine::Engine;
 
 use crate::tenants::{at, cluster, refusals, run, send, submit};
 
-/// When the first event of which `wanted` is so happened, in seconds.
 fn when(engine: &Engine, wanted: impl Fn(&Event) -> bool) -> Option<f64> {
     let mut log = engine.log().iter();
     let found = log.find(|it| it.event().is_some_and(&wanted))?;

@@ -1,4 +1,4 @@
-//! Clusters that stand still for hours: a silence of the log is no step of a clock.
+//! Clusters that stop for hours: a silence of the log is no step of a clock.
 
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::Policy;
@@ -13,14 +13,11 @@ fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(START + micros)
 }
 
-/// The seconds of the log's time that passed on a cluster whose services were all killed before they
-/// could decide on a submission, and started again eight hours later.
 fn passed_s(reboot: Option<i64>) -> i64 {
     let mut engine = Engine::new(at(0), true);
     let node = "n0".parse().expect("valid");
     let capacity = "cpu=8,memory=16Gi".parse().expect("valid");
     engine.at(at(0), Action::Join { node, capacity });
-    // Every service has appended something in its first life.
     for (second, name) in [(1, "one"), (20, "two")] {
         let payload = format!(
             r#"{{"name":"{name}","command":{{"start":["train"]}},"demand":{{"cpu":1}},"containers":{{"min":1,"max":1}}}}"#
@@ -45,8 +42,8 @@ fn passed_s(reboot: Option<i64>) -> i64 {
     i64::try_from(passed_ms / 1_000).expect("hours")
 }
 
-/// Everything loses its power while a job starts, for longer than a start may take: its services are back
-/// before its agent.
+/// All power fails while a job starts, for longer than a start may take; the services return before the
+/// agent.
 #[test]
 fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
     let mut engine = Engine::new(at(0), true);
@@ -55,7 +52,6 @@ fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
         node: node.clone(),
         capacity: "cpu=8,memory=16Gi".parse().expect("valid"),
     };
-    // Its agent is back before anybody has declared it lost.
     let policy = Policy {
         lease_s: 7_200,
         ..Policy::default()
@@ -90,12 +86,11 @@ fn a_start_that_a_blackout_has_cut_short_is_no_failure_of_the_job() {
 #[test]
 fn the_time_of_the_log_is_true_after_a_night() {
     let whole = 8 * 3_600 + 20;
-    // Killed; on hosts that were rebooted.
     for reboot in [None, Some(0)] {
         let passed = passed_s(reboot);
         assert!((whole..whole + 60).contains(&passed), "{passed} s");
     }
-    // On hosts that were rebooted with a clock that was set, one clock is against the other.
+    // A reboot with a changed clock leaves clock against clock.
     for day in [24 * HOUR, -24 * HOUR] {
         let passed = passed_s(Some(day));
         assert!((20..120).contains(&passed), "{passed} s");
@@ -112,6 +107,6 @@ fn nights_end_well_under_faults() {
             Err(failure) => panic!("{failure}"),
         }
     }
-    // A service that is killed before it has kept a mark cannot say how long it was away.
+    // A service stopped before it saved a clock anchor cannot tell its absence.
     assert!(late.len() <= 1, "behind by seconds, by seed: {late:?}");
 }

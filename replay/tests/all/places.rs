@@ -1,5 +1,4 @@
-//! When something was first so: a hundred changes at places drawn by a seed, in blocks of folds and
-//! after a slice's states.
+//! Bisection: a hundred changes at random places, in blocks and after a slice's states.
 
 use std::sync::Arc;
 
@@ -13,7 +12,6 @@ use dormouse_replay::simulate::{START, seconds_after_start};
 
 type Log = Vec<Arc<Recorded>>;
 
-/// What a job that is admitted leaves on a log.
 fn admitted() -> Event {
     let mut engine = Engine::new(START, true);
     let policy = dormouse_messages::policy::Policy::default();
@@ -56,7 +54,6 @@ fn drained(node: NodeId) -> Event {
     .into()
 }
 
-/// A log of drains that change nothing that is looked for, with these events at these places.
 fn planted(count: usize, at: &[(usize, Event)]) -> Log {
     let mut log = Log::new();
     for place in 0..count {
@@ -80,7 +77,6 @@ fn planted(count: usize, at: &[(usize, Event)]) -> Log {
     log
 }
 
-/// What is found, and how many events were read for it.
 fn find(mut bisect: Bisect, log: &[Arc<Recorded>]) -> (Option<Found>, u64) {
     for recorded in log {
         if bisect.read(recorded) {
@@ -121,7 +117,6 @@ fn of_a_hundred_planted_changes_a_hundred_are_found() {
             "{predicate}"
         );
         found += 1;
-        // Nothing is read behind the block in which it is.
         match it.looked {
             Looked::OneByOne => assert_eq!((read, it.halves), (it.sequence.0, 0)),
             Looked::Halving => {
@@ -136,8 +131,7 @@ fn of_a_hundred_planted_changes_a_hundred_are_found() {
     assert_eq!(found, 100);
 }
 
-/// `waiting>0` is so at 10 and at 5,000, and not between: halving finds the second, and says that it is
-/// some place; one by one the first is found.
+/// `waiting>0` holds at 10 and at 5,000, not between: halving finds the second, inexactly.
 #[test]
 fn of_two_crossings_halving_finds_some() {
     let (admitted, cancelled) = (admitted(), cancelled());
@@ -152,8 +146,7 @@ fn of_two_crossings_halving_finds_some() {
         (first.sequence, first.exact, read),
         (Sequence(10), true, 10)
     );
-    // Another job took the name of the one that had ended: its end lies in a block at whose end it is
-    // not so, and what is found says that it may not be the first.
+    // A reused name hides the first end from the block's end, so the place is inexact.
     let at = [
         (9, self::admitted()),
         (19, self::cancelled()),
@@ -177,10 +170,8 @@ fn a_slice_is_looked_through_from_its_states_on() {
         let bisect = looked_for(predicate).starting_from(sliced(asof));
         find(bisect, &log[asof..]).0.expect("it is so")
     };
-    // It cannot have been so before: it would be so still.
     let end = from(4500, "ads/planted=cancelled");
     assert_eq!((end.sequence, end.exact), (Sequence(8001), true));
-    // It may have been.
     let waits = from(2000, "waiting>0");
     assert_eq!((waits.sequence, waits.exact), (Sequence(4100), false));
     let before = from(4500, "ads/planted=seen");

@@ -1,5 +1,4 @@
-//! Plans: what is planned is what happens where nothing else does; a token holds for as long as nothing
-//! changes that matters; the start of a job that waits lies in what is said.
+//! Plans come true if nothing else happens, and tokens hold until a relevant change.
 
 use std::sync::Arc;
 
@@ -40,7 +39,6 @@ fn submission(tenant: &str, document: &Value) -> Subject {
     Subject::Job(tenant.parse().expect("a tenant"), document.clone())
 }
 
-/// In 20 histories every job is planned just before it comes, and gets what was planned.
 #[test]
 fn what_is_planned_is_what_happens() {
     let mut asked = 0;
@@ -61,7 +59,6 @@ fn what_is_planned_is_what_happens() {
         let (before, after) = log.split_at(place.expect("it was submitted"));
         let now = after[0].stored_at;
         let document: Value = serde_json::from_slice(&come.payload).expect("JSON");
-        // Nothing else at that instant.
         if before.last().is_some_and(|it| it.stored_at == now) {
             continue;
         }
@@ -108,7 +105,6 @@ fn what_is_planned_is_what_happens() {
     assert!(asked >= 15, "{asked}");
 }
 
-/// A tenant's quota was lifted, and nobody has decided since.
 #[test]
 fn what_is_decided_anyway_is_told_apart() {
     let mut engine = cluster();
@@ -153,7 +149,6 @@ fn what_is_decided_anyway_is_told_apart() {
     assert_eq!(moves(set("job.ads/a.containers.max=8")), grows(8, false));
 }
 
-/// One node of 8 CPUs.
 fn cluster() -> Engine {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
@@ -199,7 +194,6 @@ fn digest(log: &[Arc<Recorded>]) -> String {
     state_digest(&fork.admission.queues)
 }
 
-/// What the services answer to a submission with a token that was made just before `happens`.
 fn answered(happens: impl FnOnce(&mut Engine), wanted: (u32, u32)) -> (Planned, Vec<Event>) {
     let mut engine = cluster();
     submit(&mut engine, 0.0, "ads", &document("x", 1, 8));
@@ -243,7 +237,6 @@ fn missed(events: &[Event]) -> Option<(u32, u32)> {
 
 #[test]
 fn a_token_survives_progress_and_no_change_that_matters() {
-    // Nothing, and a thousand events of progress.
     let progress = |engine: &mut Engine| {
         for step in 0..1000_u32 {
             let event = Progress {
@@ -264,7 +257,6 @@ fn a_token_survives_progress_and_no_change_that_matters() {
         assert!(planned.containers >= 2, "{planned}");
         assert_eq!(missed(&events), None);
     }
-    // A drain, a policy, a rival.
     let drain = |engine: &mut Engine| {
         let node = "n1".parse().expect("a node");
         engine.at(
@@ -300,7 +292,6 @@ fn a_token_survives_progress_and_no_change_that_matters() {
     }
 }
 
-/// A rival that is decided in the same batch takes the room: it is said that the plan was missed.
 #[test]
 fn a_rival_at_the_same_instant_makes_it_miss() {
     let rival = |engine: &mut Engine| submit(engine, 100.0, "abc", &document("rival", 7, 7));
@@ -335,11 +326,9 @@ fn a_drain_and_a_node_say_who_moves() {
     assert!(plan.shrinks.is_empty(), "{plan:?}");
     let refused = planned(engine.log(), &submission("lab", &document("z", 4, 2)), 0);
     assert_eq!(refused.code, "refused");
-    // Planning moves nothing.
     assert_eq!(digest, self::digest(engine.log()));
 }
 
-/// Its number stays, and it is stopped and started all the same.
 #[test]
 fn a_job_that_a_drain_moves_is_said_with_its_cost() {
     let mut engine = cluster();
@@ -382,7 +371,6 @@ fn a_job_that_a_drain_moves_is_said_with_its_cost() {
     );
 }
 
-/// What a job has that is left out is given when it has ended, not at the instant of the plan.
 #[test]
 fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
     let mut engine = cluster();
@@ -402,8 +390,6 @@ fn a_job_that_is_left_out_gives_its_room_to_who_waits() {
     assert_eq!(plan.code, "changes");
 }
 
-/// A token is of the state that it was planned in: on a fork where that is another one, what kept to its
-/// plan on the log is submitted all the same, and what was refused for it is refused again.
 #[test]
 fn what_kept_to_its_plan_is_submitted_on_a_fork_too() {
     let mut engine = cluster();
@@ -415,7 +401,7 @@ fn what_kept_to_its_plan_is_submitted_on_a_fork_too() {
     let mut wished = document("new", 2, 8);
     let plan = planned(engine.log(), &submission("lab", &wished), 0);
     let token = plan.token.expect("a token");
-    // Of another state: refused, and submitted again under the same name.
+    // A token of another state: refused, and submitted again under the same name.
     let other = Planned {
         state: "0000000000000000".to_owned(),
         ..token.parse().expect("a token")

@@ -1,5 +1,4 @@
-//! What must hold of every simulated cluster, whatever comes and goes: how soon after its start a
-//! job may be resized.
+//! Properties of every simulated cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +55,6 @@ fn submit(engine: &mut Engine, at_s: f64, name: &str, work_s: f64, fields: &str)
     engine.model(id, ModelJob::linear(work_s));
 }
 
-/// Runs to the end; every decision verifies.
 fn finish(engine: &mut Engine) {
     engine.run_until(at(100_000.0)).expect("sound");
     let mut verifier = Verifier::default();
@@ -71,7 +69,6 @@ fn count(log: &[Arc<Recorded>], wanted: impl Fn(&Event) -> bool) -> usize {
     events.filter(|event| wanted(event)).count()
 }
 
-/// After every start, how long until the life was asked to save, with the job.
 fn lives(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
     let mut since: BTreeMap<(JobId, Incarnation), Timestamp> = BTreeMap::new();
     let mut lives = Vec::new();
@@ -91,7 +88,6 @@ fn lives(log: &[Arc<Recorded>]) -> Vec<(JobId, f64)> {
     lives
 }
 
-/// Bursts of jobs, the next one a fraction of a second after the one before.
 #[test]
 fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
     let mut resized = 0;
@@ -129,7 +125,7 @@ fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
         let log = engine.log();
         for (job, ran_s) in lives(log) {
             let number: u32 = job.name()[1..].parse().expect("a number");
-            // The model's jobs are silent: they count as ready after fifteen seconds.
+            // Silent jobs count as ready after fifteen seconds.
             let least_s = if number.is_multiple_of(4) { 40.0 } else { 15.0 };
             assert!(
                 ran_s >= least_s,
@@ -148,7 +144,6 @@ fn nobody_is_resized_right_after_its_start_and_everybody_in_the_end() {
     assert!(resized > 40, "{resized} resizes");
 }
 
-/// What came within the time is answered at its end, though nothing else happens then.
 #[test]
 fn a_job_that_was_left_alone_grows_when_its_time_has_come() {
     let mut engine = cluster(Policy::default(), &["cpu=8"]);
@@ -162,11 +157,9 @@ fn a_job_that_was_left_alone_grows_when_its_time_has_come() {
     assert_eq!(long, [15.0], "grown once, fifteen seconds after its start");
 }
 
-/// A decision as it was posed and made.
 struct Made {
     problem: Problem,
     solution: Solution,
-    /// What is left of each node, and of all together.
     rooms: Vec<Amounts>,
     free: Amounts,
 }
@@ -206,8 +199,6 @@ impl Made {
         self.problem.jobs.iter().filter(waits).collect()
     }
 
-    /// Whether `job` could start in what is empty on the nodes `where_to`, everything else as it is,
-    /// within the bound on the fairness loss.
     fn could_start(&self, job: &ProblemJob, where_to: &[bool]) -> bool {
         let rooms = self.rooms.iter().zip(where_to);
         let rooms = rooms.filter(|(_, open)| **open);
@@ -256,7 +247,6 @@ impl Made {
         jobs.iter().enumerate().map(loss).sum()
     }
 
-    /// Whether a job that was released before it lacks what `job` demands, or would if it started.
     fn competes(&self, job: &ProblemJob, with: &ProblemJob) -> bool {
         let gpu = |it: &ProblemJob| it.demand.get(&Resource::Gpu) > 0;
         let free = self.free_on(&self.nodes_of(with));
@@ -267,7 +257,6 @@ impl Made {
         gpu(job) && gpu(with) || short
     }
 
-    /// The nodes that could hold one of its containers if they were empty.
     fn nodes_of(&self, job: &ProblemJob) -> Vec<bool> {
         let nodes = self.problem.nodes.iter();
         nodes
@@ -282,8 +271,6 @@ impl Made {
         free
     }
 
-    /// The jobs that wait, each with the nodes of which nobody who waits before it lacks what it
-    /// demands.
     fn open(&self) -> Vec<(&ProblemJob, Vec<bool>)> {
         let waiting = self.waiting();
         let mut open = Vec::new();
@@ -301,7 +288,6 @@ impl Made {
         open
     }
 
-    /// Jobs that wait beside room that they may use.
     fn idle(&self) -> Vec<String> {
         let open = self.open().into_iter();
         let idle = open.filter(|(job, nodes)| self.could_start(job, nodes));
@@ -309,8 +295,6 @@ impl Made {
             .collect()
     }
 
-    /// Jobs that wait although they would be given containers, on nodes that nobody who waits before
-    /// them needs, if those were not there.
     fn held_back(&self) -> Vec<String> {
         let held = |(job, nodes): &(&ProblemJob, Vec<bool>)| {
             let mut problem = self.problem.clone();
@@ -344,7 +328,6 @@ impl Made {
     }
 }
 
-/// Every decision of a simulated log in which somebody waits beside room that it may use.
 fn idle_waits(name: &str, seed: u64, policy: &str) -> (usize, Vec<String>) {
     let kind: Kind = name.parse().expect("a kind");
     let mut document = generate(kind, seed, Size::default());
@@ -376,16 +359,13 @@ fn idle_waits(name: &str, seed: u64, policy: &str) -> (usize, Vec<String>) {
     (decisions, idle)
 }
 
-/// No job waits longer than one decision while room that it may use stands empty, or behind a job
-/// whose nodes it does not need: what a decision leaves waiting could not start, or would take what a
-/// job before it is about to get.
 #[test]
 fn nobody_waits_beside_room_that_it_may_use() {
     for seed in 1001..1005 {
         let (decisions, idle) = idle_waits("table2", seed, "default");
         assert!(decisions > 50 && idle.is_empty(), "{idle:#?}");
     }
-    // The property can fail: the paper's prefix lets jobs wait behind one that the bounds do not admit.
+    // The property can fail: the paper's prefix blocks on an inadmissible job.
     let (_, idle) = idle_waits("table2", 1001, "dorm-3");
     assert!(!idle.is_empty());
 }

@@ -1,5 +1,4 @@
-//! What checks the decisions that a clock has stopped: it accepts what the optimizer decides, and finds
-//! what it never would.
+//! The checker of timed-out decisions accepts the optimizer's decisions and rejects tampered ones.
 
 use crate::common::small_cluster;
 use dormouse_messages::events::{AllocationDecided, StoppedBy};
@@ -8,8 +7,6 @@ use dormouse_messages::{Decider, Event, Fold, Sequence};
 use dormouse_optimizer::Optimizer;
 use dormouse_state::ClusterState;
 
-/// Every allocation, decided or kept, of some small clusters, as if time had stopped it, with the state
-/// that it was made from.
 fn decisions(seeds: std::ops::Range<u64>) -> Vec<(ClusterState, Event)> {
     let mut found = Vec::new();
     for seed in seeds {
@@ -60,7 +57,6 @@ fn what_the_optimizer_decides_is_accepted() {
     assert!(kept > 5 && decisions.len() > 200);
 }
 
-/// Changes one thing of a decision.
 type Tamper = fn(&mut AllocationDecided);
 
 const TAMPERS: [(&str, Tamper); 8] = [

@@ -1,4 +1,4 @@
-//! The page of a comparison: whole, self-contained, with every run in it.
+//! A page is complete, self-contained, and shows every run.
 
 use crate::common::scenario;
 use dormouse_replay::report::{Run, page};

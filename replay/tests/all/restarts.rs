@@ -1,4 +1,4 @@
-//! The jobs whose places change are those that the decision counted.
+//! A decision moves exactly the jobs that it counted.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use dormouse_replay::scenario::generate::{Kind, Size, generate};
 use dormouse_replay::scenario::read_value;
 use dormouse_replay::simulate::{Options, simulate};
 
-/// The log of a cluster of this many nodes, with three times the load of a trace: jobs are adjusted.
 pub fn log(seed: u64, size: Size) -> Vec<Arc<Recorded>> {
     let nodes = 3 * size.nodes;
     let mut scenario = generate(Kind::Trace, seed, Size { nodes, ..size });
@@ -31,7 +30,6 @@ pub fn log(seed: u64, size: Size) -> Vec<Arc<Recorded>> {
     log
 }
 
-/// The restarts that were decided, and what is wrong with their places.
 pub fn audited(log: &[Arc<Recorded>]) -> (u64, Vec<String>) {
     let mut audit = Audit::default();
     log.iter().for_each(|it| audit.read(it));
@@ -57,7 +55,6 @@ fn what_a_decision_counts_is_what_has_new_places() {
     assert!(restarts > 10);
 }
 
-/// Changes the first event that it can be done to.
 fn tampered(log: &[Arc<Recorded>], tamper: impl Fn(&mut Event) -> bool) -> Vec<Arc<Recorded>> {
     let mut log = log.to_vec();
     let changed = log.iter_mut().any(|recorded| {
@@ -92,7 +89,7 @@ fn what_is_counted_wrongly_is_found_by_the_audit_and_by_verification() {
         }
         _ => false,
     };
-    // A restart is placed as if the job stayed: what is created is not.
+    // A restarted job is placed as if it stayed.
     let places_nothing = |event: &mut Event| match event {
         Event::PlacementDecided(event) if !event.remove.is_empty() && !event.create.is_empty() => {
             let removed = event.remove[0].job.clone();

@@ -1,5 +1,4 @@
-//! Decisions are the same with another variant of the C library: it chooses its functions by what the
-//! processor can do.
+//! Decisions are the same under another variant of the C library, which depends on the processor.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,18 +9,17 @@ use dormouse_replay::scenario::generate::Size;
 
 use crate::restarts::log;
 
-/// In the process that it is started in again the test says these digests.
+/// Makes the child process print its digests.
 const AGAIN: &str = "DORMOUSE_DIGESTS";
-/// The functions without the fused multiplication.
+/// Disables the variants with fused multiplication.
 const WITHOUT: &str = "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2,-AVX512F";
-/// Large enough to be decided by prices.
+/// Large enough for prices.
 const SIZE: Size = Size {
     jobs: 60,
     nodes: 40,
     days: 0.02,
 };
 
-/// Of all that is decided, and of what the C library itself gives.
 pub fn digests(size: Size) -> String {
     let events = log(1, size);
     let decided: Vec<&Event> = events.iter().filter_map(|it| Recorded::event(it)).collect();
@@ -41,7 +39,6 @@ pub fn digests(size: Size) -> String {
     format!("{:x} {:x}", hasher.finish(), of_the_c_library())
 }
 
-/// Something that depends on it, where the processor can do what its other variant uses.
 #[expect(clippy::disallowed_methods, reason = "what the others are instead of")]
 fn of_the_c_library() -> u64 {
     let mut hasher = DefaultHasher::new();

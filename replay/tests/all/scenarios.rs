@@ -1,4 +1,4 @@
-//! The scenario reader: what it accepts, and that every mistake is named.
+//! The scenario reader, and an error for every mistake.
 
 use dormouse_replay::scenario::{read, read_value};
 use dormouse_replay::simulate::{Options, Outcome, Percentiles, simulate};
@@ -34,7 +34,6 @@ fn a_scenario_reads_and_its_jobs_run_as_modelled() {
     assert_eq!(names, ["ads/a", "ads/b-0", "ads/b-1", "ads/b-2"]);
     let outcome = run(good());
     assert_eq!(outcome.figures.completed, 4);
-    // The tasks do not wait: 60 s and a second to start.
     let task = outcome
         .jobs
         .iter()
@@ -68,7 +67,7 @@ fn an_adjusted_job_loses_what_the_scenario_says() {
         document["costs"] = json!({"adjustment_s": 30, "save_s": save_s});
         document["jobs"] = json!([job(0, "a", 1, 800), job(10, "b", 4, 100_000)]);
         let outcome = run(document);
-        // Eight containers for 10 s, 30 s of nothing, four containers for the other 720.
+        // Eight containers for 10 s, 30 s of pause, four for the other 720.
         let record = |name: &str| {
             outcome
                 .jobs
@@ -81,7 +80,6 @@ fn an_adjusted_job_loses_what_the_scenario_says() {
             "{:?}",
             record("a")
         );
-        // The newcomer starts when the old containers have gone.
         assert!((record("b").started_s.expect("ran") - first).abs() < 1e-3);
     }
 }
@@ -162,7 +160,6 @@ fn every_mistake_is_named() {
     assert!(anyhow_like(&line).contains("line 2"), "{line:?}");
 }
 
-/// An error with its sources, as the command prints it.
 fn anyhow_like(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,4 @@
-//! A tenant sees its own names, and others' as amounts, in every answer: all kinds of answers about one
-//! log of two tenants are searched for the names of the other one.
+//! No kind of answer shows another tenant's names.
 
 use std::sync::Arc;
 
@@ -24,8 +23,7 @@ fn ads() -> TenantId {
     "ads".parse().expect("a tenant")
 }
 
-/// Jobs of `lab` take room from `ads/lr`, which was there first; then one of each waits, that of `ads`
-/// behind the other. A node is drained under a job of `lab` that cannot save.
+/// `lab` takes containers from `ads/lr`; then one job of each waits, that of `ads` last.
 fn log(allocation: Allocation) -> Log {
     let mut engine = Engine::new(START, true);
     let policy = Policy {
@@ -84,7 +82,6 @@ fn log(allocation: Allocation) -> Log {
     engine.log().to_vec()
 }
 
-/// The log up to so many seconds.
 fn until(log: &Log, seconds: f64) -> Log {
     let until = seconds_after_start(seconds);
     log.iter()
@@ -93,7 +90,6 @@ fn until(log: &Log, seconds: f64) -> Log {
         .collect()
 }
 
-/// Fails where an answer names the other tenant, or a job of it.
 #[track_caller]
 fn assert_hidden(what: &str, answer: &impl Serialize) -> String {
     let text = serde_json::to_string(answer).expect("JSON");
@@ -151,7 +147,7 @@ fn explanations_name_no_job_of_another_tenant() {
                 subjects.push(of_ads("late"));
             }
             for subject in subjects {
-                // The test would prove nothing of answers in which no name stands.
+                // Without names in the full answers the test would prove nothing.
                 let full = explained(&part, subject.clone(), None);
                 named += usize::from(full.contains("secret"));
                 explained(&part, subject, Some(ads()));
@@ -161,7 +157,6 @@ fn explanations_name_no_job_of_another_tenant() {
     }
 }
 
-/// The log up to the first decision in which `ads/late` waits behind a job of the other tenant.
 fn behind(log: &Log) -> Option<Log> {
     let place = log.iter().position(|it| {
         let waiting = match it.event() {
@@ -175,8 +170,6 @@ fn behind(log: &Log) -> Option<Log> {
     Some(log[..=place].to_vec())
 }
 
-/// It is told of the job before it by the code's own words; its line among others has the reason
-/// without the name.
 #[test]
 fn a_job_that_waits_behind_another_tenant_s_says_so() {
     let logs = [Allocation::Dorm, Allocation::Static].map(log);

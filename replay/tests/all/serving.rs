@@ -1,5 +1,5 @@
-//! The autoscaler before simulated clients: the goals that its rule is held to, on a few seeds. The
-//! whole table is `dormouse simulate serving:a serving:b serving:c`.
+//! The autoscaler meets its goals on a few seeds. The whole table is `dormouse simulate serving:a
+//! serving:b serving:c`.
 
 use std::sync::Arc;
 
@@ -23,8 +23,7 @@ fn of<'a>(rows: &'a [Row], trace: Kind, rule: &str) -> &'a Row {
     row.expect("simulated")
 }
 
-/// Better than each: in attainment with no more replicas, or in replicas with no less attainment. What
-/// lies above the promise of 99 % is no less.
+/// Attainment counts up to the promised 99 %.
 fn beats(ours: &Row, other: &Row) -> bool {
     let kept = |row: &Row| row.attainment.min(0.99);
     (ours.attainment > other.attainment && ours.replicas <= other.replicas)
@@ -76,14 +75,12 @@ fn the_objective_is_kept_with_replicas_that_start_in_60_s() {
 fn a_constant_rate_is_left_alone() {
     let rows = rows(&[Kind::Constant], 15.0);
     let constant = of(&rows, Kind::Constant, "objective");
-    // One step down while it settles after its start is the most.
     assert!(
         constant.changes <= 1.0 && constant.worst >= 0.99,
         "{constant:?}"
     );
 }
 
-/// DynamoML's clients: nothing over 128 ms, as by the published rule, with fewer replica-minutes.
 #[test]
 fn clients_that_wait_for_their_answers_are_served_with_less_than_the_published_rule() {
     let published = dynamoml(ClosedRule::Published, 15, 24);
@@ -99,7 +96,6 @@ fn clients_that_wait_for_their_answers_are_served_with_less_than_the_published_r
     );
 }
 
-/// Every `service.scaled` of a simulated log comes out again.
 #[test]
 fn decisions_come_out_again() {
     for scaling in [Scaling::Objective, Scaling::Hpa, Scaling::Kpa, Scaling::Ray] {

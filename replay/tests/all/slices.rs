@@ -1,4 +1,4 @@
-//! Slices, traces and the first place of something, on logs of fault trials and of a scenario.
+//! Slices, traces and bisection on logs of fault trials and of a scenario.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,7 +24,6 @@ fn trial(seed: u64) -> Vec<Arc<Recorded>> {
     small_cluster(seed, Some(Rates::TORTURE)).0.log().to_vec()
 }
 
-/// Writes the slice from `from` on, and reads it again.
 fn sliced(log: &[Arc<Recorded>], from: Sequence) -> (States, Vec<Arc<Recorded>>) {
     let mut before = Before::new(from);
     log.iter()
@@ -74,7 +73,6 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
             report.decisions >= decided.count() as u64,
             "seed {seed}: all from {from} on were made again"
         );
-        // The ledger of what the slice holds.
         let begin = states.fork.cluster.now;
         let mut end = ClusterState::default();
         log.iter().for_each(|recorded| end.evolve(recorded));
@@ -86,10 +84,9 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
         };
         let whole = ledger(Ledger::new(Some(begin), None), &log);
         let part = Ledger::new(Some(begin), None).starting_from(&states.fork.cluster);
-        // A tenant whose jobs have all ended before is not in the states.
+        // The states lack tenants whose jobs ended earlier.
         let part = ledger(part, &events);
         assert_eq!(part.0, whole.0, "seed {seed}, from {from}");
-        // An explanation.
         let last = log.iter().rev().find_map(|it| match it.event() {
             Some(Event::AllocationDecided(event)) if it.sequence >= from => Some(event.epoch),
             _ => None,
@@ -110,7 +107,6 @@ fn a_slice_verifies_and_answers_as_the_whole_log_does() {
     }
 }
 
-/// Every decision is made again, everything lies as it lay, and no old name is left.
 #[test]
 fn an_anonymous_log_verifies_and_names_nobody() {
     for seed in 1..=12 {
@@ -162,7 +158,6 @@ fn an_anonymous_log_verifies_and_names_nobody() {
     }
 }
 
-/// What a job is made of goes, also what stands beside its workers, and what is left is a document.
 #[test]
 fn an_anonymous_document_tells_nothing_and_is_admitted() {
     let document = json!({
@@ -246,7 +241,7 @@ fn traced(log: &[Arc<Recorded>]) -> Vec<Packet> {
     trace.packet
 }
 
-/// The containers of a node that is fenced have ended, without a word of each.
+/// A fence reports no single container.
 #[test]
 fn in_a_trace_the_containers_of_a_fenced_node_end_with_it() {
     let mut history = dormouse_state::history::History::default();
@@ -353,7 +348,6 @@ fn first(log: &[Arc<Recorded>], predicate: &str) -> Option<Found> {
     bisect.finish().0
 }
 
-/// What the log itself says happened first, for every job of some trials.
 #[test]
 fn the_first_place_is_the_one_on_the_log() {
     let mut asked = 0;
@@ -392,7 +386,6 @@ fn the_first_place_is_the_one_on_the_log() {
     assert!(asked >= 100, "{asked}");
 }
 
-/// A metric that crosses its value twice: the first time counts.
 #[test]
 fn of_two_crossings_the_first_is_found() {
     let log = trial(3);

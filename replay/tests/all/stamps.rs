@@ -1,4 +1,4 @@
-//! The brokers' clock steps by a day and back: each answer is that of the same log without the steps.
+//! Answers do not depend on the brokers' clock, which steps by a day and back.
 
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ use crate::ledger::two_tenants;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The log under brokers of which one, that leads for the middle third, is a day ahead. Another broker
-/// begins to lead between two events of one instant, so that the steps hide no time.
+/// Leaders change between events of one instant, so that the steps hide no time.
 fn stepped(log: &[Arc<Recorded>]) -> Vec<Arc<Recorded>> {
     let same = (1..log.len()).filter(|at| log[*at].stored_at == log[*at - 1].stored_at);
     let same: Vec<usize> = same.collect();
@@ -32,7 +31,6 @@ fn stepped(log: &[Arc<Recorded>]) -> Vec<Arc<Recorded>> {
     stamped.collect()
 }
 
-/// What `of` says of the log must be what it says of the log with the steps.
 #[track_caller]
 fn the_same(of: impl Fn(&[Arc<Recorded>]) -> Value) {
     let log = two_tenants();

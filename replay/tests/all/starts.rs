@@ -1,5 +1,4 @@
-//! When a job starts that waits: the time that a plan states, held against what happened on simulated
-//! histories.
+//! Estimated starts of waiting jobs, compared with simulated histories.
 
 use std::sync::Arc;
 
@@ -13,15 +12,12 @@ use dormouse_replay::random::Random;
 use dormouse_replay::simulate::{START, seconds_after_start};
 use serde_json::{Value, json};
 
-/// What kind of history.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Jobs of half a node that say nothing of their work, first in, first out.
     Silent,
-    /// The same with steps, whose pace is off by up to 5 % in each life.
+    /// With steps, whose pace varies by up to 5 % per incarnation.
     Paced,
-    /// Training of three tenants that is resized, with such steps and what resizes cost; under the
-    /// default policy later jobs may go first.
+    /// Resizable training of three tenants with such steps and resize costs; later jobs may go first.
     Elastic,
 }
 
@@ -60,7 +56,6 @@ fn model(kind: Kind, random: &mut Random) -> ModelJob {
     if kind == Kind::Silent {
         return model;
     }
-    // Steps of a second of one container.
     model.progress_s = Some(10.0);
     model.scaling = Scaling::Steps {
         a: 0.05,
@@ -81,7 +76,6 @@ fn model(kind: Kind, random: &mut Random) -> ModelJob {
     model
 }
 
-/// Jobs that come about as fast as they end.
 fn busy(kind: Kind, seed: u64) -> (Vec<Coming>, Engine) {
     let mut random = Random::new(seed);
     let mut engine = Engine::new(START, false);
@@ -118,7 +112,6 @@ fn busy(kind: Kind, seed: u64) -> (Vec<Coming>, Engine) {
     (all, engine)
 }
 
-/// What was stated of the jobs that came late and waited, and what happened.
 #[derive(Debug, Default)]
 struct Held {
     earlier: u32,
@@ -148,13 +141,12 @@ fn started(log: &[Arc<Recorded>], job: &JobId) -> Option<dormouse_messages::Time
 fn hold(kind: Kind, seed: u64, held: &mut Held) {
     let (all, engine) = busy(kind, seed);
     let log = engine.log();
-    // With resizes a run takes longer.
     let apart = if kind == Kind::Elastic { 4 } else { 2 };
     for comes in all.iter().skip(45).step_by(apart) {
         let place = log.iter().position(
             |it| matches!(it.event(), Some(Event::JobAdmitted(event)) if event.job == comes.id),
         );
-        // The submission stands just before.
+        // The submission precedes the admission.
         let (before, after) = log.split_at(place.expect("it was admitted") - 1);
         let mut history = History::default();
         before.iter().for_each(|recorded| history.read(recorded));
@@ -209,7 +201,7 @@ fn the_start_of_a_job_that_waits_lies_in_what_is_said() {
         );
         let (asked, within) = (f64::from(held.asked()), f64::from(held.within));
         assert!(asked >= 15.0, "{kind:?}: {asked}");
-        // Four in five, of a few dozen starts of which those of one history depend on each other.
+        // Four in five, of a few dozen partly dependent starts.
         assert!(
             (0.6..=0.95).contains(&(within / asked)),
             "{kind:?}: {within} of {asked}"

@@ -1,5 +1,5 @@
-//! The evaluation of the Dorm paper (Sun et al. 2017, Table II) on two seeds, against the results
-//! of an independent simulator; and every decision's figures recomputed from the log alone.
+//! The Dorm paper's evaluation (Sun et al. 2017, Table II) on two seeds, compared with an independent
+//! simulator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dormouse_replay::simulate::{Figures, Options, simulate};
 /// Mean utilization, mean loss, mean JCT and makespan in minutes, adjusted jobs.
 type Reference = (f64, f64, f64, f64, f64);
 
-/// The reference results of one seed: static, Dorm-1, -2, -3.
+/// Per seed: static, Dorm-1, -2, -3.
 const REFERENCE: [(&str, [Reference; 4]); 2] = [
     (
         "dorm-seed1",
@@ -68,7 +68,6 @@ fn static_and_the_three_settings_give_the_reference_results() {
             let (figures, log) = run(name, policy);
             let (utilization, loss, jct_min, makespan_min, adjusted) = reference;
             let what = |figure: &str| format!("{name} {policy}: {figure}");
-            // Static is a procedure: it agrees to rounding.
             let part = |part: f64, rounding: f64| if policy == "static" { rounding } else { part };
             close(
                 &what("utilization"),
@@ -125,7 +124,7 @@ fn a_simulated_log_is_the_same_every_time_and_verifies() {
     assert!(report.decisions > 500, "{report:?}");
 }
 
-/// The cluster as the log tells it, without any of the services' code.
+/// The cluster from the log, without the services' code.
 #[derive(Default)]
 struct Retold {
     capacity: BTreeMap<NodeId, Amounts>,
@@ -139,9 +138,8 @@ struct RetoldJob {
     containers: u32,
 }
 
-/// The mean loss of the static cluster as the reference took it: every ten minutes of the first day
-/// while a job runs, against the shares of running and waiting jobs *without* their minima. (Ours is
-/// the mean over time against shares with minima, as in P2: .626 and .616.)
+/// Returns the static mean loss as the reference sampled it: every ten minutes of the first day with a
+/// running job, against shares *without* minima.
 fn sampled_loss(log: &[Arc<Recorded>]) -> f64 {
     let mut retold = Retold::default();
     let mut events = log.iter().peekable();
@@ -161,7 +159,6 @@ fn sampled_loss(log: &[Arc<Recorded>]) -> f64 {
     sum / samples
 }
 
-/// Recomputes every decision's shares, losses and bounds from what stands on the log before it.
 fn recompute(log: &[Arc<Recorded>]) {
     let mut retold = Retold::default();
     let mut checked = 0;
@@ -247,7 +244,6 @@ impl Retold {
         }
     }
 
-    /// The loss of the running jobs against everyone's shares from zero.
     fn loss_without_minima(&self) -> f64 {
         let from_zero = |job: &RetoldJob| filling::User {
             bounds: (0.0, job.bounds.1),
@@ -259,7 +255,6 @@ impl Retold {
         running.map(|(job, fair)| (job.share() - fair).abs()).sum()
     }
 
-    /// Checks a decision's figures; the fair shares of the running jobs.
     fn check(&self, outcome: &Outcome) -> BTreeMap<JobId, f64> {
         let running: Vec<(&JobId, &RetoldJob)> = self
             .jobs

@@ -1,4 +1,4 @@
-//! Tenants through the whole pipeline: what they may ask for, quotas, shares, dependencies.
+//! Tenants through the whole pipeline: grants, quotas, shares, dependencies.
 
 use dormouse_messages::events::{
     ClusterConfigured, TenantConfigured, TenantGranted, TenantRemoved, Waiting,
@@ -13,7 +13,6 @@ pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus_ms(1000 * seconds)
 }
 
-/// Two nodes of 8 CPUs under `policy`.
 pub fn cluster(policy: Policy) -> Engine {
     let mut engine = Engine::new(at(0), true);
     engine.at(at(0), Action::Operator(ClusterConfigured { policy }.into()));
@@ -47,7 +46,6 @@ fn tenant_at(
     engine.at(at(second), Action::Operator(configured.into()));
 }
 
-/// A job of one-CPU containers; `more` are further fields.
 pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), more: &str) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     let (min, max) = bounds;
@@ -59,7 +57,6 @@ pub fn submit(engine: &mut Engine, second: u64, id: &str, bounds: (u32, u32), mo
     engine.model(job, ModelJob::linear(f64::from(max) * 60.0));
 }
 
-/// The document of a job of one container that is never resized.
 fn one(cpu: u32, name: &str) -> String {
     format!(
         r#"{{"name":"{name}","command":{{"start":["a"]}},"demand":{{"cpu":{cpu}}},"containers":{{"min":1,"max":1}},"checkpoint":{{"mode":"none"}}}}"#
@@ -75,7 +72,6 @@ pub fn send(engine: &mut Engine, second: u64, tenant: &str, verb: &str, payload:
     engine.at(at(second), action);
 }
 
-/// Runs on, and verifies every decision.
 pub fn run(engine: &mut Engine, seconds: u64) {
     engine.run_until(at(seconds)).expect("a healthy run");
     let mut verifier = Verifier::default();
@@ -85,7 +81,6 @@ pub fn run(engine: &mut Engine, seconds: u64) {
     assert_eq!(verifier.finish().findings, []);
 }
 
-/// Code and reason of every refusal.
 pub fn refusals(engine: &Engine) -> Vec<(String, String)> {
     let events = engine.log().iter().filter_map(|recorded| recorded.event());
     let refused = events.filter_map(|event| match event {
@@ -105,7 +100,6 @@ pub fn assert_refused(engine: &Engine, code: &str, says: &[&str]) {
     }
 }
 
-/// Who waits by the newest decision, and why.
 fn last_waiting(engine: &Engine) -> Vec<Waiting> {
     let waiting = engine.log().iter().rev().find_map(|it| match it.event()? {
         Event::AllocationKept(it) => Some(it.outcome.waiting.clone()),
@@ -115,7 +109,6 @@ fn last_waiting(engine: &Engine) -> Vec<Waiting> {
     waiting.expect("a decision")
 }
 
-/// When each event about `id` of a kind happened, in seconds.
 pub fn when(engine: &Engine, id: &str, kind: &str) -> Option<f64> {
     let job: JobId = id.parse().expect("a job");
     let about = |event: &Event| match event {
@@ -128,7 +121,7 @@ pub fn when(engine: &Engine, id: &str, kind: &str) -> Option<f64> {
     found.map(|recorded| recorded.stored_at.seconds_since(at(0)))
 }
 
-/// A key may outlive its tenant, or open an account that nobody has said anything of.
+/// A key may outlive its tenant, or open an account without a configuration.
 #[test]
 fn a_tenant_that_nobody_named_submits_nothing_where_grants_are_required() {
     let mut engine = cluster(Policy {
@@ -144,7 +137,6 @@ fn a_tenant_that_nobody_named_submits_nothing_where_grants_are_required() {
     for job in ["stranger/a", "ads/a", "lab/a"] {
         submit(&mut engine, 2, job, (1, 1), "");
     }
-    // A policy that does not name the rule leaves it as it is.
     let policy = Policy::default();
     engine.at(
         at(100),
@@ -315,7 +307,6 @@ fn a_quota_of_nothing_is_no_missing_quota() {
     assert!(when(&engine, "ads/cpu", "completed").is_some());
 }
 
-/// The node of a job dies.
 fn lose_node_of(engine: &mut Engine, second: u64, id: &str) {
     let mut cluster = dormouse_state::ClusterState::default();
     engine.log().iter().for_each(|it| cluster.evolve(it));
@@ -326,7 +317,6 @@ fn lose_node_of(engine: &mut Engine, second: u64, id: &str) {
     engine.at(at(second), Action::Lose(node));
 }
 
-/// Admission would have refused both jobs under the quota that is set when they are released and queued.
 #[test]
 fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     let mut engine = cluster(Policy::default());
@@ -336,7 +326,7 @@ fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
         engine.model(job, ModelJob::linear(1000.0));
     }
     run(&mut engine, 5);
-    // Three CPUs are left: `big` was released, and finds no node any more.
+    // Three CPUs are left: `big` was released, and fits no node.
     lose_node_of(&mut engine, 6, "ads/big");
     send(&mut engine, 7, "ads", "submit", &one(7, "queued"));
     run(&mut engine, 10);
@@ -360,7 +350,6 @@ fn a_quota_below_what_a_job_needs_stops_that_job_alone_and_says_so() {
     }
 }
 
-/// Jobs in place can be made smaller while they run, and a gang starts with more than it has to keep.
 #[test]
 fn jobs_that_are_resized_in_place_and_gangs_stay_within_their_tenants_quota() {
     let mut engine = cluster(Policy::default());
@@ -394,7 +383,6 @@ fn jobs_that_are_resized_in_place_and_gangs_stay_within_their_tenants_quota() {
     assert!(held.iter().all(|held| *held > 0));
 }
 
-/// A quota that the other jobs of the tenant fill for good is not said to become free soon.
 #[test]
 fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
     let mut engine = cluster(Policy::default());
@@ -404,7 +392,7 @@ fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
         engine.model(job, ModelJob::linear(1000.0));
     }
     run(&mut engine, 5);
-    // Two are left: `waits` was released, and finds no node any more.
+    // Two CPUs are left: `waits` was released, and fits no node.
     lose_node_of(&mut engine, 6, "ads/waits");
     run(&mut engine, 10);
     assert!(when(&engine, "ads/waits", "released").is_some());
@@ -416,7 +404,6 @@ fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
         waiting[0].reason.contains("cannot give back"),
         "{waiting:?}"
     );
-    // What is not asked to change is not measured by the new quota.
     send(
         &mut engine,
         40,
@@ -436,7 +423,6 @@ fn a_job_waits_for_a_quota_that_others_keep_and_says_so() {
     assert_eq!(refusals(&engine), []);
 }
 
-/// A gang that starts with more than its fair share gives it back once it runs.
 #[test]
 fn what_a_gang_needed_to_start_is_not_what_it_keeps() {
     let mut engine = cluster(Policy {
@@ -545,7 +531,6 @@ fn a_job_waits_for_those_it_depends_on() {
     let released = |id| when(&engine, id, "released").expect("released");
     assert!(released("ads/second") >= completed("ads/first"));
     assert!(released("ads/last") >= completed("ads/second"));
-    // What has completed is no longer waited for.
     submit(
         &mut engine,
         700,
@@ -620,7 +605,7 @@ fn the_optimizer_keeps_a_tenant_within_its_quota() {
     assert_eq!(given.values().sum::<u32>(), 6);
 }
 
-/// One tenant with four jobs beside one with one job: by job it gets four fifths, by tenant half.
+/// Four jobs against one: four fifths by job, half by tenant.
 #[test]
 fn shares_by_tenant_divide_a_tenants_weight_among_its_jobs() {
     let fair = |shares| {

@@ -1,4 +1,4 @@
-//! Logs whose optimizer had too little time: none of its decisions is called into doubt.
+//! Verification accepts logs of an optimizer with too little time.
 
 use std::cell::Cell;
 
@@ -14,17 +14,15 @@ thread_local! {
     static READINGS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A reading takes so long: longer than any run of the solver.
+/// Seconds per reading, longer than any solver run.
 const READING_S: f64 = 1e4;
 
-/// A clock that goes on whenever it is read, and only then: the same decisions are late on every
-/// machine.
+/// A clock that advances only when read, so that timeouts are equal on every machine.
 pub fn readings() -> f64 {
     READINGS.set(READINGS.get() + 1);
     f64::from(READINGS.get()) * READING_S
 }
 
-/// What verification says of a small cluster's log.
 pub fn verified(seed: u64, time: TimeLimit) -> Report {
     let mut random = Random::new(seed);
     let optimizer = Optimizer {

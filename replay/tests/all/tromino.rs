@@ -1,9 +1,8 @@
-//! Tromino's experiments through the whole pipeline: the tenants' waiting times under each queue
-//! policy, against an independent model of the paper (Saha, Beltre, Govindaraju, 2018).
+//! Tromino's experiments: waiting times under each queue policy, compared with an independent model of
+//! the paper (Saha, Beltre, Govindaraju, 2018).
 //!
-//! 8 nodes of 8 CPUs and 16 GB; tasks of 0.5 CPU and 1 GB, so 128 run at a time, for 115 s each;
-//! task k of a tenant arrives at k × its interval. Measured: each tenant's mean waiting time
-//! against the mean of the tenants' means, in per cent.
+//! 8 nodes of 8 CPUs and 16 GB run 128 tasks of 0.5 CPU and 1 GB for 115 s each; task k of a tenant
+//! arrives at k × its interval.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +17,11 @@ const DURATION_S: f64 = 115.0;
 
 type Experiment = [(u32, i64); 3];
 
-/// Tasks, and milliseconds from one to the next.
+/// Tasks, and milliseconds between them.
 const EXPERIMENT_2: Experiment = [(733, 1_000), (733, 1_500), (733, 2_000)];
 const EXPERIMENT_3: Experiment = [(1_000, 1_000), (700, 1_500), (500, 2_000)];
 const EXPERIMENT_4: Experiment = [(500, 1_000), (700, 1_500), (900, 2_000)];
 
-/// What the tasks waited, from arrival to release.
 struct Waits {
     /// Against the mean of the means, in per cent, by tenant.
     columns: [f64; 3],
@@ -48,7 +46,6 @@ fn run(experiment: Experiment, queue: Queue) -> Waits {
     run_with(experiment, queue, None)
 }
 
-/// With so many tasks more of the first tenant, all at one millisecond.
 fn run_with(experiment: Experiment, queue: Queue, flood: Option<(i64, u32)>) -> Waits {
     let mut engine = Engine::new(at_ms(0), false);
     let policy = Policy {
@@ -123,7 +120,6 @@ fn measure(engine: &Engine, counts: [u32; 3]) -> Waits {
     }
 }
 
-/// Every row of the table, its columns within half a point; the same total for every policy.
 fn check(experiment: Experiment, total_s: f64, rows: &[(Queue, [f64; 3])]) {
     for (queue, expected) in rows {
         let waits = run(experiment, *queue);
@@ -193,7 +189,6 @@ fn projected_wait_balances_the_means() {
     }
 }
 
-/// `balanced-wait` gives up a little balance for a far shorter tail.
 #[test]
 fn balanced_wait_comes_near_the_tail_of_fifo() {
     for (experiment, most, tail) in [
@@ -211,7 +206,6 @@ fn balanced_wait_comes_near_the_tail_of_fifo() {
     }
 }
 
-/// 1,500 tasks of one tenant at once: under `balanced-wait` it is the flood that waits.
 #[test]
 fn a_flood_is_not_rewarded() {
     let flooded = |queue| {

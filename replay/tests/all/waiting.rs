@@ -1,5 +1,5 @@
-//! Nobody waits next to room that no job before it can use: random small clusters of nodes that differ,
-//! with GPUs, parts of them and constraints. What a job can use is worked out here anew.
+//! Nobody waits next to resources that no earlier job can use, over random small clusters. The test
+//! computes usability independently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,20 +16,17 @@ use serde_json::{Value, json};
 
 use crate::common::submit;
 
-/// Clusters of a run without `CASES`.
+/// Used without the variable `CASES`.
 const CASES: u64 = 60;
 
-/// Seeds on which a job waited too long in earlier builds.
+/// Seeds on which a job waited too long.
 const FOUND: [u64; 3] = [358, 419, 882];
 
-/// The first seed.
 const FIRST_SEED: u64 = 1;
 
-/// A decision and what it needs to be carried out, in seconds of the clusters here: saving, stopping and
-/// starting take 5 s at the most, and an end waits for a release for a moment.
+/// One decision and its execution: at most 5 s to save, stop and start, and the wait for a release.
 const ONE_DECISION_MS: u64 = 20_000;
 
-/// What is free of a node.
 #[derive(Clone)]
 struct Free {
     amounts: Amounts,
@@ -45,7 +42,6 @@ impl Free {
         }
     }
 
-    /// Takes one container, if it fits.
     fn take(&mut self, of_type: &ContainerType) -> bool {
         if of_type.demand.first_short(&self.amounts, 1).is_some() {
             return false;
@@ -75,7 +71,6 @@ fn allows(node: &Node, of_type: &ContainerType) -> bool {
     of_type.needs.allow(&node.labels, &node.taints)
 }
 
-/// The nodes that may be used, with what is free of them.
 fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
     let usable = state.nodes.usable();
     let mut nodes: BTreeMap<_, _> = usable
@@ -110,7 +105,6 @@ fn free(state: &ClusterState) -> BTreeMap<&NodeId, (&Node, Free)> {
     nodes
 }
 
-/// The jobs that wait, in their order: who is released before who is not.
 fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     let released = state.jobs.iter().filter(|(_, job)| {
         job.assignment.as_ref().is_none_or(|it| it.displaced) && job.life.is_none()
@@ -121,7 +115,6 @@ fn waiting(state: &ClusterState) -> Vec<(&JobId, &Job)> {
     waiting
 }
 
-/// The jobs next to room on nodes that no job before them can use.
 fn next_to_room(state: &ClusterState) -> Vec<JobId> {
     let waiting = waiting(state);
     if waiting.is_empty() {
@@ -140,7 +133,7 @@ fn next_to_room(state: &ClusterState) -> Vec<JobId> {
         .collect();
     let mut found = Vec::new();
     for (place, (id, job)) in waiting.iter().enumerate() {
-        // Other queue policies than first in, first out may have any other job go first.
+        // Only first in, first out fixes the order.
         let before: Vec<&Job> = match state.policy.queue {
             Queue::Fifo => waiting[..place].iter().map(|(_, job)| *job).collect(),
             _ => {
@@ -164,7 +157,6 @@ fn next_to_room(state: &ClusterState) -> Vec<JobId> {
     found
 }
 
-/// The first job that waits for too long, and what is known of it.
 fn waits_too_long(log: &[Arc<Recorded>]) -> Option<String> {
     let mut state = ClusterState::default();
     let mut since: BTreeMap<JobId, Timestamp> = BTreeMap::new();
@@ -289,7 +281,6 @@ fn add_job(engine: &mut Engine, random: &mut Random, number: u64) {
     };
     let at_s = random.between(0.0, 400.0);
     let id = format!("{tenant}/j{number}");
-    // `submit` puts the fields behind its own.
     let fields = payload.to_string();
     let fields = &fields[1..fields.len() - 1];
     submit(engine, at_s, &id, fields, model);

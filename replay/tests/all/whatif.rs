@@ -1,5 +1,5 @@
-//! What-if on simulated logs: without changes everything comes out again; a change of the policy agrees
-//! with really running that policy.
+//! What-if on simulated logs: an unchanged fork repeats the log, and a changed policy matches its real
+//! run.
 
 mod failures;
 mod tenants;
@@ -22,7 +22,6 @@ fn history(log: &[Arc<Recorded>]) -> History {
     history
 }
 
-/// The log of a scenario.
 fn logged(scenario: &Scenario) -> Vec<Arc<Recorded>> {
     let mut log = Vec::new();
     let options = simulate::Options::default();
@@ -34,7 +33,6 @@ fn logged(scenario: &Scenario) -> Vec<Arc<Recorded>> {
     log
 }
 
-/// A small day of table II: `jobs` jobs on ten nodes.
 fn table2(seed: u64) -> serde_json::Value {
     generate(Kind::Table2, seed, Size::default())
 }
@@ -47,7 +45,6 @@ fn bare(recorded: &Recorded) -> (Sequence, dormouse_messages::Timestamp, Option<
     (recorded.sequence, recorded.stored_at, event)
 }
 
-/// What followed on the log there, and what follows on a fork without changes.
 fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<Recorded>>) {
     let history = history(log);
     let forked = history.fork(ForkAt::Sequence(at));
@@ -61,7 +58,6 @@ fn course(log: &[Arc<Recorded>], at: Sequence) -> (Vec<Arc<Recorded>>, Vec<Arc<R
     (after.collect(), again)
 }
 
-/// Forks `log` there and holds what comes out without changes against it, event by event.
 fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
     let (after, again) = course(log, at);
     for (was, is) in after.iter().zip(&again) {
@@ -75,7 +71,6 @@ fn comes_out_again(log: &[Arc<Recorded>], at: Sequence, name: &str) {
     );
 }
 
-/// Places at which nothing more happens at that instant.
 fn at_rest(log: &[Arc<Recorded>]) -> Vec<Sequence> {
     let pairs = log.windows(2);
     let rests = pairs.filter(|pair| pair[0].stored_at < pair[1].stored_at);
@@ -97,7 +92,6 @@ fn without_changes_a_simulated_history_comes_out_again() {
     }
 }
 
-/// The first event of a fork without changes that is not what the log has there.
 fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
     let (after, again) = course(log, at);
     let mut pairs = after.iter().zip(&again);
@@ -106,8 +100,6 @@ fn first_other(log: &[Arc<Recorded>], at: Sequence) -> Option<String> {
     Some(format!("was {}\n  is {}", words(was), words(is)))
 }
 
-/// Small clusters with services, task sets, partitions that are resized in place, labels and taints,
-/// cancellations, drains and lost nodes.
 #[test]
 fn without_changes_a_mixed_history_decides_the_same() {
     let (mut equal, mut decisions, mut in_place) = (0, 0, 0);
@@ -157,7 +149,6 @@ fn set(settings: &[&str]) -> Asked {
     }
 }
 
-/// A history under one policy, forked to another one at its beginning, is what that policy gives.
 #[test]
 fn a_fork_to_another_policy_is_what_that_policy_gives() {
     for seed in 1..=3 {
@@ -189,15 +180,12 @@ fn a_fork_to_another_policy_is_what_that_policy_gives() {
     }
 }
 
-/// Jobs whose steps have a part that cannot be divided, reported with noise: the real completion times
-/// under another policy lie in what is said, or near it.
 #[test]
 fn with_noise_the_truth_lies_near_what_is_said() {
     let (mut within, mut asked_for, mut off) = (0, 0, Vec::new());
     for seed in 1..=3 {
         let noisy = |policy: (f64, f64)| {
             let mut document = table2(seed);
-            // Small enough that the solver is quick.
             for (list, most) in [("nodes", 5), ("jobs", 14)] {
                 document[list]
                     .as_array_mut()
@@ -210,7 +198,6 @@ fn with_noise_the_truth_lies_near_what_is_said() {
             for (index, submission) in scenario.submissions.iter_mut().enumerate() {
                 let mut random = Random::new(seed * 1000 + index as u64);
                 let model = &mut submission.model;
-                // Steps of a minute of one container.
                 let steps = (model.work_container_s / 60.0).round().max(1.0);
                 model.work_container_s = steps;
                 let a = random.between(0.5, 4.0);
@@ -262,7 +249,6 @@ fn with_noise_the_truth_lies_near_what_is_said() {
     assert!(median < 0.1, "{median}");
 }
 
-/// A job less: nothing differs before it would have come.
 #[test]
 fn nothing_differs_before_what_is_changed() {
     for seed in 1..=3 {

@@ -1,22 +1,17 @@
-//! Which submissions are valid, and which queued job is released next.
+//! Decides submissions and releases.
 //!
-//! Folds: [`AdmissionState`]. Appends: `job.admitted`, `job.refused`, `job.released`,
-//! `job.revised`, `job.cancel_requested`, and `job.cancelled` while a job is queued.
-//! (`submission.received` is an observation of the ingress, appended by the shell, and so is
-//! `service.measured`, as a rule: [`crate::measured`].)
+//! Folds [`AdmissionState`]. Appends `job.admitted`, `job.refused`, `job.released`, `job.revised`,
+//! `job.cancel_requested`, and `job.cancelled` for queued jobs. (The shell appends `submission.received` and
+//! mostly `service.measured`: [`crate::measured`].)
 //!
-//! 1. Each submission on the log without a decision, in the order of the log: it is parsed
-//!    from its record alone, then admitted, refused with a reason, or carried out.
-//! 2. A queued job whose dependency ended without success is cancelled, and one that has waited for
-//!    longer than its `queue_limit_s`.
-//! 3. Queued jobs are released, one by one until nothing fits ([`crate::release`]).
-//! 4. A job that got something else than the plan that it was submitted with is said to have missed it
-//!    ([`crate::plan`]).
+//! 1. Parse each undecided submission from its record alone; admit, refuse or carry out.
+//! 2. Cancel queued jobs with a failed dependency or past `queue_limit_s`.
+//! 3. Release queued jobs until nothing fits ([`crate::release`]).
+//! 4. Report allocations that differ from plans ([`crate::plan`]).
 //!
-//! Completions before arrivals before releases at one instant: ends are folded, then 1, then 3.
+//! At one instant, completions precede arrivals, and arrivals precede releases.
 //!
-//! Invariant: every submission gets exactly one decision, and a job's id stands for one job for
-//! ever. Left to others: everything about containers.
+//! Invariant: every submission gets exactly one decision, and job ids are never reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,10 +43,10 @@ use crate::plan::{Planned, state_digest};
 use crate::release::{Changes, releases};
 use crate::state::AdmissionState;
 
-/// Decisions in one append: a batch of the broker holds a thousand messages.
+/// A broker batch holds a thousand messages.
 const MOST_DECISIONS: usize = 900;
 
-/// Admission.
+/// The decider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Admission;
 
@@ -96,7 +91,6 @@ impl Decider for Admission {
     }
 }
 
-/// The payload of `cancel`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CancelDocument {
@@ -106,9 +100,9 @@ struct CancelDocument {
 struct Intake<'a> {
     state: &'a AdmissionState,
     proposals: Vec<Proposal>,
-    /// Names taken by this very decision.
+    /// Names taken by this decision.
     taken: BTreeSet<JobId>,
-    /// What it admits, by tenant.
+    /// Admissions of this decision, by tenant.
     admitted: BTreeMap<TenantId, Beyond>,
     changes: Changes,
 }
@@ -124,8 +118,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Whether it cancels, revises or measures a job that this very decision admits: once that is on
-    /// the log, the next decision takes it.
+    /// Messages about jobs of this decision wait for the next one.
     fn is_of_a_new_job(&self, submission: &SubmissionReceived) -> bool {
         #[derive(Deserialize)]
         struct Named {
@@ -141,7 +134,6 @@ impl<'a> Intake<'a> {
         full_name(&tenant, &document.job).is_ok_and(|job| self.taken.contains(&job))
     }
 
-    /// Step 1 for one submission.
     fn decide(&mut self, sequence: Sequence, submission: &SubmissionReceived) {
         let tenant = TenantId::new(submission.tenant.as_str());
         let decided = match &tenant {
@@ -194,7 +186,7 @@ impl<'a> Intake<'a> {
             .as_deref()
             .and_then(|name| JobId::new(tenant, name).ok());
         let mut fallback = format!("job-{}", submission.ingress_sequence);
-        // The ingress counts anew where its stream was made anew.
+        // A recreated ingress stream numbers from 1 again.
         if JobId::new(tenant, &fallback).is_ok_and(|job| self.state.is_taken(&job)) {
             fallback = format!("{fallback}-{sequence}");
         }
@@ -253,7 +245,7 @@ impl<'a> Intake<'a> {
         Ok(Event::from(admitted))
     }
 
-    /// What was planned, where the state is still what it was planned from.
+    /// Returns the plan if the state has not changed.
     fn planned(&self, token: Option<&str>) -> Result<Option<Planned>, Refusal> {
         let Some(token) = token else {
             return Ok(None);
@@ -270,7 +262,7 @@ impl<'a> Intake<'a> {
         Ok(Some(planned))
     }
 
-    /// Whether some node there is could ever run one container.
+    /// Checks that some node could hold one container when empty.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let nodes = &self.state.queues.nodes;
         let beside = Beside::of(spec);
@@ -295,7 +287,6 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Step 2.
     fn cancel_doomed(&mut self, most: usize) {
         for (id, cause) in self.state.queues.doomed.iter().take(most) {
             let Some(Stand::Doomed { by, .. }) = self.state.queues.jobs.get(id).map(|j| &j.stand)
@@ -318,7 +309,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Step 2, by time. When the next one is due.
+    /// Cancels jobs past their queue limit; returns the next deadline.
     fn cancel_expired(&mut self, now: Timestamp, most: usize) -> Option<Timestamp> {
         let queues = &self.state.queues;
         let mut expired = queues.expiring.iter();
@@ -435,7 +426,7 @@ impl<'a> Intake<'a> {
             live.urgency > Urgency::Training,
         )
         .and_then(|()| check_weight(weight))
-        // What stays as it is was admitted under other bounds, at times.
+        // Unchanged values may exceed present bounds.
         .and_then(|()| match document.weight {
             Some(weight) => check_job_weight(queues, job.tenant(), weight),
             None => Ok(()),
@@ -466,7 +457,6 @@ impl<'a> Intake<'a> {
         }))
     }
 
-    /// The job that `text` names; it exists or has existed.
     fn named(&self, tenant: &TenantId, text: &str) -> Result<JobId, (Option<JobId>, Refusal)> {
         let job = full_name(tenant, text)
             .map_err(|error| (None, Refusal::new("bad_name", error.to_string())))?;
@@ -481,7 +471,6 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Whether a job can be requeued.
 fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
     let alone = ReviseDocument {
         requeue: true,
@@ -501,7 +490,7 @@ fn check_requeue(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Res
     Ok(())
 }
 
-/// Whether a job can be put on hold or requeued, where that is asked.
+/// Checks a requested hold or requeue.
 fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result<(), Refusal> {
     if document.held != Some(true) && !document.requeue {
         return Ok(());
@@ -520,7 +509,7 @@ fn check_hold(job: &JobId, live: &QueueJob, document: &ReviseDocument) -> Result
     Ok(())
 }
 
-/// The tenant's job `text`, with or without the tenant before it.
+/// Strips the tenant's prefix.
 pub(crate) fn full_name(tenant: &TenantId, text: &str) -> Result<JobId, IdError> {
     let name = text.strip_prefix(&format!("{tenant}/")).unwrap_or(text);
     JobId::new(tenant, name)

@@ -1,9 +1,8 @@
-//! Which events admission takes in: every one is named, so that a new event does not compile before somebody
-//! has said whether decisions depend on it.
+//! The events that admission handles. A new event does not compile before somebody decides about it.
 
 use dormouse_messages::Event;
 
-/// Whether the state takes it in, besides the queues.
+/// Reports whether the state handles the event, queues aside.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn is_taken_in(event: &Event) -> bool {
     match event {

@@ -1,4 +1,4 @@
-//! Fractions of a GPU: what a container may ask for.
+//! Checks of GPU fractions.
 
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::quantity::Written;
@@ -6,10 +6,10 @@ use dormouse_messages::{Amounts, Resource};
 
 use crate::parse::Refusal;
 
-/// The limit in thousandths and the memory in bytes that a document asks for.
+/// Returns a document's GPU limit in thousandths and GPU memory in bytes.
 ///
 /// # Errors
-/// What is wrong with its demand of GPUs, its `gpu_limit` or its `gpu_memory`.
+/// Wrong GPU demand, `gpu_limit` or `gpu_memory`.
 pub fn check(
     document: &JobDocument,
     demand: &Amounts,
@@ -35,10 +35,10 @@ pub fn check(
     Ok((limit, memory.filter(|memory| *memory > 0)))
 }
 
-/// The limit in thousandths that a revision asks for, of a job with this demand.
+/// Returns the revised limit in thousandths.
 ///
 /// # Errors
-/// What is wrong with it: what has no part of a GPU has no limit of one.
+/// Limits for jobs without a part of a GPU.
 pub fn revised(limit: Option<&Written>, demand: &Amounts) -> Result<Option<u64>, Refusal> {
     let limit = amount("gpu_limit", Resource::Gpu, limit)?;
     check_limit(limit, demand.get(&Resource::Gpu))?;

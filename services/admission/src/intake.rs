@@ -1,4 +1,4 @@
-//! What arrived on an ingress subject, as an event: complete enough to decide on from the log.
+//! Turns ingress messages into events that suffice for deciding.
 
 use dormouse_messages::events::{RawEncoding, SubmissionReceived, SubmissionsShed};
 use dormouse_messages::intake::{Arrival, Shed};
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use crate::measured;
 use crate::state::AdmissionState;
 
-/// What is kept of a payload that is too large to decide on: enough to recognise it.
+/// Identifies an oversized payload.
 const CUT_BYTES: usize = 1024;
 
-/// Records a submission. `content_type` is the header's, where there is one.
+/// Records a submission.
 #[must_use]
 pub fn received(
     ingress_sequence: u64,
@@ -47,8 +47,7 @@ pub fn received(
     })
 }
 
-/// Records what a tenant published: a measurement that can be true as what it says, all else as it
-/// came.
+/// Records a plausible measurement as such, other messages unchanged.
 #[must_use]
 pub fn recorded(state: &AdmissionState, arrival: &Arrival) -> Event {
     let event = arrived(arrival);
@@ -66,7 +65,7 @@ fn measured(state: &AdmissionState, received: &SubmissionReceived) -> Option<Eve
     accepted.ok().map(Event::from)
 }
 
-/// Records what a tenant published, as it came.
+/// Records a message unchanged.
 #[must_use]
 pub fn arrived(arrival: &Arrival) -> Event {
     let Arrival {
@@ -87,7 +86,7 @@ pub fn arrived(arrival: &Arrival) -> Event {
     event
 }
 
-/// Records submissions of a tenant that came too fast.
+/// Records rate-limited submissions.
 #[must_use]
 pub fn shed(tenant: &str, shed: &Shed) -> Event {
     Event::from(SubmissionsShed {
@@ -105,13 +104,13 @@ pub fn shed(tenant: &str, shed: &Shed) -> Event {
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// The payload's bytes again; `None` where it was cut off or is not what it says.
+/// Returns the payload; `None` if cut off or malformed.
 pub fn payload(received: &SubmissionReceived) -> Option<Vec<u8>> {
     let bytes = match received.raw_encoding {
         RawEncoding::Utf8 => received.raw.clone().into_bytes(),
@@ -143,7 +142,7 @@ mod tests {
         }
     }
 
-    /// What is decided on a message that `by` published.
+    /// Returns the decision about a message that `by` published.
     fn decided(state: &mut AdmissionState, sequence: u64, verb: &str, raw: &str, by: &By) -> Event {
         let at = Timestamp::default().plus_ms(sequence);
         let arrival = Arrival {

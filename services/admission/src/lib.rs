@@ -1,4 +1,10 @@
-//! Decides which submissions are valid and which queued job goes next.
+//! Admission: decides submissions and releases queued jobs. The crate is a pure decider and does no I/O.
+//!
+//! - `decide`, `state`, `folded`: the decider, its state, and the handled events.
+//! - `intake`, `parse`: messages to events, documents to specifications.
+//! - `gpu`, `python`, `roles`, `service`, `tasks`, `workdir`: checks of document parts.
+//! - `limits`: the operator's bounds; `measured`: tenants' measurements; [`plan`]: plan tokens.
+//! - `release`: the order of releases.
 
 mod decide;
 mod folded;

@@ -1,4 +1,4 @@
-//! What a tenant may ask for: the operator's bounds on it, and the jobs it may depend on.
+//! Checks against the operator's bounds, and of dependencies.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use dormouse_state::{Above, Queues};
 use crate::parse::Refusal;
 use crate::state::AdmissionState;
 
-/// Whether the tenant may submit at all. Where grants are required a tenant that the operator never named,
-/// or has removed, may not: its key may still be valid.
+/// Checks that the tenant may submit. With required grants, the key of an unnamed or removed tenant may still
+/// be valid.
 pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     let (name, config) = (tenant.as_str(), &queues.config);
     let known = config.get(name).is_some() || config.grants.get(name).is_some();
@@ -29,7 +29,7 @@ pub fn check_tenant(queues: &Queues, tenant: &TenantId) -> Result<(), Refusal> {
     Err(Refusal::new("unknown_tenant", reason))
 }
 
-/// The class that a job of the tenant names, with what it is worth now.
+/// Resolves the job's class.
 pub fn class_of(
     queues: &Queues,
     tenant: &TenantId,
@@ -62,17 +62,14 @@ pub fn class_of(
     })
 }
 
-/// What this very decision admits of a tenant beside the queue.
+/// One tenant's admissions in this decision.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beyond {
-    /// Jobs.
     pub jobs: u64,
-    /// Bytes of their specifications.
     pub bytes: u64,
 }
 
-/// Whether the tenant was granted what the job asks for, and may have another job queued beside
-/// `more` that this very decision admits.
+/// Checks the grants, and the bounds on queued jobs with `more` from this decision.
 pub fn check_grants(
     queues: &Queues,
     tenant: &TenantId,
@@ -110,7 +107,7 @@ pub fn check_grants(
     }
 }
 
-/// Whether one job of the tenant may have this weight.
+/// Checks a job's weight.
 pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<(), Refusal> {
     let most = queues.config.get(tenant).and_then(|t| t.max_job_weight);
     match most.filter(|most| weight > *most) {
@@ -124,7 +121,7 @@ pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<()
     }
 }
 
-/// Whether one job of the tenant may have this smallest partition.
+/// Checks the smallest partition.
 pub fn check_partition(
     queues: &Queues,
     tenant: &str,
@@ -144,8 +141,7 @@ pub fn check_partition(
     Err(Refusal::new(above.code(), reason))
 }
 
-/// The jobs that `names` means, and that each of them can still complete. `taken` are the jobs
-/// that this very decision admits.
+/// Checks that dependencies can complete. `taken`: this decision's jobs.
 pub fn check_dependencies(
     state: &AdmissionState,
     job: &JobId,
@@ -178,7 +174,7 @@ pub fn check_dependencies(
     Ok(())
 }
 
-/// That no node has any of a resource, and which one may be meant.
+/// Names a resource of the demand that no node has, with a suggestion.
 pub fn of_no_node(queues: &Queues, demand: &Amounts) -> Option<String> {
     let nodes = queues.nodes.iter();
     let there = nodes.flat_map(|(_, node)| node.capacity.iter());

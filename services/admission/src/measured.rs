@@ -1,13 +1,11 @@
-//! What a tenant's own proxy says that clients of a service saw.
+//! Tenants' own measurements of services.
 //!
-//! 1. A measurement that can be true, of a live service of the tenant's own, is recorded as
-//!    `service.measured`: the event is the whole message, so that nothing else of it stands on the log
-//!    ([`crate::recorded`]).
-//! 2. Any other is recorded as it came (`submission.received`), and decided on like every submission:
-//!    refused with a reason, or taken in where its service has been admitted meanwhile.
+//! 1. A plausible measurement of the tenant's live service becomes `service.measured`, which holds the whole
+//!    message ([`crate::recorded`]).
+//! 2. Any other becomes `submission.received`: refused, or accepted if the service was admitted meanwhile.
 //!
-//! The proxy's name on the log is `tenant/name`, which no gateway can have: a tenant's word never
-//! takes the place of a gateway's.
+//! Proxies are named `tenant/name`, which no gateway can be, so a tenant never replaces a gateway's
+//! measurements.
 
 use dormouse_messages::events::{ServiceMeasured, SubmissionReceived};
 use dormouse_messages::measured::{DEFAULT_PROXY, MOST_AHEAD_S, MOST_LATE_S};
@@ -17,18 +15,17 @@ use crate::decide::full_name;
 use crate::parse::{Refusal, decode};
 use crate::state::AdmissionState;
 
-/// Measurements a second that are taken of a tenant, for each of its live services: eight proxies
-/// before each that say what they saw every two seconds, as gateways do.
+/// For each service: eight proxies that report every two seconds.
 const MOST_PER_SERVICE: u32 = 4;
 
-/// How many measurements a second are taken of a tenant.
+/// Returns the measurements accepted per second.
 pub(crate) fn rate(services: usize) -> u32 {
     let services = u32::try_from(services).unwrap_or(u32::MAX);
-    // One that has no service is to be told so.
+    // A tenant without services still gets refusals.
     services.max(1).saturating_mul(MOST_PER_SERVICE)
 }
 
-/// What a message says, where it can be true and is the tenant's to say.
+/// Validates a measurement.
 pub(crate) fn accept(
     state: &AdmissionState,
     submission: &SubmissionReceived,
@@ -55,7 +52,6 @@ pub(crate) fn accept(
     Ok(measured)
 }
 
-/// The service that `text` names.
 fn named(tenant: &TenantId, text: &str) -> Result<JobId, Refusal> {
     match text.split_once('/') {
         Some((other, _)) if other != tenant.as_str() => Err(Refusal::new(
@@ -115,12 +111,12 @@ fn check_values(measured: &ServiceMeasured) -> Result<(), Refusal> {
     }
 }
 
-/// When its window ended: by the broker's clock, where it does not say so itself.
+/// Returns the window's end, by default the broker's time.
 fn until(
     measured: &ServiceMeasured,
     published: Option<Timestamp>,
 ) -> Result<Option<Timestamp>, Refusal> {
-    // A message that nobody stored, of a simulation, is as old as it says.
+    // Simulated messages are never stored.
     let (Some(until), Some(published)) = (measured.until, published) else {
         return Ok(measured.until.or(published));
     };

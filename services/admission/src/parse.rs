@@ -1,4 +1,4 @@
-//! A submitted document to a normalised specification, or a refusal that says what to do.
+//! Parses documents into normalised specifications, or refuses with advice.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,17 @@ use serde_json::Value;
 
 use crate::{gpu, intake, python, roles, service, tasks, workdir};
 
-/// The most containers a job may ask for: the largest cluster that is planned for.
+/// The largest planned cluster.
 pub const MAX_CONTAINERS: u32 = 10_000;
 /// A day: longer than any checkpoint.
 const MAX_GRACE_S: u32 = 86_400;
-/// Ten years: whoever means longer means no limit.
+/// Ten years: longer is no limit.
 const MAX_LIMIT_S: u32 = 315_360_000;
-/// What a job may try again: beyond it the job is broken, not unlucky.
+/// A job that fails more often is broken.
 const MAX_RETRIES: u32 = 1_000;
-/// Priorities order one tenant's own jobs: more steps than people tell apart.
-/// A job that waits for more than this many others waits for one that gathers them.
+/// More dependencies belong behind one gathering job.
 const MAX_DEPENDENCIES: usize = 64;
-/// The most taints that a job tolerates by name.
 const MAX_TOLERATIONS: usize = 16;
-/// Fields that are maps, with an example of each.
 const MAPS: [(&str, &str); 9] = [
     ("command", "{start: [python3, train.py]}"),
     ("containers", "{min: 1, max: 4}"),
@@ -39,23 +36,23 @@ const MAPS: [(&str, &str); 9] = [
     ("service", "{objective: {latency_ms: 128, percentile: 99}}"),
     ("roles", "{ps: {count: 1, demand: {cpu: 1, memory: 2Gi}}}"),
 ];
-/// Signals that a process can catch, plus none that stop it.
+/// Catchable and not stopping.
 pub const SIGNALS: [&str; 7] = [
     "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM",
 ];
 
-/// Why a submission is refused.
+/// The reason for refusing a submission.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// Machine-readable cause.
+    /// Machine-readable.
     pub code: &'static str,
-    /// What is wrong and what to do, for a person.
+    /// Problem and remedy.
     pub reason: String,
 }
 
 impl Refusal {
-    /// A refusal; what it repeats of the document is bounded and printable.
+    /// Bounds and sanitizes the text.
     pub(crate) fn new(code: &'static str, reason: impl AsRef<str>) -> Self {
         Self {
             code,
@@ -64,7 +61,7 @@ impl Refusal {
     }
 }
 
-/// The document of a submission, whatever it says; nothing where it cannot be read.
+/// Returns a submission's document as JSON; `None` if unreadable.
 #[must_use]
 pub fn document(received: &SubmissionReceived) -> Option<Value> {
     decode(received).ok()
@@ -109,7 +106,7 @@ fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         if !error.is_data() {
             return unreadable("JSON", &text);
         }
-        // Positions are those of what was published: nobody wrote a line of that.
+        // Positions refer to bytes that no person wrote.
         let text = text
             .rsplit_once(" at line ")
             .map_or(&*text, |(text, _)| text);
@@ -133,7 +130,7 @@ fn decode_msgpack<T: DeserializeOwned>(bytes: &[u8], readable: bool) -> Result<T
     })
 }
 
-/// A list where the document has a map: read as one, its values would count by their order.
+/// A list's values would bind by position.
 fn list_for_a_map(document: &Value) -> Option<Refusal> {
     let wrong = |place: &str, example: &str| {
         let reason = format!("{place} is a list; it must be a map such as {example}");
@@ -156,7 +153,6 @@ fn list_for_a_map(document: &Value) -> Option<Refusal> {
     }
 }
 
-/// The refusal of bytes that are no document at all.
 fn unreadable(format: &str, error: &str) -> Refusal {
     Refusal::new(
         "malformed",
@@ -164,7 +160,6 @@ fn unreadable(format: &str, error: &str) -> Refusal {
     )
 }
 
-/// The refusal for an error at a dotted path of the document.
 fn wrong_shape(place: &str, error: &str) -> Refusal {
     let error = &plain::in_words(error);
     let quoted = |prefix: &str| {
@@ -181,7 +176,7 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
     if unknown.is_some() {
         let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
         let error = match error.split_once(", expected") {
-            // What is meant comes before the long list of what there is.
+            // Before the long list of alternatives.
             Some((what, rest)) if !meant.is_empty() => {
                 format!("{what}; {meant}Expected{rest}")
             }
@@ -220,7 +215,6 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
     Refusal::new("malformed", format!("{error}{quotes}"))
 }
 
-/// Fields that are lists, and what they may look like.
 const LISTS: [(&str, &str); 4] = [
     ("start", "[python3, train.py]"),
     ("resume", "[python3, train.py]"),
@@ -228,7 +222,7 @@ const LISTS: [(&str, &str); 4] = [
     ("tolerations", "[spot]"),
 ];
 
-/// The seconds of a time such as `4h`, which stands in a field that is a number of seconds.
+/// Reads a time such as `4h`.
 fn seconds(place: &str, error: &str) -> Option<u64> {
     let written = error
         .split_once("string \"")
@@ -245,7 +239,7 @@ fn seconds(place: &str, error: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(each)
 }
 
-/// The number, or the true or false, that stands where a text must: `[sleep, 8]`.
+/// Returns the unquoted value: `8` in `[sleep, 8]`.
 fn unquoted(error: &str) -> Option<&str> {
     if !error.contains("expected a string") {
         return None;
@@ -255,11 +249,10 @@ fn unquoted(error: &str) -> Option<&str> {
     Some(rest?.1.split_once('`')?.0)
 }
 
-/// Checks and normalises a job document. `fallback_name` is taken where it has no name,
-/// `default_priority` where it has no priority.
+/// Checks and normalises a document; `fallback_name` and `default_priority` replace missing values.
 ///
 /// # Errors
-/// The first thing that is wrong, with what to do about it.
+/// The first problem, with its remedy.
 pub fn parse_job(
     document: JobDocument,
     tenant: &TenantId,
@@ -318,7 +311,7 @@ pub fn parse_job(
         network: document.network,
         retries: document.retries,
         priority,
-        // Admission looks it up.
+        // Admission resolves the class.
         priority_class: None,
         depends_on,
         tasks: document.tasks,
@@ -335,12 +328,11 @@ pub fn parse_job(
     Ok((job, spec))
 }
 
-/// What one container needs.
 fn demand(document: &JobDocument) -> Result<Amounts, Refusal> {
     amounts("demand", &document.demand)
 }
 
-/// What a container needs, as the field of this name says.
+/// Parses the amounts of a field.
 pub(crate) fn amounts(
     field: &str,
     written: &BTreeMap<String, Written>,
@@ -364,7 +356,6 @@ pub(crate) fn amounts(
     Ok(demand)
 }
 
-/// The jobs that `depends_on` names, each once, in their order.
 fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>, Refusal> {
     let refuse = |reason: String| Err(Refusal::new("bad_dependency", reason));
     if document.depends_on.len() > MAX_DEPENDENCIES {
@@ -393,8 +384,7 @@ fn dependencies(document: &JobDocument, tenant: &TenantId) -> Result<Vec<JobId>,
     Ok(jobs)
 }
 
-/// Whether there can be such bounds, with so many containers under the policy `static`. A service
-/// may have none at times.
+/// Checks bounds. A service may scale to zero.
 pub fn check_containers(
     bounds: Containers,
     fixed: Option<u32>,
@@ -416,7 +406,7 @@ pub fn check_containers(
     }
 }
 
-/// Whether a job can have such a weight.
+/// Checks the bounds of a weight.
 pub fn check_weight(weight: u32) -> Result<(), Refusal> {
     if (1..=MAX_WEIGHT).contains(&weight) {
         return Ok(());
@@ -425,7 +415,7 @@ pub fn check_weight(weight: u32) -> Result<(), Refusal> {
     Err(Refusal::new("bad_weight", reason))
 }
 
-/// Whether a job can have such a priority.
+/// Checks the bounds of a priority.
 pub fn check_priority(priority: i32) -> Result<(), Refusal> {
     if (-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
         return Ok(());
@@ -434,7 +424,7 @@ pub fn check_priority(priority: i32) -> Result<(), Refusal> {
     Err(Refusal::new("bad_priority", reason))
 }
 
-/// Whether there can be such a limit; 0 is none.
+/// Checks a time limit; 0 means none.
 pub fn check_limit(field: &str, limit_s: Option<u32>) -> Result<(), Refusal> {
     match limit_s.filter(|limit_s| *limit_s > MAX_LIMIT_S) {
         None => Ok(()),
@@ -586,7 +576,7 @@ fn check_commands(document: &JobDocument) -> Result<(), Refusal> {
     }
 }
 
-/// The folder of the kernel's own that a mount's target would cover, or lie in.
+/// Returns the kernel folder that a mount would cover or enter.
 fn covers_the_kernels(target: &str) -> Option<&'static str> {
     let mut names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     match names.next() {
@@ -602,7 +592,7 @@ fn covers_the_kernels(target: &str) -> Option<&'static str> {
     }
 }
 
-/// What of a command and an environment no program can be given.
+/// Explains a command or environment that no program can receive.
 pub(crate) fn unfit<'a>(
     mut words: impl Iterator<Item = &'a String>,
     env: &BTreeMap<String, EnvValue>,
@@ -632,7 +622,7 @@ mod tests {
 
     use super::*;
 
-    /// The reason that a JSON text and the same in MessagePack are refused for.
+    /// Returns the refusals of a JSON text and of the equal MessagePack.
     fn reasons(json: &str) -> Vec<String> {
         let value: Option<serde_json::Value> = serde_json::from_str(json).ok();
         let packed = value.map(|value| rmp_serde::to_vec_named(&value).expect("encodes"));

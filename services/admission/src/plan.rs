@@ -1,9 +1,7 @@
-//! What a plan promised, as a token that travels with the submission: the state it was made from, and
-//! what the job would get.
+//! Plan tokens: the planned state and the expected containers.
 //!
-//! The digest covers what a decision depends on and does not move by itself: policy, nodes, tenants,
-//! live jobs and what the newest allocation gives them; no progress and no clock. So it is the same
-//! for as long as nothing happens that could give the job something else.
+//! The digest covers a decision's inputs (policy, nodes, tenants, live jobs, allocation), neither progress
+//! nor clock, and changes only when the result may.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,17 +12,16 @@ use dormouse_state::{Queues, Stand};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// What a token begins with.
 const FORM: &str = "plan1";
 
-/// What was planned.
+/// A plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// The last event that counted.
+    /// The last relevant event.
     pub asof: Sequence,
-    /// The digest of what the decision depends on ([`state_digest`]).
+    /// See [`state_digest`].
     pub state: String,
-    /// Containers that the job gets at once; 0: it waits.
+    /// 0: waits.
     pub containers: u32,
 }
 
@@ -58,7 +55,7 @@ impl FromStr for Planned {
     }
 }
 
-/// The digest of what decisions depend on.
+/// Returns the digest of a decision's inputs.
 #[must_use]
 pub fn state_digest(queues: &Queues) -> String {
     #[derive(Serialize)]
@@ -69,7 +66,7 @@ pub fn state_digest(queues: &Queues) -> String {
         weight: u32,
         bounds: (u32, u32),
         adjustable: bool,
-        /// Held, doomed, queued, released or ending.
+        /// Held, dependency failed, queued, released or ending.
         stand: u8,
         given: u32,
     }

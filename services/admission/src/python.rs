@@ -1,4 +1,4 @@
-//! The Python packages that go with a job.
+//! Checks of a job's Python packages.
 
 use dormouse_messages::job::{JobDocument, Kind};
 use dormouse_messages::python::Requirements;
@@ -6,10 +6,10 @@ use dormouse_messages::{Python, WrittenPython};
 
 use crate::parse::Refusal;
 
-/// The packages of a document.
+/// Returns the packages.
 ///
 /// # Errors
-/// When its file is not read, there can be no such environment, or the job has one of its own.
+/// Unread files, impossible environments, and notebooks, which have their own.
 pub fn check(document: &JobDocument) -> Result<Option<Python>, Refusal> {
     let bad = |reason: String| Err(Refusal::new("bad_python", reason));
     let Some(WrittenPython {

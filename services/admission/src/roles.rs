@@ -1,4 +1,4 @@
-//! Roles: the containers that a job has beside its workers, and what a document may say of them.
+//! Checks of auxiliary roles.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use dormouse_messages::{Amounts, Resource};
 
 use crate::parse::{self, MAX_CONTAINERS, Refusal};
 
-/// Parameter servers are a few for hundreds of workers; a role with more is workers.
+/// A few parameter servers serve hundreds of workers.
 const MAX_COUNT: u32 = 64;
 
-/// The normalised roles of a document.
+/// Normalises the roles.
 ///
 /// # Errors
-/// What is wrong with its roles.
+/// The first wrong role.
 pub fn normalise(document: &JobDocument) -> Result<BTreeMap<String, RoleSpec>, Refusal> {
     if document.roles.is_empty() {
         return Ok(BTreeMap::new());
@@ -48,7 +48,7 @@ fn refuse<T>(reason: impl AsRef<str>) -> Result<T, Refusal> {
 
 fn one(document: &JobDocument, name: &str, role: &RoleDocument) -> Result<RoleSpec, Refusal> {
     check_name(name)?;
-    // Evaluation reads what the chief has saved: TensorFlow's cluster knows one that does so.
+    // TensorFlow's cluster knows one evaluator.
     let most = if name == "evaluator" { 1 } else { MAX_COUNT };
     if !(1..=most).contains(&role.count) {
         return refuse(format!(

@@ -1,24 +1,23 @@
-//! Services, notebooks and partitions resized in place: what such a document may say, and what
-//! follows from it.
+//! Checks and defaults of services, notebooks and partitions resized in place.
 
 use dormouse_messages::job::{CheckpointMode, EnvValue, Executor, JobDocument, Kind, Success};
 use dormouse_messages::service::{Ready, Resize, ResizeMode, Service};
 
 use crate::parse::{Refusal, SIGNALS};
 
-/// An hour: no model loads longer, and no answer lasts longer.
+/// Longer than any model load or answer.
 const MAX_WAIT_S: u32 = 3_600;
 /// A week.
 const MAX_IDLE_S: u32 = 604_800;
-/// An objective beyond it is a batch job's.
+/// Slower objectives suit batch jobs.
 const MAX_LATENCY_MS: u32 = 3_600_000;
-/// A replica that works on more at once is a proxy.
+/// A busier replica is a proxy.
 const MAX_CONCURRENCY: u32 = 10_000;
 
-/// The document with what follows from its kind: a service has its defaults and is resized in place.
+/// Completes the document by its kind.
 ///
 /// # Errors
-/// What contradicts `kind`, `resize` or `service`.
+/// Contradictions in `kind`, `resize` or `service`.
 pub fn normalise(document: JobDocument) -> Result<JobDocument, Refusal> {
     let resize = document.resize.clone().unwrap_or_default();
     check_signal(&resize)?;
@@ -61,7 +60,6 @@ fn check_signal(resize: &Resize) -> Result<(), Refusal> {
     }
 }
 
-/// A training job whose members come and go.
 fn elastic(document: JobDocument, resize: Resize) -> Result<JobDocument, Refusal> {
     if document.kind == Kind::Batch {
         return refuse(
@@ -92,7 +90,6 @@ fn elastic(document: JobDocument, resize: Resize) -> Result<JobDocument, Refusal
     })
 }
 
-/// A service or a notebook.
 fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
     let named = match document.kind {
         Kind::Notebook => "a notebook",
@@ -143,7 +140,7 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
     check_service(&service)?;
     if document.kind == Kind::Notebook {
         check_token(&document)?;
-        // Jupyter's first page wants its token; this one tells whoever asks.
+        // Jupyter's first page requires a token; this path does not.
         if service.ready.path == Ready::default().path {
             "/api".clone_into(&mut service.ready.path);
         }
@@ -162,8 +159,7 @@ fn serving(document: JobDocument) -> Result<JobDocument, Refusal> {
     })
 }
 
-/// A notebook runs whatever its users write: nobody may do so without a token, and no token may stand
-/// on the log.
+/// Notebooks run arbitrary code, so a token is required, but not on the log.
 fn check_token(document: &JobDocument) -> Result<(), Refusal> {
     if let Some(EnvValue::Plain(_)) = document.env.get("JUPYTER_TOKEN") {
         return refuse(

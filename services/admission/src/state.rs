@@ -1,5 +1,4 @@
-//! What admission folds: the tenants' queues, the cluster, the submissions that wait for a decision,
-//! the names taken.
+//! Admission's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,46 +12,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{folded, measured};
 
-/// Admission's state.
+/// Admission's folded state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdmissionState {
-    /// Live jobs, by tenant, with the nodes and the policy.
     pub queues: Queues,
-    /// Where the containers of released jobs are, and what jobs ask of their nodes.
+    /// Places of released jobs, node constraints of all.
     pub cluster: ClusterState,
-    /// Where each tenant's submissions stand, by the tenant as published: what is on the log stays
-    /// known.
+    /// By published tenant; messages on the log stay known.
     pub intake: BTreeMap<String, Stand>,
-    /// Submissions without a decision, in the order of the log.
     pub undecided: BTreeMap<Sequence, SubmissionReceived>,
-    /// Live services, by tenant: what a tenant may measure.
+    /// A tenant may measure its own live services.
     pub services: BTreeMap<String, BTreeSet<JobId>>,
-    /// Ended jobs, and whether they completed: an id stands for one job, also after its end.
+    /// True if completed. Ids stay taken.
     pub ended: BTreeMap<JobId, bool>,
-    /// What jobs are to get at once by a plan that was accepted, until the first allocation that
-    /// can name them.
+    /// Accepted plans, until the first allocation that can list the job.
     pub planned: BTreeMap<JobId, Promise>,
-    /// Jobs that got something else, which nobody has said yet.
+    /// Missed plans, not yet reported.
     pub missed: BTreeMap<JobId, Missed>,
 }
 
-/// What a job is to get.
+/// An accepted plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// Containers, 1 or more.
+    /// At least 1.
     pub containers: u32,
-    /// An allocation made from this event or a later one can name it.
+    /// Allocations from here on can list the job.
     pub from: Sequence,
 }
 
-/// What a job got instead.
+/// A missed plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missed {
-    /// Containers that were planned.
     pub planned: u32,
-    /// Containers that it got.
     pub containers: u32,
-    /// The allocation.
     pub decided: Sequence,
 }
 
@@ -67,7 +59,7 @@ impl Fold for AdmissionState {
         match recorded.event().filter(|event| folded::is_taken_in(event)) {
             Some(Event::SubmissionReceived(event)) => {
                 let stand = self.intake.entry(event.tenant.clone()).or_default();
-                // An older log has no time of its own: that of the record is no earlier.
+                // Old logs lack the published time; the stored time is no earlier.
                 let at = event.published_at.unwrap_or(recorded.stored_at);
                 stand.record(&event.verb, event.ingress_sequence, at);
                 stand.undecided += 1;
@@ -83,7 +75,7 @@ impl Fold for AdmissionState {
                     let services = self.services.entry(event.job.tenant().to_owned());
                     services.or_default().insert(event.job.clone());
                 }
-                // Its release follows in the same append, if it is released at once.
+                // A release follows in this append.
                 self.promised_from(&event.job, sequence.next().next());
             }
             Some(Event::JobRefused(event)) => {
@@ -165,7 +157,7 @@ impl AdmissionState {
         }
     }
 
-    /// A tenant's measurement: the message is recorded with it, or was before and is decided.
+    /// Either the event records the message, or the message was recorded before and is decided now.
     fn measured(&mut self, event: &ServiceMeasured) {
         let Some(ingress_sequence) = event.ingress_sequence else {
             return;
@@ -179,7 +171,7 @@ impl AdmissionState {
         }
     }
 
-    /// Where a tenant's messages stand, and how many a second are taken of it.
+    /// Returns the tenant's ingress position and rates per second.
     #[must_use]
     pub fn stand(&self, tenant: &str) -> (Stand, Rates) {
         let stand = self.intake.get(tenant).copied().unwrap_or_default();
@@ -191,7 +183,6 @@ impl AdmissionState {
         (stand, rates)
     }
 
-    /// Whether it is a live service.
     pub(crate) fn is_service(&self, job: &JobId) -> bool {
         let services = self.services.get(job.tenant());
         services.is_some_and(|services| services.contains(job))
@@ -203,7 +194,7 @@ impl AdmissionState {
         }
     }
 
-    /// Holds an allocation against what was planned.
+    /// Compares an allocation with plans.
     fn hold_against(&mut self, decided: Sequence, asof: Option<Sequence>, jobs: &[JobAllocation]) {
         let Some(asof) = asof.filter(|_| !self.planned.is_empty()) else {
             return;
@@ -239,7 +230,7 @@ impl AdmissionState {
         self.ended.insert(job.clone(), completed);
     }
 
-    /// Whether the name was ever taken.
+    /// Reports whether the name was ever taken.
     #[must_use]
     pub fn is_taken(&self, job: &JobId) -> bool {
         self.queues.jobs.contains_key(job) || self.ended.contains_key(job)

@@ -1,4 +1,4 @@
-//! Task sets: what a document with `tasks` may say, and what follows from it.
+//! Checks and defaults of task sets.
 
 use dormouse_messages::job::{
     Checkpoint, CheckpointMode, Containers, Executor, JobDocument, Kind, Success,
@@ -6,15 +6,14 @@ use dormouse_messages::job::{
 
 use crate::parse::{MAX_CONTAINERS, Refusal};
 
-/// The most tasks of one set: a set stands on the log as ranges, yet each failing task is
-/// remembered by itself.
+/// Each failing task is remembered separately.
 const MAX_TASKS: u32 = 1_000_000;
 
-/// A task set runs in containers of one process each: at least one, at most one a concurrent
-/// task. They are resized between tasks: asked to leave, each ends the task that it has.
+/// Completes a task set: up to `concurrency` containers of one process, which finish their task before they
+/// leave.
 ///
 /// # Errors
-/// What contradicts `tasks`.
+/// Contradictions to `tasks`.
 pub fn normalise(document: JobDocument) -> Result<JobDocument, Refusal> {
     let Some(tasks) = document.tasks else {
         return Ok(document);

@@ -1,14 +1,14 @@
-//! The folder that goes with a job: packed before it is submitted, named by its digest.
+//! Checks of the working folder, packed before submission and named by its digest.
 
 use dormouse_messages::job::{JobDocument, Kind};
 use dormouse_messages::{Workdir, WrittenWorkdir};
 
 use crate::parse::Refusal;
 
-/// The packed folder of a document.
+/// Returns the packed folder.
 ///
 /// # Errors
-/// When it is not packed, there can be no such archive, or the job has a folder of its own.
+/// Unpacked folders, impossible archives, and notebooks, which have their own folder.
 pub fn check(document: &JobDocument) -> Result<Option<Workdir>, Refusal> {
     let bad = |reason: String| Err(Refusal::new("bad_workdir", reason));
     let packed = match &document.workdir {

@@ -1,24 +1,11 @@
-//! The agent's machine: what it is told, and what is to be done then.
+//! The agent as a sans-IO state machine: inputs record what happened, [`Agent::next_effect`] returns work for
+//! the driver, [`Agent::to_append`] returns reports.
 //!
-//! ```text
-//!  inputs                                          effects
-//!  hear       an event of the log         ┐      ┌  List      what runs here?
-//!  caught_up  all of it was heard         │      │  Start, Stop, Evict, Save, Give, Forget
-//!  lease      held, lost                  ├ Agent┤  Announce, Withdraw   who takes part
-//!  listed     what runs, or has ended     │      │
-//!  running, ended   a container           │      │
-//!  say        what else is to be reported ┤
-//!  stored     the last report             ┘      └  a report to append, one at a time
-//! ```
-//!
-//! 1. It folds until it has caught up, and waits for the node's lease; nothing is touched before.
-//! 2. It asks what runs and adopts it.
-//! 3. From then on it reconciles whenever something was put in ([`Agent::turn`]). It starts nothing
-//!    before it hears from the log that it has joined, and after a fence that it has again.
-//! 4. Reports leave one after the other, each once the one before is stored.
-//!
-//! Every input only notes what has happened; [`Agent::next_effect`] hands out what is to be done, and
-//! [`Agent::to_append`] what is to be said.
+//! 1. The agent folds the log and waits for the lease, before it changes anything on the node.
+//! 2. It lists and adopts the containers on the node.
+//! 3. It reconciles after every input ([`Agent::turn`]), but starts nothing before the log confirms its join,
+//!    nor after a fence before the next join.
+//! 4. Reports leave one at a time, each after the previous is stored.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -31,23 +18,20 @@ use crate::reconcile::{Action, Ending, Life, Machine, Observed, apply, reconcile
 use crate::state::{AgentState, Announced};
 use crate::{Exit, report};
 
-/// A reconciliation can make the next one possible (what was in the way is forgotten), not more
-/// often than this in one turn.
+/// Limit on reconciliations per turn; one can enable the next.
 const ROUNDS: usize = 8;
 
-/// While more waits for the broker than this, progress is not added to it: the next one says
-/// more.
+/// From this many queued reports on, progress is not reported: the next progress report says more.
 const PROGRESS_BACKLOG: usize = 100;
 
-/// What a node says of itself when it joins.
+/// A node's description for its join.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offer {
-    /// Its `node.joined`, but for the life and what runs.
     pub joined: NodeJoined,
 }
 
 impl Offer {
-    /// A node with this much room and nothing else to say of itself.
+    /// Returns a node with this capacity and little else.
     #[must_use]
     pub fn plain(node: NodeId, capacity: Amounts, runtime: &str) -> Self {
         let joined = NodeJoined {
@@ -65,95 +49,79 @@ impl Offer {
     }
 }
 
-/// How far an agent is.
+/// Startup progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It folds what stands on the log.
     Folding {
-        /// All of it was heard.
+        /// The existing log is folded.
         caught_up: bool,
-        /// The lease is held.
         leased: bool,
     },
-    /// It has asked what runs.
     Listing,
-    /// It acts.
     Live,
 }
 
-/// News of the lease.
+/// A change of the node's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
-    /// It is held (again).
     Held,
-    /// It may end soon: everything ends now.
+    /// The lease may end soon: all containers end now.
     Fence,
 }
 
-/// A container that was there before the agent.
+/// A container older than this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adopted {
-    /// The container.
     pub container: ContainerId,
-    /// The request that it was started for.
     pub request: Sequence,
-    /// Its process, or how it ended.
+    /// Process id, or exit.
     pub status: Result<u32, Exit>,
-    /// Whether its eviction has begun.
     pub evicting: bool,
 }
 
-/// A report, and the requests that made it happen.
+/// A report and its causes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The event.
     pub event: Event,
-    /// The requests, by their places on the log.
     pub causes: Vec<Sequence>,
 }
 
-/// Something for the agent's driver to do.
+/// Work for the driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Look what runs, or has ended; answered by [`Agent::listed`].
+    /// Answered by [`Agent::listed`].
     List,
-    /// Start a container.
     Start(ContainerId, Sequence),
-    /// Stop it as the job's grace allows.
     Stop(ContainerId),
-    /// Take it away.
     Evict(ContainerId, String),
-    /// Ask it to save.
     Save(ContainerId, Sequence),
-    /// Give it the tasks of its orders up to this one.
+    /// Hand a container its task orders up to this one.
     Give(ContainerId, Sequence),
-    /// Its exit is on the log: free what the node still holds of it.
+    /// Free a container's record, as its exit is on the log.
     Forget(ContainerId, Sequence),
-    /// Tell the containers of a life here who takes part.
+    /// Tell the containers of an incarnation their members.
     Announce(JobId, Incarnation, Announced),
-    /// The last container of a life here is forgotten: its members' file goes.
+    /// Delete the members' file of an incarnation without containers here.
     Withdraw(JobId, Incarnation),
 }
 
-/// The machine.
+/// The agent of one node.
 #[derive(Debug, Clone)]
 pub struct Agent {
     offer: Offer,
     state: AgentState,
-    /// What the agent before had heard, where the log has gone back behind that.
+    /// The previous agent's fold, if the log was rolled back behind it.
     former: Option<Box<AgentState>>,
     machine: Machine,
     stage: Stage,
-    /// Reconciliations that this turn has left.
     rounds: usize,
     effects: VecDeque<Effect>,
     reports: VecDeque<Report>,
-    /// The first report is with the broker.
     appending: bool,
 }
 
 impl Agent {
-    /// An agent that has heard what `state` holds; `leased` where it needs no lease.
+    /// Creates an agent from its fold. `leased` is true if no lease is needed.
     #[must_use]
     pub fn new(offer: Offer, state: AgentState, leased: bool) -> Self {
         Self {
@@ -172,29 +140,30 @@ impl Agent {
         }
     }
 
-    /// The same, where the log has gone back behind what the agent before had heard. Who was asked
-    /// something since would take what is asked now for that, since numbers are given again: such a
-    /// container ends. One that has ended since does not start once more.
+    /// Adds the previous agent's fold, if the log was rolled back behind it.
+    ///
+    /// The log then reuses sequence numbers, so a container could take a new request for an old one.
+    /// Containers with requests or results in the lost part end, and do not start again if they had ended
+    /// there.
     #[must_use]
     pub fn after(mut self, former: Option<AgentState>) -> Self {
         self.former = former.map(Box::new);
         self
     }
 
-    /// What the log asks of the node.
+    /// Returns the folded requests to this node.
     #[must_use]
     pub const fn state(&self) -> &AgentState {
         &self.state
     }
 
-    /// What it has heard; until it has listed what runs, what the agent before had, where the log has gone
-    /// back behind that.
+    /// Returns the fold; after a rollback, until the containers are listed, the previous agent's.
     #[must_use]
     pub fn heard(&self) -> &AgentState {
         self.former.as_deref().unwrap_or(&self.state)
     }
 
-    /// Whether containers that the log has gone back behind have yet to end.
+    /// True while containers affected by a rollback have yet to end.
     #[must_use]
     pub fn has_set_back(&self) -> bool {
         let set_back = &self.machine.set_back;
@@ -206,46 +175,46 @@ impl Agent {
         set_back.iter().any(is_wanted)
     }
 
-    /// What runs on the node, as far as the agent knows.
+    /// Returns the known containers of the node.
     #[must_use]
     pub const fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// How far it is.
+    /// Returns the startup progress.
     #[must_use]
     pub const fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// What the node says of itself when it joins.
+    /// Returns the node's description of itself.
     #[must_use]
     pub const fn offer(&self) -> &Offer {
         &self.offer
     }
 
-    /// The node.
+    /// Returns the node's id.
     #[must_use]
     pub const fn node(&self) -> &NodeId {
         &self.offer.joined.node
     }
 
-    /// A snapshot of its fold, from which another agent of the node goes on.
+    /// Returns the fold, from which another agent can continue.
     #[must_use]
     pub fn into_state(self) -> AgentState {
         self.state
     }
 
-    /// The next event of the log; a type in a version that this build does not know, if one was met.
+    /// Folds one event. Returns a known event type in an unknown version.
     pub fn hear(&mut self, recorded: &Recorded) -> Option<String> {
         self.state.evolve(recorded);
-        // A fold comes out again: nothing of this node was lost.
+        // The rollback lost nothing of this node.
         self.former
             .take_if(|former| former.folded == self.state.folded && **former == self.state);
         self.state.too_new.take()
     }
 
-    /// Everything that stood on the log was heard.
+    /// Records that the existing log is folded.
     pub fn caught_up(&mut self) {
         if let Stage::Folding { caught_up, .. } = &mut self.stage {
             *caught_up = true;
@@ -253,7 +222,7 @@ impl Agent {
         self.begin_if_ready();
     }
 
-    /// News of the lease; whether they end a fence.
+    /// Records news of the lease and reports whether a fence ends.
     pub fn lease(&mut self, news: Lease) -> bool {
         match news {
             Lease::Held => {
@@ -283,13 +252,13 @@ impl Agent {
         }
     }
 
-    /// What the log has gone back behind of what it asks for.
+    /// Returns the wanted containers with requests or results lost in the rollback.
     fn set_back(&mut self) -> BTreeSet<(ContainerId, Sequence)> {
         let Some(former) = self.former.take() else {
             return BTreeSet::new();
         };
-        // A partition that is not there any more was done with; or it was asked for since the log went
-        // back, under a number of before: then it is asked for once more.
+        // A partition missing here had ended. One that the new log starts, perhaps under an old number,
+        // starts once more.
         let wanted = self.state.wanted().into_iter();
         let behind = wanted.filter(|(id, want)| {
             want.request <= former.folded && self.state.asks_otherwise(&former, id)
@@ -297,7 +266,7 @@ impl Agent {
         behind.map(|(id, want)| (id, want.request)).collect()
     }
 
-    /// What was there before the agent: from now on it acts.
+    /// Adopts the containers found on the node and begins to act.
     pub fn listed(&mut self, found: impl IntoIterator<Item = Adopted>) {
         self.machine.set_back = self.set_back();
         for found in found {
@@ -314,12 +283,12 @@ impl Agent {
         self.stage = Stage::Live;
     }
 
-    /// The log has it already that this life of the agent has joined.
+    /// Records that the log holds this agent's join.
     pub fn has_joined(&mut self, life: u64) {
         self.machine.joined = Some(life);
     }
 
-    /// A container runs.
+    /// Records that a container runs.
     pub fn running(&mut self, id: &ContainerId, pid: u32) {
         if let Some(seen) = self.machine.containers.get_mut(id)
             && seen.life == Life::Starting
@@ -328,32 +297,31 @@ impl Agent {
         }
     }
 
-    /// A container has ended, or could not start.
+    /// Records that a container ended or could not start.
     pub fn ended(&mut self, id: &ContainerId, exit: Exit) {
         if let Some(seen) = self.machine.containers.get_mut(id) {
             seen.life = Life::Ended(exit);
         }
     }
 
-    /// The containers of a life could not be told who takes part: they are told again.
+    /// Repeats the announcement of an incarnation's members.
     pub fn untold(&mut self, life: &(JobId, Incarnation)) {
         self.machine.told.remove(life);
     }
 
-    /// Something else is to be reported, after what waits.
+    /// Queues another report.
     pub fn say(&mut self, event: impl Into<Event>, causes: Vec<Sequence>) {
         let event = event.into();
         self.reports.push_back(Report { event, causes });
     }
 
-    /// Whether progress may be reported.
+    /// Reports whether progress may be queued.
     #[must_use]
     pub fn takes_progress(&self) -> bool {
         self.reports.len() < PROGRESS_BACKLOG
     }
 
-    /// How many reports are not stored yet, and containers whose end was not heard from the log: the node
-    /// still holds something of them.
+    /// Returns the number of queued reports and of exits that the log does not confirm yet.
     #[must_use]
     pub fn unsettled(&self) -> usize {
         let seen = self.machine.containers.values();
@@ -361,19 +329,19 @@ impl Agent {
         self.reports.len() + ended.count()
     }
 
-    /// The report that was to be appended is stored, or can never be.
+    /// Drops the pending report, which is stored or can never be.
     pub fn stored(&mut self) {
         if std::mem::take(&mut self.appending) {
             self.reports.pop_front();
         }
     }
 
-    /// Something was put in: from here on [`Self::next_effect`] reconciles.
+    /// Allows reconciliations after an input.
     pub fn turn(&mut self) {
         self.rounds = ROUNDS;
     }
 
-    /// What is to be done next, if anything.
+    /// Returns the next work for the driver.
     pub fn next_effect(&mut self) -> Option<Effect> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
@@ -385,14 +353,13 @@ impl Agent {
         }
     }
 
-    /// The report that is to be appended now, if any; answered by [`Self::stored`].
+    /// Returns the report to append; answered by [`Self::stored`].
     pub fn to_append(&mut self) -> Option<Report> {
         let report = self.reports.front().filter(|_| !self.appending)?;
         self.appending = true;
         Some(report.clone())
     }
 
-    /// Whether there is something new to do.
     fn reconciles(&mut self) -> bool {
         if self.stage != Stage::Live || self.rounds == 0 {
             return false;

@@ -1,37 +1,32 @@
-//! How a container ended, and why one could not start.
+//! Exits of containers and failures to start them.
 
 use dormouse_messages::events::NodeFault;
 use serde::{Deserialize, Serialize};
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Exit code.
     pub code: Option<i32>,
-    /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether it ran out of memory.
     pub out_of_memory: bool,
-    /// What is known beyond that.
     pub reason: Option<String>,
-    /// Whether the platform ended it, not the job itself.
+    /// True if the platform ended it, not the job.
     pub evicted: bool,
-    /// What of the node kept it from starting.
     pub fault: Option<NodeFault>,
 }
 
-/// Why a container could not start.
+/// A failure to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct NotStarted {
-    /// For a person, with what to do.
+    /// For a person.
     pub why: String,
-    /// What of the node was wrong; absent where another node would not start it either.
+    /// Absent if every node would fail.
     pub fault: Option<NodeFault>,
 }
 
 impl NotStarted {
-    /// For a reason of the node's.
+    /// Returns a failure of the node.
     #[must_use]
     pub const fn of_node(fault: NodeFault, why: String) -> Self {
         Self {
@@ -54,7 +49,7 @@ impl From<&str> for NotStarted {
 }
 
 impl Exit {
-    /// A container that could not start. A reason of the node's costs the job nothing.
+    /// Returns the exit of a container that could not start. A node's fault costs the job nothing.
     #[must_use]
     pub fn cannot_start(not_started: &NotStarted) -> Self {
         let NotStarted { why, fault } = not_started;
@@ -66,7 +61,7 @@ impl Exit {
         }
     }
 
-    /// A container that the platform ended, or lost sight of.
+    /// Returns the exit of a container ended or lost by the platform.
     #[must_use]
     pub const fn evicted(reason: String) -> Self {
         Self {
@@ -79,14 +74,14 @@ impl Exit {
         }
     }
 
-    /// An end that nobody has seen.
+    /// Returns the exit of a container without a record.
     #[must_use]
     pub fn unseen() -> Self {
         let why = "it is gone without a record of its end: its keeper was killed, or the machine restarted";
         Self::evicted(why.to_owned())
     }
 
-    /// The same exit, if the platform took the container away for a reason.
+    /// Marks the exit as an eviction, if there is a reason.
     #[must_use]
     pub fn with_eviction(self, reason: Option<String>) -> Self {
         match reason {
@@ -99,7 +94,7 @@ impl Exit {
         }
     }
 
-    /// Whether it exited with 0.
+    /// True if the exit code is 0.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.code == Some(0)

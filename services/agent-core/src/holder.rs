@@ -1,116 +1,95 @@
-//! Holding the node's lease, and fencing in time: before the lease can end, the node's containers
-//! have to be gone.
+//! Holds the node's lease, and fences in time for the containers to end before the lease does.
 //!
-//! ```text
-//!  inputs                                          effects
-//!  woken     the time has come             ┐        ┌ Ask        renew it for so long
-//!  answered  renewed, held by another, not ├ Holder ┤ Deadline   for the keeper: it ends what is left
-//!  term      the policy has another lease  ┘        └ News       held, fence, superseded
-//! ```
+//! 1. A renewal counts from its request. A lease of 90 s is renewed every 22.5 s; containers are asked to end
+//!    67.5 s after the last renewal and killed after 78.75 s. A shorter outage ends nothing.
+//! 2. An answer after its own fence (a suspended host) renews nothing: another node may run the containers.
+//! 3. A renewal keeps its term ([`LeaseTerm`]) when the policy changes.
+//! 4. An agent that never held the lease gives up once it sees the holder renew. Without renewals the holder
+//!    is dead, and the lease's end is waited for.
 //!
-//! 1. A renewal counts from when it was asked, not from when it was answered. A lease of 90 s is
-//!    renewed every 22.5 s; 67.5 s after the last renewal that succeeded everything is asked to end,
-//!    at 78.75 s it is killed. A shorter outage of the broker ends nothing.
-//! 2. An answer that comes when its own renewal is past the fence (the host stood still meanwhile)
-//!    renews nothing: the keeper has ended everything, and another node may run it.
-//! 3. The policy on the log says how long leases last ([`LeaseTerm`]); each renewal says for how long
-//!    it is, and holds for that long, whatever the policy has become meanwhile.
-//! 4. Where another agent acts for the node already, that one stays: an agent that never held the lease
-//!    gives up as soon as it sees the holder renew it. A lease that nobody renews is of an agent that
-//!    has died, and its end is waited for.
-//!
-//! Times are milliseconds of a clock of the driver's that does not step. How a lease is written is
-//! the driver's; that the containers end at the fence is [`Agent`](crate::Agent)'s.
+//! Times are milliseconds of a clock that never steps. The driver writes the lease; [`Agent`](crate::Agent)
+//! ends the containers.
 
 use std::collections::VecDeque;
 
 use dormouse_messages::policy::LeaseTerm;
 
-/// Between two attempts while the lease is not held, at most.
+/// Longest pause between attempts without the lease.
 const RETRY_MS: u64 = 200;
 
-/// Whose lease does not end in so many of its spans, another agent renews.
+/// A foreign lease older than this many terms is being renewed by a live agent.
 const PATIENCE: u64 = 2;
 
-/// What became of a renewal.
+/// The result of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is held, from the moment of the question on.
+    /// Counted from the request.
     Renewed,
-    /// Another agent holds it.
     Taken {
-        /// Which one.
         by: String,
-        /// Of its last renewal: it moves with each.
+        /// Changes with each renewal.
         revision: u64,
     },
-    /// No answer, or a refusal: it may be held or not.
+    /// The lease may be held or not.
     Unknown,
 }
 
 /// News of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// It is held (again).
     Held,
-    /// It may end soon: everything ends now.
+    /// The lease may end soon: all containers end now.
     Fence,
-    /// Someone else holds it: the agent leaves.
+    /// Another agent holds the lease.
     Superseded(String),
 }
 
-/// Something for the driver to do.
+/// Work for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Duty {
-    /// Renew the lease for so many milliseconds; answered by [`Holder::answered`]. What was asked
-    /// before and not answered is given up.
+    /// Renew for this many milliseconds; replaces an unanswered request. Answered by [`Holder::answered`].
     Ask(u64),
-    /// Whatever becomes of the agent, everything has ended so long after this moment.
+    /// For the supervisor: containers end by then, whatever becomes of the agent.
     Deadline {
-        /// When the renewal was asked.
         asked_ms: u64,
-        /// Milliseconds from there.
         lasts_ms: u64,
     },
-    /// For the agent.
     News(News),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The next renewal is asked then.
+    /// The next renewal is due then.
     Waiting { until_ms: u64 },
-    /// One was asked then, under this term.
+    /// A renewal was requested under this term.
     Asked { at_ms: u64, term: LeaseTerm },
     /// Another agent acts for the node.
     Over,
 }
 
-/// The machine of one agent's lease.
+/// The lease of one agent, as a sans-IO state machine.
 #[derive(Debug, Clone)]
 pub struct Holder {
-    /// Whether containers end when it cannot be renewed.
+    /// True if containers end without a lease.
     fenced: bool,
     term: LeaseTerm,
     phase: Phase,
-    /// When the last renewal was asked that succeeded, and for how long containers may run on from
-    /// there; none after a fence.
+    /// Request and fence term of the last renewal; none after a fence.
     renewed: Option<(u64, u64)>,
     was_held: bool,
-    /// Since when every answer has been that another holds it.
+    /// Start of the present [`Answer::Taken`] answers.
     taken_since: Option<u64>,
-    /// The revision of the other one's last renewal.
     seen: Option<u64>,
     duties: VecDeque<Duty>,
 }
 
-/// Milliseconds between two renewals: several of them fit before the fence.
+/// Several renewals fit before the fence.
 fn renew_every_ms(term: LeaseTerm) -> u64 {
     (term.lease_ms / 4).min(term.fence_ms / 3)
 }
 
 impl Holder {
-    /// An agent that asks at once; `fenced` unless nobody else could run its containers.
+    /// Creates a holder that asks at once. `fenced` is false if no other node could run the containers.
     #[must_use]
     pub const fn new(fenced: bool, term: LeaseTerm) -> Self {
         Self {
@@ -125,13 +104,12 @@ impl Holder {
         }
     }
 
-    /// What is to be done next, if anything.
+    /// Returns the next work for the driver.
     pub fn next_duty(&mut self) -> Option<Duty> {
         self.duties.pop_front()
     }
 
-    /// When [`Self::woken`] is to be called, unless there is an answer before; never when another
-    /// agent acts for the node.
+    /// Returns the time of the next [`Self::woken`], unless answered earlier; none once superseded.
     #[must_use]
     pub fn wakes_at_ms(&self) -> Option<u64> {
         match self.phase {
@@ -143,19 +121,18 @@ impl Holder {
         }
     }
 
-    /// Whether it is held, as far as the agent knows.
+    /// True if the lease is held.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.renewed.is_some()
     }
 
-    /// When everything is to end for want of a renewal.
     fn fence_at_ms(&self) -> Option<u64> {
         let (at_ms, lasts_ms) = self.renewed.filter(|_| self.fenced)?;
         Some(at_ms + lasts_ms)
     }
 
-    /// The policy has another lease: where it is held, it is renewed for that at once.
+    /// Sets the policy's term, which renews a held lease at once.
     pub fn term(&mut self, now_ms: u64, term: LeaseTerm) {
         let changed = std::mem::replace(&mut self.term, term) != term;
         if changed
@@ -166,14 +143,14 @@ impl Holder {
         }
     }
 
-    /// The time is this now.
+    /// Advances the time.
     pub fn woken(&mut self, now_ms: u64) {
         if self.wakes_at_ms().is_none_or(|at_ms| now_ms < at_ms) {
             return;
         }
         match self.phase {
             Phase::Waiting { .. } => {
-                // The host has stood still: its keeper has ended what ran, and others may run it.
+                // After a suspension other nodes may run the containers.
                 self.fence_if_due(now_ms);
                 self.phase = Phase::Asked {
                     at_ms: now_ms,
@@ -186,7 +163,7 @@ impl Holder {
         }
     }
 
-    /// What became of the renewal that was asked last.
+    /// Records the result of the last renewal.
     pub fn answered(&mut self, now_ms: u64, answer: Answer) {
         let Phase::Asked { at_ms, term } = self.phase else {
             return;
@@ -230,7 +207,7 @@ impl Holder {
         }
         let until_ms = match self.term == term {
             true => asked_ms + renew_every_ms(term),
-            // Another one has come meanwhile.
+            // The policy changed meanwhile.
             false => asked_ms,
         };
         self.phase = Phase::Waiting { until_ms };
@@ -250,7 +227,6 @@ mod tests {
         std::iter::from_fn(|| holder.next_duty()).collect()
     }
 
-    /// Held since `at_ms`.
     fn held(fenced: bool, at_ms: u64) -> Holder {
         let mut holder = Holder::new(fenced, TERM);
         holder.woken(at_ms);
@@ -264,7 +240,7 @@ mod tests {
         holder
     }
 
-    /// Asks and is not answered until `until_ms`; the news, and when it came.
+    /// Leaves requests unanswered until `until_ms` and returns the news.
     fn silence(holder: &mut Holder, until_ms: u64) -> Vec<(u64, News)> {
         let mut heard = Vec::new();
         while let Some(at_ms) = holder.wakes_at_ms().filter(|at_ms| *at_ms <= until_ms) {
@@ -285,7 +261,6 @@ mod tests {
         let mut holder = held(true, 1_000);
         assert_eq!(holder.wakes_at_ms(), Some(6_000));
         assert_eq!(silence(&mut holder, 60_000), [(16_000, News::Fence)]);
-        // It is asked again and again, and back when there is an answer.
         while !duties(&mut holder).contains(&Duty::Ask(20_000)) {
             let at_ms = holder.wakes_at_ms().expect("it tries on");
             holder.woken(at_ms);
@@ -294,7 +269,6 @@ mod tests {
         assert!(duties(&mut holder).contains(&Duty::News(News::Held)));
     }
 
-    /// Nothing has looked at the time meanwhile: the node may be lost, and its jobs run elsewhere.
     #[test]
     fn a_host_that_stood_still_beyond_its_fence_begins_anew() {
         let mut holder = held(true, 0);
@@ -305,7 +279,6 @@ mod tests {
         );
         holder.answered(110_000, Answer::Renewed);
         assert_eq!(duties(&mut holder)[1], Duty::News(News::Held));
-        // Within it, it goes on.
         let mut holder = held(true, 0);
         holder.woken(14_000);
         holder.answered(14_000, Answer::Renewed);
@@ -319,7 +292,6 @@ mod tests {
         assert!(holder.is_held());
     }
 
-    /// The host stood still, and its answer was there when it woke.
     #[test]
     fn an_answer_after_its_own_fence_renews_nothing() {
         let mut holder = held(true, 0);
@@ -343,7 +315,6 @@ mod tests {
         holder.term(100, short);
         holder.woken(100);
         assert_eq!(duties(&mut holder), [Duty::Ask(8_000)]);
-        // One that comes while an answer is awaited is asked for after it.
         holder.term(110, TERM);
         holder.answered(120, Answer::Renewed);
         duties(&mut holder);
@@ -379,7 +350,7 @@ mod tests {
             holder.answered(at_ms, taken(7));
             assert_eq!(duties(&mut holder), [Duty::Ask(20_000)]);
         }
-        // It does not end: another agent renews it unseen.
+        // Another agent must be renewing the lease.
         holder.woken(41_000);
         holder.answered(41_000, taken(7));
         assert_eq!(duties(&mut holder).len(), 2);

@@ -1,17 +1,11 @@
-//! What a node's agent decides, without input and output.
+//! The decisions of a node's agent, without clock, broker, disk or processes. The shipped agent drives them
+//! with processes or Docker, the simulator with a model.
 //!
-//! ```text
-//!  log ──────────────────► state ──┐ what the log asks of the node: a fold
-//!                                  ├► reconcile ──► reports ──► what is to be done and said
-//!  exits, answers ───────► Machine ┘ what runs there, and what was begun
-//!  └────────────────────────── Agent ──────────────────────────┘
-//!        ▲ held, fence
-//!      Holder ◄── answers of the lease, time; when it is renewed, and when all has to end
-//! ```
-//!
-//! The shipped agent drives it with plain processes or Docker, the simulator with a model of them.
-//! It reads no clock, no broker and no disk. How a container is started, stopped and looked at is
-//! its driver's.
+//! - [`state`]: folds the log's requests to the node
+//! - [`reconcile`]: compares them with the node's containers
+//! - [`agent`]: the state machine that drives both
+//! - [`holder`]: the node's lease
+//! - [`report`], `exit.rs`: events about containers, and exits
 
 pub mod agent;
 mod exit;

@@ -1,19 +1,14 @@
-//! What to do now: the difference between what the log wants and what this machine does.
+//! Returns the actions that bring the node's containers ([`Machine`]) to the folded log ([`AgentState`]).
 //!
-//! Inputs: the folded log ([`AgentState`]), what was observed on the machine ([`Machine`]).
-//! 1. Whatever runs and is not wanted is evicted; while the agent is fenced, everything is.
-//! 2. Whatever is wanted and neither runs nor has exited is started, once no other incarnation
-//!    of its job runs here.
-//! 3. What the log does not know yet is told: starts, exits, containers that vanished.
-//! 4. Where containers come and go within a life, its members are told who takes part: before the
-//!    first of them starts here, and after every change.
-//! 5. When nothing is left to evict, the agent joins. Nothing is started before it hears from the log
-//!    that it has: then it has heard all that was asked of the node, and taken back, while its
-//!    lease was not held.
+//! 1. Unwanted containers are evicted; while fenced, all are.
+//! 2. Wanted containers start, once no other incarnation of their job runs here.
+//! 3. Starts, exits and losses are reported.
+//! 4. Members resized in place are announced before the first of them starts here and after every change.
+//! 5. When nothing is left to evict, the agent joins. Nothing starts before the log confirms the join: by
+//!    then the agent has folded all requests from the time without a lease.
 //!
-//! Invariant: no container runs twice, none beside another incarnation of its job. [`apply`]
-//! records what was begun, so that deciding again on the same state asks for nothing new.
-//! How to start, stop and watch a container is left to the runtime and its actors.
+//! Invariant: no container runs twice, nor next to another incarnation of its job. [`apply`] records begun
+//! actions, which are not returned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,97 +17,80 @@ use dormouse_messages::{ContainerId, Incarnation, JobId, Rank, Sequence};
 use crate::Exit;
 use crate::state::{AgentState, Announced, Known, Want, Wanted};
 
-/// What this agent has seen and begun on its machine.
+/// This process's view of its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// The life in which this process has joined.
+    /// The incarnation in which this process joined.
     pub joined: Option<u64>,
     /// The lease could not be renewed in time.
     pub fenced: bool,
-    /// The containers.
     pub containers: BTreeMap<ContainerId, Observed>,
-    /// What the members of each life here were told.
+    /// The members last announced to each incarnation.
     pub told: BTreeMap<(JobId, Incarnation), Announced>,
-    /// Containers, by their start requests, of which the log has gone back behind what they were asked
-    /// or had done.
+    /// Containers by start request, for which a rollback lost requests or results.
     pub set_back: BTreeSet<(ContainerId, Sequence)>,
 }
 
-/// A container on the machine.
+/// A container on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// The start request that it was started for.
     pub request: Sequence,
-    /// Whether it runs.
     pub life: Life,
-    /// Whether it is being ended.
     pub ending: Ending,
-    /// What the log was told of it by this process.
+    /// The last fact that this process reported.
     pub told: Known,
-    /// The last request to save that was passed on.
+    /// The last save request passed on.
     pub asked: Option<Sequence>,
-    /// The last order of tasks that was passed on.
+    /// The last task order passed on.
     pub given: Option<Sequence>,
 }
 
-/// Where a container is in its life.
+/// The process state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
-    /// Being started.
     Starting,
-    /// It runs.
+    /// Running, with its process id.
     Running(u32),
-    /// It is over.
     Ended(Exit),
 }
 
-/// Who is ending a container.
+/// The way in which a container is being ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// Nobody.
     No,
-    /// The log asked for it.
     Stopping,
-    /// The platform takes it away.
     Evicting,
 }
 
-/// Something to do.
+/// An action of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Start a container.
     Start(ContainerId, Sequence),
-    /// Stop it as the job's grace allows.
     Stop(ContainerId),
-    /// Take it away.
     Evict(ContainerId, String),
-    /// Ask it to save.
     Save(ContainerId, Sequence),
-    /// Give it the tasks of its orders up to this one.
+    /// Hand a container its task orders up to this one.
     Give(ContainerId, Sequence),
-    /// Append `container.started`.
     TellStarted(ContainerId, u32),
-    /// Append `container.exited`.
     TellExited(ContainerId, Sequence, Exit),
-    /// The exit is on the log: free what the machine still holds of it.
+    /// Free a container's record, as its exit is on the log.
     Forget(ContainerId, Sequence),
-    /// Tell the containers of a life here who takes part.
+    /// Tell the containers of an incarnation their members.
     Announce(JobId, Incarnation, Announced),
-    /// The last container of a life here is forgotten: its members' file goes.
+    /// Delete the members' file of an incarnation without containers here.
     Withdraw(JobId, Incarnation),
-    /// Append `node.joined` for this life, with what runs.
+    /// Append `node.joined` with the running containers.
     Join(u64, Vec<ContainerId>),
 }
 
-/// Why everything is evicted while the agent is fenced.
+/// Reason for evictions while fenced.
 pub const FENCED: &str = "fenced: the node's lease could not be renewed in time";
 
-/// Why a container ends that the log has gone back behind.
 const SET_BACK: &str =
     "the log went back: it no longer holds what this container was asked, or that it had ended";
 
 impl Observed {
-    /// A container of which nothing was told yet.
+    /// Returns an unreported container.
     #[must_use]
     pub const fn new(request: Sequence, life: Life) -> Self {
         Self {
@@ -125,7 +103,7 @@ impl Observed {
         }
     }
 
-    /// Whether it has a process, or may have.
+    /// True if a process may exist.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         !matches!(self.life, Life::Ended(_))
@@ -133,7 +111,6 @@ impl Observed {
 }
 
 impl Machine {
-    /// Whether another incarnation of the container's job is alive here.
     fn has_other_incarnation(&self, container: &ContainerId) -> bool {
         let first = ContainerId {
             job: container.job.clone(),
@@ -150,7 +127,7 @@ impl Machine {
         !self.set_back.is_empty() && self.set_back.contains(&(id.clone(), want.request))
     }
 
-    /// Whether this process has to join (again).
+    /// True if this process has to join, or join again.
     #[must_use]
     pub fn must_join(&self, state: &AgentState) -> bool {
         !self.fenced
@@ -159,13 +136,13 @@ impl Machine {
                 .is_none_or(|life| state.lost.is_some_and(|lost| lost >= life))
     }
 
-    /// Whether the log, as far as it was heard, says that this process has joined.
+    /// True if the log confirms the join.
     fn has_joined(&self, state: &AgentState) -> bool {
         self.joined.is_some_and(|life| state.life >= life)
     }
 }
 
-/// What to do now.
+/// Returns the due actions.
 #[must_use]
 pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     let wanted = state.wanted();
@@ -199,7 +176,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     if must_join && leaving {
         return actions;
     }
-    // Before it says of anything that it never started: who gave it up learns why.
+    // The join first tells why containers never started.
     if must_join {
         actions.push(join(state, machine));
     }
@@ -211,7 +188,7 @@ pub fn reconcile(state: &AgentState, machine: &Machine) -> Vec<Action> {
     actions
 }
 
-/// What members here are to be told, and what nobody reads any more.
+/// Returns announcements of members and withdrawals of unread ones.
 fn announcements(
     state: &AgentState,
     machine: &Machine,
@@ -240,7 +217,6 @@ fn announcements(
     actions
 }
 
-/// Why a live container has to go, if it has to.
 fn eviction(id: &ContainerId, want: Option<&Wanted>, machine: &Machine) -> Option<String> {
     match want.map(|want| &want.want) {
         _ if machine.fenced => Some(FENCED.to_owned()),
@@ -277,7 +253,7 @@ fn live(id: &ContainerId, seen: &Observed, want: &Wanted, actions: &mut Vec<Acti
     }
 }
 
-/// What has ended; `why` it was taken away, if it was for what the log does not know.
+/// `why` is an eviction reason unknown to the log.
 fn ended(
     id: &ContainerId,
     seen: &Observed,
@@ -294,7 +270,6 @@ fn ended(
     }
 }
 
-/// A wanted container of which the machine shows nothing.
 fn absent(
     id: &ContainerId,
     want: &Wanted,
@@ -322,7 +297,7 @@ fn absent(
     actions.push(Action::TellExited(id.clone(), want.request, exit));
 }
 
-/// The life in which the agent joins next.
+/// Returns the incarnation of the next join.
 #[must_use]
 pub fn next_life(state: &AgentState, machine: &Machine) -> u64 {
     let last = state.life.max(machine.joined.unwrap_or(0));
@@ -335,7 +310,7 @@ fn join(state: &AgentState, machine: &Machine) -> Action {
     Action::Join(next_life(state, machine), running)
 }
 
-/// Records on the machine's side what an action begins.
+/// Records a begun action.
 pub fn apply(machine: &mut Machine, action: &Action) {
     let containers = &mut machine.containers;
     match action {

@@ -1,11 +1,11 @@
-//! What the machine itself reports of containers, as events.
+//! Builds events about containers.
 
 use dormouse_messages::events::{ContainerExited, ContainerStarted, NodeFault, NodeFaulted};
 use dormouse_messages::{ContainerId, NodeId};
 
 use crate::Exit;
 
-/// `container.started`.
+/// Builds `container.started`.
 #[must_use]
 pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerStarted {
     ContainerStarted {
@@ -18,7 +18,7 @@ pub fn started(container: &ContainerId, node: &NodeId, pid: u32) -> ContainerSta
     }
 }
 
-/// `container.exited`.
+/// Builds `container.exited`.
 #[must_use]
 pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerExited {
     ContainerExited {
@@ -35,7 +35,7 @@ pub fn exited(container: &ContainerId, node: &NodeId, exit: Exit) -> ContainerEx
     }
 }
 
-/// `node.faulted`.
+/// Builds `node.faulted`.
 #[must_use]
 pub fn faulted(
     container: &ContainerId,

@@ -1,10 +1,11 @@
-//! What the log asks of one node: a fold.
+//! A fold of the log's requests to one node: partitions with a container here, specs of jobs that may come
+//! (packed), and addresses of nodes.
 //!
-//! Only what concerns the node is kept: the partitions with a container on it, the
-//! specifications of jobs that may come to it (packed until they do), the addresses of the other nodes. A partition is
-//! forgotten once the log has the exit of each of its containers on this node; a job, once it
-//! has ended and no partition is left. Partitions that are resized in place are kept while they
-//! run, wherever that is: a container that joins one here is told its members.
+//! A partition is kept until all its exits here are on the log; a job, until its end and its last
+//! partition's. Running partitions resized in place are kept everywhere, since a later container here needs
+//! their members.
+//!
+//! `fold.rs` applies events, `members.rs` holds members, `causes.rs` finds requests.
 
 mod causes;
 mod fold;
@@ -26,56 +27,44 @@ use dormouse_messages::{
     TaskRanges, Witness, Writer,
 };
 
-/// The orders of a container that have tasks without a known end.
+/// Orders of a container without known ends.
 pub type Orders = BTreeMap<Sequence, TaskRanges>;
 
-/// The node's view of the log.
+/// A node's view of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentState {
-    /// The node; set before the first event is folded.
     pub node: Option<NodeId>,
-    /// The last event folded.
     pub folded: Sequence,
-    /// The agent's last life on the log; 0 where it never joined.
+    /// 0 before the first join.
     pub life: u64,
-    /// The last of its lives that was declared lost.
     pub lost: Option<u64>,
-    /// Where each node is reached.
     pub addresses: BTreeMap<NodeId, String>,
-    /// The jobs that are not over.
     pub jobs: BTreeMap<JobId, Job>,
-    /// Those of them with a partition here: few, where thousands are queued.
+    /// Those of the few jobs with a partition here.
     pub here: BTreeSet<JobId>,
-    /// The nodes' leases, by the policy in force.
     pub lease: LeaseTerm,
-    /// Every tenant that ever had a job, by the order of the first ones: the same on every node.
+    /// By first job, equally numbered on every node.
     #[serde(default)]
     pub tenants: BTreeMap<String, u32>,
-    /// What tenants are granted.
     pub grants: GrantBook,
-    /// Programs that run in containers here for somebody, by their numbers.
     pub execs: BTreeMap<u64, ContainerId>,
-    /// Which node may say what of a job.
     pub witness: Witness,
-    /// What was last said of this node's shared GPUs, by UUID, where the driver saw what the agent
-    /// does not share among.
+    /// The last deviations by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
-    /// A type that this build folds, met in a version that it does not know.
+    /// A known event type in an unknown version.
     pub too_new: Option<String>,
 }
 
-/// Who was on a shared GPU without a part of it, and who had more memory than its cap.
+/// Deviations on a shared GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuDoubt {
-    /// Processes.
     pub strangers: BTreeSet<u32>,
-    /// Containers.
     pub beyond: BTreeSet<ContainerId>,
 }
 
 impl GpuDoubt {
-    /// What an event says.
+    /// Returns an event's deviations.
     #[must_use]
     pub fn of(event: &NodeGpuReconciled) -> Self {
         Self {
@@ -84,146 +73,118 @@ impl GpuDoubt {
         }
     }
 
-    /// Whether there is none.
+    /// True without deviations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.strangers.is_empty() && self.beyond.is_empty()
     }
 }
 
-/// A job.
+/// A job as far as the node is concerned.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What it runs, packed while it has no partition here: of thousands that are queued, few ever
-    /// come to this node. Absent where its admission was never seen.
+    /// Packed without a partition here; absent without a seen admission.
     pub kept: Option<KeptSpec>,
-    /// Whether its containers come and go within one life.
     pub in_place: bool,
-    /// The newest incarnation whose start was requested.
     pub newest: Incarnation,
-    /// Completed, failed or cancelled.
     pub ended: bool,
-    /// The checkpoints that it may yet be resumed from, the newest first.
+    /// Newest first.
     pub resumable: Vec<String>,
-    /// Its partitions with a container here; where it is resized in place, the running one too.
+    /// With a container here, or running and resized in place.
     pub partitions: BTreeMap<Incarnation, Partition>,
 }
 
 /// One incarnation of a job with a container on this node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
-    /// The whole gang.
     pub gang: BTreeMap<Rank, Place>,
-    /// The ranks here, with what the log has of each.
     pub here: BTreeMap<Rank, Here>,
-    /// What the checkpointer asked.
     pub phase: Phase,
-    /// Seconds to stop, where the log names others than the job's own.
+    /// Overrides the job's own.
     pub stop_grace_s: Option<u32>,
-    /// Who takes part, where containers come and go within the life and it was started.
+    /// Set once started, if resized in place.
     pub members: Option<Members>,
-    /// Its rank 0 has said that it can take part.
     pub coordinator_ready: bool,
-    /// The request to save that is not answered yet.
     pub save: Option<Sequence>,
-    /// The last checkpoint on the log: its step and size.
+    /// Step and size.
     pub saved: Option<(u64, u64)>,
-    /// The last step that was reported as progress.
     pub step: Option<u64>,
-    /// A task set's: what the containers here were given and have not reported.
+    /// Unreported task orders.
     pub orders: BTreeMap<Rank, Orders>,
 }
 
-/// A member's place.
+/// A container's placement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The node.
     pub node: NodeId,
-    /// GPUs by UUID.
     pub gpus: Vec<String>,
-    /// The first of its own ports.
     pub port: u16,
-    /// Whether it was asked to start, or is over.
     pub standing: Standing,
 }
 
-/// Where a container of a partition stands, on whatever node.
+/// The progress of a container on any node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// It has a place.
     #[default]
     Placed,
-    /// It had one, which was taken back before its start was requested.
+    /// Withdrawn before a start request.
     TakenBack,
-    /// Its start was requested.
     Asked,
-    /// It has exited, or its node was lost.
+    /// Exited, or on a lost node.
     Over,
 }
 
-/// What the log has of a container of this node.
+/// The log's last fact about a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Known {
-    /// Nothing.
     #[default]
     Nothing,
-    /// That it started.
     Started,
-    /// That it exited.
     Exited,
 }
 
-/// What is asked of a partition.
+/// The request to a partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It has a place.
     #[default]
     Placed,
-    /// It is to run.
     Run(Start),
-    /// It is to stop.
     Stop(Start, Sequence),
 }
 
 /// A start request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Where it stands on the log.
     pub sequence: Sequence,
-    /// The checkpoint to resume from.
+    /// Checkpoint.
     pub resumed_from: Option<String>,
 }
 
-/// What the log wants of a container that it does not know to have exited.
+/// The request for a container without a known exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The start request.
     pub request: Sequence,
-    /// What the log has of it.
     pub known: Known,
-    /// What it wants.
     pub want: Want,
-    /// An unanswered request to save.
     pub save: Option<Sequence>,
-    /// The newest order of tasks that is not done.
+    /// The newest open task order.
     pub order: Option<Sequence>,
 }
 
-/// What is wanted of a container.
+/// The desired state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
-    /// To run.
     Run,
-    /// To stop, in its own time.
+    /// Within the grace period.
     Stop,
-    /// Not to exist: the platform ends it, for this reason.
+    /// Evicted, for this reason.
     Gone(String),
 }
 
 static NO_ORDERS: Orders = Orders::new();
 
 impl Partition {
-    /// What was asked of it, and which of its containers have ended: without what they said of themselves.
+    /// Drops containers' own reports, except exits.
     fn asked(&self) -> Self {
         let of = |here: &Here| Here {
             known: match here.known {
@@ -244,20 +205,20 @@ impl Partition {
         }
     }
 
-    /// What a container was given and has not reported.
+    /// Returns the unreported orders of a container.
     #[must_use]
     pub fn orders_of(&self, rank: Rank) -> &Orders {
         self.orders.get(&rank).unwrap_or(&NO_ORDERS)
     }
 
-    /// How many take part.
+    /// Returns the number of members.
     #[must_use]
     pub fn containers(&self) -> usize {
         let members = self.members.as_ref();
         members.map_or(self.gang.len(), |it| it.announced.members.len())
     }
 
-    /// Whether a container here was asked to start and has not exited.
+    /// True if a container here has started or may start.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.here.values().any(Here::is_open)
@@ -265,13 +226,13 @@ impl Partition {
 }
 
 impl Job {
-    /// What it runs, where it has a partition here.
+    /// Returns the spec of a job with a partition here.
     #[must_use]
     pub fn spec(&self) -> Option<&JobSpec> {
         self.kept.as_ref()?.opened()
     }
 
-    /// Keeps what it runs in the form of what is done with it.
+    /// The spec is open only with a partition here.
     fn keep(&mut self) {
         match &mut self.kept {
             Some(kept) if self.partitions.is_empty() => kept.pack(),
@@ -282,7 +243,7 @@ impl Job {
 }
 
 impl Phase {
-    /// The start request, once there is one.
+    /// Returns the start request, if there is one.
     #[must_use]
     pub const fn start(&self) -> Option<&Start> {
         match self {
@@ -293,7 +254,7 @@ impl Phase {
 }
 
 impl AgentState {
-    /// The empty state of `node`.
+    /// Returns the empty state of `node`.
     #[must_use]
     pub fn new(node: NodeId) -> Self {
         Self {
@@ -302,8 +263,7 @@ impl AgentState {
         }
     }
 
-    /// Everything that the log wants of this node: the containers whose start was requested and
-    /// whose exit it does not have.
+    /// Returns all containers to run, stop or end.
     #[must_use]
     pub fn wanted(&self) -> BTreeMap<ContainerId, Wanted> {
         let mut wanted = BTreeMap::new();
@@ -360,8 +320,8 @@ impl AgentState {
         }
     }
 
-    /// Whether a container was asked something else, or has done more, by what another fold holds. Of a task
-    /// set that cannot be told: orders that were done leave nothing.
+    /// Compares a container's requests and results with another fold's. Always true for a task set, whose
+    /// finished orders leave no trace.
     #[must_use]
     pub fn asks_otherwise(&self, former: &Self, container: &ContainerId) -> bool {
         let asked = |of: &Self| of.partition(container).map(|(_, it)| it.asked());
@@ -372,7 +332,7 @@ impl AgentState {
         spec.is_some_and(|spec| spec.tasks.is_some()) || asked(self) != asked(former)
     }
 
-    /// The partition of a container.
+    /// Returns a container's job and partition.
     #[must_use]
     pub fn partition(&self, container: &ContainerId) -> Option<(&Job, &Partition)> {
         let job = self.jobs.get(&container.job)?;
@@ -402,7 +362,7 @@ impl Fold for AgentState {
         }
     }
 
-    /// What stands on the log of this node's own is this agent's word.
+    /// This node's own events are trusted.
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         let own = self.node.as_ref().map_or("", NodeId::as_str);
         let (_, node) = recorded.envelope.source.rsplit_once('/')?;

@@ -1,20 +1,15 @@
-//! Decides how many replicas each service is to have.
+//! Decides the replicas of each service.
 //!
-//! Folds: [`AutoscalerState`]. Appends: `service.scaled`, `notebook.warned`.
+//! Folds [`AutoscalerState`]. Appends `service.scaled`, `notebook.warned`.
 //!
-//! 1. Each released service that is not ending is looked at by itself, from what gateways have
-//!    measured up to the same second.
-//! 2. Its rule wishes for a number ([`crate::rules`]); a service without an objective stays at
-//!    `containers.min`.
-//! 3. One that may have no replica has none after `idle_s` without a request, and one as soon as a
-//!    request waits.
-//!    A notebook that may have none is ended by what is done in it ([`crate::notebooks`]).
-//! 4. The number lies between `containers.min` and `max`; where `max` is less than the objective
-//!    needs, the decision says so.
-//! 5. An event where the number, or whether it suffices, has changed.
+//! 1. Each released service that is not ending is decided alone.
+//! 2. Its rule wishes for a number ([`crate::rules`]); without an objective, `containers.min`.
+//! 3. A service that may scale to zero does so after an idle `idle_s`, and returns with the first waiting
+//!    request. Activity decides for notebooks ([`crate::notebooks`]).
+//! 4. The number is clamped; the event notes an insufficient `containers.max`.
 //!
-//! Invariant: a service's number lies within its bounds. Left to others: where room comes from
-//! (optimizer), which replica goes (placer), and how it goes (checkpointer, gateways).
+//! Invariant: the number lies within its bounds. The optimizer finds capacity, the placer picks leaving
+//! replicas, the checkpointer and gateways remove them.
 
 use dormouse_messages::events::{Observed, ServiceScaled};
 use dormouse_messages::job::Kind;
@@ -27,10 +22,9 @@ use crate::rules::{View, Wish, hpa, kpa, objective, ray};
 use crate::staffing::{Goal, Load};
 use crate::state::{AutoscalerState, Service};
 
-/// Seconds of what an event says was observed.
 const OBSERVED_S: i64 = 10;
 
-/// The autoscaler.
+/// The autoscaler's decider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Autoscaler;
 
@@ -59,7 +53,7 @@ impl Decider for Autoscaler {
     }
 }
 
-/// What is done about a notebook that runs and may have no container; `None` where that is not asked.
+/// `None` unless a notebook runs and may scale to zero.
 fn unused(
     job: &JobId,
     service: &Service,
@@ -83,7 +77,7 @@ fn unused(
     })
 }
 
-/// When a service that may have no replica has been idle for long enough.
+/// Returns the end of the idle time.
 fn idle_at(service: &Service) -> Option<Timestamp> {
     let is_service = service.kind == Kind::Inference;
     if service.containers.min > 0 || service.target == 0 || !is_service {
@@ -95,10 +89,9 @@ fn idle_at(service: &Service) -> Option<Timestamp> {
     Some(Timestamp::from_micros(at))
 }
 
-/// A decision about one service, before it is bounded.
+/// An unclamped decision.
 struct Verdict {
     wish: Wish,
-    /// Where more are needed than it may have.
     short: bool,
 }
 
@@ -156,7 +149,7 @@ fn verdict(service: &Service, now: Timestamp) -> Verdict {
         Scaling::Kpa => kpa::wish(&view),
         Scaling::Ray => ray::wish(&view),
     };
-    // From nothing at once; to nothing only when it was idle for long enough.
+    // A waiting request starts one replica at once; only idleness removes the last.
     if asked && wish.replicas == 0 {
         wish.replicas = 1;
         wish.reason = "a request waits".to_owned();
@@ -180,11 +173,10 @@ fn goal(objective: LatencyObjective) -> Goal {
     }
 }
 
-/// Whether a service without replicas has somebody who waits for one.
 fn is_asked_for(service: &Service, until: i64) -> bool {
     let newest = service.history.newest(until);
     if service.kind == Kind::Notebook {
-        // A page that was left open asks on; only what waits wants it to start.
+        // An open page keeps polling, so only waiting requests count.
         return service.target == 0 && newest.queued > 0.0;
     }
     service.target == 0
@@ -206,7 +198,6 @@ fn event(job: &JobId, service: &Service, replicas: u32, verdict: Verdict) -> Ser
     }
 }
 
-/// To a thousandth: for people, and for comparisons.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -239,7 +230,7 @@ fn observed(service: &Service) -> Observed {
     }
 }
 
-/// Requests a second that each of so many replicas answers within the objective.
+/// Returns each replica's requests per second within the objective.
 fn capacity(service: &Service, replicas: u32) -> f64 {
     let times = service.times.times();
     let until = service.history.until();

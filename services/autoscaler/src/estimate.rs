@@ -1,61 +1,50 @@
-//! How many requests a second come, whether they become more, and in what clumps.
+//! Request rate, trend and burstiness.
 //!
-//! 1. Level: the mean of the longest window with which no shorter one disagrees (Lepski's method):
-//!    long where nothing changes, two seconds right after a jump.
-//! 2. Dispersion: the mean squared difference of successive seconds ÷ 2 ÷ their mean, which a ramp
-//!    does not move. 1 where it could be chance.
-//! 3. Trend: a line through the last one or three minutes, if it explains them better than one step
-//!    does: a step is over, a ramp goes on.
+//! 1. Level: the mean of the longest window that no shorter window contradicts (Lepski's method).
+//! 2. Dispersion: the mean squared difference of successive seconds ÷ 2 ÷ their mean, which ignores ramps. 1
+//!    if explainable by chance.
+//! 3. Trend: a line through one or three minutes, if better than a single step. A step is over, a ramp goes
+//!    on.
 
 use crate::history::History;
 
-/// Windows of the level, in seconds.
 const WINDOWS_S: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 
-/// Two windows disagree when their means differ by so many standard deviations. Six windows every
-/// two seconds are compared: at 3.5 chance does it about once in ten hours.
+/// Standard deviations. Six windows every two seconds: at 3.5 chance contradicts once in ten hours.
 const DISAGREE: f64 = 3.5;
 
-/// The shortest window's mean is believed less so many of its standard deviations.
+/// Standard deviations subtracted from the shortest mean.
 const RECENT_DOUBT: f64 = 0.5;
 
-/// Seconds over which the dispersion is taken.
 const DISPERSION_S: usize = 600;
 
-/// Seconds over which a trend is looked for. Three minutes see the steps of a load that is given
-/// by the minute as the ramp that they are.
+/// Three minutes show steps by the minute as a ramp.
 const TRENDS_S: [usize; 2] = [60, 180];
 
-/// A slope counts as far as it exceeds so many of its standard deviations.
+/// Standard deviations subtracted from a slope.
 const SLOPE_DOUBT: f64 = 2.0;
 
-/// A line has to leave at most this part of what one step leaves.
+/// A line's residual, relative to a step's.
 const LINE_BEATS_STEP: f64 = 0.9;
 
-/// The counts of successive seconds, and sums over them.
+/// Counts of successive seconds, with prefix sums.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// The first second.
     begin: i64,
     /// The sum before each second.
     sums: Vec<f64>,
-    /// Of the squares.
     squares: Vec<f64>,
-    /// Of the products with the index.
     weighted: Vec<f64>,
     counts: Vec<f64>,
 }
 
-/// Requests a second, and how sure that is.
+/// A request rate and its certainty.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Level {
-    /// Requests a second.
     pub rate: f64,
-    /// Its standard deviation.
     pub doubt: f64,
-    /// Seconds that it is the mean of.
     pub window_s: f64,
-    /// What shorter windows say it may already be.
+    /// By shorter windows.
     pub recent: f64,
 }
 
@@ -68,7 +57,7 @@ const fn real(count: usize) -> f64 {
 }
 
 impl Series {
-    /// The arrivals of the last `length_s` seconds before `until`.
+    /// Takes the last `length_s` seconds' arrivals.
     #[must_use]
     pub fn of(history: &History, until: i64, length_s: i64) -> Self {
         let begin = history.begin().max(until - length_s);
@@ -94,7 +83,6 @@ impl Series {
         }
     }
 
-    /// How many seconds lie before `until`.
     fn length(&self, until: i64) -> usize {
         let length = usize::try_from(until - self.begin).unwrap_or(0);
         length.min(self.counts.len())
@@ -104,7 +92,7 @@ impl Series {
         (self.sums[end] - self.sums[end - window]) / real(window)
     }
 
-    /// The dispersion before `until`.
+    /// Returns the dispersion.
     #[must_use]
     pub fn dispersion(&self, until: i64) -> f64 {
         let end = self.length(until);
@@ -120,15 +108,15 @@ impl Series {
             sum += square;
             largest = largest.max(square);
         }
-        // One step is no burst.
+        // A single step is no burst.
         let pairs = real(window - 2);
         let dispersion = (sum - largest) / pairs / 2.0 / self.mean(end, window);
-        // Of Poisson counts its standard deviation is about √(3/n).
+        // For Poisson counts the standard deviation is about √(3/n).
         let chance = 1.0 + 3.0 * (3.0 / pairs).sqrt();
         if dispersion > chance { dispersion } else { 1.0 }
     }
 
-    /// The level before `until`.
+    /// Returns the level.
     #[must_use]
     pub fn level(&self, until: i64, dispersion: f64) -> Level {
         let end = self.length(until);
@@ -162,7 +150,7 @@ impl Series {
         }
     }
 
-    /// The largest mean of the windows up to `longest`, less a part of its doubt.
+    /// Returns the largest mean of shorter windows, less part of its uncertainty.
     fn recent(&self, end: usize, longest: usize, dispersion: f64) -> f64 {
         let shorter = WINDOWS_S.into_iter().take_while(|it| *it <= longest);
         let means = shorter.map(|window| {
@@ -173,8 +161,7 @@ impl Series {
         means.fold(0.0, f64::max)
     }
 
-    /// By how many requests a second the rate rises each second, as far as that is sure: 0 where it
-    /// does not, and after a single step.
+    /// Returns the certain rise per second; 0 without one, and after a single step.
     #[must_use]
     pub fn rise(&self, until: i64, dispersion: f64) -> f64 {
         let end = self.length(until);
@@ -199,7 +186,7 @@ impl Series {
         }
         let total = self.squares[end] - self.squares[start] - sum * sum / n;
         let line = total - slope * covariance;
-        // What chance leaves is left by both.
+        // Both fits leave the noise.
         let noise = dispersion * sum;
         let step = total - self.best_step(start, end);
         let over = |left: f64| (left - noise).max(0.0);
@@ -207,7 +194,7 @@ impl Series {
         if beats { sure } else { 0.0 }
     }
 
-    /// The largest sum of squares that one step explains.
+    /// Returns the largest sum of squares that one step explains.
     fn best_step(&self, start: usize, end: usize) -> f64 {
         let n = real(end - start);
         let sum = self.sums[end] - self.sums[start];
@@ -221,8 +208,7 @@ impl Series {
     }
 }
 
-/// The largest rise of the last hour within `minutes`, beyond chance: in requests a second, and as a
-/// multiple of what there was.
+/// Returns the largest rise beyond chance: in requests per second, and relative.
 #[must_use]
 pub fn largest_rise(means: &[f64], minutes: usize, dispersion: f64) -> (f64, f64) {
     let pairs = means.iter().zip(means.iter().skip(minutes));

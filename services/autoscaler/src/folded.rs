@@ -1,9 +1,8 @@
-//! Which events the autoscaler takes in: every one is named, so that a new event does not compile before somebody
-//! has said whether decisions depend on it.
+//! The events that the autoscaler handles. A new event does not compile before somebody decides about it.
 
 use dormouse_messages::Event;
 
-/// Whether the state takes it in.
+/// Reports whether the state handles the event.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn is_taken_in(event: &Event) -> bool {
     match event {

@@ -1,10 +1,10 @@
-//! What clients of a service saw, second by second, summed over the gateways.
+//! Client load by second, summed over gateways.
 //!
-//! 1. Each gateway reports windows that follow one another. A window ends when the gateway says it
-//!    does, to the whole second; one that follows the gateway's last within a second is joined to it.
-//! 2. Its numbers are added to the seconds that it covers.
-//! 3. The history reaches to where every gateway has reported that reports often; one that has
-//!    less to tell (10 s windows while nothing moves) is not waited for.
+//! 1. A window ends at the reported second. A window that follows the gateway's last within a second
+//!    continues that one.
+//! 2. A window's numbers spread over its seconds.
+//! 3. The history ends where all frequent reporters have reported; slow reporters (10 s windows when idle)
+//!    are not awaited.
 //!
 //! Bounded: [`KEPT_S`] seconds, [`MOST_GATEWAYS`] gateways.
 
@@ -14,43 +14,38 @@ use dormouse_messages::GatewayId;
 use dormouse_messages::events::ServiceMeasured;
 use serde::{Deserialize, Serialize};
 
-/// Ray Serve's rule looks back farthest: 600 s, and the mean of 30 s before.
+/// Ray Serve's rule looks back 600 s, plus 30 s.
 pub const KEPT_S: i64 = 640;
 
-/// A service has a few gateways; more names are a flood.
+/// A service has few gateways; more names are a flood.
 const MOST_GATEWAYS: usize = 64;
 
-/// A gateway that reported within so many seconds of the newest report is waited for.
+/// Reporters this far behind the newest report are not awaited.
 const WAITED_FOR_S: i64 = 3;
 
-/// A gateway that was silent for so long counts as gone.
+/// A silent gateway expires after this time.
 const SILENT_S: i64 = 60;
 
-/// Means of minutes are kept for an hour.
 const MINUTES_KEPT: usize = 60;
 
-/// A minute's mean is taken so long after its end: reports are late.
+/// Reports come late, so a minute is averaged this long after its end.
 const MINUTE_LATE_S: i64 = 5;
 
 /// One second at all gateways.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Second {
-    /// Requests that arrived.
     pub arrivals: f64,
-    /// Requests in the system, waiting ones too.
+    /// Including queued requests.
     pub concurrency: f64,
-    /// Requests that waited at the gateways.
     pub queued: f64,
-    /// Requests that were answered.
     pub answered: f64,
-    /// Those that were answered too late, or not.
+    /// Answered late, or not at all.
     pub late: f64,
-    /// Replicas that were ready.
     pub ready: u32,
 }
 
-/// Without names: there are many of them in a snapshot.
+/// Snapshots hold many, so without names.
 type Written = (f64, f64, f64, f64, f64, u32);
 
 impl From<Written> for Second {
@@ -79,32 +74,27 @@ impl From<Second> for Written {
     }
 }
 
-/// A gateway's newest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Reported {
     until: i64,
     queued: u32,
 }
 
-/// What clients saw.
+/// A service's client load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// The second behind the newest one, since 1970.
+    /// Exclusive, in seconds since 1970.
     end: i64,
-    /// The newest last.
     seconds: VecDeque<Second>,
     gateways: BTreeMap<GatewayId, Reported>,
-    /// Requests a second and requests in the system of whole minutes, the newest last.
+    /// Rates and requests in the system, newest last.
     minutes: VecDeque<(f64, f64)>,
-    /// The second behind the newest of them.
     minutes_end: i64,
-    /// The second behind the last one in which a request arrived.
     last_request: Option<i64>,
 }
 
 impl History {
-    /// Adds a window that ends at `until`, of which so many answers were in time. Whether it was
-    /// new.
+    /// Adds a window with `late` late answers; reports whether the window was new.
     pub fn add(&mut self, measured: &ServiceMeasured, until: i64, late: f64, ready: u32) -> bool {
         let window = i64::from(measured.window_s);
         let known = self.gateways.get(&measured.gateway).copied();
@@ -126,13 +116,13 @@ impl History {
         true
     }
 
-    /// Why a window that ends at `until` is passed over, if it is.
+    /// Explains why a window is ignored.
     #[must_use]
     pub fn doubts(&self, measured: &ServiceMeasured, until: i64) -> Option<String> {
         self.doubts_of(measured, self.follows(measured, until))
     }
 
-    /// Reports come a little early or late; the windows follow one another all the same.
+    /// Report times jitter, but windows are contiguous.
     fn follows(&self, measured: &ServiceMeasured, until: i64) -> i64 {
         let known = self.gateways.get(&measured.gateway);
         let follows = known.map(|known| known.until + i64::from(measured.window_s));
@@ -157,7 +147,6 @@ impl History {
         }
     }
 
-    /// Makes room up to `until`; seconds that nobody has reported yet are empty.
     fn reach(&mut self, until: i64, ready: u32) {
         if self.seconds.is_empty() || until - self.end > KEPT_S {
             self.seconds.clear();
@@ -206,7 +195,7 @@ impl History {
         }
     }
 
-    /// The means of the minutes that are over.
+    /// Appends the means of finished minutes.
     fn pass_minutes(&mut self) {
         if self.minutes_end + KEPT_S < self.end {
             let first = self.begin().div_euclid(60) + 1;
@@ -224,19 +213,19 @@ impl History {
         }
     }
 
-    /// Requests a second of the whole minutes of the last hour, the newest last.
+    /// Returns the last hour's rates by minute.
     #[must_use]
     pub fn minutes(&self) -> Vec<f64> {
         self.minutes.iter().map(|(rate, _)| *rate).collect()
     }
 
-    /// Requests in the system in the whole minutes of the last hour, the newest last.
+    /// Returns the last hour's requests in the system by minute.
     #[must_use]
     pub fn minutes_inside(&self) -> Vec<f64> {
         self.minutes.iter().map(|(_, inside)| *inside).collect()
     }
 
-    /// What waits now, at all gateways.
+    /// Sums the gateways' newest queues.
     fn queue(&mut self, until: i64) {
         let queued = self.gateways.values().map(|it| f64::from(it.queued)).sum();
         if let Some(second) = self.second_mut(until - 1) {
@@ -254,7 +243,7 @@ impl History {
         self.seconds.get_mut(index)
     }
 
-    /// The second behind the last one that is complete; `None` before the first report.
+    /// Returns the end of complete seconds; `None` before the first report.
     #[must_use]
     pub fn until(&self) -> Option<i64> {
         if self.seconds.is_empty() {
@@ -266,19 +255,19 @@ impl History {
             .min()
     }
 
-    /// The first second that is kept.
+    /// Returns the first kept second.
     #[must_use]
     pub fn begin(&self) -> i64 {
         self.end - i64::try_from(self.seconds.len()).unwrap_or(0)
     }
 
-    /// The second behind the last one in which a request arrived.
+    /// Returns the end of the last second with a request.
     #[must_use]
     pub fn last_request(&self) -> Option<i64> {
         self.last_request
     }
 
-    /// The seconds from `from` to `until`, as far as they are kept, the oldest first.
+    /// Iterates over the kept seconds from `from` to `until`.
     pub fn between(&self, from: i64, until: i64) -> impl DoubleEndedIterator<Item = &Second> {
         let clip = |at: i64| {
             let at = (at - self.begin()).max(0);
@@ -288,8 +277,7 @@ impl History {
         self.seconds.range(from.min(until)..until)
     }
 
-    /// The mean of `of` over so many seconds before `until`, as far as they are kept; 0 without
-    /// any.
+    /// Returns the mean over kept seconds; 0 if empty.
     pub fn mean(&self, until: i64, window_s: i64, of: impl Fn(&Second) -> f64) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0);
         for second in self.between(until - window_s, until) {
@@ -299,14 +287,14 @@ impl History {
         if count > 0.0 { sum / count } else { 0.0 }
     }
 
-    /// The newest second before `until`.
+    /// Returns the newest second before `until`.
     #[must_use]
     pub fn newest(&self, until: i64) -> Second {
         let newest = self.between(until - 1, until).next();
         newest.copied().unwrap_or_default()
     }
 
-    /// Whether it is within its bounds.
+    /// Reports whether all bounds hold.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         let kept = i64::try_from(self.seconds.len()).unwrap_or(i64::MAX);

@@ -1,13 +1,14 @@
-//! Decides how many replicas each service has, from what gateways measure of its clients.
+//! Decides the replicas of each service from gateways' measurements. The crate is a pure decider and does no
+//! I/O.
 //!
-//! 1. [`state`]: the services, their targets, their replicas ([`replicas`]).
-//! 2. [`history`]: what clients saw, second by second; [`times`]: how long a request takes.
-//! 3. [`decide`]: one `service.scaled` where a target changes, by the service's rule ([`rules`]).
-//! 4. [`notebooks`]: when one that nobody uses is warned, and ended.
-//! 5. [`staffing`]: how many replicas keep an objective, by queueing theory.
+//! - [`decide`], [`rules`]: `service.scaled` when a target changes.
+//! - [`state`], [`replicas`], `folded`: services, replicas, handled events.
+//! - [`history`], [`times`], `estimate`: client load, service times, forecasts.
+//! - [`notebooks`]: the end of unused notebooks.
+//! - [`staffing`]: queueing theory.
 //!
-//! Everything is a function of the log: no clock, no randomness, and of floating-point arithmetic
-//! only what IEEE 754 fixes to the last bit.
+//! Decisions depend on the log alone: no clock, no randomness, only floating-point operations fixed by IEEE
+//! 754.
 
 mod decide;
 mod estimate;

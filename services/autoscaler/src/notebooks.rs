@@ -1,13 +1,10 @@
-//! When a notebook is ended because nobody uses it.
+//! Ends unused notebooks.
 //!
-//! 1. It is used while a kernel works, and when somebody opens its page or saves; how its kernels
-//!    and terminals are, its agent tells, and what clients do, the gateways tell.
-//! 2. A notebook that may have no container (`containers.min: 0`) and is not used for
-//!    `service.idle_s` is ended. It is warned before: ten minutes, or half of `idle_s` where that
-//!    is less.
-//! 3. It is ended only on a word of its agent from behind that moment, which says that no kernel
-//!    works. One that does not say what it does is never ended.
-//! 4. Whatever a container did is forgotten with it: the next one begins anew.
+//! 1. A working kernel, an opened page or a save is use. Agents report kernels, gateways report clients.
+//! 2. A notebook with `containers.min: 0` ends after `service.idle_s` without use. A warning precedes by ten
+//!    minutes, or half of `idle_s`.
+//! 3. The end requires the agent's later report of an idle kernel. A silent notebook never ends.
+//! 4. Activity is forgotten with the container.
 
 use dormouse_messages::events::{
     ContainerReady, NotebookActivity, NotebookObserved, NotebookWarned, ServiceMeasured,
@@ -15,21 +12,19 @@ use dormouse_messages::events::{
 use dormouse_messages::{Incarnation, JobId, Proposal, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// A warning comes so long before the end, where `idle_s` is long enough.
+/// If `idle_s` allows.
 const WARNED_MS: u64 = 600_000;
 
-/// Two words about the same last activity differ by how long they took to the log.
+/// Reports about one activity differ by their log delays.
 const SAME_MS: u64 = 2_000;
 
-/// A notebook whose container runs.
+/// A notebook with a running container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     container: (Incarnation, Rank),
-    /// The last sign that somebody uses it.
+    /// The last sign of use.
     active_at: Timestamp,
-    /// What its agent said last, and when.
     said: Option<Said>,
-    /// The warning that holds.
     warned: Option<Warned>,
 }
 
@@ -46,19 +41,18 @@ struct Warned {
     sequence: Sequence,
 }
 
-/// What is to be done about a notebook.
+/// The verdict on a notebook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unused {
-    /// Nothing; when to look again, where time alone changes that.
+    /// Until the next check, if time alone matters.
     Keep(Option<Timestamp>),
-    /// It is warned.
     Warn(Proposal),
-    /// It is ended; why, and the word that it is ended on.
+    /// Reason and deciding report.
     End(String, Sequence),
 }
 
 impl Used {
-    /// A container that has become ready.
+    /// Starts with a ready container.
     #[must_use]
     pub fn ready(event: &ContainerReady, at: Timestamp) -> Self {
         Self {
@@ -76,7 +70,7 @@ impl Used {
         self.active_at = self.active_at.max(at);
     }
 
-    /// Its agent says what it does.
+    /// Records an agent's report.
     pub fn observed(&mut self, event: &NotebookObserved, sequence: Sequence, at: Timestamp) {
         if self.container != (event.incarnation, event.rank) {
             return;
@@ -93,14 +87,14 @@ impl Used {
         }
     }
 
-    /// A gateway says what its clients did.
+    /// Records a gateway's report.
     pub fn measured(&mut self, event: &ServiceMeasured, at: Timestamp) {
         if event.touched > 0 {
             self.is_active(at);
         }
     }
 
-    /// It was warned.
+    /// Records a warning.
     pub fn warned(&mut self, event: &NotebookWarned, sequence: Sequence) {
         self.warned = Some(Warned {
             ends_at: event.ends_at,
@@ -108,13 +102,13 @@ impl Used {
         });
     }
 
-    /// Whether `container` is this one.
+    /// Reports whether the container matches.
     #[must_use]
     pub fn is(&self, incarnation: Incarnation, rank: Rank) -> bool {
         self.container == (incarnation, rank)
     }
 
-    /// What is to be done now about a notebook that may be idle for `idle_s`.
+    /// Decides about a notebook that may idle for `idle_s`.
     #[must_use]
     pub fn verdict(&self, job: &JobId, idle_s: u32, now: Timestamp) -> Unused {
         let idle_ms = u64::from(idle_s) * 1000;
@@ -123,7 +117,7 @@ impl Used {
             return Unused::Keep(None);
         };
         if let Some(warned) = self.warned {
-            // A later word comes by itself.
+            // A later report arrives by itself.
             return match said.at >= warned.ends_at {
                 true => Unused::End(self.reason(), said.sequence.max(warned.sequence)),
                 false => Unused::Keep(None),
@@ -134,7 +128,7 @@ impl Used {
         if now < warn_at {
             return Unused::Keep(Some(warn_at));
         }
-        // Somebody who was away himself warns late, and leaves the same time.
+        // A late warning leaves the full time.
         let ends_at = ends_at.max(now.plus_ms(before_ms));
         let event = NotebookWarned {
             job: job.clone(),

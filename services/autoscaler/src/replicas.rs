@@ -1,4 +1,4 @@
-//! The replicas of a service: where each stands, whether it is ready, how long starts take.
+//! The replicas of a service: nodes, readiness and start times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,51 +6,47 @@ use dormouse_messages::events::{PartitionResizeRequested, PlacementDecided};
 use dormouse_messages::{Incarnation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Enough for a 90th percentile that one slow start does not move.
+/// Enough for a 90th percentile.
 const STARTS_KEPT: usize = 20;
 
-/// How far a replica is.
+/// The phase of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaPhase {
-    /// It has a place, and starts.
+    /// Placed, not yet ready.
     Starting,
-    /// It answers.
     Ready,
-    /// It was not ready in time, or does not answer any more.
+    /// Not ready in time, or no longer answering.
     Unready,
-    /// It is to go.
     Leaving,
 }
 
-/// A replica.
+/// A placed replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
-    /// Its node.
     pub node: NodeId,
-    /// When it was wished for.
+    /// The decision to scale up.
     pub wished_at: Timestamp,
-    /// How far it is.
     pub phase: ReplicaPhase,
 }
 
-/// All replicas of a service that may still run.
+/// All possibly running replicas.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     #[serde(with = "listed")]
     live: BTreeMap<(Incarnation, Rank), Replica>,
-    /// The scaling up that no placement has answered yet.
+    /// Without a placement yet.
     wished_at: Option<Timestamp>,
-    /// How long the newest starts took, from the wish to being ready.
+    /// From scale-up to readiness.
     starts_ms: VecDeque<u64>,
 }
 
 impl Replicas {
-    /// More are wished for.
+    /// Records a scale-up.
     pub fn wished(&mut self, at: Timestamp) {
         self.wished_at = Some(at);
     }
 
-    /// The places that a decision gives and takes.
+    /// Records placed and removed replicas.
     pub fn placed(&mut self, job: &JobId, event: &PlacementDecided, at: Timestamp) {
         for removed in event.remove.iter().filter(|it| it.job == *job) {
             self.leave(removed.incarnation, removed.rank);
@@ -76,14 +72,14 @@ impl Replicas {
         }
     }
 
-    /// A change of the membership: those that leave are used no more.
+    /// Marks leaving replicas.
     pub fn resizing(&mut self, event: &PartitionResizeRequested) {
         for rank in &event.leave {
             self.leave(event.incarnation, *rank);
         }
     }
 
-    /// It answers.
+    /// Records an answering replica.
     pub fn ready(&mut self, incarnation: Incarnation, rank: Rank, at: Timestamp) {
         let Some(replica) = self.live.get_mut(&(incarnation, rank)) else {
             return;
@@ -102,7 +98,7 @@ impl Replicas {
         }
     }
 
-    /// It does not answer.
+    /// Records a replica that stopped answering.
     pub fn unready(&mut self, incarnation: Incarnation, rank: Rank) {
         if let Some(replica) = self.live.get_mut(&(incarnation, rank))
             && replica.phase != ReplicaPhase::Leaving
@@ -111,17 +107,17 @@ impl Replicas {
         }
     }
 
-    /// It has ended.
+    /// Records an exit.
     pub fn exited(&mut self, incarnation: Incarnation, rank: Rank) {
         self.live.remove(&(incarnation, rank));
     }
 
-    /// A life is over.
+    /// Drops an ended incarnation.
     pub fn stopped(&mut self, incarnation: Incarnation) {
         self.live.retain(|(life, _), _| *life != incarnation);
     }
 
-    /// All on a lost node are gone.
+    /// Drops the replicas of a lost node.
     pub fn lost(&mut self, node: &NodeId) {
         self.live.retain(|_, replica| replica.node != *node);
     }
@@ -131,19 +127,19 @@ impl Replicas {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// How many are ready.
+    /// Counts the ready replicas.
     #[must_use]
     pub fn ready_count(&self) -> u32 {
         self.count(ReplicaPhase::Ready)
     }
 
-    /// How many start, or do not answer.
+    /// Counts replicas that start or do not answer.
     #[must_use]
     pub fn unready_count(&self) -> u32 {
         self.count(ReplicaPhase::Starting) + self.count(ReplicaPhase::Unready)
     }
 
-    /// When the replicas were wished for that start, the latest.
+    /// Returns the latest unfinished scale-up.
     #[must_use]
     pub fn starting_since(&self) -> Option<Timestamp> {
         let starting = self.live.values();
@@ -151,7 +147,7 @@ impl Replicas {
         starting.map(|it| it.wished_at).chain(self.wished_at).max()
     }
 
-    /// The 90th percentile of the newest starts, in milliseconds; `None` before the first.
+    /// Returns the 90th percentile of start times; `None` before the first.
     #[must_use]
     pub fn start_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.starts_ms.iter().copied().collect();
@@ -160,14 +156,14 @@ impl Replicas {
         sorted.get(index).copied()
     }
 
-    /// Whether it is within its bounds.
+    /// Reports whether the replicas are within their bounds.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.starts_ms.len() <= STARTS_KEPT
     }
 }
 
-/// A map whose keys are pairs, as a list: not every encoding has such keys.
+/// As a list, because some encodings lack keys of pairs.
 mod listed {
     use std::collections::BTreeMap;
 

@@ -1,45 +1,41 @@
-//! How many replicas keep an objective.
+//! Replicas that keep an objective.
 //!
-//! 1. Requests that arrive λ a second and take S seconds each keep a = λS servers busy (Little).
-//! 2. With Poisson arrivals and k servers a request waits with probability C(k, a) (Erlang C), and
-//!    longer than t with C · e^(−(k−a)t/S).
-//! 3. Other arrivals and other service times: the exponent is divided by (I + Cs²)/2 (Allen and
-//!    Cunneen 1978; I: variance of the counts ÷ their mean), and the probability to wait is that of
-//!    k/z servers under the load a/z (Hayward; Fredericks 1980), z: the peakedness.
-//! 4. A request is late if it waits longer than its objective leaves of it: summed over the measured
-//!    service times.
+//! 1. λ requests a second of S seconds each keep a = λS servers busy (Little).
+//! 2. With Poisson arrivals and k servers a request waits with probability C(k, a) (Erlang C), and longer
+//!    than t with C · e^(−(k−a)t/S).
+//! 3. Other arrivals and service times: the exponent is divided by (I + Cs²)/2 (Allen and Cunneen 1978; I:
+//!    variance of the counts ÷ their mean). The wait probability is that of k/z servers under the load a/z
+//!    (Hayward; Fredericks 1980), z: the peakedness.
+//! 4. A request is late if its wait exceeds objective minus service time, summed over the measured service
+//!    times.
 
 pub use crate::times::Times;
 
-/// Beyond so many servers the search is over: nobody has so many.
+/// Bounds the search.
 const MOST_SERVERS: u32 = 100_000;
 
-/// The dispersion is that of seconds. Over a service time, which is shorter, counts vary less: so
-/// much of it is left where a service takes a tenth of a second (simulated, gaps of CV 3).
+/// Part of the dispersion within a service of a tenth of a second (simulated, gaps of CV 3).
 const WITHIN: f64 = 0.6;
 
-/// What is asked of the servers.
+/// The load on the servers.
 #[derive(Debug, Clone)]
 pub struct Load<'a> {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// Variance of the arrivals' counts ÷ their mean: 1 for Poisson.
+    /// Variance of counts ÷ mean; 1 for Poisson.
     pub dispersion: f64,
-    /// How long one takes.
     pub times: &'a Times,
 }
 
-/// What is promised.
+/// A latency objective.
 #[derive(Debug, Clone, Copy)]
 pub struct Goal {
-    /// A request is to be answered within so many seconds.
     pub latency_s: f64,
-    /// So large a part of the requests may be late.
+    /// Allowed late part.
     pub late: f64,
 }
 
-/// e^−x for x ≥ 0, from arithmetic that is the same on every machine: the library's may differ in
-/// the last bit from one version to the next.
+/// Returns e^−x for x ≥ 0, equal on every machine; library results may differ in the last bit.
 #[must_use]
 pub fn exp_neg(x: f64) -> f64 {
     if x > 700.0 {
@@ -61,7 +57,7 @@ pub fn exp_neg(x: f64) -> f64 {
     sum
 }
 
-/// The probability to wait with each number of servers from 0 on, under a load of `erlangs`.
+/// Yields the wait probability for 0, 1, … servers.
 fn waiting(erlangs: f64) -> impl Iterator<Item = f64> {
     let mut blocked = 1.0;
     (0..=MOST_SERVERS).map(move |servers| {
@@ -77,22 +73,19 @@ fn waiting(erlangs: f64) -> impl Iterator<Item = f64> {
 }
 
 impl Load<'_> {
-    /// Servers that are busy, in the mean.
+    /// Returns the mean number of busy servers.
     #[must_use]
     pub fn erlangs(&self) -> f64 {
         self.rate * self.times.mean_s
     }
 
-    /// How much the number of busy servers would vary if there were any number of them, ÷ what it
-    /// would with Poisson arrivals. For arrivals in clumps shorter than a service, and service times
-    /// between exponential and fixed.
+    /// Variance of busy servers, if unlimited, ÷ that with Poisson arrivals; for short clumps, and service
+    /// times between exponential and fixed.
     fn peakedness(&self) -> f64 {
         let share = WITHIN / (1.0 + self.times.cv2.min(1.0));
         (1.0 + (self.dispersion - 1.0) * share).max(1.0)
     }
 
-    /// The part of the requests that is late with `servers`, where `wait` is the probability to
-    /// wait.
     fn late(&self, goal: Goal, servers: f64, wait: f64) -> f64 {
         let free = servers - self.erlangs();
         if free <= 0.0 {
@@ -108,7 +101,7 @@ impl Load<'_> {
         late.sum()
     }
 
-    /// The part that is late however many servers there are.
+    /// Returns the part that is late with any number of servers.
     #[must_use]
     pub fn late_anyway(&self, goal: Goal) -> f64 {
         let parts = self.times.parts.iter();
@@ -116,9 +109,8 @@ impl Load<'_> {
         late.map(|(_, part)| part).sum()
     }
 
-    /// The fewest replicas of so many servers each that keep the goal, at most `most`: the first
-    /// number beyond it where they do not suffice. What is late with any number of them is not held
-    /// against them.
+    /// Returns the fewest replicas for the goal, or `most` + 1. Requests late with any number of servers are
+    /// excused.
     #[must_use]
     pub fn replicas(&self, goal: Goal, servers_each: u32, most: u32) -> u32 {
         if self.rate <= 0.0 {
@@ -126,7 +118,7 @@ impl Load<'_> {
         }
         let allowed = goal.late + self.late_anyway(goal);
         let peaked = self.peakedness();
-        // The probability to wait with k/z servers lies between those of the whole numbers about it.
+        // Interpolates between whole numbers of servers.
         let mut probabilities = waiting(self.erlangs() / peaked);
         let mut below = probabilities.next().unwrap_or(1.0);
         let mut above = probabilities.next().unwrap_or(0.0);
@@ -150,8 +142,7 @@ impl Load<'_> {
         most.saturating_add(1)
     }
 
-    /// Requests a second that so many replicas answer within the goal, to a thousandth of what they
-    /// could answer at most.
+    /// Returns the requests per second within the goal, to a thousandth.
     #[must_use]
     pub fn carried(&self, goal: Goal, servers_each: u32, replicas: u32) -> f64 {
         let servers = f64::from(servers_each) * f64::from(replicas);
@@ -193,7 +184,7 @@ mod tests {
         assert!(exp_neg(1e9) <= 0.0);
     }
 
-    /// The table of Erlang's formula: the smallest k with P(W > x) ≤ 1 %.
+    /// Erlang's table: the smallest k with P(W > x) ≤ 1 %.
     #[test]
     fn poisson_staffing_is_erlangs() {
         let times = fixed(0.1, 1.0);
@@ -211,7 +202,7 @@ mod tests {
             for (services, least) in waits.into_iter().enumerate() {
                 let waits = f64::from(u32::try_from(services).unwrap_or(0)) * 0.1;
                 let goal = Goal {
-                    // A wait of `waits`, behind a service that is within it by a hair.
+                    // Lets a service without a wait be in time.
                     latency_s: 0.1 + waits + 1e-12,
                     late: 0.01,
                 };

@@ -1,8 +1,7 @@
-//! The fold: services, their targets, their replicas, and what clients saw of them.
+//! Services, targets, replicas and client load.
 //!
-//! Measurements are gateways', and those of tenants' own proxies that admission has appended. Those
-//! that cannot be true are passed over and flagged with the reason: no window, numbers that are none,
-//! a histogram that is not one, a time that has not come yet, a window that was told before.
+//! Gateways and tenants' proxies (through admission) measure. Impossible measurements are ignored and
+//! flagged: no window, invalid numbers or histograms, a future time, a repeated window.
 
 use std::collections::BTreeMap;
 
@@ -20,51 +19,34 @@ use crate::notebooks::Used;
 use crate::replicas::Replicas;
 use crate::times::ServiceTimes;
 
-/// A replica's first requests are slower than all later ones: those of so many seconds do not say
-/// how long a request takes.
+/// Slow first requests are excluded from service times.
 const WARM_UP_MS: u64 = 5_000;
 
 /// The newest decision about a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scaled {
-    /// The event.
     pub sequence: Sequence,
-    /// When.
     pub at: Timestamp,
-    /// Whether its objective could not be kept with `containers.max`.
+    /// `containers.max` cannot keep the objective.
     pub saturated: bool,
 }
 
-/// A service.
+/// A service or notebook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// A service or a notebook.
     pub kind: Kind,
-    /// Fewest and most replicas.
     pub containers: Containers,
-    /// What it promises.
     pub promise: Promise,
-    /// The event that admitted it.
     pub admitted: Sequence,
-    /// The event that released it.
     pub released: Option<Sequence>,
-    /// Whether its tenant wants it to end.
     pub ends: bool,
-    /// How many replicas it is to have.
     pub target: u32,
-    /// The newest decision.
     pub scaled: Option<Scaled>,
-    /// Its replicas.
     pub replicas: Replicas,
-    /// What clients saw.
     pub history: History,
-    /// How long replicas work on a request.
     pub times: ServiceTimes,
-    /// The newest measurement.
     pub measured: Option<Sequence>,
-    /// A notebook's container that is ready, and what is done in it.
     pub used: Option<Used>,
-    /// Until then a replica is new.
     warm_at: Timestamp,
 }
 
@@ -90,13 +72,12 @@ impl Service {
         })
     }
 
-    /// Whether its replicas are to be decided on.
+    /// Reports whether the service is decided here.
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.released.is_some() && !self.ends
     }
 
-    /// What is done in a notebook, which of its containers is ready.
     fn of_notebook(&mut self, event: &Event, fact: &Fact<'_>) {
         let (sequence, at) = (fact.sequence, fact.at);
         match event {
@@ -150,7 +131,7 @@ impl Service {
         }
     }
 
-    /// Why a measurement is passed over, if it is.
+    /// Explains why a measurement is ignored.
     fn doubts(&self, event: &ServiceMeasured, fact: &Fact<'_>) -> Option<String> {
         match event.ended_s(fact) {
             Ok(until) => self.history.doubts(event, until),
@@ -158,7 +139,7 @@ impl Service {
         }
     }
 
-    /// How many of a window's answers came too late, or not at all.
+    /// Counts late and missing answers.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of a window lie far below 2^53"
@@ -173,16 +154,14 @@ impl Service {
     }
 }
 
-/// What the autoscaler folds.
+/// The autoscaler's folded state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AutoscalerState {
-    /// Admitted services that have not ended.
+    /// Admitted and not ended.
     pub services: BTreeMap<JobId, Service>,
-    /// The agents' present lives.
+    /// The agents' current incarnations.
     pub lives: Lives,
-    /// Which node may say what of a job.
     pub witness: Witness,
-    /// The time of the log.
     pub clock: LogClock,
 }
 
@@ -268,7 +247,7 @@ impl Fold for AutoscalerState {
             return doubted;
         };
         doubted.or_else(|| {
-            // One that has ended is measured to its last request.
+            // Ended services are measured to the last request.
             let service = self.services.get(&measured.job)?;
             let what = service.doubts(measured, &self.clock.peek(recorded))?;
             Some(format!("a measurement of {}: {what}", measured.job))
@@ -308,7 +287,6 @@ impl AutoscalerState {
         }
     }
 
-    /// What becomes of containers.
     fn evolve_replicas(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::PlacementDecided(event) => {

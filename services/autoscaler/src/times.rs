@@ -1,7 +1,4 @@
-//! How long replicas work on a request, as it was measured.
-//!
-//! Counts in buckets whose bounds grow by a fifth, of the present five minutes and the five before:
-//! what a new version of a model needs is known after ten minutes at the latest.
+//! Service times in buckets that grow by a fifth, over the present and the previous five minutes.
 
 use dormouse_messages::events::Histogram;
 use serde::{Deserialize, Serialize};
@@ -11,13 +8,10 @@ const BUCKETS: usize = 64;
 const FIRST_BOUND_MS: f64 = 0.5;
 const GROWTH: f64 = 1.2;
 
-/// How long counts are gathered before they count as old.
 const BLOCK_S: i64 = 300;
 
-/// So many requests say what the mean is.
 const ENOUGH: f64 = 30.0;
 
-/// Counts, sums and sums of squares.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Block {
     count: f64,
@@ -42,7 +36,7 @@ fn bounds() -> impl Iterator<Item = f64> {
     std::iter::successors(Some(FIRST_BOUND_MS), |bound| Some(bound * GROWTH)).take(BUCKETS)
 }
 
-/// The measured times.
+/// The measured service times.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceTimes {
     since: i64,
@@ -50,20 +44,17 @@ pub struct ServiceTimes {
     before: Block,
 }
 
-/// Their mean, spread and distribution.
+/// The distribution of service times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Times {
-    /// Mean, in seconds.
     pub mean_s: f64,
-    /// Squared coefficient of variation.
     pub cv2: f64,
-    /// Upper bounds in seconds and the part of the requests at or below each and above the one
-    /// before.
+    /// Upper bounds in seconds, and parts of requests.
     pub parts: Vec<(f64, f64)>,
 }
 
 impl ServiceTimes {
-    /// Adds what was measured in a window that ends at `until`.
+    /// Adds a window.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of a window lie far below 2^53"
@@ -76,7 +67,7 @@ impl ServiceTimes {
         let mut lower = 0.0;
         for (index, count) in measured.counts.iter().enumerate() {
             let upper = measured.bounds.get(index).copied();
-            // Beyond the last bound half as much again is as good a guess as any.
+            // Guesses the middle beyond the last bound.
             let middle = upper.map_or(lower * 1.5, |upper| f64::midpoint(lower, upper));
             if *count > 0 {
                 self.present.add(middle, *count as f64);
@@ -85,7 +76,7 @@ impl ServiceTimes {
         }
     }
 
-    /// The times of both blocks; `None` before anything was measured.
+    /// Returns the times; `None` without measurements.
     #[must_use]
     pub fn times(&self) -> Option<Times> {
         let both = [&self.before, &self.present];
@@ -110,7 +101,7 @@ impl ServiceTimes {
         })
     }
 
-    /// Whether enough is measured.
+    /// Reports whether enough is measured.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.before.count + self.present.count >= ENOUGH
@@ -118,10 +109,10 @@ impl ServiceTimes {
 }
 
 impl Times {
-    /// Gamma-distributed times.
+    /// Returns gamma-distributed times.
     #[must_use]
     pub fn gamma(mean_s: f64, cv2: f64) -> Self {
-        // The density at the middle of each bucket, up to a factor.
+        // Unnormalised density at each bucket's middle.
         let shape = 1.0 / cv2;
         let mut lower = 0.0;
         let parts = bounds().map(|bound| {

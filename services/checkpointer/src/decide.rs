@@ -1,6 +1,6 @@
-//! The life of each released job, one job at a time.
+//! Starts, saves, stops and ends jobs, one at a time.
 //!
-//! Folds: the shared [`ClusterState`]. Appends: `checkpoint.requested`,
+//! Folds the shared [`ClusterState`]. Appends `checkpoint.requested`,
 //! `partition.{start_requested, started, stop_requested, stopped, kept}`, `tasks.assigned`,
 //! `partition.{resize_requested, leave_requested, resized}`, `job.{completed, failed, cancelled}`.
 //!
@@ -13,21 +13,18 @@
 //!                                                 saved, or time-out
 //! ```
 //!
-//! 1. For each job, in the order of its release: one step ([`crate::step`]), if one is due.
-//! 2. A start is due only when the room of the whole gang is free ([`crate::room`]); what this
-//!    decision starts is taken from the room that the next job sees.
-//! 3. A running task set gives each container its next tasks before it runs out ([`crate::tasks`]).
-//! 4. A job that has just started is resized when it is ready and has run for its `min_run_s`, not
-//!    before ([`Job::settled_at`]); a drain, a loss or a cancellation does not wait.
-//! 5. A job that is resized in place has members that come and go within one life
-//!    ([`crate::elastic`]).
-//! 6. A life that has used up its job's `time_limit_s` is stopped, and warned before
-//!    ([`crate::limits`]); a job that was never started within its `queue_limit_s` is cancelled.
-//! 7. The earliest time-out of all jobs is the next wake.
+//! 1. Each job, in order of release, takes its due step ([`crate::step`]).
+//! 2. A gang starts once all its capacity is free ([`crate::room`]); later jobs see less.
+//! 3. Task sets get their next tasks in time ([`crate::tasks`]).
+//! 4. A job is resized once ready and after `min_run_s` ([`Job::settled_at`]); drains, losses and
+//!    cancellations do not wait.
+//! 5. In-place jobs change members within one incarnation ([`crate::elastic`]).
+//! 6. Jobs past `time_limit_s` are warned and stopped ([`crate::limits`]); unstarted ones past
+//!    `queue_limit_s` are cancelled.
 //!
-//! Invariant: at most one incarnation of a job has containers, and no node is over-committed:
-//! whatever held the room has exited, by the agent's own word, or its node is lost. Left to
-//! others: where containers stand (placer), how many there are (optimizer).
+//! Invariant: at most one incarnation of a job has containers, and no node is over-committed: previous
+//! holders exited, by the agent's report, or their node is lost. The placer chooses nodes, the optimizer
+//! sizes.
 
 use dormouse_messages::{Decider, Decision, JobId, Proposal, Timestamp, Writer};
 use dormouse_state::{ClusterState, Job};
@@ -35,11 +32,10 @@ use dormouse_state::{ClusterState, Job};
 use crate::room::Room;
 use crate::step::{Step, step};
 
-/// The checkpointer.
+/// The checkpointer's decider.
 #[derive(Debug, Clone, Copy)]
 pub struct Checkpointer {
-    /// A gang that is not running this long after it was asked to start has failed. Two
-    /// minutes: pulling a large image is done beforehand, starting takes seconds.
+    /// Large images are pulled beforehand, and starts take seconds.
     pub start_timeout_s: u32,
 }
 
@@ -51,11 +47,11 @@ impl Default for Checkpointer {
     }
 }
 
-/// What a node has beyond that to make an environment of a job's packages: some are gigabytes.
+/// Building an environment of packages may fetch gigabytes.
 const ENVIRONMENT_S: u32 = 900;
 
 impl Checkpointer {
-    /// Seconds from a start's request until it has failed.
+    /// Returns the start time-out in seconds.
     pub(crate) const fn start_timeout_of(&self, job: &Job) -> u32 {
         match job.has_packages {
             true => self.start_timeout_s + ENVIRONMENT_S,
@@ -84,7 +80,6 @@ impl Decider for Checkpointer {
     }
 }
 
-/// The earlier of two times, where there are any.
 pub(crate) fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,4 +1,4 @@
-//! A partition that is resized in place: its members come and go within one life.
+//! Partitions resized in place: members change within one incarnation.
 //!
 //! ```text
 //!            requested                 all that leave have exited,
@@ -7,21 +7,19 @@
 //!      └── a member died ──┴──▶ members without it
 //! ```
 //!
-//! 1. The life ends as others do: it is cancelled, it has succeeded, its chief died, too few are left.
-//! 2. Members that died or whose node was lost are members no more; the optimizer replaces them.
-//! 3. A change under way goes on: containers that leave are asked to stop when no gateway uses them
-//!    any more, or when their time is over; it ends when all have left and all newcomers are ready.
-//! 4. Otherwise the members are compared with the assignment. Those that are not assigned any more,
-//!    or not ready any more, leave first. Then newcomers start, as far as their room is free: of a
-//!    service one by one, of a training job all at once, so that it changes its members once.
-//! 5. A service that is moved starts its newcomers first: a replica that is ready leaves when the rest
-//!    is as many as the service is to have. Where no room for a newcomer is to be had, one by one they
-//!    leave before: of what is awaited training leaves its room in any case, another service may be
-//!    waiting for this one's.
+//! 1. Cancellation, success, death of the coordinator or too few members end the incarnation.
+//! 2. Dead members are dropped; the optimizer replaces them.
+//! 3. Leaving containers stop once no gateway uses them or their time is over. A change ends when leavers are
+//!    gone and joiners ready.
+//! 4. Otherwise unassigned or unready members leave. Then joiners start as capacity allows: replicas one by
+//!    one, a training job's together, so that its members change once.
+//! 5. A moving service starts joiners first; a ready replica leaves once the rest suffice. If joiners can get
+//!    no capacity, replicas leave first, one by one. Leaving training always frees capacity, but another
+//!    service may wait for this one.
 //!
-//! A service has no chief and never ends by itself: replicas that exit are replaced. What stands beside
-//! the workers ([`dormouse_messages::roles`]) is there for the whole life: one that dies ends it, and one
-//! that runs on when the workers have succeeded is stopped.
+//! A service has no coordinator and never ends by itself; exited replicas are replaced. Other roles
+//! ([`dormouse_messages::roles`]) live for the whole incarnation: the death of one ends the incarnation, and
+//! survivors stop once the workers have succeeded.
 
 use std::collections::BTreeSet;
 
@@ -36,11 +34,10 @@ use crate::decide::{Checkpointer, earliest};
 use crate::room::{self, Placed, Room};
 use crate::step::{Act, Step, completed};
 
-/// Seconds to end once asked to stop, where the job has said nothing: what it was asked to do within
-/// its grace it has done by then.
+/// Grace for stops; the job's own grace is over by then.
 const STOP_GRACE_S: u32 = 10;
 
-/// The step that is due.
+/// Returns the due step.
 pub fn step(
     act: &Act<'_>,
     members: &Members,
@@ -77,12 +74,10 @@ impl Elastic<'_> {
         self.act.life.containers.get(&rank)
     }
 
-    /// Whether a container runs, or will.
     fn lives(&self, rank: Rank) -> bool {
         self.container(rank).is_some_and(LifeContainer::holds_room)
     }
 
-    /// Step 1.
     fn ended(&self) -> Option<Step> {
         let job = self.act.job;
         if job.is_served() {
@@ -110,7 +105,6 @@ impl Elastic<'_> {
         }
     }
 
-    /// A container beside the workers died.
     fn role_died(&self) -> Option<Step> {
         let ranks = self.act.life.containers.keys();
         let roles = ranks.filter(|rank| !self.act.job.beside.is_worker(**rank));
@@ -121,7 +115,6 @@ impl Elastic<'_> {
         })
     }
 
-    /// The chief has ended well.
     fn succeeded(&self, at: Sequence) -> Option<Step> {
         let act = self.act;
         if act.life.is_over() {
@@ -131,14 +124,13 @@ impl Elastic<'_> {
         let members = self.members.current.iter();
         let mut members = members.filter(|rank| act.job.beside.is_worker(**rank));
         match act.job.success {
-            // The others end by themselves; those that fail are left out.
+            // Others end by themselves; failures are ignored.
             Success::All if members.any(|rank| self.lives(*rank)) => Some(Step::Wait(None)),
-            // Newcomers have nothing to join any more.
+            // Joiners have nothing left to join.
             Success::All | Success::Chief => Some(act.stop(StopReason::Completed, at)),
         }
     }
 
-    /// So many members died that the rest is below the least.
     fn too_few(&self) -> Option<Step> {
         let current = &self.members.current;
         let dead: Vec<(Sequence, Option<bool>)> = current
@@ -160,8 +152,7 @@ impl Elastic<'_> {
         })
     }
 
-    /// When a container died that nobody asked to go, and whether the platform ended it; of a lost
-    /// node nothing is known.
+    /// Returns an unrequested death and the eviction flag, which is unknown for lost nodes.
     fn death(&self, rank: Rank) -> Option<(Sequence, Option<bool>)> {
         if self.members.is_leaving(rank) {
             return None;
@@ -178,7 +169,6 @@ impl Elastic<'_> {
         }
     }
 
-    /// Step 2.
     fn without_dead(&self) -> Option<Step> {
         let joining = self.members.change.iter().flat_map(|change| &change.join);
         let all = self.members.current.iter().chain(joining);
@@ -190,7 +180,7 @@ impl Elastic<'_> {
         let (at, _) = newest?;
         let is_member = dead.iter().any(|rank| self.members.current.contains(rank));
         if !is_member {
-            // Newcomers that died are left out when the change ends.
+            // The end of the change drops dead joiners.
             return None;
         }
         let left = self.members.current.difference(&dead).copied();
@@ -228,7 +218,6 @@ impl Elastic<'_> {
         assignment.map_or(self.act.life.epoch, |assignment| assignment.epoch)
     }
 
-    /// Step 3.
     fn changing(&self, change: &Change, config: &Checkpointer, now: Timestamp) -> Step {
         let left = change.leave.iter().all(|rank| !self.lives(*rank));
         let slow: Vec<Rank> = change
@@ -247,7 +236,7 @@ impl Elastic<'_> {
                 .filter(|rank| self.is_ready(*rank));
             let members = stay.chain(joined).collect();
             let at = self.act.life.last_event.max(change.requested);
-            // Members that died meanwhile were a change of their own.
+            // Deaths meanwhile were changes of their own.
             let generation = change.generation.max(self.members.generation + 1);
             return self.resized(members, change.cause, generation, at);
         }
@@ -268,14 +257,12 @@ impl Elastic<'_> {
         Step::Wait(deadline.into_iter().chain(given_up).min())
     }
 
-    /// Seconds until a newcomer that is not ready is given up.
     fn patience_s(&self, config: &Checkpointer) -> u32 {
         let serving = self.act.job.serving;
         let ready_s = serving.map_or(0, |serving| serving.ready_timeout_s);
         config.start_timeout_of(self.act.job) + ready_s
     }
 
-    /// Whether a newcomer may still become ready.
     fn is_awaited(&self, rank: Rank) -> bool {
         self.lives(rank) && !self.is_ready(rank)
     }
@@ -285,7 +272,6 @@ impl Elastic<'_> {
         container.is_some_and(|it| it.holds_room() && it.readiness == Readiness::Ready)
     }
 
-    /// Those that leave and are to be stopped now.
     fn leaving(&self, change: &Change, now: Timestamp) -> Option<Step> {
         let is_due = |rank: &Rank| {
             let unrouted = self.act.job.is_served() && self.is_unrouted(change, *rank);
@@ -298,7 +284,7 @@ impl Elastic<'_> {
             .filter(|rank| self.lives(*rank) && !change.stopping.contains(rank))
             .filter(is_due)
             .collect();
-        // A newcomer that says that it will not be ready need not be waited for.
+        // A joiner that reports unready is not awaited.
         let refused = |rank: &Rank| self.lives(*rank) && self.is_unready(*rank);
         let refused = change.join.iter().copied().filter(refused);
         let refused = refused.filter(|rank| !change.stopping.contains(rank));
@@ -318,7 +304,6 @@ impl Elastic<'_> {
         Proposal::new(event, change.requested).into()
     }
 
-    /// Whether no gateway uses a leaving replica.
     fn is_unrouted(&self, change: &Change, rank: Rank) -> bool {
         let by = change.unrouted.get(&rank);
         let gateways = &self.act.state.gateways;
@@ -327,7 +312,6 @@ impl Elastic<'_> {
             .all(|gateway| by.is_some_and(|by| by.contains(gateway)))
     }
 
-    /// Step 4.
     fn change(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
         let job = self.act.job;
         let is_restarted = self.act.adjusted().is_some() || job.assignment.is_none();
@@ -375,7 +359,6 @@ impl Elastic<'_> {
         }
     }
 
-    /// Step 5: the members that a service is not to have any more go, those that it lacks come.
     fn replace(
         &self,
         extra: &[Rank],
@@ -392,7 +375,7 @@ impl Elastic<'_> {
         let stays = self.members.current.iter().filter(|rank| !is_extra(rank));
         let serves = stays.filter(|rank| !self.is_unready(**rank)).count();
         let own = self.act.job.assignment.as_ref();
-        // A newcomer that died has a successor that is yet to be placed.
+        // A dead joiner's successor is not placed yet.
         let needed = own.map_or(0, |own| own.containers() + own.lost);
         let mut lacking = usize::try_from(needed)
             .unwrap_or(usize::MAX)
@@ -421,7 +404,6 @@ impl Elastic<'_> {
         Step::Wait(earliest(rests_until, leave_by))
     }
 
-    /// When a replica's node is to be empty.
     fn leave_by(&self, rank: Rank) -> Option<Timestamp> {
         let node = self.act.state.nodes.get(&self.container(rank)?.place.node);
         node.and_then(|node| node.leave_by)
@@ -436,14 +418,13 @@ impl Elastic<'_> {
         container.is_some_and(|it| matches!(it.readiness, Readiness::Unready { .. }))
     }
 
-    /// When the next container may start, if not now: after deaths.
+    /// Returns the end of the pause after deaths.
     fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
         let deaths = &self.act.job.deaths;
         let next_start = deaths.next_start();
         (deaths.count > 0 && now < next_start).then_some(next_start)
     }
 
-    /// Those whose room is free; it is taken.
     fn startable(&self, missing: &[Placed<'_>], room: &mut Room<'_>) -> Vec<Rank> {
         let placed = missing.iter().copied();
         let fits = placed.filter(|placed| room.take_one(self.act.job, *placed));

@@ -1,4 +1,9 @@
-//! Decides the life of each released job: start, checkpoint, stop, resume, and how it ends.
+//! Decides start, checkpoint, stop, resume and end of released jobs. The crate is a pure decider and does no
+//! I/O.
+//!
+//! - `decide`, `step`: the decider, and the due step of one job.
+//! - `elastic`, `tasks`: partitions resized in place, task sets.
+//! - `limits`, `room`: time limits, free capacity.
 
 mod decide;
 mod elastic;

@@ -1,4 +1,4 @@
-//! How long a job may run, and wait for its first start: what is due when its time is over.
+//! Time limits of runs and first starts.
 
 use dormouse_messages::events::{JobCancelled, JobFailed, PartitionWarned, StopReason};
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
@@ -6,11 +6,10 @@ use dormouse_state::{Job, LifePhase, queue_limit_over};
 
 use crate::step::{Act, Step};
 
-/// After a silence of the whole log agents have so long to say what ended in it: a job that had ended
-/// within its time has not used it up.
+/// After a silence of the log, agents get this time to report exits that came in time.
 const HEARING_MS: u64 = 3_000;
 
-/// A job that has waited for too long is cancelled, before it ever starts.
+/// Cancels a job that waited too long.
 pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option<Step> {
     if now < until {
         return None;
@@ -28,7 +27,7 @@ pub fn waited(id: &JobId, job: &Job, until: Timestamp, now: Timestamp) -> Option
     Some(Proposal::new(event, cause).into())
 }
 
-/// A job whose time is over has failed.
+/// Fails a job past its time limit.
 pub fn over(id: &JobId, job: &Job) -> Step {
     let limit_s = job.limits.time_limit_s;
     let limit = limit_s.map_or_else(String::new, |limit_s| format!(" of {limit_s} s"));
@@ -43,7 +42,7 @@ pub fn over(id: &JobId, job: &Job) -> Step {
 }
 
 impl Act<'_> {
-    /// Whether its limits count now: it runs, saving or not, and nothing else ends it.
+    /// Returns the start of a run or save that nothing else ends.
     fn counts(&self) -> Option<Timestamp> {
         let runs = matches!(
             self.life.phase,
@@ -53,7 +52,7 @@ impl Act<'_> {
         self.life.running_since.filter(|_| counts)
     }
 
-    /// Stops the life whose time is over, or warns it before.
+    /// Stops or warns the incarnation.
     pub fn limited(&self, now: Timestamp) -> Option<Step> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let stops_at = limits.stops_at(since)?;
@@ -74,7 +73,7 @@ impl Act<'_> {
         Some(Proposal::new(event, self.life.last_event).into())
     }
 
-    /// When its limits are due next.
+    /// Returns the next due limit.
     pub fn next_limit(&self) -> Option<Timestamp> {
         let (since, limits) = (self.counts()?, &self.job.limits);
         let warns = limits.warns_at(self.life.incarnation, since);
@@ -82,7 +81,7 @@ impl Act<'_> {
         warns.or_else(|| Some(self.when_heard(limits.stops_at(since)?)))
     }
 
-    /// That time, or a little after the silence in which it came.
+    /// Defers times within a silence.
     fn when_heard(&self, at: Timestamp) -> Timestamp {
         let again = self.state.clock.heard_again();
         match again >= at {

@@ -1,4 +1,4 @@
-//! The room that is free for a gang to start in, on nodes where it may start.
+//! Free capacity for starts.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,14 @@ use dormouse_state::{Assignment, ClusterState, Job, Place};
 /// A container and its place.
 pub type Placed<'a> = (&'a Rank, &'a Place);
 
-/// The room of a decision: counted when the first gang asks for it, since most decisions start
-/// none and a large cluster has thousands of containers.
+/// Counted on demand: most decisions start no gang, and large clusters have thousands of containers.
 pub struct Room<'a> {
     state: &'a ClusterState,
     counted: Option<Counted<'a>>,
 }
 
 impl<'a> Room<'a> {
-    /// What the containers that may still run leave free.
+    /// Starts from possibly running containers.
     pub fn of(state: &'a ClusterState) -> Self {
         Self {
             state,
@@ -24,17 +23,17 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Takes the room of one container, or nothing.
+    /// Takes one container's capacity, or nothing.
     pub fn take_one(&mut self, job: &Job, placed: Placed<'_>) -> bool {
         self.counted().take(job, &[placed])
     }
 
-    /// Takes the room of these containers together, or nothing.
+    /// Takes all these containers' capacity, or nothing.
     pub fn take_all<'p>(&mut self, job: &Job, places: impl Iterator<Item = Placed<'p>>) -> bool {
         self.counted().take(job, &places.collect::<Vec<_>>())
     }
 
-    /// Takes the room of the whole gang, or nothing.
+    /// Takes a gang's capacity, or nothing.
     pub fn take(&mut self, job: &Job, assignment: &Assignment) -> bool {
         self.take_all(job, assignment.places.iter())
     }
@@ -45,20 +44,18 @@ impl<'a> Room<'a> {
     }
 }
 
-/// What is there on a usable node.
 #[derive(Debug, Clone, Default)]
 struct Node {
     free: Amounts,
-    /// Containers on it.
     containers: u64,
-    /// Whether one of them has it for itself.
+    /// Used exclusively.
     is_taken: bool,
-    /// What is held of its GPUs, in thousandths, by UUID.
+    /// Held thousandths by UUID.
     gpus: BTreeMap<String, u64>,
 }
 
 impl Node {
-    /// Takes the room of one container; false, and something may be taken, where there is none.
+    /// On false the node is inconsistent and must be discarded.
     fn take(&mut self, job: &Job, placed: Placed<'_>) -> bool {
         let exclusive = job.needs_at(*placed.0).constraints.exclusive;
         let alone = !self.is_taken && (!exclusive || self.containers == 0);
@@ -82,17 +79,15 @@ impl Node {
     }
 }
 
-/// A GPU in thousandths.
 const WHOLE: u64 = 1000;
 
-/// The usable nodes.
 struct Counted<'a> {
     state: &'a ClusterState,
     nodes: BTreeMap<&'a NodeId, Node>,
 }
 
-/// Whether one of these newcomers of a service will have its room without that service's help: it is
-/// there as soon as training has left that is to leave, or its place is to be another.
+/// Reports whether a joiner gets capacity without this service: leaving training or another place provides
+/// some.
 pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
     let mut later = Counted::without(state, |job, rank| !job.is_served() && leaves(job, rank));
     let mut missing = missing.iter();
@@ -101,7 +96,6 @@ pub fn comes(state: &ClusterState, job: &Job, missing: &[Placed<'_>]) -> bool {
     })
 }
 
-/// Whether a container of a job's life is not in its newest placement.
 fn leaves(job: &Job, rank: Rank) -> bool {
     let (Some(life), Some(own)) = (&job.life, &job.assignment) else {
         return true;
@@ -114,7 +108,6 @@ impl<'a> Counted<'a> {
         Self::without(state, |_, _| false)
     }
 
-    /// What is there without certain containers.
     fn without(state: &'a ClusterState, is_gone: impl Fn(&Job, Rank) -> bool) -> Self {
         let usable = state.nodes.usable();
         let mut nodes: BTreeMap<&NodeId, Node> = usable
@@ -148,7 +141,7 @@ impl<'a> Counted<'a> {
                 return false;
             };
             let node = changed.entry(name).or_insert_with(|| node.clone());
-            // A constraint holds at every start.
+            // Constraints hold at every start.
             let needs = job.needs_at(**rank);
             if !self.state.nodes.is_allowed(needs, name) || !node.take(job, (rank, place)) {
                 return false;

@@ -1,4 +1,4 @@
-//! The one step that is due for one job: a match on the phase of its life.
+//! The due step of one job, by the phase of its incarnation.
 
 use dormouse_messages::events::{
     CheckpointRequested, JobCancelled, JobCompleted, JobFailed, PartitionKept,
@@ -13,19 +13,17 @@ use crate::decide::{Checkpointer, earliest};
 use crate::room::Room;
 use crate::{elastic, limits, tasks};
 
-/// The containers of a task set lose little when one of them dies: the set is started again this
-/// often at least.
+/// The least retries of a task set, which loses little when a container dies.
 const TASK_SET_RETRIES: u32 = 3;
 
-/// What is to be done for a job now.
+/// The step of a job.
 pub enum Step {
-    /// An event.
     Append(Box<Proposal>),
-    /// Nothing before another event, or before this time.
+    /// Nothing is due before an event or this time.
     Wait(Option<Timestamp>),
 }
 
-/// The step that is due for `job`.
+/// Returns the due step.
 pub fn step(
     config: &Checkpointer,
     state: &ClusterState,
@@ -51,7 +49,7 @@ pub fn step(
         step => step,
     }
 }
-/// No container runs: the job ends, waits for room or for another placement, or starts.
+/// Between incarnations the job ends, waits or starts.
 fn between_lives(id: &JobId, job: &Job, now: Timestamp, room: &mut Room<'_>) -> Step {
     if let Some(ended) = ended_between_lives(id, job) {
         return ended;
@@ -154,13 +152,12 @@ fn gave_up(id: &JobId, job: &Job) -> String {
     let why = why.unwrap_or("the gang did not start in time");
     match job.last_stop.as_ref().is_some_and(|stop| stop.ran) {
         true => format!("{why}, after {attempts}; see `dormouse job logs {id}`"),
-        // Nothing ran that could have printed anything.
+        // Nothing ran that could have printed.
         false => format!("{why}, after {attempts}"),
     }
 }
 
-/// Failures wait 1, 2, 4, … at most 60 s, so that a job that dies at once, or that no node starts,
-/// does not flood the log.
+/// Waits 1, 2, 4, … at most 60 s, so a job that dies at once does not flood the log.
 fn retry_at(job: &Job) -> Option<Timestamp> {
     let stop: &Stop = job
         .last_stop
@@ -183,13 +180,13 @@ pub fn completed(id: &JobId, job: &Job, reason: &str, cause: Sequence) -> Step {
     Proposal::new(event, cause).into()
 }
 
-/// What the containers of a life say together.
+/// The containers' combined state.
 enum Verdict {
     /// Nothing final.
     Running,
     /// The job has succeeded.
     Succeeded(Sequence),
-    /// All whose success counts have succeeded; others still run.
+    /// All that count have succeeded; others still run.
     WorkersSucceeded(Sequence),
     /// A member died.
     Failed { evicted: bool, at: Sequence },
@@ -197,7 +194,7 @@ enum Verdict {
     Lost(Sequence),
 }
 
-/// A job with a life.
+/// A job with an incarnation.
 pub struct Act<'a> {
     pub state: &'a ClusterState,
     pub id: &'a JobId,
@@ -206,7 +203,6 @@ pub struct Act<'a> {
 }
 
 impl Act<'_> {
-    /// The step that is due in the phase of its life.
     fn phased(&self, config: &Checkpointer, now: Timestamp, room: &mut Room<'_>) -> Step {
         if let LifePhase::Stopping {
             reason,
@@ -228,7 +224,7 @@ impl Act<'_> {
         }
     }
 
-    /// Whether nothing has ended it.
+    /// Reports whether nothing ends the incarnation.
     pub fn is_alive(&self) -> bool {
         matches!(self.verdict(), Verdict::Running)
     }
@@ -242,7 +238,7 @@ impl Act<'_> {
             .partition(|(rank, _)| beside.is_worker(**rank));
         let verdict = self.verdict_of(&workers);
         match verdict {
-            // Once the workers have succeeded nobody needs what stands beside them.
+            // After the workers' success, other roles do not matter.
             Verdict::Running => {}
             verdict => return verdict,
         }
@@ -264,11 +260,10 @@ impl Act<'_> {
         deaths.next().unwrap_or(verdict)
     }
 
-    /// What the workers say.
     fn verdict_of(&self, workers: &[(&Rank, &LifeContainer)]) -> Verdict {
         let mut succeeded = Some(Sequence(0));
         let mut failed = None;
-        // A container of a task set runs until it is asked to leave.
+        // Containers of a task set run until asked to leave.
         let may_leave = self.job.tasks.is_none();
         for (rank, container) in workers {
             match &container.phase {
@@ -299,21 +294,19 @@ impl Act<'_> {
         }
     }
 
-    /// The newest allocation whose placement is not this life.
+    /// Returns a newer placement's epoch.
     pub fn adjusted(&self) -> Option<(Epoch, Sequence)> {
         let assignment = self.job.assignment.as_ref()?;
         let newer = assignment.incarnation > self.life.incarnation;
         newer.then_some((assignment.epoch, assignment.placed))
     }
 
-    /// The optimizer found no room for a gang whose node was drained: it starts again when there
-    /// is room.
+    /// A gang without places leaves a drained node and waits.
     fn leaving(&self) -> Option<(Epoch, Sequence)> {
         let leaves = self.job.assignment.is_none();
         leaves.then_some((self.life.epoch, self.life.last_event))
     }
 
-    /// Starting or running, and something says that it is over.
     fn ended(&self) -> Option<Step> {
         match self.verdict() {
             Verdict::Running => None,
@@ -335,7 +328,7 @@ impl Act<'_> {
             Some(_) => self.job.retries.max(TASK_SET_RETRIES),
             None => self.job.retries,
         };
-        // A service is tried again until it is cancelled.
+        // A service is retried until cancelled.
         let last_try = !evicted && self.job.attempts >= retries && !self.job.is_served();
         let reason = match last_try {
             true => StopReason::GaveUp,
@@ -344,7 +337,7 @@ impl Act<'_> {
         self.stop(reason, at)
     }
 
-    /// Starting or running, and nothing has ended it.
+    /// Returns the step of an incarnation that nothing has ended.
     pub fn living(&self, config: &Checkpointer, now: Timestamp) -> Step {
         if let Some(requested) = self.job.cancel_requested {
             return self.stop(StopReason::Cancelled, requested);
@@ -386,7 +379,7 @@ impl Act<'_> {
         Step::Wait(not_before.into_iter().chain(leave_by).min())
     }
 
-    /// When a gang that is never adjusted is stopped, because a node of it is drained until then.
+    /// Returns the drain's deadline for an unadjustable gang.
     fn leave_by(&self) -> Option<Timestamp> {
         if self.job.is_adjustable() {
             return None;
@@ -397,7 +390,7 @@ impl Act<'_> {
         on.min()
     }
 
-    /// Until when an adjustment waits: the job has just started, and only others ask for it.
+    /// Returns the end of the time in which other jobs may not adjust a new job.
     fn left_alone_until(&self) -> Option<Timestamp> {
         self.adjusted()?;
         let mut containers = self.life.containers.values();
@@ -428,7 +421,7 @@ impl Act<'_> {
         Step::Wait(Some(deadline))
     }
 
-    /// Asked to save. Mode `exit`: saving ends it. Mode `continue`: it is stopped once saved.
+    /// Mode `exit` ends by saving; mode `continue` is stopped once saved.
     fn saving(&self, now: Timestamp) -> Step {
         let LifePhase::Saving {
             since,
@@ -443,7 +436,7 @@ impl Act<'_> {
             return self.stopped(StopReason::Adjusted, *requested);
         }
         if self.job.mode == CheckpointMode::Exit && !self.some_worker_runs() {
-            // What stands beside the workers has nothing to save, and nobody to serve any more.
+            // Remaining roles have nothing to save.
             return self.stop(StopReason::Adjusted, self.life.last_event);
         }
         if let Verdict::Lost(at) = self.verdict() {
@@ -469,12 +462,11 @@ impl Act<'_> {
         }
     }
 
-    /// Nobody is left to save: rank 0, which says so, has ended; or another rank has died and the
-    /// job had not come to make progress, so that rank 0 waits for the dead. Where it had, rank 0
-    /// may be writing still: only its signal handler was meant to save.
+    /// Reports whether nobody can save: rank 0, which reports, has ended; or a rank died before any progress,
+    /// and rank 0 waits for the dead rank. After progress rank 0 may still be writing.
     fn is_past_saving(&self) -> bool {
         if self.job.tasks.is_some() {
-            // A task set saves nothing: its containers leave one by one, each after its task.
+            // Containers of a task set leave without saving, after their task.
             return false;
         }
         let chief = self.life.containers.get(&Rank(0));
@@ -482,7 +474,7 @@ impl Act<'_> {
             || self.life.ready_at.is_none() && self.has_dead()
     }
 
-    /// The adjustment is given up, unless the gang cannot stay where it is.
+    /// Abandons the adjustment, unless the gang must move.
     fn keep(&self, cause: Sequence, why: &str) -> Step {
         let mut containers = self.life.containers.values();
         let whole = containers.all(|c| c.holds_room() && self.state.nodes.is_usable(&c.place.node));
@@ -510,7 +502,7 @@ impl Act<'_> {
         Step::Wait(None)
     }
 
-    /// Asks the containers that still run to stop; says at once that it has stopped if none does.
+    /// Without running containers, reports the stop at once.
     pub fn stop(&self, reason: StopReason, cause: Sequence) -> Step {
         if self.life.is_over() {
             return self.stopped(reason, cause);
@@ -527,7 +519,7 @@ impl Act<'_> {
         Proposal::new(event, cause).into()
     }
 
-    /// It was asked to save and end, and a member died of it: what still runs waits for the dead.
+    /// Reports whether survivors of a final save wait for a dead member.
     fn is_without_hope(&self) -> bool {
         let saves = matches!(self.life.phase, LifePhase::Saving { .. });
         let ends = self.job.mode == CheckpointMode::Exit;
@@ -557,9 +549,8 @@ impl Act<'_> {
         self.workers().any(is_dead)
     }
 
-    /// A gang was stopped because it had not started in time, and that was not the job's doing: it
-    /// had started, but the word of it was not folded yet; or it came later, or the agent did that was to
-    /// start it, a few times; or a node of it was cut off, and lost in the end.
+    /// Excuses a start time-out: the gang had started, but the reports were not folded yet; or reports or
+    /// agents came late, a few times; or a node was lost.
     fn is_excused(&self, reason: StopReason, requested: Sequence, whole: bool) -> bool {
         let failed = matches!(reason, StopReason::Failed | StopReason::GaveUp);
         let starting = self.life.running_since.is_none();
@@ -579,8 +570,7 @@ impl Act<'_> {
     pub fn stopped(&self, reason: StopReason, cause: Sequence) -> Step {
         let own_failure = match reason {
             StopReason::GaveUp => true,
-            // An eviction is the platform's doing and costs the job no attempt; what fails on one
-            // node after another is not.
+            // Evictions cost no attempt, unless the job itself counts as the cause.
             StopReason::Failed => !self.evicted() || self.job.start_faults.are_the_jobs(),
             _ => false,
         };
@@ -600,8 +590,7 @@ impl Act<'_> {
         Proposal::new(event, cause).into()
     }
 
-    /// Whether the platform ended the first member that did not succeed: the others then die of
-    /// the gang's end.
+    /// Reports whether the first failure was an eviction; later members die of the gang's end.
     fn evicted(&self) -> bool {
         let exits = self
             .life

@@ -1,24 +1,22 @@
-//! Which container of a task set runs which tasks next.
+//! Assigns tasks to containers.
 //!
-//! A container holds about [`AHEAD_US`] of work, by the pace that the log shows, so that it never
-//! stands still while a report travels; of tasks that take longer it holds one. Towards the end
-//! it gets no more than its share of what is left (guided self-scheduling: Polychronopoulos and
-//! Kuck 1987, with half of their chunks), so that all containers end together.
+//! A container holds about [`AHEAD_US`] of work by the measured pace, so that none idles while reports
+//! travel; of longer tasks, one. Near the end a container gets its share of the rest (guided self-scheduling:
+//! Polychronopoulos and Kuck 1987, with half of their chunks), so all end together.
 
 use dormouse_messages::JobId;
 use dormouse_messages::events::{Assigned, StopReason};
 use dormouse_state::{ContainerPhase, Life, TaskSet};
 
-/// A report and its answer take a few hundredths of a second, on a busy machine a tenth.
+/// A report and its answer take some 10 ms, on a busy machine 100 ms.
 const AHEAD_US: u64 = 500_000;
 
-/// Tasks in one container at most: what has to run again when it dies.
+/// Bounds reruns after a death.
 const MOST: u64 = 512;
 
-/// Failed tasks that are named.
 const NAMED: usize = 10;
 
-/// Whether the set is over, and how.
+/// Returns a finished set's outcome.
 pub fn over(set: &TaskSet) -> Option<StopReason> {
     let ended = set.remaining() == 0;
     ended.then_some(match set.failed.is_empty() {
@@ -27,7 +25,7 @@ pub fn over(set: &TaskSet) -> Option<StopReason> {
     })
 }
 
-/// Why a set failed that is over; `None` where its tasks are not to blame.
+/// Explains a failure; `None` if no task failed.
 pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
     let first = set.first_failed?;
     let some: Vec<_> = set.failed.iter().take(NAMED).collect();
@@ -47,7 +45,7 @@ pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
     ))
 }
 
-/// What the containers get now, if any runs low.
+/// Returns the next tasks of low containers.
 pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
     if set.pending.is_empty() {
         return None;
@@ -65,7 +63,7 @@ pub fn assign(set: &TaskSet, life: &Life) -> Option<Vec<Assigned>> {
         let has = set.assigned.get(rank).map_or(0, |given| given.tasks.len());
         let fair = pending.len().div_ceil(2 * containers);
         let wanted = ahead.min(fair);
-        // One order for half of what it should have, not one for each task that ends.
+        // One order for half of the wanted tasks.
         if has * 2 >= wanted + wanted % 2 {
             continue;
         }

@@ -1,12 +1,7 @@
-//! One tenant floods, another submits as people do: how long the other waits for its decisions.
+//! Measures decision latency of one tenant while another floods the intake, under `grants: required` and
+//! `grants: open`.
 //!
-//! 1. `dormouse up --nodes 0` runs the services, under `grants: required` (a tenant's default rate and
-//!    queue hold) and under `grants: open` (nothing bounds it but the fairness of the intake).
-//! 2. A tenant publishes at a rate, without waiting for acknowledgements. Another one submits a job
-//!    every 40 ms through the client, and each answer is timed from the call to the decision.
-//! 3. Beside it: what of the flood was stored, and the memory of the services.
-//!
-//! `cargo bench -p dormouse --bench flood [seconds] [rate…]`; every job is admitted and waits.
+//! `cargo bench -p dormouse --bench flood [seconds] [rate…]`
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,9 +13,7 @@ use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
 use dormouse_runtime::{LocalBroker, Log, Settings};
 use serde_json::{Value, json};
 
-/// Between two submissions of the tenant that is measured.
 const EVERY: Duration = Duration::from_millis(40);
-/// Until the flood is at its rate.
 const BEGINS: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,14 +21,12 @@ struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well; it is given time to.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
 
 impl Up {
-    /// Its resident memory in MB.
     fn memory_mb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()));
         let status = status.unwrap_or_default();
@@ -81,7 +72,6 @@ fn job() -> Value {
     json!({"command": {"start": ["true"]}, "demand": {"cpu": 1}})
 }
 
-/// Publishes so many a second until it is told to stop; how many.
 async fn flood(url: String, rate: u32, stop: Arc<AtomicBool>) -> u64 {
     let client = async_nats::connect(url).await.expect("connects");
     let payload = bytes(&job());
@@ -103,7 +93,6 @@ fn bytes(document: &Value) -> bytes::Bytes {
     document.to_string().into_bytes().into()
 }
 
-/// The time from each submission to its decision, in milliseconds, sorted.
 async fn measure(url: &str, duration: Duration) -> Vec<f64> {
     let settings = Settings::new(url, "bench");
     let tenant = TenantId::new("ads").expect("valid");
@@ -115,7 +104,6 @@ async fn measure(url: &str, duration: Duration) -> Vec<f64> {
         document["name"] = json!(format!("job-{}", took.len()));
         let at = Instant::now();
         match client.submit(&document, Wait::Decided, None).await {
-            // After some minutes its own queue is full: that is a decision too.
             Err(TenantError::Refused { code, .. }) if code == "too_many_queued" => {}
             decided => drop(decided.expect("admitted")),
         }

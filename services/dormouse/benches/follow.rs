@@ -1,9 +1,5 @@
-//! How fast a million events of the log are folded from the broker, by the read models as a service
-//! that begins anew folds them: on one thread, as the services of `up` are.
-//!
-//! The baseline, in turn with it, is the client library that fetches the same messages, headers and
-//! all, and does nothing with them. The log is that of a simulated trace of 3,000 jobs on 200 nodes,
-//! as often as it takes, published as the services publish.
+//! Measures how fast read models fold a million events from the broker, on one thread as in `up`. The
+//! baseline is the client library without a fold. The log is a simulated trace, repeated.
 //!
 //! `cargo bench -p dormouse --bench follow [events]`
 
@@ -22,15 +18,11 @@ use dormouse_projections::ReadModel;
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use futures::StreamExt;
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often each way is measured.
 const ROUNDS: usize = 5;
-/// How long the broker knows the ids of messages.
 const FORGOTTEN: Duration = Duration::from_secs(1);
-/// Publishes in flight.
 const IN_FLIGHT: usize = 500;
 
 #[tokio::main(flavor = "current_thread")]
@@ -65,9 +57,8 @@ async fn main() {
     println!("{:<36} {:9.2}", "  ratio", folded / fetched);
 }
 
-/// Lets the broker forget the ids of messages after a second instead of two minutes: a log that is
-/// folded from its beginning is older than that, and a million ids, which the broker's garbage
-/// collector goes through again and again, take a sixth of the speed.
+/// A log that is folded from its beginning is older than the broker's deduplication window. Keeping a million
+/// ids costs a sixth of the speed.
 async fn forget_ids(jetstream: &Context) {
     let stream = jetstream.get_stream(Prefix::default().log_stream()).await;
     let mut config = stream.expect("the log").cached_info().config.clone();
@@ -75,7 +66,6 @@ async fn forget_ids(jetstream: &Context) {
     jetstream.update_stream(config).await.expect("is updated");
 }
 
-/// Publishes with an id, the content type, and what is to be the last message.
 async fn publish(jetstream: &Context, trace: &[Arc<Recorded>], events: usize) {
     let prefix = Prefix::default();
     let mut unanswered = VecDeque::new();
@@ -131,7 +121,6 @@ async fn fetch(jetstream: &Context, events: usize) {
     messages.take(events).for_each(each).await;
 }
 
-/// The model begins anew with each copy of the trace.
 async fn fold(log: &Log, events: usize, trace: usize) {
     let mut followed = log.follow(Sequence(1));
     let mut model = ReadModel::default();

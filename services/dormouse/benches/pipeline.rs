@@ -1,11 +1,5 @@
-//! The live pipeline over a real broker with a thousand nodes: from submission to placement.
-//!
-//! 1. `dormouse up --nodes 0` runs the services; a thousand model agents in this process join,
-//!    and report that a container has started, and ended, as soon as the log asks for it.
-//! 2. Ten thousand jobs of one container are published as fast as the broker takes them, and
-//!    followed to `placement.decided` and to `job.completed`.
-//! 3. Beside it the log's own rates: submissions stored in the ingress stream, and events
-//!    appended under a fence, one at a time and by as many writers as there are nodes.
+//! Measures the pipeline from submission to completion over a real broker: `dormouse up --nodes 0` runs the
+//! services; a thousand model agents run containers that end at once. The log's own rates are measured too.
 //!
 //! `cargo bench -p dormouse --bench pipeline [jobs] [nodes] [drf]`
 
@@ -25,24 +19,21 @@ use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::{Receiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Publishes in flight, as in section 3 of the benchmark `system`.
 const IN_FLIGHT: usize = 256;
 
 struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well; it is given time to.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
 
-/// The services without an agent. The model agents hold no leases, so none may end.
+/// The model agents hold no leases, so none may end.
 async fn start(data: &std::path::Path) -> (Up, Log) {
     let up = Command::new(env!("CARGO_BIN_EXE_dormouse"))
         .args(["up", "--nodes", "0", "--data"])
@@ -64,10 +55,8 @@ async fn start(data: &std::path::Path) -> (Up, Log) {
     }
 }
 
-/// What the log asks of a model agent.
 type Asked = PlacedContainer;
 
-/// An agent that has joined, and appends in a task of its own.
 async fn join(log: Log, node: NodeId) -> (NodeId, UnboundedSender<Asked>) {
     let mut appender = log.appender(Writer::Node, Some(node.clone()));
     let joined = NodeJoined {
@@ -93,7 +82,6 @@ async fn join(log: Log, node: NodeId) -> (NodeId, UnboundedSender<Asked>) {
     (node, asked)
 }
 
-/// A container that ends as soon as it has started.
 fn run(asked: Asked) -> [Event; 2] {
     let PlacedContainer {
         job,
@@ -130,7 +118,6 @@ fn run(asked: Asked) -> [Event; 2] {
     [started.into(), exited.into()]
 }
 
-/// What became of the jobs, by the log.
 #[derive(Default)]
 struct Seen {
     placed: usize,
@@ -141,7 +128,6 @@ struct Seen {
     last: Option<Arc<Recorded>>,
 }
 
-/// Follows the jobs to their end, and asks of the agents what the log asks.
 async fn follow(
     mut events: Receiver<Followed>,
     agents: BTreeMap<NodeId, UnboundedSender<Asked>>,
@@ -183,7 +169,6 @@ async fn follow(
     seen
 }
 
-/// Runs `count` requests, at most [`IN_FLIGHT`] at a time; the rate.
 #[expect(clippy::cast_precision_loss, reason = "a rate")]
 async fn flood<F>(count: usize, mut request: impl FnMut(usize) -> F) -> f64
 where
@@ -211,7 +196,6 @@ async fn submit(log: Log, tenant: TenantId, index: usize) {
         .expect("published");
 }
 
-/// How fast nodes append, each one event after the other, with nothing else to do.
 async fn report(log: Log, node: NodeId, events: usize) {
     let mut appender = log.appender(Writer::Node, Some(node.clone()));
     for step in 0..events {

@@ -1,18 +1,8 @@
-//! Whole-system figures, each as a ratio against a baseline measured in the same run.
+//! Measures whole-system figures as ratios to baselines of the same run: `latency` (submission to process
+//! start), `resize` (without the save), `throughput` (submissions decided a second), `tasks` (empty tasks of
+//! a set), and `docker` (submission to container start).
 //!
-//! 1. Submit to process started, one job at a time, against fork and exec alone; from one event
-//!    on the log to the next, by the broker's times.
-//! 2. Resizes of a running job, from the request to the partition started again, less the save.
-//! 3. Ten thousand submissions as fast as they can be published: decided a second, against the
-//!    rate at which the same client publishes to the ingress stream.
-//! 4. Tasks of a task set that do nothing, a process each: ended a second on the log, against a
-//!    shell that starts as many.
-//! 5. Submit to container started with Docker, against create and start through its API alone, in
-//!    turn; each container is begun when the one before is removed, half a second after its end,
-//!    and those of the log then once more without waiting.
-//!
-//! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`, where a section is
-//! `latency`, `resize`, `tasks`, `throughput` or `docker`; without one, all.
+//! `cargo bench -p dormouse --bench system [SECTION…] [jobs] [submissions]`
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,7 +16,6 @@ use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
 use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -34,7 +23,6 @@ struct Up(Child);
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // SIGTERM ends the broker as well; it is given time to.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -133,7 +121,6 @@ async fn latency(log: &Log, tenant: &TenantId, jobs: usize) {
     hops.print();
 }
 
-/// The events of a batch job of one container, as they follow one another.
 const ROAD: [&str; 9] = [
     "submission.received.v1",
     "job.admitted.v1",
@@ -146,7 +133,6 @@ const ROAD: [&str; 9] = [
     "job.completed.v1",
 ];
 
-/// Times from one event to the next.
 #[derive(Default)]
 struct Hops {
     last: Option<Timestamp>,
@@ -175,7 +161,6 @@ impl Hops {
     }
 }
 
-/// Milliseconds from the publish of a job to its start on the log; returns at its end.
 async fn submit_to_started(log: &Log, tenant: &TenantId, name: &str, hops: &mut Hops) -> f64 {
     let mut events = log.follow(log.head().await.expect("a head").next());
     let payload = document(name, "1").into();
@@ -198,7 +183,6 @@ async fn submit_to_started(log: &Log, tenant: &TenantId, name: &str, hops: &mut 
     }
 }
 
-/// Waits until the engine has no container of this job any more.
 async fn removed(engine: &Docker, job: &str) {
     let options = ListContainersOptions {
         all: true,
@@ -211,7 +195,6 @@ async fn removed(engine: &Docker, job: &str) {
     }
 }
 
-/// A job that counts steps for longer than the benchmark, and saves in no time.
 fn counter(name: &str, max: u32) -> Vec<u8> {
     let start = r#"["python3","deploy/examples/count.py","--steps","1000000","--step-ms","20""#;
     format!(
@@ -220,7 +203,6 @@ fn counter(name: &str, max: u32) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Resizes a job by others that come and go, and reads from the log what each resize took.
 async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
     let submit = async |verb: &str, payload: Vec<u8>| {
         let sent = log.publish_ingress(tenant, verb, "application/json", payload.into());
@@ -245,9 +227,9 @@ async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
                 if let Some(requested) = requested.take() {
                     took.push(recorded.stored_at.seconds_since(requested) * 1e3 - saved_ms);
                 }
-                // Until the program listens to signals.
+                // The program must listen to signals first.
                 tokio::time::sleep(Duration::from_millis(500)).await;
-                // The other comes when ours has grown, and goes when ours has shrunk.
+                // The other job alternates with the growth of ours.
                 if it.containers == 8 {
                     other += 1;
                     submit("submit", counter(&format!("other-{other}"), 8)).await;
@@ -276,7 +258,6 @@ async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
     print_latency("resize, request to started, less the save", &mut took);
 }
 
-/// The same container as the agent's: its limit, and its mounts.
 fn like_the_agents(dir: &std::path::Path) -> ContainerCreateBody {
     let own = [dir.join("own"), dir.join("checkpoint")];
     for folder in &own {
@@ -304,7 +285,6 @@ fn like_the_agents(dir: &std::path::Path) -> ContainerCreateBody {
     }
 }
 
-/// Submit to started with Docker, against the same container through the engine's API alone.
 async fn docker(dir: &std::path::Path, jobs: usize) {
     let engine = async { Docker::connect_with_defaults()?.negotiate_version().await };
     let engine = match engine.await {
@@ -325,7 +305,7 @@ async fn docker(dir: &std::path::Path, jobs: usize) {
             .expect("creates");
         engine.start_container(&name, None).await.expect("starts");
         let took = started.elapsed().as_secs_f64() * 1e3;
-        // An engine that has rested is slower: the agent's removals wait as long.
+        // An engine is slower after a rest, and the agent's removals wait as long.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let force = RemoveContainerOptions {
             force: true,
@@ -370,7 +350,6 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
             let mut publishing = tokio::task::JoinSet::new();
             for index in 0..submissions {
                 let (log, tenant) = (log.clone(), tenant.clone());
-                // 0.001 of a processor each, held back by memory: most of them queue.
                 let payload = document(&format!("rush-{index}"), "64").into();
                 publishing.spawn(async move {
                     log.publish_ingress(&tenant, "submit", "application/json", payload)
@@ -409,7 +388,6 @@ async fn throughput(log: &Log, tenant: &TenantId, submissions: usize) {
     println!("{:<44} {:9.2}", "  ratio", published_s / seconds);
 }
 
-/// As many containers as the set has processors to run on.
 const SET_CONTAINERS: usize = 2;
 
 async fn task_set(log: &Log, tenant: &TenantId, tasks: usize) {

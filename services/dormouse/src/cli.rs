@@ -1,4 +1,5 @@
-//! The command line: what there is to say, with examples.
+//! Declares the command line: commands, global flags, and examples in the help pages. Each file of `cli/`
+//! holds the arguments of a few commands; `others` has tips for other systems' names.
 
 mod accounts;
 mod changes;
@@ -51,10 +52,9 @@ pub use webhook::{WebhookCommand, WebhookSecretArgs, WebhookSetArgs};
     after_help = "Start with:\n  dormouse up                     a local cluster, in this terminal\n  dormouse submit job.yaml        in another one\n  dormouse jobs\n  dormouse                        the state of the cluster\n\nFlags win over the environment (DORMOUSE_…), the environment over the configuration file."
 )]
 pub struct Cli {
-    /// Where the cluster is, and how to print.
     #[command(flatten)]
     pub global: Global,
-    /// What to do; without one, the state of the cluster is shown.
+    /// Without a command, the state of the cluster is shown.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -135,7 +135,7 @@ pub struct Global {
         hide_short_help = true
     )]
     pub plaintext: bool,
-    /// How to print: table, wide, json or yaml (`log export`: the file to write).
+    /// Output format: table, wide, json or yaml (`log export`: the file to write).
     #[arg(
         long,
         short,
@@ -145,7 +145,7 @@ pub struct Global {
         value_name = "FORMAT"
     )]
     pub output: OutputArg,
-    /// Let the files that the command writes replace files of the same names.
+    /// Overwrite existing files of the same names.
     #[arg(long, global = true, hide_short_help = true)]
     pub overwrite: bool,
     /// Configuration file (YAML) with server, data, creds, nkey, tls_ca.
@@ -159,25 +159,23 @@ pub struct Global {
     pub config: Option<PathBuf>,
 }
 
-/// Forms of output.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people.
     Table,
     /// For people with wide screens.
     Wide,
-    /// One JSON value; streams are one a line.
+    /// One JSON value; streams print one value a line.
     Json,
     /// YAML.
     Yaml,
 }
 
-/// What `-o` says: a format, or for `log export` a file.
+/// The value of `-o`: a format, or for `log export` a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputArg {
-    /// A form of output.
     Format(Output),
-    /// A file.
     File(PathBuf),
 }
 
@@ -190,10 +188,10 @@ impl std::str::FromStr for OutputArg {
 }
 
 impl Global {
-    /// How to print; an error where `-o` names a file and the command writes none.
+    /// Returns the output format.
     ///
     /// # Errors
-    /// The usage error.
+    /// A usage error if `-o` names a file but the command writes none.
     pub fn format(&self) -> anyhow::Result<Output> {
         match &self.output {
             OutputArg::Format(output) => Ok(*output),
@@ -205,7 +203,7 @@ impl Global {
     }
 }
 
-/// The commands.
+/// All commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a local cluster: broker, services and nodes in this process
@@ -213,12 +211,12 @@ pub enum Command {
         after_help = "Examples:\n  dormouse up\n  dormouse up --nodes 4 --capacity cpu=8,memory=16Gi\n  dormouse up --runtime docker --sync always\n\nStop it with ^C, or with `dormouse down`: containers run on, and the next `up` adopts them. It keeps in its folder what it was started with: the next `up` needs no flags, and takes those that are given."
     )]
     Up(UpArgs),
-    /// Stop the local cluster that `up` runs, in order
+    /// Stop the local cluster of `up`, in order
     #[command(
         after_help = "Examples:\n  dormouse down\n  dormouse down --data /srv/dormouse\n\nContainers run on, and the next `up` adopts them; `dormouse job cancel` ends jobs. Exit code: 0 also where nothing runs."
     )]
     Down,
-    /// Show it: a local cluster that grows and shrinks real training jobs
+    /// Run a demo: a local cluster that grows and shrinks real training jobs
     #[command(
         after_help = "Examples:\n  dormouse demo                               # in the repository, or in an unpacked archive\n  dormouse demo --export /tmp/log.jsonl"
     )]
@@ -233,7 +231,7 @@ pub enum Command {
         after_help = "Examples:\n  dormouse submit deploy/examples/count.yaml\n  dormouse submit --tenant ads job.yaml\n  cat job.json | dormouse submit -\n  dormouse submit jobs/ --detach\n  dormouse submit job.yaml --wait && dormouse job logs ads/lr\n  dormouse submit jobs/ --wait --timeout 2h\n  dormouse submit job.yaml --name lr --set env.LR=0.1,0.01 --set env.SEED=1,2,3\n  dormouse submit job.yaml --sweep table.csv --dry-run\n\nExit code of one job: 0 it has containers, 2 it was accepted but waits (it runs when it has room), 1 it was refused. Of several, and with --detach: 0 all were accepted, 1 one was refused. With --wait that of `job wait`: 0 completed, 3 failed, 4 cancelled, 124 the time is over; of several the worst. Jobs of a table or of several values are named NAME-1, NAME-2, …"
     )]
     Submit(SubmitArgs),
-    /// Run a command as a job: prints what it prints, returns its exit code, ^C cancels it
+    /// Run a command as a job: prints its output, returns its exit code, ^C cancels it
     #[command(
         after_help = "Examples:\n  dormouse run -- python3 train.py --epochs 3\n  dormouse run --tenant ads --demand cpu=2,memory=4Gi -e SEED=7 -- ./train.sh\n  dormouse run --gpu 0.5 --time 1h --set priority=10 -- ./train.sh\n  dormouse run --detach --name lr -- ./train.sh\n  dormouse job logs -f lr\n\nExit code: the command's own, 127 where there is no such program, 4 where it was cancelled; with --detach that of `submit`. Lines come as they are printed, of every container and across restarts; errors go to the standard error. While it waits for room it says why. The standard input is not passed on: `dormouse job exec` passes it to a program in a container."
     )]
@@ -243,7 +241,7 @@ pub enum Command {
         after_help = "Examples:\n  dormouse jobs\n  dormouse jobs --all --limit 20\n  dormouse jobs --name 'lr-*' --since 2d --sort waiting\n  dormouse jobs --tenant ads -o json\n  dormouse jobs --phase live --watch\n\nA table has the jobs that are not over and, where neither --all, --since nor --phase says which, those that ended within the last hour; its last line says how many are left out. -o json and -o yaml have all, in the order of their admission, where no flag says otherwise."
     )]
     Jobs(JobsArgs),
-    /// Look at one job, or act on it
+    /// Show one job, or act on it
     #[command(
         subcommand,
         after_help = "Examples:\n  dormouse job show ads/lr\n  dormouse job logs ads/lr -f\n  dormouse job cancel ads/lr"
@@ -265,24 +263,25 @@ pub enum Command {
         after_help = "Examples:\n  dormouse tenants\n  dormouse tenants -o wide\n  dormouse tenants --watch\n\nWEIGHT in brackets: not configured, the policy's."
     )]
     Tenants(WatchArg),
-    /// Look at one tenant, or say what it is entitled to
+    /// Show one tenant, or set its entitlement
     #[command(
         subcommand,
         after_help = "Examples:\n  dormouse tenant show ads\n  dormouse tenant set ads --weight 3"
     )]
     Tenant(TenantCommand),
-    /// Have a tenant's events posted to an address, signed and in order
+    /// Post a tenant's events to an address, signed and in order
     #[command(
         subcommand,
         after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook set ads https://hooks.example.org/dormouse"
     )]
     Webhook(WebhookCommand),
-    /// The cluster at a glance: policy, use, jobs by phase
+    /// Show the cluster at a glance: policy, use, jobs by phase
     #[command(
         after_help = "Examples:\n  dormouse cluster\n  dormouse cluster -o json\n  dormouse cluster prune --older-than 7       # what would be removed on this machine's nodes\n  dormouse cluster prune --older-than 7 --yes"
     )]
     Cluster(ClusterArgs),
-    /// Set the cluster's policy from a YAML or JSON file, or - for standard input; without one, show it
+    /// Set the cluster's policy from a YAML or JSON file, or - for standard input; without a file, show the
+    /// policy
     #[command(
         after_help = "Examples:\n  dormouse configure                               # the policy in force\n  dormouse configure -o yaml > policy.yaml\n  dormouse configure policy.yaml\n  echo 'policy: {theta1: 0.2, theta2: 0.1}' | dormouse configure -\n  dormouse configure policy.yaml --ensure-streams --replicas 3     # a new cluster\n\nWhat the file does not name keeps its default."
     )]
@@ -293,7 +292,7 @@ pub enum Command {
         after_help = "Examples:\n  dormouse log tail\n  dormouse log export -o log.dmlog"
     )]
     Log(LogCommand),
-    /// Go back in time
+    /// Reconstruct and check past states and decisions
     #[command(
         subcommand,
         after_help = "Examples:\n  dormouse replay state --at 10:00:00\n  dormouse replay verify"
@@ -314,22 +313,22 @@ pub enum Command {
         after_help = "Examples:\n  dormouse timeline utilization\n  dormouse timeline utilization --from 2h\n  dormouse timeline containers --svg containers.svg\n  dormouse timeline fairness-loss -o json\n  dormouse timeline jobs --log log.jsonl\n  dormouse timeline latency --job ads/line\n\nMetrics of the cluster: utilization, fairness-loss, adjustments, containers, jobs, unfairness;\nby tenant: dominant-share, demand-share, waiting, fairness-loss-by-tenant;\nby job (--job): containers, fairness-loss-by-job, gpu-use (parts of GPUs);\nby service (--job): latency, request-rate, attainment, replicas."
     )]
     Timeline(TimelineArgs),
-    /// Say why a job, a tenant, a node or a decision is as it is, and what would have changed it
+    /// Explain a job, a tenant, a node or a decision, and find changes with another outcome
     #[command(
         after_help = "Examples:\n  dormouse explain ads/lr\n  dormouse explain ads/lr --at 03:00:00 -o json\n  dormouse explain tenant ads --log log.dmlog\n  dormouse explain node n3\n  dormouse explain epoch/12\n  dormouse explain ads/lr --tenant ads                  # other tenants as amounts\n\nThe changes that are listed were let happen on a fork of the log, and the services decided: each is the least of its kind on its grid; every smaller value was tried and is not enough."
     )]
     Explain(ExplainArgs),
-    /// Say what a job, a drain, a node or a policy would get now, before it is said
+    /// Predict the effect of a job, a drain, a node or a policy before submitting it
     #[command(
         after_help = "Examples:\n  dormouse plan job.yaml\n  dormouse plan --tenant ads job.yaml -o json\n  dormouse plan --drain n3\n  dormouse plan --add-node n9:cpu=16,memory=64Gi\n  dormouse plan --set policy.theta2=0.3\n  dormouse submit job.yaml --if-plan plan1.4712.9f86d081884c7d65.4\n\nExit code: 0 it runs now, or the cluster is changed; 2 it waits; 1 it would be refused."
     )]
     Plan(PlanArgs),
-    /// Fork the log, change something, and say what would have become of it
+    /// Fork the log, change something, and compare the outcomes
     #[command(
         after_help = "Examples:\n  dormouse whatif --log log.dmlog                                   # the model's own error\n  dormouse whatif --set policy.theta2=0.2,0.5 --log log.dmlog\n  dormouse whatif --set tenant.ads.weight=3 --at 4712 -o json\n  dormouse whatif --set job.ads/lr.containers.min=2 --report report.html\n  dormouse whatif --add-node n9:cpu=16,memory=64Gi --drop-job ads/count\n  dormouse whatif --drop-node n3 --add-jobs more.json\n\nWhat comes from outside stays at its time; the services decide again. First without changes: how far that is off the log is the model's error. Users who react to waiting are not modelled."
     )]
     Whatif(WhatifArgs),
-    /// What each tenant and job was entitled to, used, lent and lost, to the last unit
+    /// Account for each tenant's and job's entitlement, use, lent and lost share, to the last unit
     #[command(
         after_help = "Examples:\n  dormouse ledger\n  dormouse ledger --from 2026-11-21 --to 2026-11-22 -o csv > day.csv\n  dormouse ledger --tenant ads -o json\n  dormouse ledger --log log.dmlog --from 4712 --job ads/lr\n\n-o csv, -o FILE.csv and -o json have whole numbers: a resource's unit times milliseconds. The tables have hours. Capacity is used + idle + down; what one tenant borrows others have lent."
     )]
@@ -346,7 +345,7 @@ pub enum Command {
         after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n  dormouse accounts list --keys keys"
     )]
     Accounts(AccountsCommand),
-    /// Say the key of a tenant, or the token of a service, that a gateway asks for
+    /// Print a tenant's key or a service's token for the gateway
     #[command(
         after_help = "Examples:\n  dormouse key ads --secret gateway.secret > ads.key       # the operator, for the tenant\n  dormouse key ads/model --key ads.key                     # the tenant, for a service's callers\n  curl -H \"Authorization: Bearer $(dormouse key ads/model --key ads.key)\" http://serving.example.org/ads/model/"
     )]
@@ -356,13 +355,13 @@ pub enum Command {
         after_help = "Examples:\n  dormouse completion bash > /etc/bash_completion.d/dormouse\n  source <(dormouse completion zsh)\n\nIn bash, zsh and fish the names of jobs, of nodes and of tenants are completed too, from the cluster."
     )]
     Completion {
-        /// The shell.
+        /// Shell.
         shell: clap_complete::Shell,
     },
     /// Print the names that a shell completes
     #[command(hide = true)]
     Names {
-        /// Of what.
+        /// Names to print.
         of: NamesOf,
     },
     /// Print the JSON Schema of a document, for editors
@@ -370,42 +369,39 @@ pub enum Command {
         after_help = "Examples:\n  dormouse schema job > job.schema.json\n  dormouse schema policy -o yaml\n\nEditors with the YAML language server take it from the document's first line:\n# yaml-language-server: $schema=job.schema.json"
     )]
     Schema {
-        /// Which document.
+        /// Document type.
         of: SchemaOf,
     },
-    /// Say which build this is, and which broker `up` would run
+    /// Show the version of this build and of the broker that `up` would run
     #[command(after_help = "Examples:\n  dormouse version\n  dormouse version -o json")]
     Version,
-    /// Look whether this machine and the cluster have what they need, and say what to do
+    /// Check that this machine and the cluster have all they need, with advice
     #[command(
         after_help = "Examples:\n  dormouse doctor\n  dormouse doctor --server nats://broker:4222 --nkey operator.nk\n  dormouse doctor -o json\n\nIt changes nothing. Exit code: 0 nothing has failed (warnings do not count), 1 something has."
     )]
     Doctor,
-    /// The cluster and its live jobs, shown again every two seconds
+    /// Show the cluster and its live jobs, refreshed every two seconds
     #[command(
         after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
     )]
     Top(TopArgs),
-    /// Holds the containers of a node for its agent, which starts it: `keeper FOLDER`, an absolute path,
-    /// is read before this command line
+    /// Supervises a node's containers. The agent starts `keeper FOLDER` (an absolute path), which is parsed
+    /// before this command line
     #[command(hide = true)]
     Keeper(KeeperArgs),
 }
 
-/// What has names.
+/// Kinds of names for completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NamesOf {
-    /// Jobs that are not over.
     Jobs,
-    /// These, and those that have ended, the newest first.
+    /// Live and ended jobs, newest first.
     AllJobs,
-    /// Nodes.
     Nodes,
-    /// Tenants.
     Tenants,
 }
 
-/// Documents that have a schema.
+/// Documents with a JSON Schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SchemaOf {
     /// A job.
@@ -414,10 +410,10 @@ pub enum SchemaOf {
     Policy,
 }
 
-/// `top`.
+/// Arguments of `top`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TopArgs {
-    /// Seconds between two looks.
+    /// Seconds between two refreshes.
     #[arg(
         long = "every",
         default_value = "2",
@@ -427,50 +423,48 @@ pub struct TopArgs {
     pub seconds: f64,
 }
 
-/// `keeper`.
+/// Arguments of `keeper`.
 #[derive(Debug, Clone, Args)]
 pub struct KeeperArgs {
-    /// End what an engine runs of a node: the labels of its cluster and its own.
+    /// End a node's containers in an engine, found by the labels of cluster and node.
     #[arg(long, num_args = 2, required = true, value_names = ["CLUSTER", "NODE"])]
     pub engine: Vec<String>,
 }
 
-/// `cluster`.
+/// Arguments of `cluster`.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterArgs {
-    /// What else to do.
     #[command(subcommand)]
     pub command: Option<ClusterCommand>,
-    /// Again and again.
     #[command(flatten)]
     pub watch: WatchArg,
 }
 
-/// `cluster …`.
+/// Subcommands of `cluster`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ClusterCommand {
-    /// Show what ended containers have left on this machine's nodes, or remove it
+    /// Show the files that ended containers have left on this machine's nodes, or remove them
     #[command(
         after_help = "Examples:\n  dormouse cluster prune                        # shows what would be removed\n  dormouse cluster prune --older-than 7 --yes"
     )]
     Prune(PruneArgs),
 }
 
-/// `cluster prune`.
+/// Arguments of `cluster prune`.
 #[derive(Debug, Clone, Args)]
 pub struct PruneArgs {
-    /// Only what was last written to so many days ago.
+    /// Only files last written to at least this many days ago.
     #[arg(long, default_value_t = 30, value_name = "DAYS")]
     pub older_than: u32,
-    /// Remove it; without this it is only shown.
+    /// Remove the files; without this flag they are only shown.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// A file.
+/// A file argument.
 #[derive(Debug, Clone, Args)]
 pub struct FileArg {
-    /// The file; - is standard input.
+    /// File; - is standard input.
     pub file: PathBuf,
 }
 
@@ -480,7 +474,6 @@ mod tests {
 
     use super::Cli;
 
-    /// Every command, by its words.
     fn each(command: &Command, words: &str, look: &mut impl FnMut(&str, &Command)) {
         for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
             let words = format!("{words} {}", below.get_name());

@@ -3,13 +3,13 @@
 use dormouse_messages::Timestamp;
 use dormouse_runtime::{Clock, SteadyClock, SystemClock};
 
-/// The time now.
+/// Returns the current time.
 #[must_use]
 pub fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// The seconds since some moment, by a clock that does not step.
+/// Returns the seconds of a monotonic clock, for intervals only.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a decision takes seconds")]
 pub fn steady_s() -> f64 {

@@ -1,12 +1,9 @@
-//! The metrics of the cluster itself, for Prometheus: served by the query service, from its read
-//! model. Two copies of it serve the same.
+//! Prometheus metrics of the cluster, from the query service's read model.
 //!
-//! 1. Figures as they are now are set every [`SHOW_EVERY`]: gauges, and counters that are as old as
-//!    the log.
-//! 2. What takes time is observed when it happens, in histograms that begin with this process.
+//! 1. Gauges, and counters as old as the log, are set every [`SHOW_EVERY`].
+//! 2. Durations go into histograms as old as this process.
 //!
-//! Units are base units (seconds, bytes, fractions); names end in theirs. Tenants are labels, jobs
-//! are not: there are too many of them. Services are few, and are ([`services`]).
+//! Tenants and services ([`services`]) are labels; batch jobs are too many.
 
 mod services;
 
@@ -23,7 +20,7 @@ use metrics::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Between two settings: a scrape is rarely more frequent.
+/// Scrapes are rarely more frequent.
 pub const SHOW_EVERY: Duration = Duration::from_secs(5);
 
 const JOBS: &str = "dormouse_jobs";
@@ -150,7 +147,7 @@ const HISTOGRAMS: [(&str, &str); 3] = [
     (STALL, "From the stop of a partition to its next start"),
 ];
 
-/// What each metric is, for people.
+/// Registers the metrics' units and help texts.
 pub fn describe() {
     for (name, unit, help) in GAUGES {
         describe_gauge!(name, unit, help);
@@ -164,7 +161,7 @@ pub fn describe() {
     services::describe();
 }
 
-/// Observes what an event that has just been folded ends.
+/// Observes durations that the event just folded completes.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
     services::observe(model, recorded);
     let at = model.cluster.now;
@@ -187,7 +184,7 @@ pub fn observe(model: &ReadModel, recorded: &Recorded) {
             }
         }
         Some(Event::ContainerGpuUsed(it)) => gpu_used(it),
-        // A gauge keeps its last value, also when its node is gone.
+        // A gauge outlives its node.
         Some(Event::NodeRemoved(it)) => show_doubts(it.node.as_str(), 0, 0),
         _ => {}
     }
@@ -209,7 +206,7 @@ fn asked<T: DeserializeOwned>(model: &ReadModel, name: &str, now: Timestamp) -> 
     serde_json::from_value(answer).ok()
 }
 
-/// Sets the figures as they are now.
+/// Sets gauges and counters from the read model.
 pub fn show(model: &ReadModel, now: Timestamp) {
     for (resource, allocated, running) in model.timelines.utilization() {
         for (kind, value) in [("allocated", allocated), ("running", running)] {

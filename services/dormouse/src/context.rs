@@ -1,4 +1,4 @@
-//! Where the cluster is: flag, then environment, then configuration file, then the local one.
+//! Finds the cluster: by flag, environment, configuration file, else the local one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,6 @@ use crate::cli::{Global, Output};
 use crate::commands::holder;
 use crate::error::Coded;
 
-/// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -28,11 +27,10 @@ struct ConfigFile {
     tls_ca: Option<PathBuf>,
 }
 
-/// Where the cluster is, and how to print.
+/// The resolved connection and output settings of a command.
 #[derive(Debug, Clone)]
 pub struct Context {
     global: Global,
-    /// Folder of the local cluster.
     pub data: PathBuf,
     server: Option<String>,
     creds: Option<PathBuf>,
@@ -40,14 +38,11 @@ pub struct Context {
     tls: Tls,
 }
 
-/// The form of the key that a command connects with.
+/// The kind of key that a command connects with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Credentials {
-    /// None.
     None,
-    /// A seed, of a broker with a file of accounts.
     Nkey,
-    /// A token and a seed, of a broker that keeps accounts.
     Creds,
 }
 
@@ -55,7 +50,7 @@ impl Context {
     /// Merges flags, environment and configuration file.
     ///
     /// # Errors
-    /// When the configuration file cannot be read.
+    /// If the configuration file cannot be read.
     pub fn new(global: Global) -> anyhow::Result<Self> {
         let file = match &global.config {
             Some(path) => read_document(path)?,
@@ -77,29 +72,29 @@ impl Context {
         })
     }
 
-    /// How to print.
+    /// Returns the output format.
     ///
     /// # Errors
-    /// When `-o` names no format.
+    /// If `-o` names no format.
     pub fn output(&self) -> anyhow::Result<Output> {
         self.global.format()
     }
 
-    /// The flags.
+    /// Returns the global flags.
     #[must_use]
     pub fn global(&self) -> &Global {
         &self.global
     }
 
-    /// Begins a file that the command writes; `read` are those that it reads.
+    /// Opens an output file; `read` are the command's input files.
     ///
     /// # Errors
-    /// When it is one of those, or exists without `--overwrite`.
+    /// If the path is an input file, or exists without `--overwrite`.
     pub fn output_file(&self, path: &Path, read: &[&Path]) -> Result<OutputFile, OutputError> {
         OutputFile::create(path, read, self.global.overwrite)
     }
 
-    /// ` --data DIR`, as other commands need it to find the folder; nothing where that is the usual one.
+    /// Returns ` --data DIR` if `--data` was given, for hints.
     #[must_use]
     pub fn data_flag(&self) -> String {
         match self.global.data.is_some() {
@@ -108,13 +103,13 @@ impl Context {
         }
     }
 
-    /// Folder of the local broker.
+    /// Returns the folder of the local broker.
     #[must_use]
     pub fn broker_dir(&self) -> PathBuf {
         self.data.join("broker")
     }
 
-    /// How to reach the broker, as client `name`.
+    /// Returns the broker settings for a client named `name`.
     #[must_use]
     pub fn settings(&self, name: &str) -> Settings {
         let local = || LocalBroker::url_of(&self.broker_dir());
@@ -125,7 +120,7 @@ impl Context {
             creds: self.creds.clone(),
             nkey: self.nkey.clone(),
             tls: Tls {
-                // Between machines nothing goes unencrypted unless that is said.
+                // Connections between machines need TLS, unless --plaintext is given.
                 required: !self.global.plaintext && !is_local(&server),
                 ..self.tls.clone()
             },
@@ -133,7 +128,7 @@ impl Context {
         }
     }
 
-    /// The same, with these credentials.
+    /// Returns a copy with these credentials.
     #[must_use]
     pub fn with_creds(&self, creds: PathBuf) -> Self {
         Self {
@@ -143,7 +138,7 @@ impl Context {
         }
     }
 
-    /// The same, of the local cluster, whatever broker is named.
+    /// Returns a copy for the local cluster.
     #[must_use]
     pub fn local(&self) -> Self {
         Self {
@@ -152,13 +147,13 @@ impl Context {
         }
     }
 
-    /// Whether a broker is named, or a cluster has run in the folder.
+    /// True if a broker is named, or a cluster has run in the folder.
     #[must_use]
     pub fn names_a_cluster(&self) -> bool {
         self.server.is_some() || LocalBroker::url_of(&self.broker_dir()).is_some()
     }
 
-    /// Whether the local cluster's broker is there and its `dormouse up` is not: it was killed.
+    /// True if the local broker runs without its `dormouse up`.
     #[must_use]
     pub fn is_unattended(&self) -> bool {
         let broker = self.broker_dir();
@@ -167,7 +162,7 @@ impl Context {
             && !LocalBroker::runs_in(&broker)
     }
 
-    /// The folder in which the local cluster's `up` starts plain processes.
+    /// Returns the folder in which the local cluster's `up` starts plain processes.
     #[must_use]
     pub fn folder_of_jobs(&self) -> Option<PathBuf> {
         let up =
@@ -175,13 +170,13 @@ impl Context {
         std::fs::read_link(format!("/proc/{up}/cwd")).ok()
     }
 
-    /// Whether the broker knows who connects, by a key.
+    /// True if the connection uses a key.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.credentials() != Credentials::None
     }
 
-    /// The form of the key.
+    /// Returns the kind of key.
     #[must_use]
     pub fn credentials(&self) -> Credentials {
         match (&self.creds, &self.nkey) {
@@ -191,18 +186,18 @@ impl Context {
         }
     }
 
-    /// Connects a command to the cluster that asks or says what is the operators'.
+    /// Connects for an operator command.
     ///
     /// # Errors
-    /// When there is none, or the key is a tenant's, with what to do.
+    /// If there is no cluster, or the key is a tenant's.
     pub async fn connect(&self) -> anyhow::Result<Log> {
         self.connect_with(1).await
     }
 
-    /// The same, for a command that may make the streams, in so many copies.
+    /// Connects for an operator command that may create the streams with this many replicas.
     ///
     /// # Errors
-    /// When there is none, or the key is a tenant's, with what to do.
+    /// Those of [`Context::connect`].
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
         let log = self.connect_as_anybody(replicas).await?;
         match log.tenant() {
@@ -211,18 +206,18 @@ impl Context {
         }
     }
 
-    /// Connects a command that works with a tenant's key, too: about that tenant.
+    /// Connects for a command that tenants may run too.
     ///
     /// # Errors
-    /// When there is no cluster, or the key is an agent's, with what to do.
+    /// If there is no cluster, or the key is an agent's.
     pub async fn connect_as_holder(&self) -> anyhow::Result<Log> {
         self.connect_as_anybody(1).await
     }
 
-    /// The same, for a command that submits, revises or cancels.
+    /// Connects for a command that submits, revises or cancels jobs.
     ///
     /// # Errors
-    /// Those of [`Context::connect_as_holder`], and that the key is a viewer's.
+    /// Those of [`Context::connect_as_holder`], and if the key is a viewer's.
     pub async fn connect_to_submit(&self) -> anyhow::Result<Log> {
         let log = self.connect_as_holder().await?;
         match log.holder() {
@@ -234,7 +229,6 @@ impl Context {
         }
     }
 
-    /// Whether there is a local cluster that does not run: nobody need wait for its broker.
     fn is_stopped(&self) -> bool {
         let broker = self.broker_dir();
         let Some(url) = LocalBroker::url_of(&broker) else {
@@ -264,7 +258,7 @@ impl Context {
             return Err(Coded::new("no_cluster", message).into());
         }
         let settings = self.settings("dormouse-cli");
-        // A broker of this machine that `up` does not look after is there, or it is not.
+        // Only `up` restarts a local broker.
         let looked_after = self.server.is_none() && self.names_a_cluster();
         let patience = match is_local(&settings.server) && !looked_after {
             true => Duration::from_millis(300),
@@ -293,20 +287,20 @@ impl Context {
 /// Reads a file, or the standard input for `-`.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the file cannot be read.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     let text = match path.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()).context("standard input"),
         false => std::fs::read_to_string(path).with_context(|| path.display().to_string()),
     }?;
-    // Some editors put a mark of the byte order first, which no reader of documents knows.
+    // Some editors write a byte order mark.
     Ok(match text.strip_prefix('\u{feff}') {
         Some(rest) => rest.to_owned(),
         None => text,
     })
 }
 
-/// A file as messages name it.
+/// Returns the name of a file for messages.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     match path.as_os_str() == "-" {
@@ -318,7 +312,7 @@ pub fn shown(path: &Path) -> String {
 /// Reads a YAML or JSON document.
 ///
 /// # Errors
-/// When it cannot be read or is not of the form.
+/// If the document cannot be read or is no `T`.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = read_text(path)?;
     if text.trim().is_empty() {
@@ -330,14 +324,13 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     parse_document(&text).with_context(|| shown(path))
 }
 
-/// Reads a document that is a map, as those of jobs and of the cluster are.
+/// Reads a document that is a map.
 ///
 /// # Errors
-/// When it cannot be read or is no map. What it is instead is not shown: it may be anything, and of
-/// any length.
+/// If the document cannot be read or is no map.
 pub fn read_map(path: &Path) -> anyhow::Result<serde_json::Value> {
     let document: serde_json::Value = read_document(path)?;
-    // Of a list the reader of the fields says what is wrong.
+    // For a list, the fields' parser has a better error.
     match document.is_object() || document.is_array() {
         true => Ok(document),
         false => bail!("{}: no map of fields (`key: value`)", shown(path)),
@@ -349,18 +342,17 @@ fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
         true => "JSON",
         false => "YAML",
     };
-    // A mapping refuses a key that is there twice; whoever keeps the last one would not be told.
+    // Parsing into a mapping rejects duplicate keys.
     let value =
         serde_norway::from_str::<Yaml>(text).with_context(|| format!("not valid {form}"))?;
     finite(&value)?;
     Ok(serde_norway::from_str(text)?)
 }
 
-/// Refuses `.inf` and `.nan`: JSON has no such numbers, and a document with one would be taken as if
-/// nothing stood there.
+/// Refuses `.inf` and `.nan`, which JSON would silently drop.
 ///
 /// # Errors
-/// Where one is.
+/// If the document contains such a number.
 pub fn finite(value: &Yaml) -> anyhow::Result<()> {
     let mut path = Vec::new();
     match infinite(value, &mut path) {
@@ -376,7 +368,6 @@ pub fn finite(value: &Yaml) -> anyhow::Result<()> {
     }
 }
 
-/// The first number that is none, and the way to it.
 fn infinite(value: &Yaml, path: &mut Vec<String>) -> Option<String> {
     let mut within = |step: String, value: &Yaml| {
         path.push(step);

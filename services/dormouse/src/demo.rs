@@ -1,10 +1,9 @@
-//! `demo`: real training jobs grow and shrink on a local cluster of four nodes.
+//! `demo`: real training jobs grow and shrink on a local cluster.
 //!
-//! 1. A cluster of four nodes with plain processes starts in a folder of its own.
-//! 2. The jobs of `demo/plan.json` are submitted at their times.
-//! 3. What happens is told as it happens, until every job has ended.
-//! 4. The result: per job the accuracy, resizes and time; utilization and fairness loss over
-//!    time; every decision verified; the log exported.
+//! 1. Start a cluster of four nodes in a folder of its own.
+//! 2. Submit the jobs of `demo/plan.json` at their times.
+//! 3. Print the events until every job has ended.
+//! 4. Print results per job and over time; verify every decision; export the log.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,21 +32,18 @@ use crate::render::{self, Style};
 use crate::up::{LocalCluster, LocalOptions};
 use crate::{clock, load, print, serve};
 
-/// When nothing has ended the demo by then, something is wrong: it takes two minutes, and a busy
-/// machine a few times as long.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// A job of the plan.
 #[derive(Debug, Deserialize)]
 struct Planned {
     at_s: f64,
     file: PathBuf,
 }
 
-/// `demo`.
+/// Runs `demo`.
 ///
 /// # Errors
-/// When a part fails, or a decision does not verify.
+/// If a part fails, or a decision does not verify.
 pub async fn run(context: &Context, args: &DemoArgs) -> anyhow::Result<u8> {
     let _telemetry = serve::telemetry_quiet("dormouse-demo")?;
     let plan = args.examples.join("demo").join("plan.json");
@@ -154,7 +150,6 @@ async fn publish(log: &Log, plan: &[Planned], examples: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Tells what happens until `submitted` jobs have ended.
 async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     let bars = MultiProgress::new();
     let bar = bars.add(ProgressBar::new(submitted as u64));
@@ -207,7 +202,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
         }
     }
     bar.finish_and_clear();
-    // The last allocation, of the emptied cluster, ends the timelines.
+    // The last allocation, for the empty cluster, ends the timelines.
     let rest = tokio::time::Instant::now() + Duration::from_secs(2);
     while let Ok(Some(followed)) = tokio::time::timeout_at(rest, events.recv()).await {
         if let Followed::Event(recorded) = followed {
@@ -220,7 +215,6 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     Ok(model)
 }
 
-/// A line about an event, so that it stays one.
 fn short(line: &str) -> String {
     plain::printable(line).chars().take(150).collect()
 }

@@ -1,4 +1,4 @@
-//! One line about each event, for people who read the log.
+//! Describes each event in one line.
 
 mod serving;
 
@@ -12,7 +12,7 @@ use dormouse_messages::plain;
 use dormouse_messages::policy::{Policy, Shares};
 use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
-/// What the event says, and who did it, in a line.
+/// Describes an event and its author in one line.
 #[must_use]
 pub fn described(recorded: &Recorded) -> String {
     let said = recorded.event().map(describe).unwrap_or_default();
@@ -23,8 +23,7 @@ pub fn described(recorded: &Recorded) -> String {
     }
 }
 
-/// The policy in a line: the allocation, its bounds, and the queue; whose shares they are where they are not
-/// the jobs'.
+/// Describes the policy in one line.
 #[must_use]
 pub fn policy(policy: &Policy) -> String {
     let shares = match policy.shares {
@@ -40,10 +39,10 @@ pub fn policy(policy: &Policy) -> String {
     )
 }
 
-/// Of an operator whom nothing names.
+/// [`described`] replaces this text by the operator's name, if known.
 const BY_THE_OPERATOR: &str = "by the operator";
 
-/// What the event says, in a line.
+/// Describes an event in one line.
 #[must_use]
 pub fn describe(event: &Event) -> String {
     match event {
@@ -131,7 +130,7 @@ fn tenant(event: &TenantConfigured) -> String {
     format!("{}: weight {}, {quota}", event.tenant, event.weight)
 }
 
-/// The bound on preemptions, and the priority classes, in words.
+/// Describes the bound on preemptions and the priority classes.
 #[must_use]
 pub fn preemption(policy: &Policy) -> String {
     let bound = policy.preemption;
@@ -153,7 +152,7 @@ pub fn preemption(policy: &Policy) -> String {
     }
 }
 
-/// What a tenant is granted, in words.
+/// Describes a tenant's grants.
 #[must_use]
 pub fn grants(grants: &Grants) -> String {
     let mut said = Vec::new();
@@ -191,7 +190,6 @@ pub fn grants(grants: &Grants) -> String {
     }
 }
 
-/// `4 containers`, `it waits`.
 fn planned(containers: u32) -> String {
     match containers {
         0 => "it waits".to_owned(),
@@ -266,7 +264,6 @@ fn released(event: &JobReleased) -> String {
     )
 }
 
-/// What an event of a job's life, or of a node, says.
 fn life(event: &Event) -> String {
     match event {
         Event::CheckpointRequested(e) => format!("incarnation {}", e.incarnation),
@@ -352,7 +349,7 @@ fn tasks(event: &Event) -> String {
     }
 }
 
-/// A word of the vocabulary, as it stands in the events.
+/// Returns an enum value as it is serialized, with spaces for underscores.
 pub fn name(word: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(word).unwrap_or_default();
     value.as_str().unwrap_or_default().replace('_', " ")
@@ -362,7 +359,6 @@ fn figures(outcome: &Outcome) -> String {
     format!(
         "utilization {:.3} of {}, loss {:.3} ≤ {:.3}, adjusted {}{}, waiting {}",
         outcome.utilization.total,
-        // The sum over the resources: with two of them 2 is full.
         outcome.utilization.resources.len(),
         outcome.fairness_loss,
         outcome.fairness_loss_bound,
@@ -403,7 +399,7 @@ fn exit(event: &ContainerExited) -> String {
     format!("{how}{memory}")
 }
 
-/// Whether the event is about `job`.
+/// True if the event is about `job`.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub fn concerns(event: &Event, job: &JobId) -> bool {

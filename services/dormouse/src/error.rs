@@ -1,4 +1,4 @@
-//! What a failed command prints and returns.
+//! Exit codes, and the output of a failed command.
 
 use dormouse_messages::plain;
 use serde_json::json;
@@ -6,38 +6,36 @@ use serde_json::json;
 use crate::cli::Output;
 use crate::print;
 
-/// Done.
+/// Exit code: success.
 pub const DONE: u8 = 0;
-/// An error.
+/// Exit code: an error.
 pub const ERROR: u8 = 1;
-/// Accepted, but cannot run now.
+/// Exit code: accepted, but cannot run now.
 pub const WAITS: u8 = 2;
-/// `job wait`: the job failed.
+/// Exit code of `job wait`: the job failed.
 pub const FAILED: u8 = 3;
-/// `job wait`: the job was cancelled.
+/// Exit code of `job wait`: the job was cancelled.
 pub const CANCELLED: u8 = 4;
-/// `job wait --timeout`: the time is over, as `timeout` says it.
+/// Exit code of `job wait --timeout`, as of `timeout`.
 pub const LATE: u8 = 124;
-/// `job exec`, `run`: there is no such program, as a shell says it.
+/// Exit code for a missing program, as in a shell.
 pub const NO_PROGRAM: u8 = 127;
 
 /// An error with a code for programs.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Coded {
-    /// For programs.
     pub code: String,
-    /// For people.
     pub message: String,
 }
 
 impl Coded {
-    /// Its code.
+    /// Returns the code.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// An error with a code.
+    /// Creates an error with a code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -46,14 +44,13 @@ impl Coded {
     }
 }
 
-/// Prints an error to stderr, as JSON where that is asked for, and says what the process returns.
+/// Prints an error to stderr and returns the exit code.
 pub fn print(error: &anyhow::Error, output: Output) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         let cause = cause.downcast_ref::<std::io::Error>();
         cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
-        // Whoever read has seen enough.
         return DONE;
     }
     let message = plain::in_words(&format!("{error:#}"));

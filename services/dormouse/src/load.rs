@@ -1,23 +1,18 @@
-//! How busy the machine is: which part of its time a thread that wants to run stands in line.
-//!
-//! Once a second a thread works for some milliseconds and asks the kernel how long it ran and how
-//! long it waited for a processor (`/proc/thread-self/schedstat`). On an idle machine it never
-//! waits; with two programs a core that never rest it waits half of the time. The demo's own
-//! training sleeps nearly always, so that what is measured is what else goes on.
+//! Measures how busy the machine is: the fraction of its time for which a runnable thread waits for a
+//! processor, from `/proc/thread-self/schedstat`. The demo's training mostly sleeps, so the figure shows the
+//! load of other programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two measurements.
 const EVERY: Duration = Duration::from_secs(1);
-/// One measurement: a hundredth of a core's time.
 const WORK: Duration = Duration::from_millis(10);
-/// From here on programs take so much longer than they should that their times say little.
+/// Beyond this, durations mean little.
 const BUSY: f64 = 0.3;
 
-/// What was measured.
+/// Run and wait times of the measuring thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Load {
     ran_s: f64,
@@ -25,13 +20,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// The part of its time that the thread stood in line; nothing where the kernel does not say.
     fn waited(self) -> Option<f64> {
         let whole = self.ran_s + self.waited_s;
         (whole > 0.0).then(|| self.waited_s / whole)
     }
 
-    /// What to say of a machine that is too busy to judge by; nothing of another.
+    /// Returns a warning about a busy machine.
     #[must_use]
     pub fn busy(self) -> Option<String> {
         let waited = self.waited().filter(|waited| *waited > BUSY)?;
@@ -42,7 +36,7 @@ impl Load {
     }
 }
 
-/// Measures until it is asked.
+/// Measures in the background until [`Watch::end`].
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -50,7 +44,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to measure, on a thread of its own.
+    /// Starts to measure, on a thread of its own.
     #[must_use]
     pub fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -70,7 +64,7 @@ impl Watch {
         }
     }
 
-    /// What was measured since the start.
+    /// Returns the load since the start.
     #[must_use]
     pub fn end(mut self) -> Load {
         self.stop.store(true, Ordering::Relaxed);
@@ -82,7 +76,7 @@ impl Watch {
     }
 }
 
-/// A look of half a second, before anything is started.
+/// Measures for half a second.
 #[must_use]
 pub fn look() -> Load {
     let mut load = Load::default();
@@ -107,7 +101,6 @@ impl Load {
     }
 }
 
-/// Seconds that this thread ran, and that it stood in line.
 fn schedstat() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut numbers = text.split_whitespace();

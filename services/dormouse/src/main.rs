@@ -1,4 +1,9 @@
-//! The `dormouse` command: a local cluster, the services, and every question about them.
+//! The `dormouse` command: a local cluster, the services, and every query about them.
+//!
+//! - `cli` declares commands and flags; `commands` runs most of them.
+//! - `up`, `serve`, `web` and `demo` run clusters, services, the page and the demo.
+//! - `context` finds the cluster; `print`, `render`, `describe` and `error` make the output.
+//! - `pack` packs folders of jobs; `cluster_metrics` and `load` measure.
 
 mod cli;
 mod clock;
@@ -32,14 +37,13 @@ use dormouse_messages::plain;
 use dormouse_node_agent::python::install;
 use tokio::runtime::Builder;
 
-/// Events are many small allocations on many threads: with the system's allocator ten thousand
-/// submissions cost 1.8 s of processor time, with this one 1.1 s.
+/// Events are many small allocations on many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Forked from, once a container or twice: without a runtime and its threads, and before the whole
-    // command line is described, which takes memory of which each fork would copy the tables.
+    // The supervisor forks for every container: without runtime threads, and with little memory, whose page
+    // tables each fork copies. So it starts before clap describes the command line.
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let [command, folder] = &words[..]
         && command == "keeper"
@@ -72,7 +76,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line; of `up` with what was said and what is only a default.
 fn parsed() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches();
     let mut matches = matches.map_err(|error| {
@@ -87,7 +90,6 @@ fn parsed() -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// A whole cluster in one process lives on one thread: see `dormouse_runtime::run_service`.
 fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
     if matches!(cli.command, Some(Command::Up(_) | Command::Demo(_))) {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -97,11 +99,10 @@ fn on_runtime(cli: Cli) -> anyhow::Result<u8> {
     runtime.block_on(run(cli))
 }
 
-/// Help and versions as they are; an error in the form that is asked for. 2 would say that a job was
+/// Prints errors in the requested format. The exit code is never clap's 2, which means that a job was
 /// accepted.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A reader that goes away has seen enough.
         let _ = error.print();
         return ExitCode::from(error::DONE);
     }
@@ -121,7 +122,6 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = text.trim_start_matches("error: ").trim_end().to_owned();
         error::print(&error::Coded::new("usage", text).into(), Output::Json);
     } else if words.iter().any(|word| plain::shown(word) != *word) {
-        // It repeats a word that no terminal should see as it is.
         let text = error.render().to_string();
         print::aside(plain::shortened(text.trim_end()));
     } else {

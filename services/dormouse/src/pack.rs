@@ -1,11 +1,8 @@
-//! Packs the folder that goes with a job: the same files make the same archive, wherever and
-//! whenever it is packed.
+//! Packs a job's folder into a reproducible archive.
 //!
-//! - What `.gitignore` and `.dormouseignore` leave out stays out, and so does `.git`.
-//! - Entries are sorted by name; of a file's mode counts whether it is a program. No times, no
-//!   owners.
-//! - Links that lead out of the folder, sockets, pipes and devices are refused by name, and so is
-//!   more than a job may bring.
+//! - `.git`, and all that `.gitignore` and `.dormouseignore` exclude, stay out.
+//! - Entries are sorted; only the executable bit of a mode counts; no times, no owners.
+//! - Links out of the folder, special files, and folders over the limits are refused.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,25 +18,19 @@ use ignore::WalkBuilder;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// What leaves out more than git does.
 const IGNORE: &str = ".dormouseignore";
-/// Source code shrinks to a fifth; higher levels take much longer for little.
+/// Higher levels take much longer for little gain.
 const ZSTD_LEVEL: i32 = 3;
-/// How many of the largest things an error names.
 const NAMED: usize = 5;
 
 /// A packed folder.
 #[derive(Debug, Clone)]
 pub struct Pack {
-    /// Its name.
     pub packed: Workdir,
-    /// Its bytes.
     pub archive: Bytes,
-    /// How many entries it has.
     pub entries: usize,
 }
 
-/// An entry of the folder.
 struct Found {
     way: PathBuf,
     path: PathBuf,
@@ -49,7 +40,7 @@ struct Found {
 /// Packs a folder; blocking.
 ///
 /// # Errors
-/// What cannot be read, may not go along, or is too much.
+/// If an entry is unreadable, forbidden or too large.
 pub fn pack(folder: &Path) -> anyhow::Result<Pack> {
     let found = find(folder)?;
     check(folder, &found)?;
@@ -73,7 +64,6 @@ pub fn pack(folder: &Path) -> anyhow::Result<Pack> {
     })
 }
 
-/// What goes along, by name.
 fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
     let shown = folder.display();
     if !fs::metadata(folder)
@@ -82,7 +72,7 @@ fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
     {
         bail!("workdir {shown} is not a folder");
     }
-    // What git itself would not read, such as a .gitignore above the repository, counts for nothing.
+    // Rules outside the repository do not count for git either.
     let real = folder.canonicalize()?;
     let is_in_git = real.ancestors().any(|above| above.join(".git").exists());
     let walk = WalkBuilder::new(folder)
@@ -122,7 +112,6 @@ fn find(folder: &Path) -> anyhow::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// What takes most, of the first folders below.
 fn largest(found: &[Found], of: impl Fn(&Found) -> u64) -> Vec<(String, u64)> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for entry in found.iter().filter(|it| it.metadata.is_file()) {
@@ -218,7 +207,7 @@ fn append(
         let mut header = header(EntryType::Symlink, 0o777, 0);
         builder.append_link(&mut header, &entry.way, fs::read_link(&entry.path)?)?;
     } else {
-        // Whole, so that its length is that of what was read, also where it is written to meanwhile.
+        // The header's length must match even if the file changes meanwhile.
         let content = fs::read(&entry.path)?;
         let bytes = content.len() as u64;
         let grown = || "it grows while it is packed";

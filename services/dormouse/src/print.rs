@@ -1,9 +1,6 @@
-//! Values and lines to standard output, in the form that was asked for. A reader that goes away,
-//! as `head` does, is an error that [`crate::error::print`] keeps to itself.
+//! Writes to standard output in the requested format. [`crate::error::print`] ignores a closed pipe.
 //!
-//! What people read passes through [`plain`] here, in one place: every text of an answer before
-//! it is made into a table, every line about an event, every word beside the answer. JSON and
-//! YAML stay as they are: they have escapes of their own.
+//! [`plain`] sanitizes all text for people here. JSON and YAML escape control characters themselves.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write};
 
@@ -14,13 +11,12 @@ use serde_json::Value;
 
 use crate::cli::Output;
 
-/// A longer line of a program goes to the terminal in pieces.
 const LINE: u64 = 1 << 16;
 
-/// Prints `value` as JSON or YAML, or as what `table` makes of it (given whether it may be wide).
+/// Prints `value` as JSON or YAML, or as the text from `table`; its second argument allows wide tables.
 ///
 /// # Errors
-/// When the value cannot be represented.
+/// If the value cannot be represented.
 pub fn value<T: Serialize + DeserializeOwned>(
     output: Output,
     value: &T,
@@ -35,10 +31,10 @@ pub fn value<T: Serialize + DeserializeOwned>(
     ours(output, value, |_| String::new())
 }
 
-/// The same for a value without text of others.
+/// Prints like [`value`], for a value without untrusted text.
 ///
 /// # Errors
-/// When the value cannot be represented.
+/// If the value cannot be represented.
 pub fn ours<T: Serialize>(
     output: Output,
     value: &T,
@@ -53,17 +49,17 @@ pub fn ours<T: Serialize>(
     line(text.trim_end())
 }
 
-/// A text for people that grows while it is worked out: what is there already is not printed again.
+/// A text that grows; printed parts are not printed twice.
 #[derive(Debug, Default)]
 pub struct Growing {
     printed: String,
 }
 
 impl Growing {
-    /// Prints what the text that `table` makes of `value` has more than was printed so far.
+    /// Prints the new part of the text.
     ///
     /// # Errors
-    /// When the value cannot be represented, or the standard output is closed.
+    /// If the value cannot be represented, or the standard output is closed.
     pub fn print<T: Serialize + DeserializeOwned>(
         &mut self,
         value: &T,
@@ -81,13 +77,11 @@ impl Growing {
     fn rest(&self, text: &str) -> String {
         match text.strip_prefix(&self.printed) {
             Some(rest) => rest.to_owned(),
-            // What was said has become something else: the whole of it, on lines of its own.
             None => format!("\n\n{text}"),
         }
     }
 }
 
-/// The value with all its texts fit to be shown; nothing where they are.
 fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
     let mut value = serde_json::to_value(value)?;
     match clean(&mut value) {
@@ -96,7 +90,6 @@ fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<
     }
 }
 
-/// Makes every text in `value` fit to be shown; whether any was not.
 fn clean(value: &mut Value) -> bool {
     match value {
         Value::String(text) => {
@@ -126,20 +119,19 @@ fn clean_all<'a>(values: impl Iterator<Item = &'a mut Value>) -> bool {
     changed
 }
 
-/// What a program printed, as it may go to the standard output: as it is into a file or a pipe,
-/// with its control characters written out onto a terminal.
+/// Copies a program's output; on a terminal, control characters are escaped.
 ///
 /// # Errors
-/// When it cannot be read, or the standard output is closed.
+/// If the output cannot be read, or the standard output is closed.
 pub fn program_output(file: &mut impl Read) -> anyhow::Result<()> {
     let out = std::io::stdout();
     program_text(file, out.is_terminal(), out)
 }
 
-/// The same to the standard error.
+/// Copies a program's errors like [`program_output`].
 ///
 /// # Errors
-/// When it cannot be read, or the standard error is closed.
+/// If the errors cannot be read, or the standard error is closed.
 pub fn program_errors(file: &mut impl Read) -> anyhow::Result<()> {
     let out = std::io::stderr();
     program_text(file, out.is_terminal(), out)
@@ -162,7 +154,7 @@ fn program_text(file: &mut impl Read, terminal: bool, mut out: impl Write) -> an
 
 fn for_terminal(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    // A progress bar writes over its own line: here each state has a line.
+    // A progress bar overwrites its line.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     plain::printable_lines(&text).into_owned()
 }
@@ -170,16 +162,16 @@ fn for_terminal(bytes: &[u8]) -> String {
 /// Prints one line.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn line(text: impl std::fmt::Display) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}")?;
     Ok(())
 }
 
-/// Prints one document of a stream of YAML documents, given as JSON.
+/// Prints one document of a YAML stream, given as JSON.
 ///
 /// # Errors
-/// When it is no JSON, or the standard output is closed.
+/// If the text is no JSON, or the standard output is closed.
 pub fn yaml(json: &str) -> anyhow::Result<()> {
     let value: serde_json::Value = serde_json::from_str(json)?;
     line(format_args!(
@@ -188,7 +180,7 @@ pub fn yaml(json: &str) -> anyhow::Result<()> {
     ))
 }
 
-/// Says something beside the answer; whether anyone hears it does not matter.
+/// Prints a note to stderr, ignoring errors.
 pub fn aside(text: impl AsRef<str>) {
     let text = plain::printable_lines(text.as_ref());
     let _ = writeln!(std::io::stderr(), "{text}");

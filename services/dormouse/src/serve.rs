@@ -1,4 +1,4 @@
-//! `serve`: one service of a cluster, the same code as in `up`.
+//! `serve`: runs one service, with the code that `up` runs too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,27 +31,20 @@ use crate::web;
 
 mod api;
 
-/// For what is said of a dead agent; its keeper tries again.
 const SAY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a service of this process runs.
+/// Settings of a service in this process.
 #[derive(Debug, Clone)]
 pub struct Role {
-    /// Its folder: snapshots.
     pub data: PathBuf,
-    /// The nodes whose agents run in this process.
     pub local: LocalNodes,
-    /// How long until a standing-by copy takes over.
     pub takeover: Duration,
-    /// Whether it has a thread of its own.
     pub own_thread: bool,
-    /// Whether tenants are shown their events in JSON too.
     pub json_status: bool,
-    /// What a tenant may have of the store of packed folders, where it is bounded further.
     pub tenant_bytes: Option<u64>,
 }
 
-/// What a service is called.
+/// Returns the name of a service.
 #[must_use]
 pub fn name(service: ServiceArg) -> &'static str {
     match service {
@@ -71,7 +64,7 @@ pub fn name(service: ServiceArg) -> &'static str {
 /// Runs a service until `shutdown`.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The reason of an early end.
 pub async fn service(
     service: ServiceArg,
     log: Log,
@@ -116,7 +109,7 @@ async fn decider<D: Decider>(
     let options = ServiceOptions {
         lease_ttl: role.takeover,
         own_thread: role.own_thread,
-        // A folder a service: three of them fold the same state to different positions.
+        // Three services fold the same state to different positions.
         snapshot_dir: Some(role.data.join("snapshots").join(D::WRITER.as_str())),
         build: build(),
         ..ServiceOptions::default()
@@ -125,8 +118,7 @@ async fn decider<D: Decider>(
     Ok(())
 }
 
-/// This build: its version, and what tells its executable from another of the same version. A
-/// snapshot of another build is not believed.
+/// Names this build by version, size and time of the executable: other builds' snapshots are not used.
 pub(crate) fn build() -> String {
     let executable = std::env::current_exe().and_then(std::fs::metadata);
     let modified = executable
@@ -147,7 +139,6 @@ pub(crate) fn build() -> String {
     }
 }
 
-/// The nodes whose leases are to be watched.
 fn watched(state: &ClusterState) -> Watched {
     let up = state
         .nodes
@@ -180,7 +171,7 @@ fn lost(lost: Lost) -> Event {
 /// Runs an agent until `shutdown`; its containers run on.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The reason of an early end.
 pub async fn agent(
     mut config: AgentConfig,
     log: Log,
@@ -191,10 +182,10 @@ pub async fn agent(
     Ok(())
 }
 
-/// Logs, traces and metrics of a service.
+/// Sets up logs, traces and metrics of a service.
 ///
 /// # Errors
-/// When the metrics' address is taken.
+/// If the metrics' address is taken.
 pub fn telemetry(
     service: &str,
     metrics: Option<std::net::SocketAddr>,
@@ -207,10 +198,10 @@ pub fn telemetry(
     telemetry::init(service, format, metrics).context("telemetry")
 }
 
-/// Logs to nowhere unless `RUST_LOG` asks for them: the demo tells its own story.
+/// Sets up logs only if `RUST_LOG` is set.
 ///
 /// # Errors
-/// Never in practice.
+/// Those of [`telemetry`].
 pub fn telemetry_quiet(service: &str) -> anyhow::Result<Option<telemetry::Guard>> {
     match std::env::var_os("RUST_LOG") {
         Some(_) => telemetry(service, None).map(Some),
@@ -230,10 +221,10 @@ pub async fn asked_to_stop() {
     }
 }
 
-/// `serve`.
+/// Runs `serve`.
 ///
 /// # Errors
-/// Why the service cannot go on.
+/// The reason of an early end.
 pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     let name = name(args.service);
     if let (Some(life), Some(node)) = (args.gone, &args.node) {
@@ -289,8 +280,7 @@ pub async fn run(context: &Context, args: &ServeArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// Tells the log that a dead agent's containers have ended; of another one of its node that is
-/// there by now nothing is to be said.
+/// Records that a dead agent's containers have ended, unless a newer agent of the node has written already.
 async fn gone(settings: &Settings, node: &NodeId, life: u64) -> anyhow::Result<u8> {
     let fenced = NodeFenced {
         node: node.clone(),
@@ -323,7 +313,6 @@ fn webhook_config(args: &ServeArgs) -> anyhow::Result<dormouse_webhook::Config> 
     })
 }
 
-/// The reader of the log that a key of an agent or gateway may use.
 fn reader(args: &ServeArgs) -> Option<String> {
     match args.service {
         ServiceArg::Agent => args.node.as_ref().map(|node| format!("node-{node}")),
@@ -354,7 +343,7 @@ fn gateway_config(context: &Context, args: &GatewayArgs) -> anyhow::Result<Gatew
     })
 }
 
-/// Jobs are contained where the agent can: it says where not.
+/// Warns if jobs run without a sandbox.
 fn contain(args: &ServeArgs) -> Option<Contain> {
     if args.trust_jobs {
         tracing::warn!(
@@ -374,7 +363,7 @@ fn contain(args: &ServeArgs) -> Option<Contain> {
     })
 }
 
-/// The folder of checkpoints, and the store that they go to from there: then it is the node's own.
+/// With an object store, the folder is the node's own.
 fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreSettings>) {
     match args.checkpoints.clone() {
         None => (local.checkpoint_dir.clone(), None),
@@ -387,7 +376,7 @@ fn checkpoints(args: &ServeArgs, local: &AgentConfig) -> (PathBuf, Option<StoreS
     }
 }
 
-/// What a keeper starts when the agent has died: the agent's own command, with one word more.
+/// The agent's own command, with `--gone`.
 fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
     let own = std::env::current_exe()?.into_os_string();
     let given = std::env::args_os().skip(1);
@@ -398,14 +387,14 @@ fn if_gone(after: Duration) -> anyhow::Result<IfGone> {
     Ok(IfGone { after, command })
 }
 
-/// What an agent's containers carry in Docker: two clusters on one engine may have the prefix and the
-/// names of nodes in common, but not the folder, which only one agent at a time works in.
+/// Returns the Docker label of an agent's containers. Two clusters on one engine may share prefix and node
+/// names but not the folder.
 pub fn engine_label(prefix: &str, data: &Path) -> String {
     let path = data.canonicalize().unwrap_or_else(|_| data.to_owned());
     format!("{prefix}{}", named_by(&path))
 }
 
-/// A path in letters that the engine takes; no two paths have the same.
+/// Injective.
 fn named_by(path: &Path) -> String {
     let letters = path.display().to_string();
     let name = letters.chars().map(|letter| match letter {
@@ -418,7 +407,7 @@ fn named_by(path: &Path) -> String {
 
 fn agent_config(context: &Context, args: &ServeArgs) -> anyhow::Result<AgentConfig> {
     let node = args.node.clone().context("an agent needs --node")?;
-    // Its label follows from where it is.
+    // The engine label uses the canonical path.
     std::fs::create_dir_all(&context.data)
         .with_context(|| format!("cannot make {}", context.data.display()))?;
     let prefix = context.global().prefix.as_str();

@@ -1,14 +1,11 @@
 //! `up`: a whole cluster in one process, over a supervised broker, in one folder.
 //!
-//! 1. The broker is started (or its last run's successor), its streams are made.
-//! 2. The four deciders and the query service follow the log.
-//! 3. One agent a node joins.
-//! 4. A gateway on this machine's own address leads to services, a page beside it shows the
-//!    cluster.
+//! 1. Start the broker and make its streams.
+//! 2. Start the deciders and the query service, then one agent per node.
+//! 3. Start a local gateway, and the page.
 //!
-//! The same services as on a cluster, over the same log, with one connection and on one thread.
-//! Stopping it stops no container: the next `up` on the same folder adopts what still runs, and is
-//! of the same size ([`former`]).
+//! All share one connection and one thread. Stopping `up` stops no container: the next `up` on the folder
+//! adopts them, with the flags that [`former`] has kept.
 
 pub mod former;
 
@@ -33,7 +30,6 @@ use crate::print;
 use crate::serve::{self, Role};
 use crate::web;
 
-/// What `up` runs beside agents, gateway and page.
 const SERVICES: [ServiceArg; 6] = [
     ServiceArg::Admission,
     ServiceArg::Optimizer,
@@ -43,50 +39,32 @@ const SERVICES: [ServiceArg; 6] = [
     ServiceArg::Api,
 ];
 
-/// Any free port of this machine's own address.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The threads of its gateway: one person's requests.
 const GATEWAY_THREADS: usize = 2;
 
-/// What a local cluster is made of.
+/// Settings of a local cluster.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Folder of everything.
     pub data: PathBuf,
-    /// First token of every subject.
     pub prefix: Prefix,
-    /// How many nodes.
     pub nodes: u32,
-    /// What each offers.
     pub capacity: Amounts,
-    /// What runs the containers.
     pub runtime: RuntimeKind,
-    /// Whether tenants are shown their events in JSON too.
     pub json_status: bool,
-    /// Whether the broker writes before every acknowledgement.
     pub sync_always: bool,
-    /// The broker's port.
     pub port: Option<u16>,
-    /// What the nodes keep.
     pub keep: Retention,
-    /// Where the gateway listens; `None`: none.
     pub gateway: Option<SocketAddr>,
-    /// Where the page listens; `None`: none.
     pub page: Option<SocketAddr>,
-    /// First in the `PATH` of plain processes.
     pub path: Vec<PathBuf>,
 }
 
 /// A running local cluster.
 pub struct LocalCluster {
-    /// Its log, which all its parts follow together.
     pub log: Log,
-    /// Its broker's address.
     pub url: String,
-    /// Its gateway's address, where it has one.
     pub gateway: Option<String>,
-    /// Its page's address, where it has one.
     pub page: Option<String>,
     broker: LocalBroker,
     shutdown: CancellationToken,
@@ -94,10 +72,10 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// Starts everything, in the actix system that it is called in.
+    /// Starts everything, inside the current actix system.
     ///
     /// # Errors
-    /// The part that does not start, with what to do.
+    /// The part that does not start.
     ///
     /// # Panics
     /// Outside of an actix system.
@@ -130,7 +108,7 @@ impl LocalCluster {
             let role = Role {
                 data: options.data.clone(),
                 local: local.clone(),
-                // Alone in its folder: nobody else is to take over.
+                // No other copy waits to take over.
                 takeover: Duration::from_secs(2),
                 own_thread: false,
                 json_status: options.json_status,
@@ -169,10 +147,10 @@ impl LocalCluster {
         })
     }
 
-    /// Waits until a part ends by itself: an error, unless it was shut down.
+    /// Waits for an early end of a part.
     ///
     /// # Errors
-    /// Why it ended.
+    /// The reason of the end.
     pub async fn ended(&mut self) -> anyhow::Result<()> {
         match self.parts.join_next().await {
             Some(ended) => ended?,
@@ -195,8 +173,7 @@ impl LocalCluster {
     }
 }
 
-/// The nodes that an earlier run had and this one has not are lost: what still runs there ends
-/// before their jobs start elsewhere. Says which they are.
+/// Nodes that this run no longer has are lost: their containers end before their jobs start elsewhere.
 async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<NodeId>> {
     let present: Vec<NodeId> = (0..options.nodes).map(node).collect::<Result<_, _>>()?;
     let mut gone = BTreeSet::new();
@@ -246,8 +223,7 @@ fn agent(options: &LocalOptions, node: NodeId) -> anyhow::Result<AgentConfig> {
     })
 }
 
-/// The gateway, which believes everybody on this machine. A free port is remembered, so that
-/// addresses of services stay.
+/// The gateway trusts every local client. A free port is remembered, so that addresses of services stay.
 async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<Gateway> {
     let name = GatewayId::new("g0")?;
     let config = |listen| GatewayConfig {
@@ -275,7 +251,7 @@ async fn gateway(options: &LocalOptions, listen: SocketAddr) -> anyhow::Result<G
     Ok(gateway)
 }
 
-/// A gateway of its own is told with `--listen` where it listens.
+/// Names `--gateway` in place of the `--listen` of `serve`.
 fn in_words_of_up(error: GatewayError) -> anyhow::Error {
     match error {
         GatewayError::Listen { name, listen, why } => anyhow::anyhow!(
@@ -285,8 +261,7 @@ fn in_words_of_up(error: GatewayError) -> anyhow::Error {
     }
 }
 
-/// The page: its server, and what reads the log for it once somebody looks. A free port is
-/// remembered, as the gateway's is.
+/// A free port is remembered, as for the gateway.
 fn start_page(
     options: &LocalOptions,
     listen: SocketAddr,
@@ -317,7 +292,6 @@ fn start_page(
     Ok(url)
 }
 
-/// This machine's processors and memory, divided among `nodes`.
 fn machine(nodes: u32) -> Amounts {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -328,20 +302,20 @@ fn machine(nodes: u32) -> Amounts {
     let nodes = u64::from(nodes.max(1));
     let mut amounts = Amounts::new();
     amounts.set(Resource::Cpu, cores * 1000 / nodes);
-    // An eighth is left to the system and to Dormouse itself; whole MiB are easier to read.
+    // An eighth is left to the system; whole MiB are easier to read.
     let bytes = kib.unwrap_or(1 << 20) * 1024 * 7 / 8 / nodes;
     amounts.set(Resource::Memory, bytes >> 20 << 20);
     amounts
 }
 
-/// `up`.
+/// Runs `up`.
 ///
 /// # Errors
-/// When a part does not start, or ends.
+/// If a part does not start, or ends.
 pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
     let former::Resolved { args, flags, said } = former::resolve(&context.data, args)?;
     if args.metrics.is_some() && LocalBroker::runs_in(&context.broker_dir()) {
-        // Its metrics have the address, too: that would be said first, and helps nobody.
+        // A running cluster also occupies the metrics' address, but that error would not help.
         return Err(BrokerError::InUse(context.broker_dir()).into());
     }
     let _telemetry = serve::telemetry("dormouse", args.metrics)?;
@@ -363,7 +337,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> anyhow::Result<u8> {
         path: Vec::new(),
     };
     let mut cluster = LocalCluster::start(&options).await?;
-    // Not earlier: what it cannot start with is not kept.
+    // Flags are kept only after a successful start.
     former::keep(&options.data, &flags)?;
     let gateway = cluster.gateway.as_deref().unwrap_or_default();
     let page = cluster.page.as_deref().unwrap_or_default();

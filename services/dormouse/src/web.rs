@@ -1,4 +1,4 @@
-//! The page: `serve web`, and the one of `up`.
+//! The page of `serve web` and `up`.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ use crate::describe::describe;
 use crate::print;
 use crate::serve;
 
-/// Events that are folded at once, between which questions are answered.
+/// Queries are answered between batches.
 const BATCH: usize = 1_024;
 
 /// Serves the page of the cluster's log, or of a file, until `shutdown`.
 ///
 /// # Errors
-/// When it does not start, or the log cannot be read.
+/// If the page does not start, or the log cannot be read.
 pub async fn run(
     context: &Context,
     args: &WebArgs,
@@ -39,7 +39,7 @@ pub async fn run(
         args.page_key.as_deref(),
     )?;
     let Some(file) = &args.log.file else {
-        // A cluster's: jobs of its tenants may run on this machine, and none of them may look.
+        // Tenants' jobs on this machine must not see the page.
         let (access, opening) = match access {
             Access::Loopback => {
                 let token = token()?;
@@ -80,7 +80,6 @@ pub async fn run(
     Ok(serving.await?)
 }
 
-/// A token for the page of this start.
 fn token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 16];
     std::fs::File::open("/dev/urandom")
@@ -89,10 +88,10 @@ fn token() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A page for everybody on this machine: that of `up`, which trusts its user.
+/// Returns the page of `up`, open to every local client.
 ///
 /// # Errors
-/// When the address is taken.
+/// If the address is taken.
 pub fn local(listen: SocketAddr, log: &Log) -> anyhow::Result<(Server, Page)> {
     let page = Page::new(Past::new(&log.identity(), true).timed(steady_s));
     let config = config(listen, Vec::new(), Access::Loopback);
@@ -109,10 +108,10 @@ fn config(listen: SocketAddr, hosts: Vec<String>, access: Access) -> Config {
     }
 }
 
-/// Shows the log on the page as it goes on, once somebody looks.
+/// Feeds the log to the page once a browser connects.
 ///
 /// # Errors
-/// When the log can no longer be followed.
+/// If the log can no longer be followed.
 pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
     page.wanted().await;
     let mut events = log.follow(Sequence(1));
@@ -130,13 +129,12 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
             }
         }
         page.past.push(recorded)?;
-        // Services of the same thread have their turn.
+        // Lets other services on this thread run.
         tokio::task::yield_now().await;
     }
     Err(LogWentBack.into())
 }
 
-/// The past of a log file, of which nothing is read but the beginning.
 fn open(file: &Path) -> anyhow::Result<Past> {
     let mut reader = LogReader::open(file)?;
     let first = reader.next().transpose()?;

@@ -1,9 +1,5 @@
-//! The gateway beside HAProxy, with the same replicas and the same load, in turn in one run.
-//!
-//! The replicas are one HAProxy process that answers three bytes by itself. Throughput is wrk's with
-//! 64 connections. The median is of one connection that asks again after each answer. The 99th
-//! percentile is of 2,000 requests a second at given times, each latency counted from the time at
-//! which the request was to be sent.
+//! Compares the gateway with HAProxy: same replicas, same load, alternating. The replicas are one HAProxy
+//! that answers three bytes.
 //!
 //! `make bench-gateway` (needs `haproxy` and `wrk` of Debian, and a nats-server)
 
@@ -24,7 +20,7 @@ use dormouse_runtime::{BrokerConfig, LocalBroker, Log, Settings};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-/// As in the product.
+/// The gateway's own allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -72,7 +68,6 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// A process of HAProxy.
 struct Haproxy(Child);
 
 impl Haproxy {
@@ -114,7 +109,6 @@ fn proxy(front: u16, ports: &[u16]) -> String {
     )
 }
 
-/// A gateway with the replicas on a log of its own.
 async fn gateway(folder: &Path, ports: &[u16]) -> (LocalBroker, SocketAddr) {
     let broker = LocalBroker::start(BrokerConfig::new(folder)).await;
     let broker = broker.expect("the broker runs");
@@ -199,14 +193,12 @@ fn events(node: &NodeId, ports: &[u16]) -> Vec<Event> {
     events
 }
 
-/// One way to the replicas.
 struct Way {
     name: &'static str,
     address: SocketAddr,
     path: &'static str,
 }
 
-/// A connection that asks and waits for the answer.
 struct Asking {
     stream: TcpStream,
     request: Vec<u8>,
@@ -254,7 +246,6 @@ impl Way {
         }
     }
 
-    /// Requests a second with 64 connections.
     fn throughput(&self) -> f64 {
         let url = format!("http://{}{}", self.address, self.path);
         let output = Command::new("wrk")
@@ -268,7 +259,7 @@ impl Way {
         line.and_then(|it| it.trim().parse().ok()).expect("a rate")
     }
 
-    /// Milliseconds of one request after the other.
+    /// Sequential requests, in milliseconds.
     fn closed(&self) -> Vec<f64> {
         let mut asking = self.connect().expect("connects");
         (0..5_000)
@@ -280,7 +271,7 @@ impl Way {
             .collect()
     }
 
-    /// Milliseconds at [`RATE`] for five seconds, from the intended times.
+    /// At [`RATE`] for five seconds, in milliseconds from the scheduled times.
     fn open(&self) -> Vec<f64> {
         let began = Instant::now() + Duration::from_millis(50);
         let gap = Duration::from_secs(1) / RATE;

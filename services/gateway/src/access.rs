@@ -1,15 +1,15 @@
-//! Who may call a service: keys, and what stands in for them on one person's machine.
+//! Access to services: keys, and the trust in one person's machine.
 //!
-//! All keys follow from one secret that the gateways share; nothing is kept and nothing is on the log.
+//! All keys derive from one secret shared by the gateways; nothing is stored or logged.
 //!
 //! ```text
-//! tenant's key    = BLAKE3 keyed with the secret       of "tenant/<tenant>"
-//! service's token = BLAKE3 keyed with the tenant's key of "service/<tenant>/<name>"
+//! tenant's key     = BLAKE3 keyed with the secret       of "tenant/<tenant>"
+//! service's token  = BLAKE3 keyed with the tenant's key of "service/<tenant>/<name>"
 //! webhook's secret = BLAKE3 keyed with the tenant's key of "webhook"
 //! ```
 //!
-//! So a tenant derives the tokens of its own services itself, and nobody derives its key from one of
-//! them. A token is of one job: a job's id is never given again. Another secret revokes everything.
+//! A tenant can derive its services' tokens, but no token reveals the tenant's key. Job ids are never reused.
+//! A new secret revokes everything.
 
 use base64::Engine;
 use blake3::Hash;
@@ -18,24 +18,24 @@ use dormouse_messages::{JobId, TenantId};
 use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, Method};
 
-/// The header for a key where `Authorization` is the service's own.
+/// Header of the key if the service uses `Authorization` itself.
 pub const KEY_HEADER: HeaderName = HeaderName::from_static("x-dormouse-key");
 
-/// The bytes of a secret.
+/// Length of the gateways' secret.
 pub const SECRET_BYTES: usize = 32;
 
-/// A key or a token, as it is shown: 64 hexadecimal digits. Compared in constant time.
+/// A key or token: 64 hexadecimal digits, compared in constant time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(Hash);
 
 impl Key {
-    /// Reads a key back.
+    /// Parses a key.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Hash::from_hex(text.trim()).ok().map(Self)
     }
 
-    /// The key of `tenant`, from the gateways' secret.
+    /// Derives a tenant's key.
     #[must_use]
     pub fn of_tenant(secret: &[u8; SECRET_BYTES], tenant: &TenantId) -> Self {
         Self(blake3::keyed_hash(
@@ -44,13 +44,13 @@ impl Key {
         ))
     }
 
-    /// What posts to the tenant's webhook are signed with, from the tenant's key.
+    /// Derives the tenant's webhook secret.
     #[must_use]
     pub fn webhook_secret(&self) -> [u8; SECRET_BYTES] {
         *blake3::keyed_hash(self.0.as_bytes(), b"webhook").as_bytes()
     }
 
-    /// The token of the service `job`, from its tenant's key.
+    /// Derives a service's token.
     #[must_use]
     pub fn token_of(&self, job: &JobId) -> Self {
         Self(blake3::keyed_hash(
@@ -66,32 +66,28 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// Whom a gateway believes.
+/// Callers that a gateway trusts.
 #[derive(Clone)]
 pub enum Trust {
-    /// Everybody who reaches it, because only one person's machine does.
+    /// Every caller: only one person's machine reaches the gateway.
     Loopback,
-    /// Who shows a key that follows from this secret.
     Secret([u8; SECRET_BYTES]),
 }
 
-/// Why a request may not pass.
+/// Reason for a denied request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// It shows no key.
     NoKey,
-    /// It shows another one.
     WrongKey,
-    /// Another site's page sent it, from the browser of who may call it.
+    /// Sent by another site's page, from an authorised browser.
     CrossSite,
 }
 
-/// Whether a request with these headers may pass; takes the key out of them, so that no replica
-/// sees it. `own` says whether the origin is the service's own: only there a browser's remembered
-/// password is taken, because scripts of other services do not run there.
+/// Checks a request's key and removes it, so that no replica sees it. `own`: the service's own origin, where
+/// other services' scripts cannot use a browser's stored password.
 ///
 /// # Errors
-/// Why not.
+/// The reason for the denial.
 pub fn check(
     trust: &Trust,
     access: Access,
@@ -129,7 +125,7 @@ pub fn check(
     }
 }
 
-/// The key that a request shows, and whether a browser may have added it by itself.
+/// Also returns whether a browser may have added the key on its own.
 fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
     if let Some(key) = headers.remove(KEY_HEADER) {
         return Some((key.to_str().ok()?.to_owned(), false));
@@ -149,16 +145,16 @@ fn take_key(headers: &mut HeaderMap, own: bool) -> Option<(String, bool)> {
     Some(key)
 }
 
-/// Whether a browser says that another site's page sent this. Following a link is no harm.
+/// True if another site's page sent the request; following a link is harmless.
 pub(crate) fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let says = |name: &str, value: &str| headers.get(name).is_some_and(|it| it == value);
     let link = says("sec-fetch-mode", "navigate") && *method == Method::GET;
-    // `same-site`: other services of this gateway, and what else listens on this machine.
+    // `same-site` covers other services of this gateway and other listeners on this machine.
     let foreign = says("sec-fetch-site", "cross-site") || says("sec-fetch-site", "same-site");
     if foreign {
         return !link;
     }
-    // A browser that is too old to say it names the page's origin at least.
+    // Older browsers send at least the page's origin.
     let (Some(origin), Some(host)) = (headers.get("origin"), headers.get("host")) else {
         return false;
     };

@@ -1,75 +1,65 @@
-//! Which replica gets a request: one queue a service, and the least loaded ready replica that works
-//! on fewer requests than its limit. Pure: the time, in microseconds, is an argument.
+//! Load balancing: one queue per service, and the least loaded ready replica below its limit. Pure: time is
+//! an argument, in microseconds.
 //!
-//! 1. Load is (in flight + 1) × latency, the latency a moving mean that loses its weight with age
-//!    (PeakEWMA's product, without its peaks: a gateway knows exactly what is in flight).
-//! 2. An error counts as slow, or a replica that fails fast would attract the traffic. One that
-//!    refuses or breaks connections rests, each time twice as long.
-//! 3. A new replica among older ones gets its share over some seconds.
-//! 4. A request that finds no replica waits in the queue, in order, until its deadline; a full
-//!    queue sheds.
-//! 5. What was sent in vain may be sent once more elsewhere, within a budget.
+//! 1. Load is (in flight + 1) × latency, a moving mean whose weight decays with age (PeakEWMA's product
+//!    without peaks, since the number in flight is exact).
+//! 2. An error counts as slow, or a fast-failing replica would attract traffic. Broken connections suspend a
+//!    replica, each time twice as long.
+//! 3. A new replica among older ones ramps up.
+//! 4. Without a replica a request queues until its deadline; a full queue sheds.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{Incarnation, Rank};
 
-/// Microseconds since some moment that stays the same.
+/// Microseconds since a fixed moment.
 pub type Micros = u64;
 
 /// A replica within its service.
 pub type Replica = (Incarnation, Rank);
 
-/// A request that waits.
+/// A queued request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Requests of one service that wait at most. A thousand at 10 ms each are 10 s of a replica:
-/// more would not be answered before their clients give up.
+/// Clients give up before a longer queue is served.
 pub const QUEUE: usize = 1_000;
 
-/// A new replica gets its whole share after so long: caches are warm after the first seconds.
+/// A new replica reaches its full share after this, with warm caches.
 const SLOW_START: Micros = 5_000_000;
 
-/// The age at which a replica's measured latency has half its weight.
+/// A measured latency has half its weight at this age.
 const HALF_WEIGHT: Micros = 10_000_000;
 
-/// The part of a new measurement in the moving mean.
+/// Weight of a new measurement in the moving mean.
 const SMOOTHING: f64 = 0.2;
 
-/// The first rest of a replica that breaks connections: a restart of its process takes longer.
+/// First suspension of a replica; a restart takes longer.
 const REST: Micros = 100_000;
-/// The longest: it is then tried again.
 const LONGEST_REST: Micros = 5_000_000;
-/// So many 5xx in a row make a replica rest, where another does not.
+/// A replica is suspended after this many 5xx answers in a row.
 const PATIENCE: u32 = 3;
 
-/// A retry costs ten tokens, a request earns one: at most a tenth of the requests is sent again.
+/// A request earns one token: at most a tenth is retried.
 const RETRY_COST: u32 = 10;
-/// What a killed replica had in flight may be retried though little came before: this many.
+/// Covers the requests in flight at a killed replica.
 const RETRY_BURST: u32 = 20;
 
-/// How a request at a replica ended.
+/// End of a request at a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered.
     Answered,
-    /// Answered with 5xx.
     Failed,
-    /// The replica refused or broke the connection.
     Broken,
-    /// The client went away: it says nothing of the replica.
+    /// The client left, which tells nothing about the replica.
     Abandoned,
 }
 
-/// What becomes of a request.
+/// Fate of an arriving request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// It goes to this replica.
     Sent(Replica),
-    /// It waits.
     Waits,
-    /// There is no room for it.
     Shed,
 }
 
@@ -85,19 +75,18 @@ struct Load {
     rests_until: Micros,
 }
 
-/// The replicas of one service and the requests that wait for them.
+/// The replicas and the queue of one service.
 #[derive(Debug, Clone)]
 pub struct Balance {
     limit: u32,
     replicas: BTreeMap<Replica, Load>,
     queue: VecDeque<(Ticket, Micros)>,
-    /// Mean latency of answers without error.
     mean: f64,
     retry_tokens: u32,
 }
 
 impl Balance {
-    /// No replicas yet; each will work on `limit` requests at once.
+    /// Creates a balance without replicas, each with `limit`.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         Self {
@@ -109,7 +98,7 @@ impl Balance {
         }
     }
 
-    /// These replicas may be used from now on, and no others. What is in flight at others goes on.
+    /// Sets the usable replicas; requests elsewhere continue.
     pub fn route(&mut self, usable: &[Replica], now: Micros) {
         for (replica, load) in &mut self.replicas {
             load.usable = usable.contains(replica);
@@ -130,7 +119,7 @@ impl Balance {
         }
     }
 
-    /// A request has arrived; it waits until `deadline` at most.
+    /// Places or queues a request until `deadline`.
     pub fn arrive(&mut self, ticket: Ticket, now: Micros, deadline: Micros) -> Arrival {
         let most = RETRY_COST * RETRY_BURST.max(self.limit.min(1_000));
         self.retry_tokens = (self.retry_tokens + 1).min(most);
@@ -146,8 +135,7 @@ impl Balance {
         Arrival::Waits
     }
 
-    /// A request that came to nothing at one replica is to be sent elsewhere, before those that
-    /// came later.
+    /// Places a failed request again, ahead of later ones.
     pub fn again(&mut self, ticket: Ticket, now: Micros, deadline: Micros) -> Arrival {
         if let Some(replica) = self.choose(now) {
             return Arrival::Sent(self.send(replica));
@@ -156,14 +144,14 @@ impl Balance {
         Arrival::Waits
     }
 
-    /// Whether a request that a replica may have seen may be sent once more; takes from the budget.
+    /// Spends retry budget and reports whether there was enough.
     pub fn may_retry(&mut self) -> bool {
         let left = self.retry_tokens.checked_sub(RETRY_COST);
         self.retry_tokens = left.unwrap_or(self.retry_tokens);
         left.is_some()
     }
 
-    /// A request at `replica` has ended after `took`.
+    /// Ends a request at `replica` after `took`.
     pub fn end(&mut self, replica: Replica, outcome: Outcome, took: Micros, now: Micros) {
         let mean = self.mean;
         let Some(load) = self.replicas.get_mut(&replica) else {
@@ -198,8 +186,7 @@ impl Balance {
         }
     }
 
-    /// The next one that waits and the replica that it goes to. To be asked until there is none,
-    /// after each end, each new route, and now and then.
+    /// Returns the next placement. Call until `None` after each end, each route, and periodically.
     pub fn next(&mut self, now: Micros) -> Option<(Ticket, Replica)> {
         if self.queue.is_empty() {
             return None;
@@ -209,7 +196,7 @@ impl Balance {
         Some((ticket, self.send(replica)))
     }
 
-    /// Those that have waited until their deadline: they are taken out of the queue.
+    /// Removes and returns requests past their deadline.
     pub fn expire(&mut self, now: Micros) -> Vec<Ticket> {
         let due = self.queue.iter().filter(|(_, deadline)| *deadline <= now);
         let due: Vec<Ticket> = due.map(|(ticket, _)| *ticket).collect();
@@ -219,36 +206,36 @@ impl Balance {
         due
     }
 
-    /// The client of a waiting request has gone.
+    /// Removes a request whose client left.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
         let place = self.queue.iter().position(|(it, _)| *it == ticket);
         place.is_some_and(|place| self.queue.remove(place).is_some())
     }
 
-    /// Everything that waits, taken out: the service has ended.
+    /// Empties the queue of an ended service.
     pub fn clear(&mut self) -> Vec<Ticket> {
         self.queue.drain(..).map(|(ticket, _)| ticket).collect()
     }
 
-    /// How many wait.
+    /// Returns the queue's length.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many replicas may be used.
+    /// Returns the number of usable replicas.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.replicas.values().filter(|load| load.usable).count()
     }
 
-    /// Whether new requests may go to `replica`.
+    /// Reports whether `replica` gets new requests.
     #[must_use]
     pub fn is_usable(&self, replica: Replica) -> bool {
         self.replicas.get(&replica).is_some_and(|load| load.usable)
     }
 
-    /// How many requests are under way at `replica`.
+    /// Returns the requests in flight at `replica`.
     #[must_use]
     pub fn in_flight(&self, replica: Replica) -> u32 {
         self.replicas.get(&replica).map_or(0, |load| load.in_flight)
@@ -264,7 +251,7 @@ impl Balance {
     fn choose(&self, now: Micros) -> Option<Replica> {
         let usable = || self.replicas.values().filter(|load| load.usable);
         let warm = usable().any(|load| load.age(now) >= SLOW_START);
-        // Where everybody fails, resting helps nobody: but who breaks connections is not there.
+        // If all replicas are suspended, only those with broken connections stay excluded.
         let all_rest = usable().all(|load| load.rests_until > now);
         let free = self.replicas.iter().filter(|(_, load)| {
             load.usable
@@ -287,7 +274,7 @@ impl Load {
         self.measured = now;
     }
 
-    /// Requests that it may work on now: a new one among older ones begins with one.
+    /// A new replica among older ones starts at one.
     fn limit(&self, limit: u32, warm: bool, now: Micros) -> u32 {
         let age = self.age(now);
         if !warm || age >= SLOW_START {
@@ -297,7 +284,7 @@ impl Load {
         1 + u32::try_from(share).unwrap_or(limit - 1)
     }
 
-    /// The latency to expect: its own while it is young, the service's mean where it has none.
+    /// Returns the expected latency, which decays to the service's mean.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 microseconds")]
     fn expected(&self, mean: f64, now: Micros) -> f64 {
         let mean = mean.max(1.0);

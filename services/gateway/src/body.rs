@@ -1,4 +1,4 @@
-//! Bodies on their way through: streamed, never gathered, each with the visit that it belongs to.
+//! Streamed bodies, each tied to its visit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,26 +14,22 @@ use tokio::time::{Instant, Sleep};
 use crate::upstream::{Sender, Upstream};
 use crate::visit::Visit;
 
-/// A client that sends nothing of its request's body for so long is not waited for: it holds a
-/// replica.
+/// An upload stalled for longer is given up, since it occupies a replica.
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
 
-/// A replica that says nothing for so long has forgotten the request. Streams have no end of their
-/// own; a stream of events may have long gaps.
+/// A silent replica is given up after this; event streams may pause for long.
 pub const ANSWER_IDLE: Duration = Duration::from_secs(600);
 
-/// What breaks a body off.
+/// Reason for an aborted body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The other side.
     #[error(transparent)]
     Connection(#[from] hyper::Error),
-    /// It came to a standstill.
     #[error("nothing came for {} s", .0.as_secs())]
     Idle(Duration),
 }
 
-/// A body that is given up when it stands still.
+/// A body with an idle timeout.
 struct Watched {
     body: Incoming,
     limit: Duration,
@@ -67,17 +63,15 @@ impl Watched {
     }
 }
 
-/// A request's body on its way to a replica.
+/// A request's body.
 pub struct Outbound(Option<Watched>);
 
 impl Outbound {
-    /// No body.
     #[must_use]
     pub const fn empty() -> Self {
         Self(None)
     }
 
-    /// The client's body.
     #[must_use]
     pub fn new(body: Incoming) -> Self {
         match body.is_end_stream() {
@@ -86,7 +80,6 @@ impl Outbound {
         }
     }
 
-    /// Whether there is none: such a request can be made again.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -117,13 +110,12 @@ impl Body for Outbound {
     }
 }
 
-/// A replica's answer on its way to the client. Its visit lasts until its end.
+/// A replica's answer, which ends the visit.
 pub struct Inbound {
     body: Watched,
     rest: Option<Rest>,
 }
 
-/// What is let go when the answer has ended.
 struct Rest {
     visit: Visit,
     upstream: Arc<Upstream>,
@@ -132,7 +124,6 @@ struct Rest {
 }
 
 impl Inbound {
-    /// The answer `body` of `upstream`, which came on `sender`.
     #[must_use]
     pub const fn new(
         body: Incoming,
@@ -192,23 +183,20 @@ impl Body for Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        // Of an answer that says its length, nobody asks for the end.
+        // An answer of known length is not polled for its end.
         if self.body.body.is_end_stream() {
             self.whole();
         }
     }
 }
 
-/// What a client gets.
+/// Body of an answer.
 pub enum Answer {
-    /// Words of the gateway's own.
     Own(Full<Bytes>),
-    /// A replica's answer.
     Passed(Inbound),
 }
 
 impl Answer {
-    /// Nothing.
     #[must_use]
     pub fn empty() -> Self {
         Self::Own(Full::default())

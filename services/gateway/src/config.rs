@@ -1,4 +1,4 @@
-//! How a gateway is set up.
+//! Configuration of a gateway.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,34 +12,29 @@ use http::uri::Authority;
 use crate::access::{SECRET_BYTES, Trust};
 use crate::target::Names;
 
-/// How long a gateway's lease lasts: a killed one holds up the drains of replicas for so long.
-/// A gateway renews it three times meanwhile; one that could not, and lives, joins again.
+/// A killed gateway delays drains this long; one that could not renew joins again.
 pub const LEASE: Duration = Duration::from_secs(5);
 
-/// How a gateway is set up.
+/// Configuration of a gateway.
 #[derive(Clone)]
 pub struct Config {
-    /// Its name: no other one writes under it.
     pub name: GatewayId,
-    /// Where it listens; port 0 is a free one.
+    /// Port 0: any free one.
     pub listen: SocketAddr,
-    /// Where clients reach it, such as `http://serving.example.org`; services have their own names
-    /// below that host. By default where it listens, as `localhost` on loopback.
+    /// Public address; services get names below its host. Default: the listening address.
     pub url: Option<Uri>,
-    /// Whom it believes.
     pub trust: Trust,
-    /// How long a request waits for a replica.
     pub wait: Duration,
-    /// How many threads serve; 0: one a processor.
+    /// Serving threads; 0: one per processor.
     pub threads: usize,
-    /// How long requests that are under way have to end when the gateway stops.
+    /// Time for running requests at a stop.
     pub grace: Duration,
-    /// Where it keeps its routes; `None`: it reads the whole log at each start.
+    /// `None`: every start reads the whole log.
     pub keep: Option<Keep>,
 }
 
 impl Config {
-    /// The gateway `name` at `listen`, which believes everybody who reaches it.
+    /// Returns a gateway that trusts every caller.
     #[must_use]
     pub const fn new(name: GatewayId, listen: SocketAddr) -> Self {
         Self {
@@ -47,7 +42,7 @@ impl Config {
             listen,
             url: None,
             trust: Trust::Loopback,
-            // A replica of a service that had none starts within this, or its program is slow.
+            // A service's first replica starts within this.
             wait: Duration::from_secs(30),
             threads: 0,
             grace: Duration::from_secs(10),
@@ -56,19 +51,18 @@ impl Config {
     }
 }
 
-/// Where a gateway keeps its routes.
+/// Snapshots of the routes.
 #[derive(Debug, Clone)]
 pub struct Keep {
-    /// The folder.
     pub dir: PathBuf,
-    /// This build: what another one has kept is not used.
+    /// Snapshots of other builds are ignored.
     pub build: String,
-    /// Events between two times.
+    /// Events between snapshots.
     pub every: u64,
 }
 
 impl Keep {
-    /// In `dir`, as this build. A busy machine folds 5,000 events in a fraction of a second.
+    /// Keeps snapshots in `dir`, for this build.
     #[must_use]
     pub const fn new(dir: PathBuf, build: String) -> Self {
         Self {
@@ -79,58 +73,43 @@ impl Keep {
     }
 }
 
-/// Why a gateway does not run.
+/// A gateway that cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// Its port is taken, or not its own.
     #[error("the gateway {name} cannot listen at {listen}: {why}; give another --listen")]
     Listen {
-        /// The gateway.
         name: GatewayId,
-        /// Where.
         listen: SocketAddr,
-        /// Why not.
         why: std::io::Error,
     },
-    /// It would believe everybody.
     #[error(
         "the gateway {name} would believe everybody who reaches {listen}; give --secret FILE, or listen on 127.0.0.1"
     )]
     NoSecret {
-        /// The gateway.
         name: GatewayId,
-        /// Where it was to listen.
         listen: SocketAddr,
     },
-    /// The file of the secret.
     #[error("the secret {path} cannot be used: {why}; `openssl rand -hex 32` makes one")]
     Secret {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         why: String,
     },
-    /// The address that clients are told.
     #[error("{url} is no address of a gateway; give --url such as http://serving.example.org")]
     Url {
-        /// As given.
         url: String,
     },
-    /// Its threads.
     #[error("the gateway's threads do not start: {0}")]
     Threads(std::io::Error),
-    /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// Appending.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
-/// Reads the gateways' secret: 64 hexadecimal digits in a file that only its owner reads.
+/// Reads the gateways' secret: 64 hexadecimal digits.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The problem with the file.
 pub fn read_secret(path: &Path) -> Result<[u8; SECRET_BYTES], GatewayError> {
     let wrong = |why: String| GatewayError::Secret {
         path: path.to_owned(),
@@ -142,7 +121,7 @@ pub fn read_secret(path: &Path) -> Result<[u8; SECRET_BYTES], GatewayError> {
     Ok(*secret.as_bytes())
 }
 
-/// Where clients reach a gateway that listens at `listen`, and the names that follow from it.
+/// Returns the public address of a gateway, and its names.
 ///
 /// # Errors
 /// When `url` is no such address.

@@ -1,8 +1,5 @@
-//! What clients of a service saw, summed up by the second: `service.measured`. Pure: the time, in
-//! microseconds, is an argument.
-//!
-//! A window ends after two seconds while something moves, after one while requests wait and no
-//! replica is there, and after ten while nothing moves and replicas are held.
+//! Per-second sums of a service's traffic, for `service.measured`. Pure: time is an argument, in
+//! microseconds.
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::{GatewayId, JobId};
@@ -11,32 +8,28 @@ use crate::balance::Micros;
 
 const SECOND: Micros = 1_000_000;
 
-/// While something moves.
 const BUSY_S: u64 = 2;
-/// While nothing moves.
 const IDLE_S: u64 = 10;
-/// While requests wait and there is nobody to answer them: a start takes long enough.
+/// Window while requests wait without a replica.
 const WAITING_S: u64 = 1;
-/// A window that could not be told is given up: nobody decides on the minute before the last.
+/// Longer windows are dropped: decisions use only the last minute.
 const LONGEST_S: u64 = 60;
 
-/// The first bound of a histogram, milliseconds.
 const FIRST_MS: f64 = 1.0;
-/// From one bound to the next: a latency is known to a quarter.
+/// Ratio of two bounds, hence a precision of a quarter.
 const STEP: f64 = 1.25;
-/// Up to 56 s, with room for the objective.
+/// The bounds reach 56 s.
 const BOUNDS: usize = 50;
 
-/// The sums of one service's present window.
+/// Sums of a service's current window.
 #[derive(Debug, Clone)]
 pub struct Digest {
     bounds: Vec<f64>,
-    /// When the window began: a whole second.
     began: Micros,
-    /// Requests in the system, waiting ones too.
+    /// Queued and running requests.
     inside: u32,
     changed: Micros,
-    /// Requests in the system × microseconds.
+    /// Integral of `inside` over microseconds.
     area: u128,
     arrivals: Vec<u32>,
     latency: Vec<u64>,
@@ -46,20 +39,16 @@ pub struct Digest {
     touched: u64,
 }
 
-/// What a window's end looks like from outside the digest.
+/// A service's state at the end of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Around {
-    /// Requests that wait.
     pub queued: u32,
-    /// Replicas that are used.
     pub ready: u32,
-    /// Replicas that the service is to have.
     pub target: u32,
 }
 
 impl Digest {
-    /// Begins at `now`. A promised latency is a bound of its own, so that the part within it is
-    /// known exactly.
+    /// Starts a window. The objective is a bound, which makes its share exact.
     #[must_use]
     pub fn new(objective_ms: Option<u32>, now: Micros) -> Self {
         let mut bounds = Vec::with_capacity(BOUNDS + 1);
@@ -90,37 +79,37 @@ impl Digest {
         }
     }
 
-    /// Somebody works in the notebook.
+    /// Counts activity in a notebook.
     pub const fn touched(&mut self) {
         self.touched += 1;
     }
 
-    /// A request has arrived and is in the system.
+    /// Counts an accepted request.
     pub fn arrived(&mut self, now: Micros) {
         self.count_arrival(now);
         self.pass(now);
         self.inside += 1;
     }
 
-    /// A request has arrived and finds no room.
+    /// Counts a request shed on arrival.
     pub fn turned_away(&mut self, now: Micros) {
         self.count_arrival(now);
         self.shed += 1;
     }
 
-    /// A request has left the system: answered, broken, or its client has gone.
+    /// Counts a request's end: answered, broken, or abandoned.
     pub fn left(&mut self, now: Micros) {
         self.pass(now);
         self.inside = self.inside.saturating_sub(1);
     }
 
-    /// A request that waited was answered with 503 and has left the system.
+    /// Counts a queued request's 503.
     pub fn shed(&mut self, now: Micros) {
         self.left(now);
         self.shed += 1;
     }
 
-    /// An answer has ended: so long after the request's arrival, and after its passing to a replica.
+    /// Counts an answer by both times.
     pub fn answered(&mut self, latency: Micros, service: Micros) {
         let bucket = self.bucket(latency);
         self.latency[bucket] += 1;
@@ -128,12 +117,12 @@ impl Digest {
         self.service[bucket] += 1;
     }
 
-    /// An answer was 5xx, or a connection broke.
+    /// Counts a 5xx or a broken connection.
     pub fn failed(&mut self) {
         self.errors += 1;
     }
 
-    /// The window, if it has ended; the next one then begins.
+    /// Returns an ended window and starts the next.
     pub fn due(
         &mut self,
         job: &JobId,
@@ -149,7 +138,6 @@ impl Digest {
             (true, Around { queued, ready, .. }) if queued > 0 && ready == 0 => WAITING_S,
             (true, _) => BUSY_S,
             (false, Around { target: 0, .. }) => {
-                // Nothing to tell: the window goes along, without a hole in the next one.
                 self.began = whole;
                 return None;
             }
@@ -172,7 +160,7 @@ impl Digest {
         window_s: u64,
     ) -> ServiceMeasured {
         let mut arrivals = self.arrivals.clone();
-        // What came after the last whole second belongs to the window, as its last second's.
+        // Arrivals after the last whole second count to that second.
         let seconds = usize::try_from(window_s).unwrap_or(usize::MAX);
         let beyond: u32 = arrivals.iter().skip(seconds).sum();
         arrivals.resize(seconds.min(LONGEST_S as usize), 0);
@@ -224,7 +212,6 @@ impl Digest {
         self.arrivals[second] += 1;
     }
 
-    /// The time since the last change, with what was in the system then.
     fn pass(&mut self, now: Micros) {
         let passed = now.saturating_sub(self.changed);
         self.area += u128::from(passed) * u128::from(self.inside);

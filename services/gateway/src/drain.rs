@@ -1,10 +1,8 @@
-//! Leaving replicas: of which nothing is under way any more, and whose connections have lasted too
-//! long. Pure: the time, in microseconds, is an argument.
+//! Draining replicas. Pure: time is an argument, in microseconds.
 //!
-//! 1. A replica leaves: the gateway sends nothing new to it, what is under way goes on.
-//! 2. Nothing is under way: `gateway.unrouted` is due, once.
-//! 3. Shortly before its grace is over, connections that are still open are closed and counted, so
-//!    that the word comes before the replica is asked to stop.
+//! 1. A draining replica gets no new requests.
+//! 2. Without running requests `gateway.unrouted` is due, once.
+//! 3. Shortly before the grace ends, connections are closed and counted, so that the event precedes the stop.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +12,7 @@ use dormouse_messages::{ContainerId, GatewayId, Sequence};
 use crate::balance::Micros;
 use crate::routes::Leaving;
 
-/// The word needs a moment to reach the log: a tenth of the grace, this at most.
+/// Time for the event to reach the log.
 const MARGIN: Micros = 1_000_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,21 +23,21 @@ struct Drain {
     told: bool,
 }
 
-/// The replicas that leave.
+/// The draining replicas.
 #[derive(Debug, Clone, Default)]
 pub struct Drains {
     open: BTreeMap<ContainerId, Drain>,
 }
 
 impl Drains {
-    /// Takes over what the log says: who leaves, and has not been told of yet.
+    /// Takes the unreported draining replicas of the log.
     pub fn sync(&mut self, leaving: impl IntoIterator<Item = Leaving>, now: Micros) {
         let mut open = BTreeMap::new();
         for it in leaving {
             let grace = Micros::from(it.grace_s) * 1_000_000;
             let known = self.open.remove(&it.container);
             let drain = match known {
-                // Another generation asks again: the time begins anew, what was told was of the former.
+                // A request of another generation restarts the grace.
                 Some(known) if known.answers == it.answers => known,
                 _ => Drain {
                     answers: it.answers,
@@ -53,7 +51,7 @@ impl Drains {
         self.open = open;
     }
 
-    /// The replicas whose connections are to be closed now; each is named once.
+    /// Returns replicas to disconnect, each once.
     pub fn overdue(&mut self, now: Micros) -> Vec<ContainerId> {
         let due = self.open.iter_mut();
         let due = due.filter(|(_, drain)| drain.closed.is_none() && drain.until <= now);
@@ -64,14 +62,14 @@ impl Drains {
         .collect()
     }
 
-    /// So many connections to `container` were closed.
+    /// Records closed connections of `container`.
     pub fn closed(&mut self, container: &ContainerId, connections: u32) {
         if let Some(drain) = self.open.get_mut(container) {
             *drain.closed.get_or_insert(0) += connections;
         }
     }
 
-    /// What is to be told now: of replicas with nothing under way. Each is told once.
+    /// Returns due events, each once.
     pub fn due(
         &mut self,
         gateway: &GatewayId,

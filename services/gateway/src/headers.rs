@@ -1,4 +1,4 @@
-//! What a proxy changes in the headers, on the way there and back (RFC 9110, section 7.6).
+//! Header changes of a proxy, in both directions (RFC 9110, section 7.6).
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, Uri};
 
 use crate::target::{self, Origin};
 
-/// Of one connection only, whether `Connection` lists them or not.
+/// Headers of a single connection, even if `Connection` omits them.
 const HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -21,7 +21,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// What an answer may not say for an origin that it shares with others.
+/// Forbidden in answers of a shared origin.
 const OF_THE_ORIGIN: [HeaderName; 6] = [
     SET_COOKIE,
     HeaderName::from_static("clear-site-data"),
@@ -37,7 +37,7 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// Takes out what belongs to one connection only.
+/// Removes per-connection headers.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let listed: Vec<HeaderName> = headers
@@ -46,7 +46,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(','))
             .filter_map(|name| name.trim().parse().ok())
-            // Who lists `Host` or the length would have us forget whose request this is.
+            // A client must not make the gateway drop these.
             .filter(|name| *name != HOST && *name != header::CONTENT_LENGTH)
             .collect();
         for name in listed {
@@ -58,8 +58,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a request asks for a WebSocket. Other protocols are not passed on: HTTP/2 over an
-/// upgrade would carry requests past every check.
+/// Reports whether a request asks for a WebSocket, the only upgrade: HTTP/2 would bypass every check.
 #[must_use]
 pub fn wants_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(UPGRADE).and_then(|it| it.to_str().ok());
@@ -71,16 +70,15 @@ pub fn wants_websocket(headers: &HeaderMap) -> bool {
     listed && upgrade.is_some_and(|it| it.eq_ignore_ascii_case("websocket"))
 }
 
-/// Marks a message as the upgrade to a WebSocket.
+/// Marks a message as a WebSocket upgrade.
 pub fn set_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, WEBSOCKET);
 }
 
-/// Makes a request's headers what the replica is to see.
+/// Rewrites a request's headers for the replica.
 pub fn to_replica(headers: &mut HeaderMap, uri: &Uri, origin: &Origin, client: IpAddr) {
     strip_hop_by_hop(headers);
-    // The body follows at once: it was asked for when it was first read here.
     headers.remove(header::EXPECT);
     let host = target::host(uri, headers).and_then(|host| HeaderValue::from_str(host).ok());
     if let Some(host) = host {
@@ -106,7 +104,7 @@ pub fn to_replica(headers: &mut HeaderMap, uri: &Uri, origin: &Origin, client: I
     }
 }
 
-/// Makes an answer's headers what the client is to see.
+/// Rewrites an answer's headers for the client.
 pub fn to_client(headers: &mut HeaderMap, origin: &Origin) {
     strip_hop_by_hop(headers);
     if matches!(origin, Origin::Shared(_)) {
@@ -127,7 +125,7 @@ fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// HTTP/2 sends each cookie by itself; HTTP/1.1 allows one header (RFC 9113, section 8.2.3).
+/// HTTP/1.1 allows only one header (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     if let Entry::Occupied(entry) = headers.entry(COOKIE) {
         let cookies: Vec<&[u8]> = entry.iter().map(HeaderValue::as_bytes).collect();

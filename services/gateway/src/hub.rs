@@ -1,4 +1,4 @@
-//! What the threads of a gateway share: the services as they are used now, and who leaves.
+//! State shared by a gateway's threads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,13 +15,10 @@ use crate::live::Live;
 use crate::routes::{Routes, Usable};
 use crate::target::Names;
 
-/// The middle of a gateway.
+/// Shared state of a gateway.
 pub struct Hub {
-    /// Its name.
     pub name: GatewayId,
-    /// Under which names it is reached.
     pub names: Names,
-    /// Whom it believes.
     pub trust: Trust,
     wait: Duration,
     threads: usize,
@@ -34,7 +31,6 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A gateway without routes yet. A request waits for a replica for `wait` at most.
     #[must_use]
     pub fn new(
         name: GatewayId,
@@ -58,47 +54,40 @@ impl Hub {
         }
     }
 
-    /// Microseconds since the start.
     #[must_use]
     pub fn now(&self) -> Micros {
         micros(self.began.elapsed())
     }
 
-    /// How long a request waits for a replica.
     #[must_use]
     pub fn wait_us(&self) -> Micros {
         micros(self.wait)
     }
 
-    /// The next request's number.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The service `job`.
     #[must_use]
     pub fn service(&self, job: &JobId) -> Option<Arc<Live>> {
         let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
         services.get(job).map(Arc::clone)
     }
 
-    /// Something that leaves has nothing under way any more.
     pub fn drained(&self) {
         self.drained.notify_one();
     }
 
-    /// Resolves when something that leaves may have nothing under way any more.
     pub async fn wait_drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Whether the log has it that leaving replicas wait for this gateway.
+    /// By the log: draining replicas wait for this gateway.
     #[must_use]
     pub fn has_joined(&self) -> bool {
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// Takes over the routes.
     pub fn sync(&self, routes: &Routes) {
         let now = self.now();
         self.joined
@@ -128,7 +117,7 @@ impl Hub {
         self.drains().sync(leaving, now);
     }
 
-    /// What is done ten times a second: queues move on, and connections that have lasted too long end.
+    /// Advances queues and closes overdue connections; called ten times a second.
     pub fn tick(&self) {
         let now = self.now();
         for live in self.lives() {
@@ -147,7 +136,6 @@ impl Hub {
         }
     }
 
-    /// Of leaving replicas: those that have nothing under way any more.
     pub fn unrouted(&self) -> Vec<Event> {
         let under_way = |container: &dormouse_messages::ContainerId| {
             let live = self.service(&container.job);
@@ -157,7 +145,6 @@ impl Hub {
         due.into_iter().map(Event::from).collect()
     }
 
-    /// What clients saw, of each service whose window has ended.
     pub fn measured(&self) -> Vec<Event> {
         let now = self.now();
         let lives = self.lives().into_iter();
@@ -167,7 +154,6 @@ impl Hub {
             .collect()
     }
 
-    /// Closes connections to replicas that were kept too long.
     pub fn close_idle(&self) {
         for live in self.lives() {
             live.close_idle();

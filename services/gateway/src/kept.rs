@@ -1,7 +1,4 @@
-//! The routes on disk: a gateway that starts again reads only what came since.
-//!
-//! Thrown away on any doubt, as every snapshot is: another build, another log, a place that the log
-//! does not have.
+//! Snapshots of the routes. Ignored on any doubt: another build or log, or an unknown position.
 
 use dormouse_messages::{Fold, Recorded, Sequence, Timestamp};
 use dormouse_runtime::{Log, Snapshot, Snapshots};
@@ -10,7 +7,7 @@ use tokio::task::JoinHandle;
 use crate::config::Keep;
 use crate::routes::Routes;
 
-/// Where a gateway keeps its routes.
+/// Snapshots of the routes.
 pub struct Kept {
     snapshots: Snapshots,
     log: Log,
@@ -19,19 +16,15 @@ pub struct Kept {
     saving: Option<JoinHandle<()>>,
 }
 
-/// Routes, and how far they are folded.
+/// Routes and their position.
 #[derive(Default)]
 pub struct Folded {
-    /// The routes.
     pub routes: Routes,
-    /// The last event folded.
     pub sequence: Sequence,
-    /// Its time.
     pub stored_at: Timestamp,
 }
 
 impl Folded {
-    /// The next event.
     pub fn take(&mut self, recorded: &Recorded) {
         self.routes.evolve(recorded);
         self.sequence = recorded.sequence;
@@ -40,7 +33,6 @@ impl Folded {
 }
 
 impl Kept {
-    /// Where `keep` says, and what was kept there of this log.
     pub async fn load(keep: &Keep, log: &Log) -> (Self, Folded) {
         let snapshots = Snapshots::new(&keep.dir, &keep.build);
         let found = snapshots.load::<Routes>(log).await;
@@ -59,7 +51,6 @@ impl Kept {
         (kept, folded)
     }
 
-    /// Writes the routes, where enough has happened since the last time.
     pub fn save_now_and_then(&mut self, folded: &Folded) {
         let idle = self.saving.as_ref().is_none_or(JoinHandle::is_finished);
         if !idle || folded.sequence.0 < self.saved.0 + self.every {

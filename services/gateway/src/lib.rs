@@ -1,22 +1,13 @@
-//! The gateway: a reverse proxy before the replicas of services.
+//! The gateway: a reverse proxy in front of services' replicas. Its routes are a fold of the log; it reports
+//! traffic for the autoscaler, and works on without the log.
 //!
-//! Its routes are a fold of the log, its load and its drains are counted here, and what clients saw
-//! goes back to the log, where the autoscaler reads it. Without the log it goes on with its last
-//! routes.
+//! - Pure: [`routes`], [`served`], [`balance`], [`digest`] (sums), [`drain`], [`target`] (which service),
+//!   [`access`], [`notebook`], [`headers`].
+//! - Driver: `run`, `server` (threads), `proxy` (one request), `kept` (snapshots).
+//! - State: `hub` (all), `live` (one service), `visit` (one request); `upstream`, `body`, `splice`, `watched`
+//!   (connections), `words` (own answers).
 //!
-//! ```text
-//! pure:    routes   the log folded into services and usable replicas
-//!          balance  one queue a service, the least loaded replica below its limit
-//!          digest   sums by the second: service.measured
-//!          drain    which gateway.unrouted are due
-//!          target, access, notebook, headers   which service, who may, what is passed on
-//! driver:  run      follows, tells ─ server  listener, threads ─ proxy  one request
-//!          hub ─ live (one service) ─ visit (one request's stay) ─ upstream, body, splice
-//! ```
-//!
-//! Hyper on both sides: HTTP/1.1 and HTTP/2 in front, HTTP/1.1 to replicas. What it protects: a
-//! request that was accepted is answered, or its client is told why not; none is lost because a
-//! replica goes in order.
+//! Invariant: an accepted request is answered, or its client gets a reason.
 
 pub mod access;
 pub mod balance;

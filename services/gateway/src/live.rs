@@ -1,4 +1,4 @@
-//! One service as it is used now: its queue, its replicas, the sums of what clients saw.
+//! One service: queue, replicas, sums.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,23 @@ use crate::routes::Usable;
 use crate::served::Served;
 use crate::upstream::Upstream;
 
-/// What a waiting request is told.
+/// Result for a queued request.
 pub type Granted = Result<Arc<Upstream>, Refused>;
 
-/// Why a request gets no replica.
+/// Reason for a request without a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Too many wait already.
     Full,
-    /// None was free in time; whether there is one at all.
     Deadline {
-        /// Whether any replica is ready.
         ready: bool,
     },
-    /// The service has ended.
     Ended,
 }
 
-/// A service.
+/// The current state of one service.
 pub struct Live {
-    /// Its job.
     pub job: JobId,
-    /// A service or a notebook.
     pub kind: Kind,
-    /// Who may call it.
     pub access: Access,
     state: Mutex<State>,
 }
@@ -49,26 +42,22 @@ struct State {
     upstreams: BTreeMap<Replica, Arc<Upstream>>,
     waiting: HashMap<Ticket, oneshot::Sender<Granted>>,
     target: u32,
-    /// The hash of a notebook's token.
     token: Option<blake3::Hash>,
 }
 
-/// How a request ended, for the sums.
+/// End of a request, for the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With an answer below 500, or above.
     Answered {
-        /// Whether it was 5xx.
+        /// True for 5xx.
         failed: bool,
     },
-    /// The replica broke it off.
     Broken,
-    /// The client went away, or what was handed over ended.
+    /// The client left, or an upgraded connection ended.
     Left,
 }
 
 impl Live {
-    /// A service without replicas yet.
     #[must_use]
     pub fn new(job: JobId, served: &Served, now: Micros) -> Self {
         let objective = served.service.objective.map(|it| it.latency_ms);
@@ -91,7 +80,6 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses exactly these replicas from now on.
     pub fn route(&self, usable: &[Usable], target: u32, threads: usize, now: Micros) {
         let mut state = self.state();
         state.target = target;
@@ -123,38 +111,33 @@ impl Live {
         state.grant(now);
     }
 
-    /// A notebook asks for another token from now on.
     pub fn set_token(&self, token: Option<blake3::Hash>) {
         self.state().token = token;
     }
 
-    /// The hash of a notebook's token.
     #[must_use]
     pub fn token(&self) -> Option<blake3::Hash> {
         self.state().token
     }
 
-    /// Somebody works in the notebook.
     pub fn touched(&self) {
         self.state().digest.touched();
     }
 
-    /// How many replicas it is to have.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.state().target
     }
 
-    /// Whether a replica may be used.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state().balance.ready() > 0
     }
 
-    /// A request arrives: the replica for it, or a wait for one.
+    /// Places or queues an arriving request.
     ///
     /// # Errors
-    /// That too many wait.
+    /// When the queue is full.
     pub fn arrive(&self, ticket: Ticket, now: Micros, deadline: Micros) -> Result<Place, Refused> {
         let mut state = self.state();
         match state.balance.arrive(ticket, now, deadline) {
@@ -169,7 +152,6 @@ impl Live {
         }
     }
 
-    /// A request came to nothing at `replica` and is sent elsewhere.
     pub fn again(&self, replica: Replica, ticket: Ticket, now: Micros, deadline: Micros) -> Place {
         let mut state = self.state();
         state.balance.end(replica, Outcome::Broken, 0, now);
@@ -177,19 +159,17 @@ impl Live {
         state.place(ticket, arrival)
     }
 
-    /// Whether a request that a replica may have seen may be sent once more.
     pub fn may_retry(&self) -> bool {
         self.state().balance.may_retry()
     }
 
-    /// A request that waits gives up.
     pub fn give_up(&self, ticket: Ticket, mut granted: oneshot::Receiver<Granted>, now: Micros) {
         let mut state = self.state();
         state.waiting.remove(&ticket);
         if !state.balance.cancel(ticket)
             && let Ok(Ok(upstream)) = granted.try_recv()
         {
-            // It had been granted at this moment.
+            // The grant crossed the client's departure.
             let replica = upstream.replica;
             state.balance.end(replica, Outcome::Abandoned, 0, now);
             state.grant(now);
@@ -197,12 +177,11 @@ impl Live {
         state.digest.left(now);
     }
 
-    /// A request has ended for the sums, without a replica of its own.
     pub fn shed(&self, now: Micros) {
         self.state().digest.shed(now);
     }
 
-    /// A request at `replica` has ended; whether nothing more is under way there and nothing will be.
+    /// True if the replica is now drained.
     pub fn end(
         &self,
         replica: Replica,
@@ -236,7 +215,6 @@ impl Live {
         !state.balance.is_usable(replica) && state.balance.in_flight(replica) == 0
     }
 
-    /// Gives free replicas to those that wait, and turns away those that have waited too long.
     pub fn tick(&self, now: Micros) {
         let mut state = self.state();
         if state.balance.queued() == 0 {
@@ -251,14 +229,12 @@ impl Live {
         }
     }
 
-    /// Closes connections that were kept too long.
     pub fn close_idle(&self) {
         for upstream in self.state().upstreams.values() {
             upstream.close_idle(false);
         }
     }
 
-    /// The service has ended: nobody waits any more.
     pub fn ended(&self) {
         let mut state = self.state();
         state.balance.clear();
@@ -270,13 +246,12 @@ impl Live {
         }
     }
 
-    /// How many requests are under way at `container`.
     pub fn under_way(&self, container: &ContainerId) -> u32 {
         let replica = (container.incarnation, container.rank);
         self.state().balance.in_flight(replica)
     }
 
-    /// Ends all connections to `container`; how many requests were under way.
+    /// Returns the number of running requests.
     pub fn close(&self, container: &ContainerId) -> u32 {
         let replica = (container.incarnation, container.rank);
         let state = self.state();
@@ -286,7 +261,6 @@ impl Live {
         state.balance.in_flight(replica)
     }
 
-    /// What clients saw, if a window has ended.
     pub fn measured(&self, gateway: &GatewayId, now: Micros) -> Option<ServiceMeasured> {
         let mut state = self.state();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
@@ -299,11 +273,9 @@ impl Live {
     }
 }
 
-/// Where a request is, after it has asked for a replica.
+/// Position of a request that wants a replica.
 pub enum Place {
-    /// At a replica.
     At(Arc<Upstream>),
-    /// In the queue.
     Waits(oneshot::Receiver<Granted>),
 }
 
@@ -319,7 +291,6 @@ impl State {
         Place::Waits(granted)
     }
 
-    /// Sends on what waits while there are free replicas.
     fn grant(&mut self, now: Micros) {
         while let Some((ticket, replica)) = self.balance.next(now) {
             let upstream = self.upstreams.get(&replica).map(Arc::clone);

@@ -1,9 +1,7 @@
-//! Who may use a notebook by its own token, and which requests somebody makes who works in it.
+//! Access to notebooks by their own token, and detection of a person's activity.
 //!
-//! A notebook's agent tells the log the hash of the token that the notebook asks for
-//! (`container.ready`). Who shows that token may pass without a key: in the address that
-//! `dormouse notebook open` prints (`?token=`), in `Authorization: token …`, or in the cookie that
-//! the gateway gives a browser for the first. The notebook sees the token and checks it itself, too.
+//! A notebook's agent logs the token's hash (`container.ready`). The token passes without a key: in the
+//! address (`?token=`), in `Authorization: token …`, or in a cookie. The notebook checks the token too.
 
 use blake3::Hash;
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
@@ -12,25 +10,23 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 use crate::access::is_cross_site;
 
-/// The cookie of a notebook's origin.
 const COOKIE_NAME: &str = "dormouse-notebook";
 
-/// How a notebook is passed.
+/// Result of a token check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pass {
-    /// By its token; the cookie that the browser is to keep, where the token stood in the address.
+    /// With a cookie if the address held the token.
     Token(Option<HeaderValue>),
-    /// The token is none, or another one, or a page of another site sends it.
+    /// The token is missing or wrong, or another site's page sent the token.
     Closed,
 }
 
-/// Whether a request shows the token of which `hash` is known.
+/// Checks a request's token against `hash`.
 #[must_use]
 pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Pass {
     let Some(hash) = hash else {
         return Pass::Closed;
     };
-    // Compared in constant time by the library.
     let is_right = |token: &str| blake3::hash(token.as_bytes()) == *hash;
     if let Some(token) = in_address(uri).filter(|token| is_right(token)) {
         let token = utf8_percent_encode(&token, NON_ALPHANUMERIC);
@@ -47,7 +43,7 @@ pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap
     }
 }
 
-/// A token of one's own may hold what stands for something else in an address.
+/// Custom tokens may contain reserved characters.
 fn in_address(uri: &Uri) -> Option<String> {
     let mut parts = uri.query()?.split('&');
     let token = parts.find_map(|part| part.strip_prefix("token="))?;
@@ -78,8 +74,7 @@ fn in_cookie(headers: &HeaderMap) -> Option<String> {
     decoded(token)
 }
 
-/// Whether somebody makes this request who works in the notebook: opens its page, saves, runs. An
-/// open page asks for lists by itself again and again, which is no work and wakes nothing.
+/// Reports whether a person makes the request. An open page polls on its own, which must not wake a notebook.
 #[must_use]
 pub fn is_by_hand(method: &Method, headers: &HeaderMap) -> bool {
     if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {

@@ -1,11 +1,10 @@
-//! One request: which service, whether it may pass, which replica, there and back.
+//! One request, there and back.
 //!
-//! 1. The service is named by host or path ([`crate::target`]); the key is checked and taken out.
-//! 2. It waits for a replica, in order ([`crate::balance`]).
-//! 3. It is sent on a kept connection, or a new one. What was not sent goes elsewhere; what a
-//!    replica may have seen goes once more only if it is idempotent, has no body, and the budget
-//!    allows it.
-//! 4. The answer streams back; the visit lasts until its end. An upgrade is spliced.
+//! 1. Host or path name the service ([`crate::target`]); the key is checked and removed.
+//! 2. The request waits for a replica ([`crate::balance`]).
+//! 3. An unsent request goes elsewhere; a request that a replica may have seen is retried only if idempotent,
+//!    without a body, and within the budget.
+//! 4. The answer streams back and ends the visit. Upgrades are spliced.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,17 +27,13 @@ use crate::upstream::{Sender, Upstream};
 use crate::visit::Visit;
 use crate::words;
 
-/// Where a request comes from.
+/// Origin of a request.
 pub struct Client {
-    /// The gateway.
     pub hub: Arc<Hub>,
-    /// The thread that serves it.
     pub thread: usize,
-    /// Its address.
     pub address: IpAddr,
 }
 
-/// Answers a request.
 pub async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<Answer> {
     match prepare(&client, request) {
         Ok(prepared) => pass(&client, prepared).await,
@@ -46,14 +41,12 @@ pub async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<
     }
 }
 
-/// A request that may pass, as the replica is to see it.
+/// An admitted request, rewritten for the replica.
 struct Prepared {
     visit: Visit,
     origin: Origin,
     request: Request<Outbound>,
-    /// The client's side of an upgrade.
     upgrade: Option<OnUpgrade>,
-    /// What the client's browser is to keep.
     cookie: Option<HeaderValue>,
 }
 
@@ -100,7 +93,7 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
     })
 }
 
-/// Whether it may pass; the cookie that its browser is to keep.
+/// Returns a cookie for the browser.
 fn admit(
     client: &Client,
     live: &Live,
@@ -122,7 +115,7 @@ fn admit(
         .map_err(|why| Box::new(words::denied(why, own)))
 }
 
-/// Work in a notebook is counted; a page that was left open does not start it again.
+/// An open page alone does not restart a notebook.
 fn of_notebook(live: &Live, request: &Request<Incoming>) -> Result<(), Refusal> {
     if notebook::is_by_hand(request.method(), request.headers()) {
         live.touched();
@@ -147,7 +140,6 @@ fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
     })
 }
 
-/// What a request that may be sent once more is made from.
 struct Again {
     method: Method,
     uri: Uri,
@@ -182,7 +174,7 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
         cookie,
     } = prepared;
     let mut again = Again::of(&request);
-    // Ends: a replica that refuses rests longer each time, and who waits has a deadline.
+    // The loop terminates: suspensions grow, and waiting has a deadline.
     loop {
         let upstream = match visit.placed().await {
             Ok(upstream) => upstream,
@@ -217,13 +209,11 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
     }
 }
 
-/// A request that has no answer.
+/// A request without an answer.
 enum Unsent {
-    /// No byte of it was sent.
     Whole(Box<Request<Outbound>>),
-    /// The replica may have seen it.
+    /// The replica may have seen the request.
     Seen(String),
-    /// The client did not send all of it.
     Stalled,
 }
 
@@ -249,7 +239,7 @@ async fn send(
         match answer.await {
             Ok(Ok(response)) => return Ok((response, sender)),
             Ok(Err(mut error)) => match error.take_message() {
-                // The replica had closed a connection that was kept: that says nothing of it.
+                // A closed kept connection tells nothing about the replica.
                 Some(unsent) if is_kept => request = unsent,
                 Some(unsent) => return Err(Unsent::Whole(Box::new(unsent))),
                 None => {
@@ -265,7 +255,6 @@ async fn send(
     }
 }
 
-/// An answer on its way back.
 struct Passing {
     visit: Visit,
     upstream: Arc<Upstream>,

@@ -1,10 +1,8 @@
-//! The route table: which services there are, and which of their replicas may be used. A fold of the
-//! log.
+//! The routes, a fold of the log: services and their usable replicas.
 //!
-//! A replica is used once `container.ready` of it is on the log, until the log says that it leaves
-//! (`partition.resize_requested`, `partition.stop_requested`), is no longer ready, has exited, or its
-//! node is lost. A leaving one is remembered until it has exited: somebody waits for the word that
-//! nothing of ours is under way there.
+//! A replica is usable from `container.ready` until it must leave (`partition.resize_requested`,
+//! `partition.stop_requested`), is unready, has exited, or its node is lost. A leaving replica is remembered
+//! until its exit, for `gateway.unrouted`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,25 +18,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::served::{Phase, Replica, Served};
 
-/// Where a usable replica is reached.
+/// Address of a usable replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usable {
-    /// The replica.
     pub container: ContainerId,
-    /// The address of its node.
     pub address: String,
-    /// Its port there.
     pub port: u16,
 }
 
 /// A leaving replica, as one gateway sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// The replica.
     pub container: ContainerId,
-    /// What is to be answered; `None` where nobody waits for an answer.
+    /// The request to answer; `None` if nobody waits.
     pub answers: Option<Sequence>,
-    /// Seconds that its requests have.
     pub grace_s: u32,
 }
 
@@ -47,13 +40,9 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
-    /// The agents' present lives.
     lives: Lives,
-    /// Which node may say what of a job.
     witness: Witness,
-    /// The gateways that leaving replicas wait for.
     joined: BTreeSet<GatewayId>,
-    /// Counts the changes, so that a reader sees that there was one.
     changes: u64,
 }
 
@@ -91,25 +80,25 @@ impl Fold for Routes {
 }
 
 impl Routes {
-    /// How often the table has changed.
+    /// Returns the number of changes.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether leaving replicas wait for this gateway's word.
+    /// Reports whether leaving replicas wait for `gateway`.
     #[must_use]
     pub fn has_joined(&self, gateway: &GatewayId) -> bool {
         self.joined.contains(gateway)
     }
 
-    /// The services by their jobs.
+    /// Returns the services by job.
     #[must_use]
     pub const fn services(&self) -> &BTreeMap<JobId, Served> {
         &self.services
     }
 
-    /// The replicas of `job` that requests are sent to.
+    /// Returns the usable replicas of `job`.
     pub fn usable<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = Usable> + 'a {
         let served = self.services.get(job).into_iter();
         served.flat_map(move |served| {
@@ -125,8 +114,7 @@ impl Routes {
         })
     }
 
-    /// The replicas of `job` that leave and of which `gateway` has not told yet that it has
-    /// unrouted them.
+    /// Returns the leaving replicas of `job`, unreported by `gateway`.
     pub fn leaving<'a>(
         &'a self,
         job: &'a JobId,
@@ -151,8 +139,7 @@ impl Routes {
         })
     }
 
-    /// Folds one event; whether the table has changed. Every event is named: the compiler asks of a
-    /// new one what it is to a gateway.
+    /// True on a change. Without a wildcard, so that the compiler asks about new events.
     #[expect(clippy::too_many_lines, reason = "one arm an event")]
     fn fold(&mut self, event: &Event, sequence: Sequence) -> bool {
         match event {
@@ -166,7 +153,7 @@ impl Routes {
                 served.scaled = true;
             }),
             Event::NodeJoined(it) => {
-                // An agent of an older build does not say its address: it is this machine's.
+                // Agents of older builds run on this machine.
                 let address = match it.address.is_empty() {
                     true => "127.0.0.1".to_owned(),
                     false => it.address.clone(),
@@ -303,7 +290,7 @@ impl Routes {
         })
     }
 
-    /// An agent speaks for its own node, and only after it has said where that is.
+    /// An agent speaks for its own node only.
     fn ready(&mut self, it: &ContainerReady) -> bool {
         let known = self.addresses.contains_key(&it.node);
         self.at(&it.container, |replica| {
@@ -346,7 +333,6 @@ impl Routes {
                     replica.leave(Some(sequence), it.grace_s);
                 }
             }
-            // A later generation may keep what an earlier one wanted to go.
             for rank in &it.stay {
                 if let Some(replica) = served.replicas.get_mut(rank) {
                     replica.stay();

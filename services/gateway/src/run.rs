@@ -1,14 +1,12 @@
-//! A gateway's life: follow the log, serve, tell.
+//! A gateway's lifetime.
 //!
-//! 1. The log is folded up to its head, from the routes on disk on; its lease is taken;
-//!    `gateway.joined` is appended, and folded too: from there on a leaving replica waits for this
-//!    gateway's word. Only then connections are accepted.
-//! 2. Each change of the routes is taken over at once. Without the log the last routes stay.
-//! 3. Words are appended by a task of its own: an outage holds up nobody's request. Meanwhile sums
-//!    grow in their windows; what was to be told of drains is told when the log is back.
-//! 4. The lease is renewed by a task of its own. Where it ends all the same, the placer says
-//!    `gateway.lost` and nobody waits for this gateway; it joins again once it holds its lease.
-//! 5. An orderly stop: no new connections, what is under way ends, `gateway.left`.
+//! 1. Folds the log to its head, takes the lease, appends `gateway.joined` and folds that too, then accepts
+//!    connections.
+//! 2. Applies each change of the routes; without the log the last routes stay.
+//! 3. A separate task appends, so that an outage delays no request; reports wait.
+//! 4. After a loss of the lease the placer appends `gateway.lost`; the gateway rejoins once it holds the
+//!    lease.
+//! 5. A stop finishes running requests and appends `gateway.left`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,14 +26,12 @@ use crate::hub::Hub;
 use crate::kept::{Folded, Kept};
 use crate::server::Server;
 
-/// Queues and drains are looked at so often.
 const TICK: Duration = Duration::from_millis(100);
-/// Sums are not added to words that the log has not taken yet.
+/// Windows are not reported while more events are pending.
 const UNTOLD: usize = 64;
-/// The last word of a stop is waited for so long.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// A gateway that listens, and serves once it is run.
+/// A gateway that listens but does not serve yet.
 pub struct Gateway {
     config: Config,
     listener: TcpListener,
@@ -45,10 +41,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Takes its port.
+    /// Binds the port.
     ///
     /// # Errors
-    /// When it is taken, or when the gateway would believe strangers.
+    /// When the port is taken, or strangers would be trusted.
     pub async fn bind(config: Config) -> Result<Self, GatewayError> {
         let Config { name, listen, .. } = &config;
         if matches!(config.trust, Trust::Loopback) && !listen.ip().is_loopback() {
@@ -86,13 +82,13 @@ impl Gateway {
         })
     }
 
-    /// Where clients reach it.
+    /// Returns the public address.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     ///
     /// # Errors
     /// The system's.
@@ -103,7 +99,7 @@ impl Gateway {
     /// Serves until `shutdown`.
     ///
     /// # Errors
-    /// When the log refuses its words, or another gateway has its name.
+    /// When the log refuses an event, or another gateway has this name.
     pub async fn run(self, log: Log, shutdown: CancellationToken) -> Result<(), GatewayError> {
         let name = self.config.name.clone();
         let (folded, mut position) = watch::channel(Position::default());
@@ -155,7 +151,6 @@ impl Gateway {
         Ok(())
     }
 
-    /// From here on leaving replicas wait for this gateway.
     fn joined(&self) -> Event {
         Event::from(GatewayJoined {
             gateway: self.config.name.clone(),
@@ -163,7 +158,6 @@ impl Gateway {
         })
     }
 
-    /// What is done while it serves.
     async fn mind(&self, teller: &Teller, lease: &Lease) {
         let mut again: Option<oneshot::Receiver<Sequence>> = None;
         let mut tick = tokio::time::interval(TICK);
@@ -193,14 +187,13 @@ impl Gateway {
     }
 }
 
-/// How far the routes have come.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
     folded: Sequence,
     caught_up: bool,
 }
 
-/// Folds the log and takes its routes over, from the beginning again where the log went back.
+/// Folds the log and applies the routes; starts again after a rollback.
 async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep: Option<Keep>) {
     loop {
         let (mut kept, mut state) = match &keep {
@@ -229,7 +222,7 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep
                     Followed::Flagged { .. } => {}
                 }
             }
-            // Half a history would route to replicas that are gone.
+            // A partial history would route to replicas that are gone.
             if is_current && taken_over != Some(state.routes.changes()) {
                 hub.sync(&state.routes);
                 hub.drained();
@@ -250,14 +243,13 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep
     }
 }
 
-/// The lease of a gateway. A later life of it takes it over at once.
+/// A later incarnation takes over the lease at once.
 fn lease(log: &Log, name: &GatewayId) -> Lease {
     let life = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
     log.leases()
         .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
 }
 
-/// Appends what is to be told, in order.
 struct Teller {
     words: mpsc::UnboundedSender<(Event, oneshot::Sender<Sequence>)>,
     untold: Arc<AtomicUsize>,
@@ -279,7 +271,7 @@ impl Teller {
         (Self { words, untold }, telling)
     }
 
-    /// Tells `event`; resolves to its place on the log.
+    /// Enqueues `event`; the receiver resolves to its sequence.
     fn tell(&self, event: Event) -> oneshot::Receiver<Sequence> {
         let (stored, place) = oneshot::channel();
         self.untold.fetch_add(1, Ordering::Relaxed);
@@ -301,7 +293,6 @@ fn ended(
     }
 }
 
-/// A task that ends with its owner.
 struct Ending(AbortHandle);
 
 impl Drop for Ending {

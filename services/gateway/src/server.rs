@@ -1,8 +1,5 @@
-//! The listener and the threads that serve connections.
-//!
-//! One thread accepts and hands each connection to the next of the serving threads, whose runtimes
-//! have one thread each: a request, its replica's connection and its answer are driven by one
-//! thread, without a wake-up of another.
+//! The listener and the serving threads. Each has its own runtime and drives a request and its replica's
+//! connection, without wake-ups of others.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -28,23 +25,18 @@ use crate::hub::Hub;
 use crate::proxy::{self, Client};
 use crate::watched::{Stalls, Watched};
 
-/// Connections at once: each may cost two files and some buffers of 64 KiB.
+/// Each connection may use two files.
 const CONNECTIONS: u64 = 10_000;
-/// Files that are no connections.
 const OTHER_FILES: u64 = 100;
-/// Longer headers are answered with 431 or 414.
+/// Longer headers get 431 or 414.
 const HEADERS_BYTES: usize = 64 * 1024;
-/// Of HTTP/2, where one frame may unpack to much.
+/// Lower, since an HTTP/2 frame may decompress to much more.
 const HEADERS_BYTES_H2: u32 = 32 * 1024;
-/// Requests at once on one connection of HTTP/2.
+/// Concurrent requests per HTTP/2 connection.
 const STREAMS: u32 = 256;
-/// A head that takes longer to come, and a connection without a request, are closed.
 const HEAD: Duration = Duration::from_secs(75);
-/// A client that does not read its answer for so long is not waited for.
 const UNREAD: Duration = Duration::from_secs(60);
-/// Connections of clients that have vanished are noticed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// Connections that wait for a thread.
 const HANDED: usize = 1_024;
 
 /// The threads of a gateway.
@@ -57,11 +49,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the threads; nothing is accepted yet. After a stop, requests that are under way have
-    /// `grace` to end.
+    /// Starts the threads, without accepting. After a stop, running requests have `grace`.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can start.
     pub fn start(hub: &Arc<Hub>, threads: usize, grace: Duration) -> std::io::Result<Self> {
         let stop = CancellationToken::new();
         let open = Arc::new(AtomicUsize::new(0));
@@ -92,7 +83,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Accepts connections until it is dropped.
     pub async fn accept(&self, listener: &TcpListener) -> Infallible {
         let mut next = 0;
         loop {
@@ -102,8 +92,7 @@ impl Server {
                     next = (next + 1) % self.handed.len().max(1);
                 }
                 Err(error) => {
-                    // Those that end while they wait to be accepted are no news; without files left
-                    // to open, others must end first.
+                    // Without free files other connections must end first.
                     if error.kind() != ErrorKind::ConnectionAborted {
                         tracing::warn!(%error, "cannot accept connections");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -129,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Ends every connection in order; resolves when all have ended, or their grace is over.
+    /// Returns when all connections have ended, or after the grace.
     pub async fn stop(self) {
         self.stop.cancel();
         drop(self.handed);
@@ -142,7 +131,7 @@ impl Server {
     }
 }
 
-/// As many as there may be files for: the system's soft limit is that of a desktop.
+/// Returns what the file limit allows, after raising the soft limit.
 fn most_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -159,7 +148,6 @@ fn most_connections() -> usize {
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
-/// What a connection beyond the bound is told, as far as it takes it.
 fn turn_away(stream: &TcpStream) {
     let said = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let _ = stream.try_write(said);
@@ -175,7 +163,7 @@ struct Worker {
 
 impl Worker {
     async fn serve(self, mut connections: mpsc::Receiver<std::net::TcpStream>) {
-        // Closed when the last connection has dropped its end.
+        // The channel closes with the last connection.
         let (held, mut all_ended) = mpsc::channel::<Infallible>(1);
         loop {
             let stream = tokio::select! {

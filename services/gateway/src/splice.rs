@@ -1,7 +1,4 @@
-//! An upgraded connection: bytes both ways until one side ends, the client goes, or the replica does.
-//!
-//! It is out of reach of the server's own graceful stop: its visit counts it, and the replica's end
-//! ends it.
+//! An upgraded connection. The server's graceful stop does not cover it; its visit does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use crate::upstream::Upstream;
 use crate::visit::Visit;
 
-/// When one direction has ended, the other one has so long for its last words.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Passes bytes between the client and the replica; the visit lasts so long.
+/// Copies until either side, or the replica, ends.
 pub async fn splice(client: OnUpgrade, replica: OnUpgrade, visit: Visit, upstream: Arc<Upstream>) {
     let both = async {
         let (client, replica) = match tokio::try_join!(client, replica) {

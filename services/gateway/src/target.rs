@@ -1,8 +1,5 @@
-//! Which service a request means: by its host name, or by the first two parts of its path.
-//!
-//! `http://<name>.<tenant>.<host>/rest` gives each service an origin of its own. Below
-//! `http://<host>/<tenant>/<name>/rest` all services share one: there no cookie passes, and
-//! notebooks are not served.
+//! The service that a request names: `http://<name>.<tenant>.<host>/rest`, with its own origin, or
+//! `http://<host>/<tenant>/<name>/rest`, a shared one without cookies and notebooks.
 
 use std::net::IpAddr;
 
@@ -10,49 +7,41 @@ use dormouse_messages::{JobId, TenantId};
 use http::Uri;
 use http::uri::{Authority, PathAndQuery};
 
-/// How a service was named.
+/// Origin of the named service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// By its host name: the origin is its own.
     Own,
-    /// By the path's first two parts, of this many bytes: the origin is shared.
+    /// A shared origin, with the length of the path's prefix.
     Shared(usize),
 }
 
-/// What a request means.
+/// The service that a request names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The service.
     pub job: JobId,
-    /// How it was named.
     pub origin: Origin,
 }
 
-/// Why a request means no service.
+/// A request that names no service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoTarget {
-    /// There is no host, or not one name.
     BadHost,
-    /// A name that is not this gateway's.
     OtherHost,
-    /// The path does not begin with a tenant and a name.
     BadPath,
-    /// `/<tenant>/<name>`: its relative links would go astray without the `/` behind it.
+    /// Relative links would break without a final `/`.
     NoSlash,
 }
 
-/// The names under which a gateway is reached.
+/// The host names of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// The public host, in lower case.
     host: String,
-    /// Whether requests under other names are refused: a page on the Internet may let its own name
-    /// point to this machine, and would share the origin with what it reads.
+    /// An Internet page could point its name at this machine, and would share the origin.
     strict: bool,
 }
 
 impl Names {
-    /// Reached as `host`.
+    /// Creates the names below `host`.
     #[must_use]
     pub fn new(host: &str, strict: bool) -> Self {
         Self {
@@ -61,10 +50,10 @@ impl Names {
         }
     }
 
-    /// What a request to `host` (as in the header, with or without a port) for `path` means.
+    /// Resolves a request.
     ///
     /// # Errors
-    /// Why it means no service.
+    /// The reason why no service is meant.
     pub fn target(&self, host: &str, path: &str) -> Result<Target, NoTarget> {
         let host = without_port(host).ok_or(NoTarget::BadHost)?;
         if let Some(job) = self.own(host) {
@@ -79,7 +68,7 @@ impl Names {
         by_path(path)
     }
 
-    /// `<name>.<tenant>` of `<name>.<tenant>.<host>`. An address has no names below it.
+    /// Addresses have no names below them.
     fn own(&self, host: &str) -> Option<JobId> {
         if self.host.parse::<IpAddr>().is_ok() {
             return None;
@@ -120,7 +109,7 @@ fn by_path(path: &str) -> Result<Target, NoTarget> {
     }
 }
 
-/// The host without its port; `None` if it is empty or has what no name has.
+/// Returns `None` if the host is empty or has invalid characters.
 fn without_port(host: &str) -> Option<&str> {
     let name = match host.rfind(']') {
         Some(end) => host.get(..=end)?,
@@ -130,7 +119,7 @@ fn without_port(host: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(plain)).then_some(name)
 }
 
-/// The path and query that the replica is asked for: without the prefix, where there is one.
+/// Returns the path and query for the replica.
 #[must_use]
 pub fn asked(uri: &Uri, origin: &Origin) -> Option<PathAndQuery> {
     let whole = uri.path_and_query()?;
@@ -140,7 +129,7 @@ pub fn asked(uri: &Uri, origin: &Origin) -> Option<PathAndQuery> {
     }
 }
 
-/// The host that a request names: in its target (HTTP/2, or a proxy's form) or its header.
+/// Returns the host of target or header.
 #[must_use]
 pub fn host<'a>(uri: &'a Uri, headers: &'a http::HeaderMap) -> Option<&'a str> {
     let mut hosts = headers.get_all(http::header::HOST).into_iter();

@@ -1,7 +1,5 @@
-//! Connections to one replica, kept for the next request.
-//!
-//! They belong to the container, not to its address: another one may serve at the same port later.
-//! Each thread keeps its own, so that a request and its connection are driven by one thread.
+//! Connections to one replica, kept per container, since another may reuse the port, and per thread, so that
+//! one thread drives a request and its connection.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -16,28 +14,25 @@ use tokio_util::sync::CancellationToken;
 use crate::balance::Replica;
 use crate::body::Outbound;
 
-/// Shorter than any server keeps an idle connection (gunicorn: 2 s, uvicorn: 5 s): a request sent
-/// while the other side closes would be lost.
+/// Shorter than servers' idle timeouts (gunicorn: 2 s, uvicorn: 5 s), since a close could lose a request.
 const IDLE: Duration = Duration::from_millis(1_500);
 
-/// A replica that runs accepts within a round trip; a node that is gone would take minutes.
+/// A connection to a lost node would take minutes to fail.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// A connection that requests are sent on.
+/// A connection for requests.
 pub type Sender = SendRequest<Outbound>;
 
-/// One replica, as requests reach it.
+/// A replica's connections.
 pub struct Upstream {
-    /// The container.
     pub container: ContainerId,
-    /// The replica within its service.
     pub replica: Replica,
     address: SocketAddr,
     ended: CancellationToken,
     idle: Vec<Mutex<Vec<(Sender, Instant)>>>,
 }
 
-/// A replica that cannot be connected to.
+/// A refused or timed-out connection.
 #[derive(Debug, thiserror::Error)]
 #[error("{container} at {address} takes no connection: {why}")]
 pub struct ConnectError {
@@ -47,7 +42,6 @@ pub struct ConnectError {
 }
 
 impl Upstream {
-    /// The replica `container` at `address`, used by so many threads.
     #[must_use]
     pub fn new(container: ContainerId, address: SocketAddr, threads: usize) -> Self {
         Self {
@@ -59,11 +53,10 @@ impl Upstream {
         }
     }
 
-    /// A connection that was kept by this thread, if there is one.
     pub async fn kept(&self, thread: usize) -> Option<Sender> {
         loop {
             let (mut sender, since) = self.pop(thread)?;
-            // The end of its last answer may still be on its way to the connection's own task.
+            // The connection's task may still be finishing the last answer.
             if since.elapsed() < IDLE && sender.ready().await.is_ok() {
                 return Some(sender);
             }
@@ -75,10 +68,10 @@ impl Upstream {
         idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// A new connection.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// When there is none within two seconds.
+    /// When no connection opens within two seconds.
     pub async fn connect(&self) -> Result<Sender, ConnectError> {
         let failed = |why: String| ConnectError {
             container: self.container.clone(),
@@ -89,7 +82,6 @@ impl Upstream {
         let stream = connected
             .map_err(|_| failed("no answer within 2 s".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
-        // A small request is not to wait for an acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
@@ -104,7 +96,6 @@ impl Upstream {
         Ok(sender)
     }
 
-    /// Keeps a connection whose answer has ended.
     pub fn keep(&self, thread: usize, sender: Sender) {
         if sender.is_closed() || self.ended.is_cancelled() {
             return;
@@ -115,7 +106,6 @@ impl Upstream {
         }
     }
 
-    /// Closes kept connections: those that are too old, or all.
     pub fn close_idle(&self, all: bool) {
         for idle in &self.idle {
             let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,13 +113,11 @@ impl Upstream {
         }
     }
 
-    /// Ends every connection, whatever is under way on it.
     pub fn end(&self) {
         self.ended.cancel();
         self.close_idle(true);
     }
 
-    /// Resolves when every connection is to end.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }

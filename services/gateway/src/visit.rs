@@ -1,7 +1,4 @@
-//! A request's stay in the system: from its arrival to the end of its answer, whatever that is.
-//!
-//! Dropped at any point, it leaves the queue, or frees its place at the replica: a client that goes
-//! away holds nothing up.
+//! A request's stay, from arrival to the end of its answer. A drop frees its queue entry or replica.
 
 use std::sync::Arc;
 
@@ -33,10 +30,10 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// A request for `live` arrives.
+    /// Starts a visit to `live`.
     ///
     /// # Errors
-    /// That too many wait.
+    /// When the queue is full.
     pub fn arrive(hub: &Arc<Hub>, live: &Arc<Live>) -> Result<Self, Refused> {
         let arrived = hub.now();
         let deadline = arrived + hub.wait_us();
@@ -56,7 +53,7 @@ impl Visit {
     /// Waits for a replica.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no replica.
     pub async fn placed(&mut self) -> Result<Arc<Upstream>, Refused> {
         let granted = match &mut self.now {
             Now::At { upstream, .. } => return Ok(Arc::clone(upstream)),
@@ -79,7 +76,6 @@ impl Visit {
         }
     }
 
-    /// The replica took nothing: the request is to go elsewhere.
     pub fn again(&mut self) {
         if let Now::At { upstream, .. } = &self.now {
             let now = self.hub.now();
@@ -90,24 +86,20 @@ impl Visit {
         }
     }
 
-    /// Whether the request may be sent once more although a replica may have seen it.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         self.live.may_retry()
     }
 
-    /// The answer begins with this status.
     pub fn status(&mut self, status: http::StatusCode) {
         self.failed = status.is_server_error();
     }
 
-    /// The answer has ended.
     pub fn answered(mut self) {
         let failed = self.failed;
         self.end(End::Answered { failed });
     }
 
-    /// The replica broke it off.
     pub fn broken_off(mut self) {
         self.end(End::Broken);
     }

@@ -1,4 +1,4 @@
-//! A client's connection that knows since when its client has not read what was sent.
+//! A client connection that detects unread output.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Since when nothing could be written.
+/// Start of a stall in writing.
 #[derive(Clone)]
 pub struct Stalls {
     began: Instant,
-    /// Milliseconds since the beginning, and one; 0 while the client reads.
+    /// Milliseconds since `began` plus one; 0 while writable.
     since: Arc<AtomicU64>,
 }
 
@@ -32,7 +32,6 @@ impl Stalls {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Resolves when nothing could be written for so long.
     pub async fn longer_than(&self, limit: Duration) {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         loop {
@@ -54,14 +53,13 @@ impl Stalls {
     }
 }
 
-/// A connection whose writes are watched.
+/// A connection that records stalls.
 pub struct Watched {
     stream: TcpStream,
     stalls: Stalls,
 }
 
 impl Watched {
-    /// Watches `stream`.
     #[must_use]
     pub const fn new(stream: TcpStream, stalls: Stalls) -> Self {
         Self { stream, stalls }

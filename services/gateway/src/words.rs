@@ -1,4 +1,4 @@
-//! What a gateway answers itself, as JSON like every error of Dormouse: `{"error": {"code", "message"}}`.
+//! The gateway's own answers, as JSON: `{"error": {"code", "message"}}`.
 
 use bytes::Bytes;
 use http::header::{
@@ -13,7 +13,6 @@ use crate::body::Answer;
 use crate::live::Refused;
 use crate::target::NoTarget;
 
-/// A refusal in words.
 #[must_use]
 pub fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Answer> {
     let text = json!({"error": {"code": code, "message": message}}).to_string();
@@ -25,7 +24,7 @@ pub fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Answer
     response
 }
 
-/// Why a request means no service; `path` is where it lacks a slash.
+/// Answers a request that names no service; `path` is the one without a slash.
 #[must_use]
 pub fn no_target(why: &NoTarget, path: &str) -> Response<Answer> {
     match why {
@@ -55,7 +54,6 @@ pub fn no_target(why: &NoTarget, path: &str) -> Response<Answer> {
     }
 }
 
-/// There is no such service.
 #[must_use]
 pub fn unknown() -> Response<Answer> {
     refusal(
@@ -65,7 +63,6 @@ pub fn unknown() -> Response<Answer> {
     )
 }
 
-/// A notebook was asked for where all services share an origin.
 #[must_use]
 pub fn shared_notebook() -> Response<Answer> {
     refusal(
@@ -75,7 +72,7 @@ pub fn shared_notebook() -> Response<Answer> {
     )
 }
 
-/// It may not pass; a browser is asked for a password where the origin is the service's own.
+/// Answers a denied request; on a service's own origin browsers ask for a password.
 #[must_use]
 pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     let (status, code, message) = match why {
@@ -107,7 +104,7 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     response
 }
 
-/// A notebook that was ended because nobody used it is not started by a page that was left open.
+/// Answers an open page of a stopped notebook, which does not restart the notebook.
 #[must_use]
 pub fn stopped_notebook() -> Response<Answer> {
     let why = "this notebook was ended because nobody used it; open its page to start it again, its files are kept";
@@ -117,7 +114,6 @@ pub fn stopped_notebook() -> Response<Answer> {
     response
 }
 
-/// No replica for it.
 #[must_use]
 pub fn refused(why: Refused) -> Response<Answer> {
     let (seconds, code, message) = match why {
@@ -140,7 +136,6 @@ pub fn refused(why: Refused) -> Response<Answer> {
     response
 }
 
-/// The replica broke the connection after it had seen the request.
 #[must_use]
 pub fn broken(why: &str) -> Response<Answer> {
     let message = format!(
@@ -149,7 +144,6 @@ pub fn broken(why: &str) -> Response<Answer> {
     refusal(StatusCode::BAD_GATEWAY, "broken", &message)
 }
 
-/// The request's body did not come.
 #[must_use]
 pub fn stalled() -> Response<Answer> {
     let why = "the rest of the request's body did not come within 60 s";

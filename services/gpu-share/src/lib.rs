@@ -1,13 +1,14 @@
-//! Fractions of a GPU: one container at a time holds a GPU's *token* and may launch work on it.
+//! Fractions of a GPU: one container at a time holds a GPU's *token* and may launch work.
 //!
-//! | module | what it is |
+//! | module | purpose |
 //! |---|---|
-//! | [`scheduler`] | who holds the token: pure, without clock, threads or sockets |
-//! | [`page`] | the memory that a container's processes share with the scheduler |
-//! | [`wire`] | what they say to each other: a hello, a wish, a grant, its return |
+//! | [`scheduler`] | the token's holder: pure, without clock, threads or sockets |
+//! | [`page`] | memory shared by a container's processes and the scheduler |
+//! | [`passes`] | launches through an open gate without its lock |
+//! | [`wire`] | the messages |
 //! | [`server`] | sockets, descriptors and timers around the scheduler |
 //!
-//! The library that is loaded before a program (`preload/`) is the other end of page and wire.
+//! The preloaded library (`preload/`) is the other end of page and wire.
 
 pub mod page;
 pub mod passes;

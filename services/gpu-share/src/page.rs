@@ -1,6 +1,5 @@
-//! The memory that a container's processes share with the scheduler: terms and caps, written by the
-//! server; one slot a process with its counters, written by the process. All of it are atomics: a
-//! process that dies leaves nothing locked.
+//! Memory shared by a container's processes and the scheduler: terms and caps from the server, and one slot
+//! of counters per process. Everything is atomic, so a dying process leaves nothing locked.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,62 +7,58 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::{io, mem, ptr};
 
-/// Devices that a container may share.
+/// Most devices that a container may share.
 pub const DEVICES: usize = 8;
-/// Processes of a container that are counted.
+/// Most processes of a container that are counted.
 pub const SLOTS: usize = 64;
 
-/// A device, as its container sees it.
+/// A device as its container sees it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Part {
-    /// The UUID's bytes, as two numbers, the first bytes first; zero if they are not known.
+    /// The UUID as two big-endian halves; zero if unknown.
     pub uuid: [AtomicU64; 2],
-    /// Guaranteed, in thousandths of the device's time.
+    /// Guaranteed thousandths of the device's time.
     pub request_milli: AtomicU32,
-    /// At most, in thousandths.
+    /// Most thousandths of the device's time.
     pub limit_milli: AtomicU32,
-    /// Whether another container waits for the token.
+    /// 1 if another container waits for the token.
     pub contended: AtomicU32,
-    /// Whether the device is shared: parts that are not are ignored.
+    /// 1 if the device is shared; other parts are ignored.
     pub shared: AtomicU32,
-    /// Memory that the container's processes may have together; the largest number for no cap.
+    /// Cap on the container's memory; the largest number for none.
     pub cap_bytes: AtomicU64,
-    /// Memory that they have.
     pub memory_bytes: AtomicU64,
-    /// The grant in force.
+    /// Epoch of the grant in force.
     pub epoch: AtomicU64,
-    /// When it ends, by the machine's monotonic clock.
+    /// End of the grant by the monotonic clock.
     pub deadline_ns: AtomicU64,
 }
 
-/// What one process did on one device, since it came.
+/// One process's use of one device.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Counters {
-    /// Launches, and copies and sets that pass the gate.
+    /// Launches, copies and sets through the gate.
     pub launches: AtomicU64,
     /// Launches known to be done.
     pub completions: AtomicU64,
-    /// Time that its work took on the device, by the device's events.
+    /// Device time of the work, measured by events.
     pub busy_ns: AtomicU64,
-    /// The same with pauses too short for another container: what it is charged.
+    /// `busy_ns` plus pauses too short for another container: the charge.
     pub occupied_ns: AtomicU64,
-    /// Memory that it has.
     pub memory_bytes: AtomicU64,
-    /// How often a thread waited for the token, and how long all of them did.
+    /// Waits for the token; `waited_ns` sums their durations.
     pub waits: AtomicU64,
-    /// See `waits`.
     pub waited_ns: AtomicU64,
     /// Allocations refused because of the cap.
     pub refusals: AtomicU64,
 }
 
-/// One process.
+/// The counters of one process.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Slot {
-    /// By device.
     pub counters: [Counters; DEVICES],
 }
 
@@ -71,9 +66,7 @@ pub struct Slot {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
-    /// Its devices.
     pub parts: [Part; DEVICES],
-    /// Its processes.
     pub slots: [Slot; SLOTS],
 }
 
@@ -87,14 +80,13 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// A new page, all zero, and the descriptor by which others map it. It cannot be made shorter:
-    /// who holds it cannot take it from under another's feet.
-    ///
+    /// Creates a zeroed page and the descriptor to map it. Seals keep a holder from truncating it under
+    /// others.
     /// # Errors
     /// If the kernel has no memory for it.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string; the descriptor is new and ours.
+        // SAFETY: the name is a C string; the descriptor is new and owned.
         let fd = unsafe { libc::memfd_create(c"dormouse-gpu".as_ptr(), flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
@@ -115,10 +107,9 @@ impl Mapped {
         Ok((page, fd))
     }
 
-    /// A page that somebody else made; without a descriptor one of this process alone.
-    ///
+    /// Maps an existing page; without a descriptor a private one.
     /// # Errors
-    /// If it is too short, or cannot be mapped.
+    /// If the page is too short, or cannot be mapped.
     pub fn map(fd: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let size = mem::size_of::<Page>();
         let (flags, raw) = match fd {
@@ -135,7 +126,7 @@ impl Mapped {
             }
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, nowhere in particular.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let at = unsafe { libc::mmap(ptr::null_mut(), size, access, flags, raw, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -150,7 +141,7 @@ impl Deref for Mapped {
     type Target = Page;
 
     fn deref(&self) -> &Page {
-        // SAFETY: mapped as long as `self` lives, aligned to a page, and any bytes are atomics.
+        // SAFETY: mapped as long as `self` lives, page-aligned, and any bytes are valid atomics.
         unsafe { self.0.as_ref() }
     }
 }
@@ -163,7 +154,7 @@ impl Drop for Mapped {
 }
 
 impl Part {
-    /// Takes `bytes` of what the cap leaves; false if it leaves less.
+    /// Reserves `bytes`; false if the cap leaves less.
     #[must_use]
     pub fn reserve(&self, bytes: u64) -> bool {
         let cap = self.cap_bytes.load(Ordering::Relaxed);
@@ -174,7 +165,7 @@ impl Part {
             .is_ok()
     }
 
-    /// Gives `bytes` back.
+    /// Releases `bytes`.
     pub fn release(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let order = Ordering::AcqRel;
@@ -184,7 +175,7 @@ impl Part {
     }
 }
 
-/// The bytes of `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, as two numbers; zeros for another form.
+/// Parses `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` into two numbers; zeros for other forms.
 #[must_use]
 pub fn uuid_numbers(text: &str) -> [u64; 2] {
     let digits: String = text
@@ -201,18 +192,18 @@ pub fn uuid_numbers(text: &str) -> [u64; 2] {
     }
 }
 
-/// The two numbers of a UUID's bytes.
+/// Splits a UUID's bytes into two numbers.
 #[must_use]
 pub fn uuid_of(bytes: &[u8; 16]) -> [u64; 2] {
     let number = u128::from_be_bytes(*bytes);
-    // The halves: both fit.
+    // Each half fits.
     [
         (number >> 64) as u64,
         (number & u128::from(u64::MAX)) as u64,
     ]
 }
 
-/// The machine's monotonic clock, the same for all its processes.
+/// Returns the machine's monotonic time, equal for all processes.
 #[must_use]
 pub fn now_ns() -> u64 {
     let mut time = libc::timespec {

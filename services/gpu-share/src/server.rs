@@ -1,12 +1,11 @@
 //! The scheduler's server: one socket a container, one thread for all of them.
 //!
-//! 1. A process connects, says hello and is given a slot of its container's page.
-//! 2. It says that it wants a device; a grant or, later, a revocation is sent to it. A token is
-//!    its container's: every process of it that wants the device is let in, and the token is back
-//!    when all of them have returned it.
-//! 3. What its processes used is read from the page when a grant ends.
-//! 4. A process that ends, by its connection or its descriptor, gives back what it held: what it
-//!    had not counted is charged as the time that it held the token.
+//! 1. A process connects, says hello and gets a slot of its container's page.
+//! 2. It asks for a device; a grant and later a revocation follow. The token belongs to the container: all of
+//!    its processes are admitted, and the token is back when all have returned it.
+//! 3. Use is read from the page when a grant ends.
+//! 4. A process that ends, by its connection or descriptor, returns its tokens; uncounted use is charged as
+//!    the time of holding.
 
 mod clients;
 mod tenant;
@@ -23,65 +22,57 @@ use crate::scheduler::{Device, Input, Output, Scheduler, Settings, Tenant, Terms
 use clients::Client;
 use tenant::Shared;
 
-/// What a container may have of one device.
+/// A container's part of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The device.
     pub uuid: String,
-    /// Of its time.
     pub terms: Terms,
-    /// Of its memory; nothing for no cap.
+    /// Cap on memory; `None` for none.
     pub cap_bytes: Option<u64>,
 }
 
 /// A container that shares devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// The container's name.
     pub name: String,
-    /// Where its processes find the scheduler: in a folder that they see.
+    /// The scheduler's socket, in a folder that the processes see.
     pub socket: PathBuf,
-    /// Its parts, at most [`crate::page::DEVICES`].
+    /// At most [`crate::page::DEVICES`] parts.
     pub parts: Vec<Part>,
 }
 
-/// What a container's processes, those that ended among them, did on a device.
+/// The use of a device by a container's processes, ended ones included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Launches.
     pub launches: u64,
-    /// Time that its work took on the device.
+    /// Device time of the work.
     pub busy_ns: u64,
-    /// The same with pauses too short for another container.
+    /// `busy_ns` plus pauses too short for another container.
     pub occupied_ns: u64,
-    /// Memory that it has now.
     pub memory_bytes: u64,
-    /// How often a thread waited for the token.
+    /// Waits of threads for the token.
     pub waits: u64,
-    /// How long all of them waited.
+    /// Sum of all waits.
     pub waited_ns: u64,
     /// Allocations refused because of the cap.
     pub refusals: u64,
-    /// Processes there now.
     pub processes: u64,
-    /// The container's cap on memory; nothing for none.
+    /// Cap on memory; `None` for none.
     pub cap_bytes: Option<u64>,
 }
 
-/// What went wrong with a server of tokens.
+/// An error of the token server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The kernel refused something at the start.
+    /// The kernel refused a resource at the start.
     #[error("the scheduler of GPU tokens could not start")]
     Start(#[source] io::Error),
     /// The container's socket or page could not be made.
     #[error("container {name}: no socket for its GPU tokens at {}: is the folder there, and writable?", socket.display())]
     Share {
-        /// The container.
+        /// Name of the container.
         name: String,
-        /// Where.
         socket: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -90,7 +81,7 @@ pub enum ServerError {
     TooMany(String),
 }
 
-/// Eighty containers with fifty processes each; one thread looks at all of them.
+/// Eighty containers with fifty processes each, all polled by one thread.
 const MOST_CLIENTS: usize = 4096;
 
 pub(crate) struct Inner {
@@ -101,15 +92,14 @@ pub(crate) struct Inner {
     next_tenant: u32,
     next_client: u64,
     wake: OwnedFd,
-    /// Connections at most.
     most_clients: usize,
-    /// Until then no connection is taken.
+    /// Until then no connection is accepted.
     deaf_until_ns: u64,
     stopping: bool,
 }
 
-/// Connections at most, of all containers together: each takes two descriptors, its socket and its
-/// process's, and half of what this process may open stays for everything else.
+/// Bounds all connections: each takes two descriptors, its socket and its process's, and half of the limit
+/// stays for everything else.
 fn most_clients() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -120,10 +110,10 @@ fn most_clients() -> usize {
     usize::try_from(limit.rlim_cur / 4).map_or(MOST_CLIENTS, |it| it.min(MOST_CLIENTS))
 }
 
-/// The running server; ends when it is dropped.
+/// The running server; dropping it stops it.
 pub struct Server {
     inner: Arc<Mutex<Inner>>,
-    /// One container is let in at a time.
+    /// One container is admitted at a time.
     sharing: Mutex<()>,
     thread: Option<JoinHandle<()>>,
 }
@@ -139,8 +129,7 @@ fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
 }
 
 impl Server {
-    /// Starts it, with nobody to serve.
-    ///
+    /// Starts the server without containers.
     /// # Errors
     /// If the kernel has no descriptor or thread for it.
     pub fn start(settings: Settings) -> Result<Self, ServerError> {
@@ -156,7 +145,7 @@ impl Server {
             devices: Vec::new(),
             next_tenant: 0,
             next_client: 0,
-            // SAFETY: new and ours.
+            // SAFETY: the descriptor is new and owned.
             wake: unsafe { OwnedFd::from_raw_fd(fd) },
             most_clients: most_clients(),
             deaf_until_ns: 0,
@@ -174,17 +163,16 @@ impl Server {
         })
     }
 
-    /// A container shares devices from now on; or on other terms than before.
-    ///
+    /// Lets a container share devices, or changes its terms.
     /// # Errors
-    /// If its socket cannot be made.
+    /// If the container's socket cannot be made.
     pub fn share(&self, offer: &Offer) -> Result<(), ServerError> {
         if offer.parts.len() > crate::page::DEVICES {
             return Err(ServerError::TooMany(offer.name.clone()));
         }
         let _alone = self.sharing.lock();
         let is_known = lock(&self.inner).tenant(&offer.name).is_some();
-        // Files are not waited for under the lock of everybody.
+        // File operations run outside the shared lock.
         let made = match is_known {
             true => None,
             false => {
@@ -203,7 +191,7 @@ impl Server {
             .map(|it| inner.device(&it.uuid))
             .collect();
         let tenant = match (made, inner.tenant(&offer.name)) {
-            // It was forgotten meanwhile.
+            // The container was forgotten meanwhile.
             (None, None) => return Ok(()),
             (None, Some(tenant)) => tenant,
             (Some(made), _) => {
@@ -227,7 +215,7 @@ impl Server {
         Ok(())
     }
 
-    /// A container is gone: its processes are told nothing more.
+    /// Forgets a container: its processes get no more messages.
     pub fn forget(&self, name: &str) {
         let mut inner = lock(&self.inner);
         let Some(tenant) = inner.tenant(name) else {
@@ -239,7 +227,7 @@ impl Server {
         inner.wake();
     }
 
-    /// The numbers of a container's processes that are connected, as this process sees them.
+    /// Returns the pids of a container's connected processes, as this process sees them.
     #[must_use]
     pub fn processes(&self, name: &str) -> Vec<u32> {
         let inner = lock(&self.inner);
@@ -249,8 +237,7 @@ impl Server {
         its.filter_map(|it| it.pid).collect()
     }
 
-    /// What a container used of each of its devices, in the order of its parts; nothing if it is
-    /// not known.
+    /// Returns a container's use of each device, in the order of its parts; `None` if unknown.
     #[must_use]
     pub fn usage(&self, name: &str) -> Option<Vec<(String, Usage)>> {
         let mut inner = lock(&self.inner);
@@ -305,7 +292,7 @@ impl Inner {
         unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Tells the scheduler what happened, and does what it says.
+    /// Steps the scheduler and carries out its outputs.
     fn step(&mut self, input: Input) {
         let outputs = self.scheduler.step(now_ns(), input);
         for output in outputs {
@@ -335,7 +322,6 @@ impl Inner {
         }
     }
 
-    /// Says to every container whether others wait for its devices.
     fn tell_contended(&self) {
         for shared in self.tenants.values() {
             for (part, device) in shared.devices.iter().enumerate() {
@@ -350,7 +336,6 @@ impl Inner {
         found.map(|(tenant, _)| *tenant)
     }
 
-    /// One descriptor has something to say.
     fn ready(&mut self, fd: RawFd) {
         if fd == self.wake.as_raw_fd() {
             let mut count = 0_u64;
@@ -399,12 +384,12 @@ fn serve(inner: &Mutex<Inner>) {
         };
         let timeout = wake_ns.map(|ns| libc::timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(1),
-            // Below a second it fits; 20 µs later than asked, so that the time has come.
+            // Below a second the remainder fits.
             tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
         });
         let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         let count = libc::nfds_t::try_from(fds.len()).unwrap_or(0);
-        // SAFETY: descriptors and timeout live until it returns.
+        // SAFETY: descriptors and timeout live until the call returns.
         unsafe { libc::ppoll(fds.as_mut_ptr(), count, timeout, ptr::null()) };
         let mut inner = lock(inner);
         for fd in fds.iter().filter(|it| it.revents != 0) {

@@ -1,5 +1,5 @@
-//! What a process and the scheduler say to each other: messages of fixed size over a Unix socket
-//! that keeps their bounds. Numbers are the machine's own.
+//! Messages between a process and the scheduler: fixed size, native byte order, over a Unix socket with
+//! message boundaries.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -7,58 +7,53 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{io, ptr};
 
-/// The form of page and messages; another one is not understood.
+/// Version of page and messages; others are refused.
 pub const VERSION: u64 = 1;
 
-/// From a process: it is there. `value` is [`VERSION`].
+/// From a process: a greeting; `value` is [`VERSION`].
 pub const HELLO: u32 = 1;
-/// From a process: it has work for `device`.
+/// From a process: there is work for `device`.
 pub const WANT: u32 = 2;
-/// From a process: its work of grant `epoch` is done.
+/// From a process: the work of grant `epoch` is done.
 pub const RETURN: u32 = 3;
-/// To a process: its slot is `value`; the page's descriptor comes with it.
+/// To a process: `value` is its slot; the page's descriptor is attached.
 pub const WELCOME: u32 = 4;
-/// To a process: it may launch on `device`, by grant `epoch`.
+/// To a process: launches on `device` are allowed by grant `epoch`.
 pub const GRANT: u32 = 5;
-/// To a process: give the token of `device` back.
+/// To a process: return the token of `device`.
 pub const REVOKE: u32 = 6;
 
 /// One message.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What it says.
     pub kind: u32,
-    /// The part of the page.
+    /// Index of the part in the page.
     pub device: u32,
-    /// The grant.
+    /// Number of the grant.
     pub epoch: u64,
-    /// See the kinds.
     pub value: u64,
 }
 
 const SIZE: usize = mem::size_of::<Message>();
 
-/// Room for one descriptor with a message, as the kernel aligns it.
 #[repr(C, align(8))]
 struct Beside([u8; 64]);
 
-/// A descriptor's length in bytes, as the kernel counts it.
 const DESCRIPTOR_BYTES: u32 = 4;
 
-/// Descriptors that come with a message.
+/// The descriptors that a receiver accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// None: the kernel installs none in this process, however many were sent.
+    /// The kernel installs none, however many were sent.
     Nothing,
-    /// One at most.
     OneDescriptor,
 }
 
-/// A socket's address; a path too long for one is named by its folder's descriptor, which must
-/// stay open while the address is used.
+/// Builds a socket's address. A path that is too long goes through its folder's descriptor, which must stay
+/// open while the address is in use.
 fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<OwnedFd>)> {
-    // SAFETY: zeros are an address.
+    // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).map_err(io::Error::other)?;
     let mut folder = None;
@@ -73,7 +68,7 @@ fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<OwnedFd>)> {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: new and ours.
+        // SAFETY: new and owned.
         folder = Some(unsafe { OwnedFd::from_raw_fd(fd) });
         bytes = format!("/proc/self/fd/{fd}/").into_bytes();
         bytes.extend(name.as_bytes());
@@ -94,7 +89,7 @@ fn socket(flags: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new and ours.
+    // SAFETY: new and owned.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -103,13 +98,12 @@ fn length() -> io::Result<libc::socklen_t> {
 }
 
 /// Connects to the scheduler's socket.
-///
 /// # Errors
 /// If nobody listens there.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let (address, _folder) = address(path)?;
     let socket = socket(0)?;
-    // SAFETY: `address` is one, of that length.
+    // SAFETY: `address` is valid and has this length.
     let done = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length()?) };
     match done {
         0 => Ok(socket),
@@ -117,10 +111,9 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Listens at `path`, in the place of what is there.
-///
+/// Listens at `path`, replacing an existing socket.
 /// # Errors
-/// If the folder is not there or not writable.
+/// If the folder is missing or not writable.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -136,13 +129,12 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     if !done {
         return Err(io::Error::last_os_error());
     }
-    // Who reaches the folder may connect: the folder is the container's.
+    // The folder is the container's, so whoever reaches it may connect.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
     Ok(socket)
 }
 
-/// Takes a connection.
-///
+/// Accepts a connection.
 /// # Errors
 /// If there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -159,12 +151,11 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new and ours.
+    // SAFETY: new and owned.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends a message, with a descriptor if one is given.
-///
+/// Sends a message, with an optional descriptor.
 /// # Errors
 /// If the other side is gone or does not read.
 pub fn send(
@@ -183,7 +174,7 @@ pub fn send(
     header.msg_iovlen = 1;
     if let Some(fd) = with {
         header.msg_control = (&raw mut beside).cast();
-        // SAFETY: the room is larger than one descriptor needs; the kernel reads what is written.
+        // SAFETY: the buffer is larger than one descriptor needs; the kernel reads the written part.
         unsafe {
             header.msg_controllen = libc::CMSG_SPACE(4) as _;
             let first = libc::CMSG_FIRSTHDR(&raw const header);
@@ -194,7 +185,7 @@ pub fn send(
         }
     }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: header, bytes and room beside live until it returns.
+    // SAFETY: header, bytes and buffer live until the call returns.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) };
     match usize::try_from(sent) {
         Ok(SIZE) => Ok(()),
@@ -202,12 +193,10 @@ pub fn send(
     }
 }
 
-/// Takes a message, and the descriptor that came with it; nothing when the other side is gone. The
-/// kernel installs no more descriptors than `takes` says.
-///
+/// Receives a message and its descriptor; `None` if the other side is gone. The kernel installs no more
+/// descriptors than `takes` allows.
 /// # Errors
-/// If there is none (`WouldBlock`), if it has another length, or brings more descriptors than
-/// `takes` says: the other side does not speak this protocol.
+/// If there is none (`WouldBlock`), or if length or descriptors violate the protocol.
 pub fn receive(
     socket: BorrowedFd<'_>,
     wait: bool,
@@ -225,18 +214,17 @@ pub fn receive(
     header.msg_iovlen = 1;
     if takes == Takes::OneDescriptor {
         header.msg_control = (&raw mut beside).cast();
-        // Not `CMSG_SPACE`: its padding has room for a second one.
-        // SAFETY: a number is computed.
+        // Not `CMSG_SPACE`: its padding could hold a second descriptor. SAFETY: a number is computed.
         header.msg_controllen = unsafe { libc::CMSG_LEN(DESCRIPTOR_BYTES) } as _;
     }
     let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
-    // SAFETY: header, bytes and room for a descriptor live until it returns.
+    // SAFETY: header, bytes and buffer live until the call returns.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut fd = None;
-    // SAFETY: the kernel wrote the header that these macros read; a descriptor in it is this process's.
+    // SAFETY: the kernel wrote the header that these macros read; its descriptor belongs to this process.
     unsafe {
         let first = libc::CMSG_FIRSTHDR(&raw const header);
         if !first.is_null()

@@ -1,5 +1,5 @@
-//! The shared library is loaded under the driver's name, and refers to its own functions even where
-//! another library has put its own in front of them.
+//! The library is loaded under the driver's name, and calls its own functions even where another library
+//! shadows them.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");

@@ -1,5 +1,5 @@
-//! What the sandbox costs at the start of a plain process: `date` is started with and without them, in turn,
-//! each from the call of the runtime to the time that it prints.
+//! Measures the cost of the sandbox: starts `date` alternately with and without, from the runtime's call to
+//! the printed time.
 //!
 //! `cargo bench -p dormouse-node-agent --bench sandbox [starts]`, as root.
 
@@ -23,7 +23,6 @@ const USER: User = User {
     gid: 200_001,
 };
 
-/// A node's runtime, and how its containers end.
 struct Node {
     config: AgentConfig,
     runtime: ProcessRuntime,
@@ -76,7 +75,6 @@ impl Node {
         }
     }
 
-    /// From the start's call to the time that the program prints, in milliseconds.
     async fn start(&mut self, number: usize) -> f64 {
         let id: ContainerId = format!("ads/date/{}/0", number + 1).parse().expect("valid");
         let plan = self.plan(id.clone());
@@ -107,7 +105,7 @@ async fn measure(starts: usize) {
         without.push(plain.start(number).await);
         with.push(walled.start(number).await);
     }
-    // The first ones read programs from the disk.
+    // The first starts read programs from the disk.
     let (without, with) = (&mut without[starts / 10..], &mut with[starts / 10..]);
     let (before, behind) = (quantile(without, 50), quantile(with, 50));
     println!(

@@ -1,12 +1,12 @@
-//! What this machine lets an agent do: for a person who asks before a job does.
+//! Reports which features this machine offers to an agent, for `dormouse doctor`.
 
 use crate::docker::engine_answers;
 use crate::keeper::group::Cgroups;
 
-/// The container engine that an agent would use; an error in words where none answers.
+/// Checks that a container engine answers.
 ///
 /// # Errors
-/// When none answers.
+/// If none answers.
 pub async fn engine() -> Result<(), String> {
     engine_answers()
         .await
@@ -14,10 +14,10 @@ pub async fn engine() -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// How plain processes are held to what they demand.
+/// Returns the control group version that confines plain processes.
 ///
 /// # Errors
-/// Why they are not.
+/// If there is none.
 pub fn control_groups() -> Result<&'static str, String> {
     let groups = Cgroups::detect("doctor");
     let found = match &groups {

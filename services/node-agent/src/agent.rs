@@ -1,10 +1,11 @@
-//! The agent's actor: drives the machine of [`dormouse_agent_core`], which decides what is done and
-//! said, and when.
+//! The agent's actor: drives the state machine of [`dormouse_agent_core`], which decides everything.
 //!
-//! 1. Every batch of events, news of the lease and everything that a container's actor tells is put
-//!    into the machine.
-//! 2. What it wants done is done: by the containers' actors, the container runtime and files.
-//! 3. What it wants said is appended, one report after the other.
+//! 1. Events, lease news and containers' notes enter the machine.
+//! 2. Container actors, the runtime and files carry out its effects.
+//! 3. Reports are appended one by one.
+//!
+//! Files: `adopting` found containers, `disk` folders and pruning, `execs` attached programs, `gpus` GPU
+//! shares, `handlers` messages, `members_told` resized jobs, `notebook` tokens, `shares` disk shares.
 
 mod adopting;
 mod disk;
@@ -50,47 +51,35 @@ use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};
 pub use handlers::{Batch, Leave, LogLost, RuntimeExit};
 
-/// What is taken away, but by no fence, has this long to end.
+/// Grace of an eviction that no fence causes.
 const EVICT_GRACE: Duration = Duration::from_secs(2);
 
-/// The actor.
+/// The agent's actor.
 pub struct Agent {
     config: AgentConfig,
     marks: Marks,
     core: Core,
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
-    /// The same, for who reads what containers print.
     alive: Alive,
-    /// Where checkpoints are stored, where the nodes share no folder.
     store: Option<Store>,
-    /// The lives whose members' file could not be written, and why.
     untold: BTreeMap<(JobId, Incarnation), NotStarted>,
-    /// Tenants whose share of the disk is full, and what they are told.
     full: BTreeMap<String, String>,
-    /// Counts of what tenants use that had no time for all.
     counts: BTreeMap<String, Count>,
-    /// The number of the last program that was run in a container for somebody.
     last_exec: u64,
     reports: Reports,
-    /// How much is not settled yet, for who waits for that.
     unsettled: watch::Sender<usize>,
-    /// Who shares GPUs, and what they were last said to have used.
     gpus: gpus::Gpus,
     kept: Option<Kept>,
-    /// The broker's time of the last event folded.
     stored_at: Timestamp,
-    /// The terms of the lease.
     term: watch::Sender<LeaseTerm>,
-    /// What outlives the agent, where the lease does not.
     keeper: Option<Keeper>,
-    /// The life that it was told of.
     kept_life: u64,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
 
 impl Agent {
-    /// An agent that has heard nothing since `kept` was; `leased` where it needs no lease.
+    /// Creates an agent that continues from `kept`. `leased` is true if the agent needs no lease.
     #[must_use]
     pub fn new(
         (config, marks, alive, store): (AgentConfig, Marks, Alive, Option<Store>),
@@ -127,7 +116,6 @@ impl Agent {
         }
     }
 
-    /// The lease lasts as the policy says that is folded.
     fn follow_policy(&self) {
         let term = self.config.lease.unwrap_or(self.core.state().lease);
         self.term.send_if_modified(|now| {
@@ -137,7 +125,7 @@ impl Agent {
         });
     }
 
-    /// The keeper is told what to do if this life of the agent dies, once the log has it.
+    /// Tells the supervisor what to run if this agent dies, once the log has its incarnation.
     fn entrust(&mut self) {
         let life = self.core.state().life;
         let has_joined = self.core.machine().joined == Some(life);
@@ -167,20 +155,17 @@ impl Agent {
         }
     }
 
-    /// Has something reported, after what waits.
     fn report(&mut self, event: impl Into<Event>, causes: Vec<Sequence>) {
         self.core.say(event, causes);
         self.send_report();
     }
 
-    /// Sends the next report, once the one before is stored.
     fn send_report(&mut self) {
         if let Some(report) = self.core.to_append() {
             self.reports.send(report);
         }
     }
 
-    /// What a container of a task set was given and has not reported.
     fn orders(&self, id: &ContainerId) -> Orders {
         let partition = self.core.state().partition(id);
         partition.map_or_else(Orders::new, |(_, partition)| {
@@ -188,8 +173,6 @@ impl Agent {
         })
     }
 
-    /// A task set's files, a member's, or rank 0's; after an adoption without what the log has of
-    /// them. Nothing of a replica is looked at but its answers to requests.
     fn watch(&self, id: &ContainerId, adopted: bool) -> Option<Watched> {
         let (job, partition) = self.core.state().partition(id)?;
         let (layout, spec) = (self.config.layout(), job.spec());
@@ -220,7 +203,6 @@ impl Agent {
         Some(Watched::Member(chief, answers))
     }
 
-    /// What is asked of a container before it takes part; of one that was adopted, from its start on.
     fn readiness(&self, id: &ContainerId, adopted: bool) -> Readiness {
         let partition = self.core.state().partition(id);
         let here = partition.and_then(|(_, partition)| partition.here.get(&id.rank));
@@ -258,7 +240,6 @@ impl Agent {
         addr
     }
 
-    /// Does what is to be done now, and has said what is to be said.
     fn act(&mut self, ctx: &mut Context<Self>) {
         self.core.turn();
         while let Some(effect) = self.core.next_effect() {
@@ -311,7 +292,6 @@ impl Agent {
         }
     }
 
-    /// The job's own grace, or what the log names in its place.
     fn stop_grace(&self, id: &ContainerId) -> Duration {
         let grace_s = self.core.state().stop_grace_s(id);
         grace_s.map_or(EVICT_GRACE, |it| Duration::from_secs(u64::from(it)))
@@ -321,7 +301,6 @@ impl Agent {
         self.core.state().partition(id)?.0.spec()
     }
 
-    /// The requests that made something happen to a container.
     fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
         self.core.state().causes(id)
     }
@@ -362,7 +341,7 @@ impl Agent {
         let how = if spec.tasks.is_some() {
             How::Drain
         } else if !Beside::of(spec).is_worker(id.rank) {
-            // It serves the workers while they save, and is stopped after them.
+            // An auxiliary container serves the workers while they save.
             How::NotAtAll
         } else if checkpoint.command.is_empty() {
             match plan::save_signal(spec) {
@@ -437,7 +416,6 @@ impl Agent {
                 if self.core.takes_progress()
                     && let Some((job, partition)) = self.core.state().partition(id)
                 {
-                    // Those that work on it.
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
                     let beside = job.spec().map(Beside::of).unwrap_or_default();
                     let containers = beside.workers(containers);
@@ -451,7 +429,6 @@ impl Agent {
 }
 
 impl Agent {
-    /// A container can take part; a notebook by this token.
     fn ready(&mut self, id: &ContainerId, after: Duration, token: Option<&str>) {
         let token = token.map(jupyter::fingerprint);
         let causes = self.causes(id);
@@ -460,7 +437,6 @@ impl Agent {
     }
 }
 
-/// How long a job may take to save, and again to stop.
 fn grace(spec: &JobSpec) -> Duration {
     Duration::from_secs(u64::from(spec.checkpoint.grace_s))
 }

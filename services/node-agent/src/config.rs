@@ -1,4 +1,4 @@
-//! What an agent is told about its node.
+//! An agent's configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -16,31 +16,25 @@ use crate::rotate::LogBounds;
 use crate::runtime::User;
 use crate::store::settings::StoreSettings;
 
-/// What runs the containers.
+/// The runtime of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RuntimeKind {
-    /// Plain processes.
     #[default]
     Process,
-    /// Docker.
     Docker,
 }
 
-/// What a node keeps of jobs on its disk.
+/// Limits on the data of jobs on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How long the directories of ended containers are kept, with what they printed; absent:
-    /// always.
+    /// Time to keep ended containers' directories. `None`: always.
     pub logs: Option<Duration>,
-    /// How much a container may leave of what it prints.
     pub log_bounds: LogBounds,
-    /// How many of a job's checkpoints; those that the log may name are kept in any case.
+    /// Checkpoints to keep per job, besides those that the log may name.
     pub checkpoints: usize,
-    /// How much of the disk a tenant may use, for what its containers leave here and for its
-    /// checkpoints; absent: as much as there is.
+    /// Disk limit of a tenant, checkpoints included. `None`: unlimited.
     pub tenant_bytes: Option<u64>,
-    /// How many files and folders a tenant may have there; absent: where its bytes are bounded, as
-    /// many as are counted.
+    /// Limit on a tenant's files. `None`: the counting limit if bytes are bounded.
     pub tenant_files: Option<u64>,
 }
 
@@ -56,18 +50,16 @@ impl Default for Retention {
     }
 }
 
-/// How a node keeps jobs from each other and from itself.
+/// Isolation of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contain {
-    /// Users that tenants become, in the order in which they appear on the log, where they were not
-    /// granted one.
+    /// Users for tenants without a grant, in the tenants' order on the log.
     pub uids: RangeInclusive<u32>,
-    /// How many processes a container may have.
     pub processes: u64,
 }
 
 impl Default for Contain {
-    /// Users that no distribution gives to people or services, above those of containers' tools.
+    /// Users that no distribution gives away, above those of container tools.
     fn default() -> Self {
         Self {
             uids: 200_000..=265_535,
@@ -77,16 +69,16 @@ impl Default for Contain {
 }
 
 impl Contain {
-    /// Whether this process may make sandboxes.
+    /// Reports whether this process may make sandboxes.
     #[must_use]
     pub fn is_possible() -> bool {
         nix::unistd::geteuid().is_root()
     }
 
-    /// The user of the tenant that appeared on the log as number `order`, from 0.
+    /// Returns the user of the tenant with index `order` on the log, from 0.
     ///
     /// # Errors
-    /// When there are more tenants than users.
+    /// If there are more tenants than users.
     pub fn user(&self, order: u32) -> Result<User, String> {
         let uid = self.uids.start().checked_add(order);
         match uid.filter(|uid| self.uids.contains(uid)) {
@@ -100,14 +92,12 @@ impl Contain {
     }
 }
 
-/// This very program, in its other role.
 fn keeper_command() -> Vec<String> {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dormouse"));
     vec![program.display().to_string(), "keeper".to_owned()]
 }
 
-/// Where the library for parts of GPUs lies that came with this program: beside it, or where
-/// packages put it.
+/// Finds the GPU share library: next to this program, or where packages install it.
 #[must_use]
 pub fn gpu_library() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
@@ -117,88 +107,68 @@ pub fn gpu_library() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.is_file())
 }
 
-/// How often the use of shared GPUs is told: as often as other observations, at most.
+/// Period of GPU usage reports, as of other observations.
 const GPU_WINDOW: Duration = Duration::from_secs(10);
 
-/// Its name.
+/// File name of the GPU share library.
 pub const GPU_LIBRARY: &str = "libdormouse_gpu.so";
 
 /// An agent's configuration.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// What tells this agent's Docker containers from those of other clusters on the same engine: they
-    /// carry it as a label, and in their names.
+    /// Distinguishes clusters on one Docker engine, as label and in names.
     pub cluster: String,
-    /// The label that agents of earlier builds gave: what carries it and works in this agent's folder is
-    /// ended.
+    /// The label of earlier builds. Containers with it in this agent's folder are ended.
     pub former_cluster: Option<String>,
-    /// This build: a snapshot of another one is not used.
+    /// Snapshots of other builds are not used.
     pub build: String,
-    /// The node's name.
     pub node: NodeId,
-    /// What it offers.
     pub capacity: Amounts,
-    /// The operator's labels.
     pub labels: BTreeMap<String, String>,
-    /// What keeps containers away that do not tolerate it.
     pub taints: BTreeSet<String>,
-    /// Its GPUs.
     pub gpus: Vec<Gpu>,
-    /// Where other nodes reach it: an IP (MXNet's scheduler refuses host names).
+    /// The IP for other nodes. MXNet's scheduler refuses host names.
     pub address: String,
-    /// What runs the containers.
     pub runtime: RuntimeKind,
-    /// Containers' directories lie under it.
     pub data_dir: PathBuf,
-    /// Checkpoints lie under it: on a cluster, a shared file system, or this node's own, where
-    /// they go to a store.
+    /// Root of the checkpoints, shared by the cluster unless checkpoints go to a store.
     pub checkpoint_dir: PathBuf,
-    /// The store that they go to.
     pub checkpoint_store: Option<StoreSettings>,
-    /// How long the node's lease lasts without renewal; absent: as the policy on the log has it.
+    /// Term of the lease. `None`: the policy on the log decides.
     pub lease: Option<LeaseTerm>,
-    /// Whether its containers end when the lease cannot be renewed. Not where the broker runs in the
-    /// same process: nobody else declares the node lost.
+    /// True if containers end without a renewed lease. False if the broker runs in this process.
     pub fenced: bool,
-    /// What is done when the agent dies and none comes back; absent: the node's lease is waited for.
+    /// The action after the agent's death. `None`: the lease runs out.
     pub gone: Option<IfGone>,
-    /// Folders that come first in the `PATH`; Docker containers see them where a mount shows them.
+    /// Folders in front of `PATH`. In Docker they need mounts.
     pub path: Vec<PathBuf>,
-    /// Where programs start (in Docker it must be mounted to hold anything); absent: in the
-    /// container's own directory.
+    /// Working directory, to be mounted in Docker. `None`: the container's directory.
     pub working_dir: Option<PathBuf>,
-    /// Folders that every Docker container is given, at the same path.
     pub mounts: Vec<Mount>,
-    /// What is kept of jobs.
     pub keep: Retention,
-    /// The command that becomes the node's keeper: its folder is added to it.
     pub keeper: Vec<String>,
-    /// How jobs are contained; absent: they are trusted, and run as the agent's own user.
+    /// Isolation of jobs. `None`: jobs run as the agent's user.
     pub contain: Option<Contain>,
-    /// The library that is loaded before programs with a part of a GPU; absent: parts are told, and
-    /// nothing holds a program to them.
+    /// The library for GPU shares. `None`: shares are only advisory.
     pub gpu_library: Option<PathBuf>,
-    /// NVIDIA's library of management, by which the driver says who is on a shared GPU; where it cannot
-    /// be loaded nothing is compared.
+    /// NVIDIA's management library. Without it nothing is compared.
     pub nvml: PathBuf,
-    /// How often the use of shared GPUs is told, and the driver asked.
     pub gpu_window: Duration,
-    /// Whether it has a thread of its own, or lives in the actix system that it is run in.
+    /// True if the agent has its own thread, false in the caller's actix system.
     pub own_thread: bool,
 }
 
-/// What a node's keeper does when the agent has died.
+/// The supervisor's action after the agent dies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IfGone {
-    /// How long it waits for another one.
     pub after: Duration,
-    /// The program that tells the log that a life's containers have ended, with its arguments; the life is
-    /// added. It has the agent's environment and starts where the agent was started.
+    /// The command that reports an incarnation's end, with the incarnation appended. It inherits environment
+    /// and working directory.
     pub command: Vec<String>,
 }
 
 impl AgentConfig {
-    /// A node with plain processes, reached at 127.0.0.1, its checkpoints under `data_dir`.
+    /// Returns a configuration with plain processes at 127.0.0.1 and checkpoints under `data_dir`.
     #[must_use]
     pub fn local(node: NodeId, capacity: Amounts, data_dir: PathBuf) -> Self {
         Self {
@@ -231,7 +201,7 @@ impl AgentConfig {
         }
     }
 
-    /// Where everything lies.
+    /// Returns the paths of all files.
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout::new(&self.data_dir, &self.checkpoint_dir, &self.node)

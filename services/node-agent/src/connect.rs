@@ -1,4 +1,4 @@
-//! The agent's ties to a real cluster: the log it follows, the subjects it writes, its lease.
+//! The agent's connections to a real cluster: the log, the subjects that it writes, and its lease.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,13 +23,11 @@ use crate::kept::Kept;
 use crate::logs::Alive;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, TokenAsked, Wires};
 
-/// Events that may wait for the agent.
 const WAITING: usize = 1_024;
 
-/// Questions that may wait for it.
 const ASKED: usize = 64;
 
-/// Ties an agent to the cluster behind `log`; it goes on from its last snapshot.
+/// Connects an agent to the cluster behind `log`. The agent continues from its last snapshot.
 pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError> {
     let folder = config.layout().node().to_owned();
     let home = fs::create_dir_all(&folder).and_then(|()| home(&folder.join("home")));
@@ -48,9 +46,8 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     let (ask, execs) = mpsc::channel(ASKED);
     tokio::spawn(Execs::new(config.node.clone(), ask).serve(log.clone()));
     let started = u64::try_from(SystemClock.now().as_micros()).unwrap_or(1);
-    // The lease names the agent by when it started: later than any life of it on the log, so that
-    // a successor on the same folder takes its predecessor's lease over at once, and the
-    // predecessor hears of it.
+    // The lease names the agent by its start time, above all its incarnations. A successor takes over at
+    // once.
     let lease = log
         .leases()
         .hold_node(&config.node, started, home, config.fenced);
@@ -68,7 +65,6 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     })
 }
 
-/// Passes on who asks for the token of a notebook: the operator, or the notebook's own tenant.
 async fn answer(log: Log, node: NodeId, ask: mpsc::Sender<TokenAsked>) {
     let served = log.serve_node(&node, &[TOKEN_QUERY], ASKED, move |asked: Asked| {
         let ask = ask.clone();
@@ -107,7 +103,6 @@ async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>
         let passed_on = match followed {
             Followed::Event(recorded) => Heard::Event(recorded),
             Followed::CaughtUp(sequence) => Heard::CaughtUp(sequence),
-            // Said and counted by the reader; folded by nobody.
             Followed::Flagged { .. } => continue,
         };
         if heard.send(passed_on).await.is_err() {

@@ -1,18 +1,12 @@
-//! One container: an actor that starts it, asks it to save and to stop, watches what it leaves
-//! on disk, and tells the agent.
+//! One container's actor: starts, saves, stops and watches a container, and reports to the agent.
 //!
-//! - A stop is SIGTERM, and a kill when its grace is over. A job that is leaving already, because
-//!   saving ends it, is not signalled twice.
-//! - An eviction is written down before the first signal, so that the exit says so even if the
-//!   agent does not live to see it.
-//! - The actor of a task set's container passes its orders on and looks for results every 20 ms
-//!   while it has tasks. It tells them ten times a second, and at once when there is nothing left.
-//! - The actor of rank 0 looks for checkpoints and progress every second, every 20 ms while a
-//!   requested checkpoint is awaited, and once more after the exit, before it is told. Where
-//!   containers come and go, every member's answers are looked for, too. A look that
-//!   hangs (a file system that does not answer) delays none of these by more than ten seconds.
-//! - Where checkpoints go to a store, they are told once they are stored ([`storing`]), and the one
-//!   that the job resumes from is fetched before the start.
+//! - A stop sends SIGTERM, and kills after the grace. A job that a save already ends gets no second signal.
+//! - An eviction is recorded before its first signal, so that the exit names it even if the agent dies.
+//! - Rank 0's files are read every second, every 20 ms during a requested checkpoint, and after the exit.
+//!   Tasks' results are read every 20 ms. A hanging look delays by ten seconds at most.
+//! - With a store, uploads precede reports ([`storing`]).
+//!
+//! Files: `messages`, `readiness` probes, `starting` starts, `storing` uploads.
 
 mod messages;
 mod readiness;
@@ -40,23 +34,19 @@ use crate::runtime::{ContainerRuntime, Exit};
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
 
-/// Between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Between two looks while a checkpoint is awaited: the gang stands still meanwhile.
+/// The gang stands still during a requested checkpoint.
 const LOOK_CLOSELY: Duration = Duration::from_millis(20);
 
-/// Between two kills of a container whose start is not told yet.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a start that is under way may take once its container is to stop: it has nothing to save.
 const START_GRACE: Duration = Duration::from_secs(2);
 
-/// At most one progress, and one unrequested checkpoint, in this time: the log's contract.
+/// Minimum time between reports of progress and of unrequested checkpoints, by the log's contract.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Between two reports of ended tasks: a thousand busy containers are ten thousand events a
-/// second.
+/// Minimum time between reports of tasks: a thousand busy containers write ten thousand events a second.
 const REPORT_TASKS_EVERY: Duration = Duration::from_millis(100);
 
 struct Saving {
@@ -65,7 +55,7 @@ struct Saving {
     deadline: Instant,
 }
 
-/// The actor.
+/// A container's actor.
 pub struct Container {
     id: ContainerId,
     runtime: Arc<dyn ContainerRuntime>,
@@ -74,19 +64,15 @@ pub struct Container {
     marks: Marks,
     mark: Mark,
     is_running: bool,
-    /// Rank 0's files, or a task set's; elsewhere while a look is under way.
     watch: Option<Watched>,
     is_looking: bool,
-    /// The gang's checkpoints are among what is looked at.
     is_chief: bool,
     readiness: Readiness,
-    /// The look under way has taken too long: what is under way without end is not waited for.
+    /// The look under way has timed out.
     is_hung: bool,
     next_look: Option<SpawnHandle>,
     saving: Option<Saving>,
-    /// It was asked to save, which ends it.
     is_leaving: bool,
-    /// The eviction, or the stop, that waits for the start.
     deferred: Option<Evict>,
     deferred_stop: Option<Stop>,
     evicted: Option<String>,
@@ -95,21 +81,19 @@ pub struct Container {
     unsaid_checkpoint: Option<Saved>,
     last_progress: Option<Instant>,
     unsaid_progress: Option<Line>,
-    /// Orders that were not passed on yet.
     orders: Orders,
     is_busy: bool,
     last_tasks: Option<Instant>,
     unsaid_tasks: Results,
     problem: Option<String>,
-    /// Where checkpoints are stored before they are told.
+    /// `None`: checkpoints are reported at once.
     storage: Option<Storage>,
     storing: Option<storing::Storing>,
-    /// What is had on this node before the start.
     fetching: Option<AbortHandle>,
 }
 
 impl Container {
-    /// A container that is to be started, or (`is_running`) was found running.
+    /// Creates an actor for a container to start, or for one found running (`is_running`).
     #[must_use]
     pub fn new(
         (marks, mark): (Marks, Mark),
@@ -162,7 +146,6 @@ impl Container {
         });
     }
 
-    /// Remembers something across a restart of the agent.
     fn note(&mut self, change: impl Fn(&mut Mark)) {
         change(&mut self.mark);
         self.marks.change(&self.id, self.mark.request, change);
@@ -212,7 +195,6 @@ impl Container {
 
     fn stop(&mut self, stop: &Stop, ctx: &mut Context<Self>) {
         if self.exit.is_some() {
-            // It has ended, and what it saved is being stored.
             return;
         }
         self.ask_no_more(ctx);
@@ -229,7 +211,6 @@ impl Container {
         self.note(|mark| mark.evicted = Some(evict.reason.clone()));
         self.evicted = Some(evict.reason);
         if self.exit.is_some() {
-            // What it saved is not waited for any more.
             self.finish(ctx);
             return;
         }
@@ -252,7 +233,6 @@ impl Container {
         }
     }
 
-    /// Looks at the files on a thread of its own; once more after the exit.
     fn look(&mut self, ctx: &mut Context<Self>) {
         let Some(mut watch) = self.watch.take() else {
             return;
@@ -289,8 +269,7 @@ impl Container {
         }));
     }
 
-    /// The look under way takes too long. It cannot be ended: the container goes on without it,
-    /// and with it again when the file system answers.
+    /// Goes on without a hanging look until the file system answers.
     fn hung(&mut self, ctx: &mut Context<Self>) {
         self.is_hung = true;
         let path = self.directory.path();
@@ -313,7 +292,6 @@ impl Container {
         }
     }
 
-    /// Schedules the next look, in place of the one that was scheduled.
     fn look_in(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         if let Some(scheduled) = self.next_look.take() {
             ctx.cancel_future(scheduled);
@@ -388,14 +366,12 @@ impl Container {
         self.tell(What::SaveFailed(Some(saving.request), reason));
     }
 
-    /// Tells the exit, last of all.
     fn finish(&mut self, ctx: &mut Context<Self>) {
         if self.exit.is_none() {
             return;
         }
         self.say_what_is_due(true, ctx);
         if self.is_storing() && self.evicted.is_none() {
-            // Told when it is stored.
             return;
         }
         let Some(exit) = self.exit.take() else {
@@ -437,7 +413,7 @@ impl Handler<Save> for Container {
                 }
             });
         }
-        // Written before the signal: a job that is leaving must not be asked twice.
+        // Record before the signal: a leaving job must not be asked twice.
         if self.mark.asked == Some(save.request) {
             return;
         }
@@ -476,7 +452,6 @@ impl Handler<Save> for Container {
             }
             How::NotAtAll => {}
         }
-        // Not in a second: the look that is scheduled is too far away.
         self.look_in(LOOK_CLOSELY, ctx);
     }
 }
@@ -537,7 +512,7 @@ impl Handler<Ended> for Container {
         }
         self.exit = Some(exit);
         if !self.is_running {
-            // It was over before its start was told: that comes first.
+            // The start is reported first.
         } else if !self.is_looking || self.is_hung {
             self.finish(ctx);
         } else if self.watch.is_some() {

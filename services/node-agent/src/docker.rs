@@ -1,12 +1,11 @@
-//! Docker, through bollard: a container of the engine a container of ours.
+//! The Docker runtime, through bollard.
 //!
-//! - A container is named after its cluster, node and id, so that the engine itself refuses a
-//!   second one; labels say whose it is and for which start request it was made.
-//! - A network of its own, with its ports published (`network`), or the node's where that is granted;
-//!   an init process (a first process without a handler ignores SIGTERM); the node's own paths for the checkpoint and the container's
-//!   directory, so that a job sees the same paths under both runtimes.
-//! - What it prints is copied to the same files as a plain process's.
-//! - It is removed once its exit is on the log and nothing is being started.
+//! - Cluster, node and id name a container, so the engine refuses a duplicate.
+//! - An init process forwards signals, because a first process without a handler ignores SIGTERM.
+//! - Folders keep their host paths, as under the process runtime.
+//!
+//! Files: `body` create requests, `deadline` ends all containers, `exec` attached programs, `former` earlier
+//! builds, `layers` other writes, `network` ports and addresses, `output` copied output, `pauses` removals.
 
 pub(crate) mod body;
 mod deadline;
@@ -66,26 +65,19 @@ pub(crate) use deadline::keeper;
 use output::Copying;
 use pauses::Pauses;
 
-/// Between two attempts to reach an engine that went away.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// How long a leaving agent clears away what has ended; its successor does the rest.
 const CLEARING: Duration = Duration::from_secs(2);
 
-/// How long the number of the first process is waited for. An engine tells it in a millisecond,
-/// but not while it clears away a container that has ended, for which it takes fifty: such a
-/// process has no number any more.
+/// Wait for the first process's pid. The engine answers in a millisecond, unless the process has ended.
 const PID_WAIT: Duration = Duration::from_millis(2);
 
-/// How long after the exit the last output may take to arrive: what fails to by then is copied
-/// later than the exit is told.
+/// Wait for the last output. Later output follows the exit's report.
 const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
-/// Where the init process says why it cannot run the program.
 const LAST_WORDS_BYTES: u64 = 4096;
 
-/// How long after a kill the engine may take to say that memory was the cause: on an idle
-/// machine it knows at once, on a busy one it took tens of milliseconds.
+/// Wait for the engine's report of an out-of-memory kill, which takes a busy machine tens of milliseconds.
 const LATE_WORD: Duration = Duration::from_millis(250);
 
 /// Runs Docker containers.
@@ -105,10 +97,10 @@ struct Inner {
 }
 
 impl DockerRuntime {
-    /// Connects to the engine that `DOCKER_HOST` names, or to the local one.
+    /// Connects to the engine at `DOCKER_HOST`, or to the local engine.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If the engine does not answer.
     pub async fn connect(
         config: &AgentConfig,
         marks: Marks,
@@ -129,10 +121,10 @@ impl DockerRuntime {
     }
 }
 
-/// The engine of this machine.
+/// Returns a connection to this machine's engine.
 ///
 /// # Errors
-/// When none answers.
+/// If no engine answers.
 pub(crate) async fn engine_answers() -> Result<Docker, RuntimeError> {
     let connect = async {
         let docker = Docker::connect_with_defaults()?;
@@ -152,7 +144,6 @@ fn status_code(error: &Error) -> Option<u16> {
     }
 }
 
-/// What a person reads of an engine's refusal.
 fn words(error: &Error) -> String {
     match error {
         Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
@@ -160,11 +151,10 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// What an engine's words hold where its disk is full.
 const FULL: [&str; 2] = ["no space left", "disk quota"];
 
-/// What a refused start says of the node. An engine that answers refuses for the job's reasons,
-/// but where its disk is full; of a job whose own words say so, nothing is to be learnt.
+/// Blames the job for a refused start, unless the engine's disk is full. A text from the job's document
+/// proves nothing.
 fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     let why = words(error);
     let is_full = FULL.iter().any(|it| why.contains(it) && !says(plan, it));
@@ -176,7 +166,6 @@ fn refused(plan: &ContainerPlan, error: &Error) -> NotStarted {
     NotStarted { why, fault }
 }
 
-/// Whether a job's own document holds these words, which an engine may repeat.
 fn says(plan: &ContainerPlan, words: &str) -> bool {
     let mounts = plan.mounts.iter();
     let mounts = mounts.flat_map(|it| [it.source.as_str(), it.target.as_str()]);
@@ -196,7 +185,7 @@ fn says(plan: &ContainerPlan, words: &str) -> bool {
         .any(|it| it.contains(words))
 }
 
-/// The init process, like a shell, reports death by a signal as 128 + n.
+/// The init process reports death by signal n as 128 + n, like a shell.
 fn exit_of(code: i64, out_of_memory: bool) -> Exit {
     let code = i32::try_from(code).unwrap_or(-1);
     let signal = code - 128;
@@ -219,7 +208,6 @@ fn request_of(found: &ContainerInspectResponse) -> Option<Sequence> {
     labels.get(body::REQUEST)?.parse().ok().map(Sequence)
 }
 
-/// How a container ended; `None` while it runs, or was only created.
 fn exit_in(found: &ContainerInspectResponse) -> Option<Exit> {
     use ContainerStateStatusEnum::{DEAD, EXITED};
     let state = found.state.as_ref()?;
@@ -249,14 +237,13 @@ impl Inner {
         docker.remove_container(name, Some(options)).await
     }
 
-    /// Removes a container whose start has failed, or whose answer was lost: it may run. Returns
-    /// when the engine says that it is gone; what holds until then is that nobody else starts it.
+    /// Removes a container that may run after a failed start, until the engine confirms.
     async fn remove_surely(&self, name: &str) {
         loop {
             match Self::remove(&self.docker, name).await {
                 Ok(()) => return,
                 Err(error) if status_code(&error) == Some(404) => return,
-                // 409: the engine is at it.
+                // 409: a removal is under way.
                 Err(error) => {
                     tracing::warn!(name, %error, "may run after its start failed; removing it again");
                     tokio::time::sleep(RETRY).await;
@@ -312,7 +299,7 @@ impl Inner {
                     if request_of(&found) == Some(plan.request) {
                         return Ok(());
                     }
-                    // Another log's, under the same name.
+                    // Another log's container.
                     Self::remove(&self.docker, name)
                         .await
                         .map_err(|error| refused(plan, &error))?;
@@ -325,15 +312,13 @@ impl Inner {
                     );
                     return Err(NotStarted::of_node(NodeFault::Image, why));
                 }
-                // The answer may be lost and the container made: it is not started, and the next
-                // start, or the next agent, finds it by its name.
+                // The container may exist, not started. The next start or agent finds it by name.
                 Err(error) => return Err(refused(plan, &error)),
             }
         }
         Err(format!("the engine keeps another container named {name}; remove it").into())
     }
 
-    /// Waits for the end, copying what is printed meanwhile.
     fn watch(
         self: &Arc<Self>,
         container: ContainerId,
@@ -383,7 +368,7 @@ impl Inner {
         }
     }
 
-    /// The engine may hear of a want of memory a moment after the end that it caused.
+    /// The engine may report an out-of-memory kill late.
     async fn with_late_word(&self, name: &str, exit: Exit) -> Exit {
         if exit.signal != Some(9) || exit.out_of_memory {
             return exit;
@@ -393,8 +378,7 @@ impl Inner {
         found.as_ref().and_then(exit_in).unwrap_or(exit)
     }
 
-    /// The engine starts its own init process, which then finds that there is no such program:
-    /// it says so on the standard error, and exits with 126 or 127.
+    /// Explains exit 126 or 127 of the engine's init process by its standard error: no such program.
     fn explained(&self, exit: Exit, container: &ContainerId) -> Exit {
         if !matches!(exit.code, Some(126 | 127)) {
             return exit;
@@ -402,7 +386,6 @@ impl Inner {
         let directory = self.layout.container_below(container);
         let text = directory.open().and_then(|it| it.file(layout::STDERR));
         let mut bytes = Vec::new();
-        // It fails before anything else is printed.
         let read = text.and_then(|text| text.take(LAST_WORDS_BYTES).read_to_end(&mut bytes));
         let text = String::from_utf8_lossy(&bytes);
         if read.is_err() {
@@ -421,7 +404,6 @@ impl Inner {
         }
     }
 
-    /// The containers of this node that carry a cluster's label, running or not.
     async fn labelled(&self, cluster: &str) -> Result<Vec<ContainerSummary>, RuntimeError> {
         let labels = vec![
             format!("{}={cluster}", body::CLUSTER),
@@ -444,7 +426,7 @@ impl Inner {
             let labels = summary.labels.unwrap_or_default();
             let Some(name) = summary.id else { continue };
             let Some(id) = labels.get(body::CONTAINER) else {
-                // It set up a network for an agent that was killed meanwhile.
+                // A network helper of a killed agent.
                 let _ = Self::remove(&self.docker, &name).await;
                 continue;
             };
@@ -475,7 +457,6 @@ impl Inner {
                 self.watch(container.clone(), request, name.to_owned(), true);
                 Ok(pid_of(&inspected))
             }
-            // Created, never started: a start finds it by its name.
             None => return Ok(None),
         };
         Ok(Some(Found {
@@ -492,7 +473,6 @@ impl Inner {
         let name = self.name(container);
         match self.docker.kill_container(&name, Some(options)).await {
             Ok(()) => Ok(()),
-            // It has ended: its exit is on the way.
             Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(RuntimeError::Signal {
                 container: container.clone(),
@@ -501,8 +481,6 @@ impl Inner {
         }
     }
 
-    /// The init process passes a signal on to its child. Where that can be seen not to handle it, it
-    /// is not sent.
     async fn notify(&self, container: &ContainerId, signal: Signal) -> Result<(), RuntimeError> {
         let found = self.inspect(&self.name(container)).await.ok();
         let init = found.as_ref().map_or(0, pid_of);
@@ -543,7 +521,6 @@ impl Inner {
     }
 }
 
-/// The folders that are mounted, the environment, and where the job's own mounts lead; blocking.
 fn prepare(
     layout: &Layout,
     plan: &ContainerPlan,
@@ -559,7 +536,7 @@ fn prepare(
     for folder in folders {
         let made = folder.make();
         let made = made.map_err(|error| of_jobs_folder("cannot create", &folder, &error))?;
-        // An answer of before is not this container's.
+        // Remove an earlier container's answers.
         let _ = made.remove(ACK);
         let _ = made.remove(READY);
         let _ = made.remove(GO);
@@ -650,7 +627,7 @@ impl ContainerRuntime for DockerRuntime {
         async move {
             let _ = tokio::task::spawn_blocking(move || marks.remove(&container, request)).await;
             let _removing = inner.pauses.removal().await;
-            // A container that was made for a later request keeps the name.
+            // A container of a later request keeps the name.
             if let Ok(found) = inner.inspect(&name).await
                 && request_of(&found) == Some(request)
                 && let Err(error) = Inner::remove(&inner.docker, &name).await

@@ -1,18 +1,17 @@
-//! How each process of a job is told its cluster: (specification, rank, gang) → command line
-//! and environment. Pure.
+//! Executors: map (spec, rank, gang) to command line and environment. Pure.
 //!
 //! | executor | variables |
 //! |---|---|
 //! | all | `DORMOUSE_JOB`, `_RANK`, `_WORLD_SIZE`, `_INCARNATION`, `_PROGRESS`, `_CHECKPOINT_DIR`, `_RESUME_FROM` (on a resume), `_PORT`, `_PEERS` |
-//! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers are those of the change for which it starts |
-//! | plain, a notebook | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: a port in use is an error), `JUPYTER_CONFIG_PATH` (its settings), `JUPYTER_TOKEN` |
-//! | mpi, mxnet, in a Docker container with a network of its own | `DORMOUSE_NETWORK`: the file that says that its network is ready; see [`crate::network`] |
-//! | all, of a job with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`: its place among those of its role, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
-//! | tensorflow | `TF_CONFIG`: every container is a worker, worker 0 acts as chief; with roles see [`roles`] |
-//! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: a process sees its own GPUs only) |
+//! | all, resized in place | `DORMOUSE_MEMBERS`, `_ACK`, `_MEMBER`, `_GENERATION`; ranks, world and peers of the starting change |
+//! | notebooks | `JUPYTER_PORT`, `JUPYTER_PORT_RETRIES` (0: no other port), `JUPYTER_CONFIG_PATH`, `JUPYTER_TOKEN` |
+//! | mpi, mxnet, Docker with its own network | `DORMOUSE_NETWORK`: see [`crate::network`] |
+//! | all, with roles | `DORMOUSE_ROLE` (`worker`, `ps`, `evaluator`), `_ROLE_RANK`, `_ROLE_SIZE`, `_ROLE_PEERS`: `ps=HOST:PORT,…;worker=HOST:PORT,…` |
+//! | tensorflow | `TF_CONFIG`: all are workers, worker 0 is chief; with roles see [`roles`] |
+//! | torch | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (0: only its own GPUs) |
 //! | torch, resized in place | `PET_*`: see [`torchrun`] |
-//! | mpi, mxnet | `DORMOUSE_GO`: the file that says that rank 0 listens; see [`mpi`] and [`mxnet`] |
-//! | plain, of a task set | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
+//! | mpi, mxnet | `DORMOUSE_GO`: see [`mpi`] and [`mxnet`] |
+//! | task sets | `DORMOUSE_TASK`, `DORMOUSE_TASKS`: see [`tasks`] |
 
 pub mod mpi;
 pub mod mxnet;
@@ -29,18 +28,16 @@ use dormouse_messages::{ContainerId, Rank};
 use crate::jupyter;
 use crate::layout;
 
-/// In a container's directory, for the executors whose members do as rank 0 says: rank 0's own
-/// container is known to listen, and the others may connect. The agent of rank 0 looks
-/// ([`crate::listening`]) and says so on the log; each member's agent then writes the file.
+/// File in a member's directory that allows connections to rank 0. Rank 0's agent verifies that its own
+/// container listens ([`crate::listening`]) and reports it. The other agents then write the file.
 pub const GO: &str = "go";
 
-/// Whether the containers of a job wait for [`GO`].
+/// Reports whether a job's containers wait for [`GO`].
 #[must_use]
 pub fn waits_for_coordinator(spec: &JobSpec) -> bool {
     matches!(spec.executor, Executor::Mpi | Executor::Mxnet)
 }
 
-/// The variable that names it.
 fn go(setting: &Setting<'_>) -> (&'static str, String) {
     (
         "DORMOUSE_GO",
@@ -48,60 +45,46 @@ fn go(setting: &Setting<'_>) -> (&'static str, String) {
     )
 }
 
-/// A member of a gang, as the others reach it.
+/// A member of a gang with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its place in the gang.
     pub rank: Rank,
-    /// Its node's address.
     pub address: String,
-    /// The first of its own ports.
     pub port: u16,
 }
 
-/// What an executor is given.
+/// The input of an executor.
 #[derive(Debug, Clone)]
 pub struct Setting<'a> {
-    /// The job.
     pub spec: &'a JobSpec,
-    /// The container.
     pub container: &'a ContainerId,
-    /// The whole gang, by rank; where containers come and go, those that take part with this one.
+    /// The gang by rank, or the present members of a job resized in place.
     pub gang: &'a [Member],
-    /// The checkpoint to resume from.
     pub resumed_from: Option<&'a Path>,
-    /// The container's own directory.
     pub directory: PathBuf,
-    /// Where the gang saves.
     pub checkpoint: PathBuf,
-    /// Where containers come and go within a life.
     pub in_place: Option<InPlace>,
-    /// Where its network is its own and has the node's address: the file that says that it has.
+    /// Marks the network as ready, for the node's address in an own network.
     pub network_ready: Option<PathBuf>,
 }
 
-/// What a container is told where others come and go.
+/// The settings of a container that resizes in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InPlace {
-    /// The file that says who takes part.
     pub members: PathBuf,
-    /// The file in which it answers.
     pub ack: PathBuf,
-    /// The change for which it starts; 0 where it starts with its life.
+    /// The change that starts the container, or 0.
     pub generation: u32,
 }
 
-/// What a container runs.
+/// A container's command line and environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The command line.
     pub argv: Vec<String>,
-    /// The environment.
     pub env: BTreeMap<String, EnvValue>,
 }
 
 impl Setting<'_> {
-    /// The job's own command line: `resume` on a resume, where there is one.
     fn command(&self) -> Result<Vec<String>, String> {
         let command = &self.spec.command;
         let argv = match self.resumed_from {
@@ -114,12 +97,11 @@ impl Setting<'_> {
         Ok(argv.clone())
     }
 
-    /// This member of the gang.
     fn own(&self) -> Result<&Member, String> {
         self.member(self.container.rank)
     }
 
-    /// Its place among them, from 0 without a gap: its rank, where nobody leaves.
+    /// Returns the dense position, which is the rank without departures.
     fn position(&self) -> usize {
         let before = |member: &&Member| member.rank < self.container.rank;
         self.gang.iter().filter(before).count()
@@ -133,10 +115,10 @@ impl Setting<'_> {
     }
 }
 
-/// The command line and environment of a container.
+/// Returns a container's command line and environment.
 ///
 /// # Errors
-/// Why it cannot be started, for a person.
+/// The reason why the container cannot start, for a person.
 pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
     let argv = setting.command()?;
     let mut env = common(setting)?;
@@ -164,7 +146,7 @@ pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
         Executor::Mpi => mpi::launch(setting, argv, &mut env)?,
         Executor::Mxnet => mxnet::launch(setting, argv, &mut env)?,
     };
-    // What the job says itself comes last: it knows best.
+    // The job's own variables override all others.
     let mut env: BTreeMap<_, _> = env
         .into_iter()
         .map(|(name, value)| (name, EnvValue::Plain(value)))
@@ -250,19 +232,17 @@ fn torch(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
         .map(|(name, value)| (name.to_owned(), value)),
     );
     if is_loopback(&master.address) {
-        // gloo would take the interface of the host's name, which may not reach 127.*.
+        // gloo's default, the host name's interface, may not reach 127.*.
         env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
     }
     Ok(env)
 }
 
-/// Whether an address stays on the machine.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let ip = address.parse::<std::net::IpAddr>();
     ip.is_ok_and(|ip| ip.is_loopback()) || address == "localhost"
 }
 
-/// A command line under an executor's script.
 fn wrapped(script: &str, argv: Vec<String>) -> Vec<String> {
     let shell = ["/bin/sh", "-c", script, "dormouse"].map(str::to_owned);
     shell.into_iter().chain(argv).collect()

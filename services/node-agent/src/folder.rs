@@ -1,15 +1,9 @@
-//! The only way to a path that a job can write.
+//! The only access to paths that a job can write. A job may place blocking pipes, links, devices or endless
+//! files there.
 //!
-//! A job may put anything where the agent looks: a pipe that nobody writes, a link to another
-//! tenant's file, a device, a file without an end. So, from a root that the operator named:
-//!
-//! 1. No link is followed, neither on the way nor at the end ([`Below`], [`Folder`]).
-//! 2. Opening never waits for a writer or a reader (`O_NONBLOCK`), and what is opened is believed
-//!    only if the kernel says that it is a regular file (or a pipe, for [`Folder::pipe`]).
-//! 3. Every read has a bound.
-//!
-//! What is left is a file system that does not answer at all: whoever looks here does so on a
-//! thread of its own and with a time limit ([`aside`], [`aside_in_time`]).
+//! 1. From a root that the operator named no link is followed ([`Below`], [`Folder`]).
+//! 2. Opening never blocks (`O_NONBLOCK`), and only regular files are accepted, or pipes by [`Folder::pipe`].
+//! 3. Every read has a limit. A file system may still hang ([`aside`], [`aside_in_time`]).
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -24,17 +18,16 @@ use tokio::sync::Semaphore;
 
 use crate::runtime::User;
 
-/// Looks under way at once. Those that hang hold a thread each: of the 512 that the runtime has,
-/// most must be left for starts and kills.
+/// Limit on concurrent looks. Most of the runtime's 512 threads must remain for starts and kills.
 static LOOKS: Semaphore = Semaphore::const_new(64);
 
-/// How long a look may take: a slow disk needs milliseconds, a busy network file system a second.
+/// Time limit of a look. A busy network file system needs a second.
 pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The kernel counts blocks of so much, whatever the file system's are.
+/// The kernel's unit of `st_blocks`, independent of the file system.
 const BLOCK_BYTES: u64 = 512;
 
-/// Entries read of one folder.
+/// Limit on entries read from one folder.
 pub const ENTRIES_LIMIT: usize = 10_000;
 
 const NEVER_FOLLOWED: OFlags = OFlags::NOFOLLOW
@@ -46,7 +39,6 @@ const OF_THE_AGENT: Mode = Mode::from_raw_mode(0o644);
 const FOLDER: Mode = Mode::from_raw_mode(0o755);
 
 impl From<OwnedFd> for Folder {
-    /// A folder that was opened otherwise.
     fn from(folder: OwnedFd) -> Self {
         Self(folder)
     }
@@ -58,7 +50,7 @@ impl AsFd for Folder {
     }
 }
 
-/// Where a folder is: a root that is trusted, and a way down on which no link is followed.
+/// A folder's place: a trusted root, and a path below it without links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Below {
     root: PathBuf,
@@ -69,22 +61,16 @@ pub struct Below {
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
-/// What lies in a folder; of a link, what the link itself is.
+/// An entry of a folder. A link is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether it is a folder.
     pub is_folder: bool,
-    /// Whether it is a regular file.
     pub is_regular: bool,
-    /// Its length.
     pub bytes: u64,
-    /// What it takes of the disk.
     pub disk_bytes: u64,
-    /// How many names it has.
     pub names: u64,
-    /// Which one it is: the numbers of its disk and its own.
+    /// Device number and inode number.
     pub file: (u64, u64),
-    /// When it was last written, after 1970.
     pub modified_ns: i64,
 }
 
@@ -108,62 +94,62 @@ impl Entry {
 }
 
 impl Below {
-    /// The folder `way` below `root`.
+    /// Names the folder `way` below `root`.
     #[must_use]
     pub fn new(root: PathBuf, way: impl Into<PathBuf>) -> Self {
         let way = way.into();
         Self { root, way }
     }
 
-    /// The whole path, for messages and for the job.
+    /// Returns the whole path, for messages and for the job.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.root.join(&self.way)
     }
 
-    /// Its root, and the way down from there.
+    /// Returns the root and the path below it.
     #[must_use]
     pub fn parts(&self) -> (&Path, &Path) {
         (&self.root, &self.way)
     }
 
-    /// The folder `way` below this one.
+    /// Names the folder `way` below this folder.
     #[must_use]
     pub fn join(&self, way: impl AsRef<Path>) -> Self {
         Self::new(self.root.clone(), self.way.join(way))
     }
 
-    /// Whether its root is there.
+    /// Checks that the root exists.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn check_root(&self) -> io::Result<()> {
         Folder::at(&self.root).map(drop)
     }
 
-    /// Whether this process may make something in its root.
+    /// Reports whether this process may create files in the root.
     #[must_use]
     pub fn may_write_to_root(&self) -> bool {
         let asked = Access::WRITE_OK | Access::EXEC_OK;
         rustix::fs::access(&self.root, asked).is_ok()
     }
 
-    /// The folder above it, below the same root.
+    /// Returns the parent folder below the same root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let way = self.way.parent()?;
         Some(Self::new(self.root.clone(), way))
     }
 
-    /// Opens it.
+    /// Opens the folder.
     ///
     /// # Errors
-    /// The kernel's; where a link is in the way, one that says so.
+    /// Kernel errors, or a link in the path.
     pub fn open(&self) -> io::Result<Folder> {
         Folder::at(&self.root)?.descend(&self.way, false)
     }
 
-    /// Opens it; what is missing on the way is made.
+    /// Opens the folder and creates missing parts of the path.
     ///
     /// # Errors
     /// As for [`Below::open`].
@@ -180,10 +166,10 @@ impl Below {
 }
 
 impl Folder {
-    /// Opens a folder that the operator named: links on the way are the operator's.
+    /// Opens a folder that the operator named, through links.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn at(root: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(root, flags, Mode::empty())?))
@@ -195,14 +181,13 @@ impl Folder {
             return Err(refused("leads out of its folder"));
         }
         let flags = NEVER_FOLLOWED | OFlags::RDONLY | OFlags::DIRECTORY;
-        // Mostly it is there, and the kernel is of 5.6 or later: one step instead of many.
+        // Fast path of kernels since 5.6.
         let no_links = ResolveFlags::NO_SYMLINKS;
         if let Ok(opened) = rustix::fs::openat2(&self.0, way, flags, Mode::empty(), no_links) {
             return Ok(Self(opened));
         }
         for name in way {
             let open = || rustix::fs::openat(&self.0, name, flags, Mode::empty());
-            // Mostly it is there, and to make it again costs more than to open it.
             let opened = match open() {
                 Err(rustix::io::Errno::NOENT) if make => {
                     match rustix::fs::mkdirat(&self.0, name, FOLDER) {
@@ -220,7 +205,7 @@ impl Folder {
         Ok(self)
     }
 
-    /// The kernel says "not a directory", or "too many levels", of a link.
+    /// The kernel reports a link as "not a directory" or "too many levels".
     fn explained(&self, name: &Path, error: rustix::io::Errno) -> io::Error {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Symlink => {
@@ -247,19 +232,19 @@ impl Folder {
         Ok(File::from(opened))
     }
 
-    /// Gives the folder itself to a user, and nobody else a look into it.
+    /// Gives the folder to a user, without access for others.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn give(&self, user: User) -> io::Result<()> {
         fchown(&self.0, Some(user.uid), Some(user.gid))?;
         Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
     }
 
-    /// The same, where it is another user's so far.
+    /// Like [`Self::give`], but changes the owner only if needed.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn give_to(&self, owner: User) -> io::Result<()> {
         match self.owner()? == owner {
             true => Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?),
@@ -267,10 +252,10 @@ impl Folder {
         }
     }
 
-    /// The user that it belongs to.
+    /// Returns the folder's owner.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn owner(&self) -> io::Result<User> {
         let found = rustix::fs::fstat(&self.0)?;
         Ok(User {
@@ -279,7 +264,7 @@ impl Folder {
         })
     }
 
-    /// Gives a regular file in it to a user.
+    /// Gives a regular file in the folder to a user.
     ///
     /// # Errors
     /// As for [`Folder::file`].
@@ -295,12 +280,12 @@ impl Folder {
     /// Opens a regular file to read.
     ///
     /// # Errors
-    /// The kernel's, or that it is no regular file.
+    /// Kernel errors, or another kind of file.
     pub fn file(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlags::RDONLY, FileType::RegularFile)
     }
 
-    /// Opens a regular file to append to; it is made where it is missing.
+    /// Opens a regular file to append, and creates a missing file.
     ///
     /// # Errors
     /// As for [`Folder::file`].
@@ -309,7 +294,7 @@ impl Folder {
         self.open(name, flags, FileType::RegularFile)
     }
 
-    /// Opens a regular file, emptied, to append to; it is made where it is missing.
+    /// Opens a regular file to append, emptied, and creates a missing file.
     ///
     /// # Errors
     /// As for [`Folder::file`].
@@ -323,7 +308,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Opens a pipe to write, if somebody reads it.
+    /// Opens a pipe to write if the pipe has a reader.
     ///
     /// # Errors
     /// As for [`Folder::file`].
@@ -331,44 +316,43 @@ impl Folder {
         self.open(name, OFlags::WRONLY, FileType::Fifo)
     }
 
-    /// Reads a regular file that is no longer than `limit_bytes`.
+    /// Reads a regular file of at most `limit_bytes`.
     ///
     /// # Errors
-    /// As for [`Folder::file`], or that it is longer.
+    /// As for [`Folder::file`], or a longer file.
     pub fn read(&self, name: &str, limit_bytes: u64) -> io::Result<Vec<u8>> {
         read_all(self.file(name)?, limit_bytes)
     }
 
-    /// The same, as text.
+    /// Reads a regular file of at most `limit_bytes` as text.
     ///
     /// # Errors
-    /// As for [`Folder::read`], or that it is no text.
+    /// As for [`Folder::read`], or no UTF-8.
     pub fn read_text(&self, name: &str, limit_bytes: u64) -> io::Result<String> {
         let bytes = self.read(name, limit_bytes)?;
         String::from_utf8(bytes).map_err(|_| refused("is not text"))
     }
 
-    /// Writes a file whole: beside its place first, then by a rename, so that a link or a pipe in
-    /// its place is replaced and never written to.
+    /// Writes a whole file and renames it into place, so a link or pipe there is never written to.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, OF_THE_AGENT)
     }
 
-    /// The same, for nobody else to read.
+    /// Like [`Self::write`], readable only by the owner.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn write_private(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, Mode::RUSR | Mode::WUSR)
     }
 
-    /// The same, for everybody to read, and not to be written to by mistake.
+    /// Like [`Self::write`], read-only for all.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn write_read_only(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.write_as(name, bytes, Mode::RUSR | Mode::RGRP | Mode::ROTH)
     }
@@ -382,10 +366,10 @@ impl Folder {
         self.rename(&beside, name)
     }
 
-    /// Gives a file or folder another name.
+    /// Renames a file or folder.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
@@ -393,15 +377,15 @@ impl Folder {
     /// Removes a file, or a link itself.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// The names of what lies in it, in order.
+    /// Returns the names of the entries, sorted.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -416,10 +400,10 @@ impl Folder {
         Ok(names)
     }
 
-    /// Whether something in it has a name that [`Self::names`] leaves out, since it is not UTF-8.
+    /// Reports whether [`Self::names`] omits a name that is not UTF-8.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn has_unreadable_names(&self) -> io::Result<bool> {
         for entry in Dir::read_from(&self.0)? {
             if entry?.file_name().to_str().is_err() {
@@ -429,10 +413,10 @@ impl Folder {
         Ok(false)
     }
 
-    /// What lies in it, by name, with what each is: at most [`ENTRIES_LIMIT`] of it.
+    /// Returns the entries with their names, at most [`ENTRIES_LIMIT`].
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn entries(&self) -> io::Result<Vec<(String, Entry)>> {
         let names = self.names()?.into_iter().take(ENTRIES_LIMIT);
         let entry = |name: String| {
@@ -442,10 +426,10 @@ impl Folder {
         Ok(names.filter_map(entry).collect())
     }
 
-    /// The names of what lies in it, text or not, in no order; nothing where there are more than `most`.
+    /// Returns all names, unsorted, or `None` if there are more than `most`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn raw_names(&self, most: usize) -> io::Result<Option<Vec<CString>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
@@ -462,28 +446,28 @@ impl Folder {
         Ok(Some(names))
     }
 
-    /// What lies in it under a name that need not be text.
+    /// Returns an entry whose name need not be UTF-8.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn entry_named(&self, name: &CStr) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::of(&stat))
     }
 
-    /// What lies in it under a name.
+    /// Returns an entry by name.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn entry(&self, name: &str) -> io::Result<Entry> {
         let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Entry::of(&stat))
     }
 
-    /// The file `name` gets the same name in another folder, too.
+    /// Links the file `name` into another folder.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn link(&self, name: &str, to: &Self) -> io::Result<()> {
         Ok(rustix::fs::linkat(
             &self.0,
@@ -494,15 +478,15 @@ impl Folder {
         )?)
     }
 
-    /// The same folder, open once more.
+    /// Duplicates the handle of the folder.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// The folder `name` in it.
+    /// Opens the subfolder `name`.
     ///
     /// # Errors
     /// As for [`Below::open`].
@@ -511,11 +495,11 @@ impl Folder {
     }
 }
 
-/// Reads a file that the job, or its submitter, has named anywhere on the node: links are
-/// followed, but only a regular file is believed, and none that is longer than `limit_bytes`.
+/// Reads a file that the job or its submitter named. Follows links, but accepts only regular files up to
+/// `limit_bytes`.
 ///
 /// # Errors
-/// The kernel's, or what is wrong with the file.
+/// Kernel errors, or another kind of file.
 pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::empty())?;
@@ -526,8 +510,8 @@ pub fn read_anywhere(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     read_all(File::from(opened), limit_bytes)
 }
 
-/// Looks on a thread of its own; `None` where that panics. It cannot be ended: it holds one of
-/// [`LOOKS`] until the file system answers, whether it is still waited for or not.
+/// Runs `look` on another thread. Returns `None` after a panic. A look holds a permit of [`LOOKS`] until the
+/// file system answers.
 pub async fn aside<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = LOOKS.acquire().await.ok()?;
     let looking = tokio::task::spawn_blocking(move || {
@@ -537,7 +521,7 @@ pub async fn aside<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static)
     looking.await.ok()
 }
 
-/// The same; `None`, too, where it takes longer than [`LOOK_TIMEOUT`].
+/// Runs `look` on another thread. Returns `None` after a panic or [`LOOK_TIMEOUT`].
 pub async fn aside_in_time<T: Send + 'static>(
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -545,10 +529,10 @@ pub async fn aside_in_time<T: Send + 'static>(
     looked.ok().flatten()
 }
 
-/// Reads an open file that is no longer than `limit_bytes`.
+/// Reads an open file of at most `limit_bytes`.
 ///
 /// # Errors
-/// The kernel's, or that it is longer.
+/// Kernel errors, or a longer file.
 pub fn read_all(file: File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit_bytes + 1).read_to_end(&mut bytes)?;

@@ -1,12 +1,9 @@
-//! Who is on a shared GPU by the driver's word, held against who has a part of it.
+//! Compares the driver's list of processes on a shared GPU with the shares.
 //!
-//! 1. A process that computes there and is connected to nobody's scheduler is a *stranger*: the library was
-//!    not loaded before it, or it goes around it.
-//! 2. A container whose processes have more than its cap, and what the driver may take for itself, is
-//!    *beyond* it.
-//! 3. The two lists are not made at the same moment: what counts is what is so twice in a row.
-//!
-//! What is left to others: nothing is ended for that. It is told, and people decide.
+//! 1. A process without a connection to the scheduler is a *stranger*: it lacks or bypasses the library.
+//! 2. A container above its cap and the driver's overhead is *beyond*.
+//! 3. A finding counts twice in a row, because the lists are not simultaneous. Nothing is ended: people
+//!    decide.
 
 use std::collections::BTreeMap;
 
@@ -15,44 +12,34 @@ use dormouse_messages::events::GpuBeyond;
 
 use crate::nvml::Computing;
 
-/// What the driver may take for itself in one process: its context, modules and the kernels of libraries.
-/// Some 300 to 800 MB with the frameworks of today.
+/// The driver's overhead per process. Current frameworks use 300 to 800 MB.
 const HIDDEN_BYTES: u64 = 1 << 30;
 
-/// A container with a part of the device.
+/// A container with a share of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The container.
     pub container: ContainerId,
-    /// Its processes that are held.
     pub processes: Vec<u32>,
-    /// Its cap on memory.
     pub cap_bytes: Option<u64>,
-    /// What the library has counted.
     pub counted_bytes: u64,
 }
 
-/// What a container has by the driver's word.
+/// A container's memory according to the driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Had {
-    /// All of it.
     pub bytes: u64,
-    /// What goes beyond the cap and what the driver may take for itself.
     pub beyond_bytes: u64,
 }
 
-/// What was found on a device.
+/// The findings on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Processes that are under no part, by number.
     pub strangers: Vec<Computing>,
-    /// Containers beyond their caps.
     pub beyond: Vec<GpuBeyond>,
-    /// What each container has, where the driver says so of all its processes there.
     pub had: BTreeMap<ContainerId, Had>,
 }
 
-/// Holds the driver's word against who has a part.
+/// Compares the driver's list with the containers' shares.
 #[must_use]
 pub fn compare(computing: &[Computing], held: &[Held]) -> Found {
     let mut found = Found::default();
@@ -89,12 +76,12 @@ pub fn compare(computing: &[Computing], held: &[Held]) -> Found {
     found
 }
 
-/// What was found before, by device.
+/// The previous findings by device.
 #[derive(Debug, Default)]
 pub struct Twice(BTreeMap<String, Found>);
 
 impl Twice {
-    /// Of what was found now, what was found before, too.
+    /// Returns the findings that the previous call also had.
     pub fn seen(&mut self, uuid: &str, now: Found) -> Found {
         let before = self.0.insert(uuid.to_owned(), now.clone());
         let before = before.unwrap_or_default();
@@ -142,7 +129,6 @@ mod tests {
 
     #[test]
     fn beyond_is_what_the_cap_and_the_drivers_own_do_not_hold() {
-        // Two processes: the driver may take two gigabytes for itself.
         let capped = [held("ads/a/1/0", &[10, 11], Some(4 * GIB))];
         let all = |second: u64| [computing(10, 3 * GIB), computing(11, second)];
         assert_eq!(compare(&all(3 * GIB), &capped).beyond, []);
@@ -150,7 +136,6 @@ mod tests {
         assert_eq!(found.beyond[0].driver_bytes, 6 * GIB + 5);
         let had = found.had.values().next().expect("one");
         assert_eq!((had.bytes, had.beyond_bytes), (6 * GIB + 5, 5));
-        // Without a cap nothing is beyond it, and what the driver does not say is not guessed.
         let free = [held("ads/a/1/0", &[10, 11], None)];
         assert_eq!(compare(&all(30 * GIB), &free).beyond, []);
         let silent = [computing(10, 30 * GIB), computing(11, None)];
@@ -166,7 +151,6 @@ mod tests {
             ..Found::default()
         };
         assert_eq!(twice.seen("GPU-a", one(7)), Found::default());
-        // Of another device it is the first time.
         assert_eq!(twice.seen("GPU-b", one(7)), Found::default());
         assert_eq!(twice.seen("GPU-a", one(7)), one(7));
         assert_eq!(twice.seen("GPU-a", one(8)), Found::default());

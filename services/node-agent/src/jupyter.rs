@@ -1,10 +1,8 @@
-//! What an agent has to do with a notebook's Jupyter Server: its token, its settings, what it does.
+//! Support for a notebook's Jupyter Server.
 //!
-//! - The token follows from the agent's secret and the container's name: nothing is kept, an agent
-//!   that starts again has it, and another life has another one. The log gets its hash only.
-//! - The settings are a file in the folder of the members' file: no browser, the files in a folder
-//!   that outlives the container, no culling by Jupyter itself. What the job says itself comes last.
-//! - What it does it is asked ([`activity`]).
+//! - The token derives from the agent's secret and the container's name. The log holds only its hash.
+//! - The settings name a folder that outlives the container, and disable culling. The job's settings win.
+//! - The server reports its activity ([`activity`]).
 
 mod activity;
 
@@ -22,41 +20,38 @@ use crate::layout::Layout;
 use crate::secrets;
 pub use activity::{Doing, Follower, Pace, Server};
 
-/// The variable of the token.
+/// The token's variable.
 pub const TOKEN: &str = "JUPYTER_TOKEN";
 
-/// The query by which an agent is asked for a token (`<prefix>.api.token.<node>`).
+/// Query for a notebook's token (`<prefix>.api.token.<node>`).
 pub const TOKEN_QUERY: &str = "token";
 
-/// Whose token.
+/// The request for a notebook's token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenQuery {
-    /// The notebook's container.
     pub container: ContainerId,
 }
 
-/// The settings, in the folder of the members' file, which `JUPYTER_CONFIG_PATH` names.
+/// The settings file in the members' folder, named by `JUPYTER_CONFIG_PATH`.
 pub const SETTINGS: &str = "jupyter_server_config.json";
 
-/// The token that an agent gives a notebook whose job names none.
+/// Derives the token of a notebook whose job has no token.
 #[must_use]
 pub fn token(key: &[u8; blake3::KEY_LEN], container: &ContainerId) -> String {
     let hash = blake3::keyed_hash(key, format!("notebook/{container}").as_bytes());
     hash.to_hex().to_string()
 }
 
-/// Where the token comes from that a notebook asks for.
+/// The source of a notebook's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Token {
-    /// The agent gives it.
     Given(String),
-    /// Its job's own, which may be in a file; and what its tenant is granted.
     Own(EnvValue, Box<Granted>),
 }
 
 impl Token {
-    /// A job's own, or the agent's.
+    /// Returns the job's own token, or the given one.
     #[must_use]
     pub fn of(spec: &JobSpec, granted: Granted, given: String) -> Self {
         match spec.env.get(TOKEN) {
@@ -65,10 +60,10 @@ impl Token {
         }
     }
 
-    /// Reads it, away from the agent's thread.
+    /// Reads the token away from the agent's thread.
     ///
     /// # Errors
-    /// Why the job's own cannot be read.
+    /// If the job's own token is unreadable.
     pub async fn read(&self) -> Result<String, String> {
         let (own, granted) = match self {
             Self::Given(token) => return Ok(token.clone()),
@@ -82,13 +77,13 @@ impl Token {
     }
 }
 
-/// What the log says of a token.
+/// Returns the token's hash for the log.
 #[must_use]
 pub fn fingerprint(token: &str) -> Hash {
     blake3::hash(token.as_bytes())
 }
 
-/// The variables of a notebook besides those of every container.
+/// Returns a notebook's extra variables.
 pub fn variables(port: u16, settings: Option<String>) -> impl Iterator<Item = (String, String)> {
     let named = |name: &str, value: String| (name.to_owned(), value);
     let folder = settings.map(|folder| named("JUPYTER_CONFIG_PATH", folder));
@@ -99,13 +94,11 @@ pub fn variables(port: u16, settings: Option<String>) -> impl Iterator<Item = (S
     ports.into_iter().chain(folder)
 }
 
-/// Makes the folder that a notebook keeps its files in, and writes its settings. Blocking.
-///
-/// With `own_ports` its kernels talk by sockets in its temporary files: Jupyter has them listen on ports
-/// that it has picked before, which a job that may listen on its own ports only is refused.
+/// Makes a notebook's folder and writes its settings. Blocking. With `own_ports` kernels use Unix sockets,
+/// because Jupyter would choose forbidden ports.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn prepare(
     layout: &Layout,
     container: &ContainerId,
@@ -126,7 +119,7 @@ pub fn prepare(
             "root_dir": std::path::absolute(work.path())?,
             "ip": address,
             "allow_root": true,
-            // It is asked for by the names of its gateways.
+            // Requests carry the gateways' host names.
             "allow_remote_access": true,
             "shutdown_no_activity_timeout": 0,
         },
@@ -138,13 +131,13 @@ pub fn prepare(
     members.make()?.write_read_only(SETTINGS, &text)
 }
 
-/// Whether a container of this job is a notebook's.
+/// Reports whether a job is a notebook.
 #[must_use]
 pub fn is_notebook(spec: &JobSpec) -> bool {
     spec.kind == Kind::Notebook
 }
 
-/// The environment's token, for a notebook whose job names none.
+/// Sets the token unless the job has one.
 pub fn give(env: &mut std::collections::BTreeMap<String, EnvValue>, token: String) {
     let value = || EnvValue::Plain(token);
     env.entry(TOKEN.to_owned()).or_insert_with(value);

@@ -1,26 +1,22 @@
-//! The keeper: one small process a node, the parent of all its plain processes, which ends
-//! them when the agent cannot.
+//! The supervisor: one small process per node, the parent of all plain processes, which it ends when the
+//! agent cannot.
 //!
 //! ```text
-//!  agent ──socket──► keeper ──► guard, one a container ──► program ──► what it starts
+//!  agent ──socket──► keeper ──► guard, one a container ──► program ──► its children
 //!                    deadline   (in a sandbox)
 //! ```
 //!
-//! - It holds the node's deadline, which the agent moves on with each renewal of its lease. When it
-//!   comes, the keeper ends every container: whether the agent was killed, stands still or is
-//!   cut off. The agents of `up` have no deadline.
-//! - It keeps how programs ended until the agent says that this is on the log, over any restart of
-//!   the agent. When no agent is there and nothing is held, it ends.
-//! - A guard dies with the keeper, and its container with the guard. The next keeper waits until
-//!   the guards of the one before are gone, by a lock that each of them holds.
-//! - In a sandbox ([`sandbox`]) a guard is the first process of a namespace of processes: when it
-//!   ends, the kernel kills everything in it. Without them it adopts what its program leaves
-//!   behind (a subreaper), ends that, and may have another container.
-//! - What is believed comes from the keeper's socket, in a folder that no sandbox shows.
+//! - The agent extends the deadline with each lease renewal. Agents of `up` have none.
+//! - Exits are kept until logged. Without agent and containers the supervisor ends.
+//! - A guard dies with the supervisor, and its container with it. The next supervisor waits for the guards'
+//!   lock.
+//! - The socket's folder is invisible in sandboxes.
 //!
-//! The keeper has one thread, no async runtime and no broker: it is forked from, and must not wait
-//! for anybody. For containers of an engine, which are not its children, it holds the deadline
-//! only, and starts a process that ends them by their label ([`engine`]).
+//! The supervisor forks, so it has one thread, no async runtime, and never blocks.
+//!
+//! Files: `client` the agent's side; `serve` the loop; `words`, `lines` the protocol and its socket; `guard`,
+//! `launch`, `zygote` inits and programs; `held` containers; `sandbox`, `devices`, `netns`, `group`
+//! isolation; `engine` an engine's deadline.
 
 pub mod client;
 mod devices;
@@ -46,29 +42,26 @@ use crate::marks::Supervised;
 use crate::procfs;
 use zygote::Zygote;
 
-/// The keeper's folder in the node's own.
 const FOLDER: &str = "keeper";
 
-/// Its socket, in its folder.
 const SOCKET: &str = "socket";
 
-/// Held by a keeper and by its guards.
+/// Lock held by a supervisor and its guards.
 const LOCK: &str = "lock";
 
-/// Which keeper was the last one to leave in order, holding nothing.
+/// The last supervisor that left in order and held nothing.
 const LEFT: &str = "left";
 
-/// What a keeper has to say, which nobody reads but after a fault.
 const LOG: &str = "log";
 
-/// The folder of a node's keeper.
+/// Returns the folder of a node's supervisor.
 #[must_use]
 pub fn folder(node: &Path) -> PathBuf {
     let folder = node.join(FOLDER);
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// A path that names a file of a folder in a few characters: a socket's may have 107.
+/// A short path of a file. A socket's path has at most 107 bytes.
 fn short(folder: &File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
@@ -80,19 +73,19 @@ fn make(folder: &Path) -> io::Result<File> {
     File::open(folder)
 }
 
-/// The keeper that was the last one to leave in order: it held nothing, so that whatever was noted
-/// for it and it was not asked to forget has never run.
+/// Returns the last supervisor that left in order. A container recorded for it and never forgotten has never
+/// run.
 #[must_use]
 pub fn left(folder: &Path) -> Option<Supervised> {
     let text = fs::read_to_string(folder.join(LEFT)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// Closes what the agent was started with beside the three standard files: programs would have it.
+/// Closes inherited descriptors, or programs would inherit them.
 fn close_inherited() -> io::Result<()> {
     let open = fs::read_dir("/proc/self/fd")?.flatten();
     let open = open.filter_map(|it| it.file_name().to_str()?.parse::<i32>().ok());
-    // Collected first: the folder that is read is open, too, and is closed behind this line.
+    // Collect first: the listing's own descriptor is among them.
     let open: Vec<_> = open.filter(|number| *number > 2).collect();
     for number in open {
         let _ = nix::unistd::close(number);
@@ -100,21 +93,21 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a keeper in its folder until it holds nothing and no agent is there.
+/// Runs a supervisor until it holds nothing and no agent is connected.
 ///
 /// # Errors
-/// When its folder cannot be used.
+/// If the folder cannot be used.
 pub fn run(folder: &Path) -> io::Result<()> {
-    // No terminal's, no agent's: what ends those does not end this.
+    // Signals to a terminal or the agent do not reach the supervisor.
     let _ = nix::unistd::setsid();
     close_inherited()?;
     let opened = make(folder)?;
     let lock = File::create(folder.join(LOCK))?;
-    // The guards of a keeper that was killed end their containers first.
+    // A killed supervisor's guards end their containers first.
     lock.lock()?;
-    // Where memory is short, the keeper and its guards are the last to go; programs are put back.
+    // The supervisor is killed last for memory. Programs get their score reset.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-999");
-    // Before there is anything in this memory, and without the folder, which leads to the node's others.
+    // Fork while memory is empty, and without the folder's descriptor, which leads to its neighbours.
     drop(opened);
     let zygote = Zygote::start(folder)?;
     let opened = make(folder)?;

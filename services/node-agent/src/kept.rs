@@ -1,8 +1,5 @@
-//! What an agent has folded, kept on disk: one that starts again folds only what came since.
-//!
-//! A snapshot is not gone on from on any doubt. One that is ahead of the log, which went back, says what
-//! containers were asked since, and stays until they have ended. Beside what the runtime asks of every
-//! one (the build, the log, its place on it) this one must be of the agent's own node.
+//! The agent's snapshots: a restarted agent folds only newer events. A doubtful snapshot is not used. If the
+//! log went back, the old snapshot stays until its containers have ended.
 
 use dormouse_messages::{Sequence, Timestamp};
 use dormouse_runtime::{Log, Snapshot, Snapshots};
@@ -11,7 +8,6 @@ use tokio::task::JoinHandle;
 use crate::config::AgentConfig;
 use crate::state::AgentState;
 
-/// Events between two snapshots: as the services have it.
 const EVERY: u64 = 20_000;
 
 /// The snapshots of one agent.
@@ -19,17 +15,14 @@ pub struct Kept {
     snapshots: Snapshots,
     log: Log,
     state: AgentState,
-    /// What was folded before the log went back, if it did.
     former: Option<AgentState>,
-    /// Whether the last snapshot is that one.
     pub is_of_former: bool,
-    /// What the last snapshot holds.
     saved: Sequence,
     saving: Option<JoinHandle<()>>,
 }
 
 impl Kept {
-    /// The last snapshot of this agent, if it can be used with this log; else nothing is folded.
+    /// Loads the agent's last snapshot if it fits this log. Otherwise starts from the empty state.
     pub async fn load(config: &AgentConfig, log: &Log) -> Self {
         let dir = config.layout().node().join("snapshots");
         let snapshots = Snapshots::new(dir, &config.build);
@@ -51,25 +44,24 @@ impl Kept {
         }
     }
 
-    /// The first event that is not folded yet.
+    /// Returns the first event that is not folded.
     #[must_use]
     pub const fn next(&self) -> Sequence {
         self.state.folded.next()
     }
 
-    /// The state to go on from, and what was folded before the log went back, if it did.
+    /// Takes the state to continue from, and the state from before the log went back.
     pub fn take(&mut self) -> (AgentState, Option<AgentState>) {
         (std::mem::take(&mut self.state), self.former.take())
     }
 
-    /// Writes one in the place of what was folded before the log went back, once all that followed from it
-    /// is on the log.
+    /// Replaces the former state's snapshot once all its consequences are on the log.
     pub fn replace_former(&mut self, state: &AgentState, stored_at: Timestamp) {
         self.is_of_former = false;
         self.save(state, stored_at);
     }
 
-    /// Writes a snapshot, where enough has happened since the last one.
+    /// Writes a snapshot after enough events.
     pub fn save_now_and_then(&mut self, state: &AgentState, stored_at: Timestamp) {
         let is_idle = self.saving.as_ref().is_none_or(JoinHandle::is_finished);
         if is_idle && !self.is_of_former && state.folded.0 >= self.saved.0 + EVERY {
@@ -77,7 +69,7 @@ impl Kept {
         }
     }
 
-    /// Writes the last snapshot, behind one that is being written.
+    /// Writes the last snapshot, after one under way.
     pub async fn save_last(mut self, state: AgentState, stored_at: Timestamp) {
         if let Some(saving) = self.saving.take() {
             let _ = saving.await;

@@ -1,30 +1,30 @@
-//! Where everything lies on disk.
+//! The paths of all files on disk.
 //!
 //! ```text
 //! <data>/nodes/<node>/lock
-//! <data>/nodes/<node>/home        tells this folder from every other
-//! <data>/nodes/<node>/snapshots/  what the agent has folded
-//! <data>/nodes/<node>/secret, marks/   what it notes of its containers, unreadable to jobs
-//! <data>/nodes/<node>/keeper/     the keeper's socket, lock and log
+//! <data>/nodes/<node>/home        unique id of this folder
+//! <data>/nodes/<node>/snapshots/  folded state
+//! <data>/nodes/<node>/secret, marks/   container records, unreadable to jobs
+//! <data>/nodes/<node>/keeper/     socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
-//!     members.json            who takes part, where containers come and go (DORMOUSE_MEMBERS)
-//!     jupyter_server_config.json   of a notebook (JUPYTER_CONFIG_PATH)
+//!     members.json            (DORMOUSE_MEMBERS)
+//!     jupyter_server_config.json   (JUPYTER_CONFIG_PATH)
 //! <data>/nodes/<node>/gpu/<tenant>/<name>/<incarnation>/<rank>/
-//!     libdormouse_gpu.so tokens    of a container with a part of a GPU: what holds it, and whom that asks
-//! <data>/nodes/<node>/code/<tenant>/<digest>/    the folders that go with jobs, unpacked
-//! <data>/nodes/<node>/python/<tenant>/<digest>/  environments of the packages that do
+//!     libdormouse_gpu.so tokens    library and socket of a GPU share
+//! <data>/nodes/<node>/code/<tenant>/<digest>/    unpacked folders of jobs
+//! <data>/nodes/<node>/python/<tenant>/<digest>/  environments of packages
 //! <data>/nodes/<node>/containers/<tenant>/<name>/<incarnation>/<rank>/
-//!     code/                   its copy of the folder that goes with the job (DORMOUSE_WORKDIR)
-//!     stdout.log stderr.log   what it printed
-//!     progress.jsonl          what it reports (DORMOUSE_PROGRESS)
-//!     ack.json                what it says of who takes part (DORMOUSE_ACK)
-//!     orders results drain    a task set's: what to run, what has ended, leave
-//!     tasks/<task>            what a task printed
+//!     code/                   copy of the job's folder (DORMOUSE_WORKDIR)
+//!     stdout.log stderr.log
+//!     progress.jsonl          (DORMOUSE_PROGRESS)
+//!     ack.json                answers (DORMOUSE_ACK)
+//!     orders results drain    of a task set
+//!     tasks/<task>            a task's output
 //! <checkpoints>/<tenant>/<name>/<incarnation>/
 //!     checkpoint.json         written last, and atomically, by the job
-//! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   each complete one, sealed
-//! <checkpoints>/<tenant>/<name>/<incarnation>-<digest>/   one of a store's, kept on this node
-//! <checkpoints>/<tenant>/<name>/work/    what a notebook's users have saved
+//! <checkpoints>/<tenant>/<name>/<incarnation>.<number>/   sealed checkpoints
+//! <checkpoints>/<tenant>/<name>/<incarnation>-<digest>/   local copies from a store
+//! <checkpoints>/<tenant>/<name>/work/    files of a notebook's users
 //! ```
 
 use std::collections::BTreeSet;
@@ -40,7 +40,6 @@ use crate::rotate;
 use crate::store;
 use crate::tasks::TASKS;
 
-/// `<tenant>/<name>/<incarnation>/<rank>`.
 const CONTAINER_DEPTH: u32 = 4;
 
 /// The directories of one node.
@@ -50,34 +49,31 @@ pub struct Layout {
     checkpoints: PathBuf,
 }
 
-/// What a notebook's users have saved, among its checkpoints.
 const WORK: &str = "work";
 
-/// The members' file, in a folder of its own.
+/// The members' file, in its own folder.
 pub const MEMBERS: &str = "members.json";
 
-/// The socket of a container's part of a GPU, in a folder of its own.
+/// The socket for a GPU share, in its own folder.
 pub const TOKENS: &str = "tokens";
 
-/// The progress file, in a container's directory.
+/// The progress file of a container.
 pub const PROGRESS: &str = "progress.jsonl";
 
-/// What a container prints, in its directory.
+/// The output file of a container.
 pub const STDOUT: &str = "stdout.log";
-/// What it prints as errors.
+/// The error file of a container.
 pub const STDERR: &str = "stderr.log";
 
-/// What a container printed.
+/// The output files of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logs {
-    /// Standard output.
     pub stdout: PathBuf,
-    /// Standard error.
     pub stderr: PathBuf,
 }
 
 impl Layout {
-    /// The layout of `node` under `data`, checkpoints under `checkpoints`.
+    /// Creates the layout of `node` with data and checkpoint roots.
     #[must_use]
     pub fn new(data: &Path, checkpoints: &Path, node: &NodeId) -> Self {
         Self {
@@ -86,55 +82,55 @@ impl Layout {
         }
     }
 
-    /// The node's own directory.
+    /// Returns the node's own directory.
     #[must_use]
     pub fn node(&self) -> &Path {
         &self.node
     }
 
-    /// What was unpacked of the code of jobs.
+    /// Returns the folder of unpacked code.
     #[must_use]
     pub fn code(&self) -> PathBuf {
         self.node.join("code")
     }
 
-    /// One packed folder of it, unpacked.
+    /// Returns the folder of one unpacked archive.
     #[must_use]
     pub fn unpacked(&self, tenant: &str, sha256: &str) -> PathBuf {
         self.code().join(tenant).join(sha256)
     }
 
-    /// The environments of jobs' Python packages.
+    /// Returns the folder of Python environments.
     #[must_use]
     pub fn environments(&self) -> PathBuf {
         self.node.join("python")
     }
 
-    /// One of them.
+    /// Returns the folder of one environment.
     #[must_use]
     pub fn environment(&self, tenant: &str, python: &Python) -> PathBuf {
         self.environments().join(tenant).join(python::key(python))
     }
 
-    /// The parent of all container directories.
+    /// Returns the parent of all container directories.
     #[must_use]
     pub fn containers(&self) -> PathBuf {
         self.node.join("containers")
     }
 
-    /// A container's directory.
+    /// Returns a container's directory.
     #[must_use]
     pub fn container(&self, container: &ContainerId) -> PathBuf {
         self.containers().join(container.to_string())
     }
 
-    /// The folder of the members' file of one life.
+    /// Returns the folder of an incarnation's members' file.
     #[must_use]
     pub fn members(&self, job: &JobId, incarnation: Incarnation) -> Below {
         Below::new(self.node.join("members"), format!("{job}/{incarnation}"))
     }
 
-    /// Every life that has a members' file. Blocking.
+    /// Lists the incarnations with a members' file. Blocking.
     #[must_use]
     pub fn existing_members(&self) -> Vec<(JobId, Incarnation)> {
         let ways = folders_at(&self.node.join("members"), CONTAINER_DEPTH - 1);
@@ -146,16 +142,16 @@ impl Layout {
         ways.filter_map(life).collect()
     }
 
-    /// Every container that has a directory. Blocking.
+    /// Lists the containers with a directory. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn existing_containers(&self) -> io::Result<Vec<ContainerId>> {
         let ways = folders_at(&self.containers(), CONTAINER_DEPTH)?;
         Ok(ways.iter().filter_map(|way| way.parse().ok()).collect())
     }
 
-    /// The ranks of one life that have a directory, in order. Blocking.
+    /// Lists an incarnation's ranks with a directory, sorted. Blocking.
     #[must_use]
     pub fn ranks(&self, job: &JobId, incarnation: Incarnation) -> Vec<Rank> {
         let life = self.containers().join(job.as_str());
@@ -166,32 +162,31 @@ impl Layout {
         ranks
     }
 
-    /// The folder of a container's part of a GPU.
+    /// Returns the folder of a container's GPU share.
     #[must_use]
     pub fn gpu(&self, container: &ContainerId) -> PathBuf {
         self.node.join("gpu").join(container.to_string())
     }
 
-    /// The same, to look into.
+    /// Returns a container's directory for safe access.
     #[must_use]
     pub fn container_below(&self, container: &ContainerId) -> Below {
         Below::new(self.containers(), container.to_string())
     }
 
-    /// The checkpoint directory of one incarnation.
+    /// Returns an incarnation's checkpoint directory.
     #[must_use]
     pub fn checkpoint(&self, job: &JobId, incarnation: Incarnation) -> PathBuf {
         self.checkpoint_below(job, incarnation).path()
     }
 
-    /// All checkpoints of a job, to look into.
+    /// Returns a job's checkpoint folder for safe access.
     #[must_use]
     pub fn checkpoints_below(&self, job: &JobId) -> Below {
         Below::new(self.checkpoints.clone(), job.as_str())
     }
 
-    /// Everything of a tenant: its containers' directories and environments here, and its
-    /// checkpoints.
+    /// Returns a tenant's folders: containers, environments and checkpoints.
     #[must_use]
     pub fn of_tenant(&self, tenant: &str) -> [Below; 3] {
         let roots = [
@@ -202,8 +197,7 @@ impl Layout {
         roots.map(|root| Below::new(root, tenant))
     }
 
-    /// The folder of a checkpoint that the log names: what a job is given to resume from. Of one in
-    /// a store, where this node keeps it.
+    /// Returns the path to resume from, local even for a stored checkpoint.
     #[must_use]
     pub fn resumed(&self, job: &JobId, uri: &str) -> PathBuf {
         if !store::is_stored(uri) {
@@ -214,7 +208,7 @@ impl Layout {
         std::path::absolute(&path).unwrap_or(path)
     }
 
-    /// A checkpoint that the log names; `None` where that lies elsewhere.
+    /// Returns a checkpoint for safe access, or `None` outside of the root.
     #[must_use]
     pub fn named_checkpoint(&self, path: &Path) -> Option<Below> {
         let root = std::path::absolute(&self.checkpoints).ok()?;
@@ -222,8 +216,8 @@ impl Layout {
         Some(Below::new(root.clone(), way))
     }
 
-    /// Removes the checkpoints here of jobs that are not `live` and were last saved at least `keep`
-    /// ago, but not what notebooks' users have saved; of how many. Blocking.
+    /// Removes old checkpoints of jobs not `live`, but no notebooks' files. Returns the number of jobs.
+    /// Blocking.
     #[must_use]
     pub fn remove_checkpoints(&self, live: &BTreeSet<JobId>, keep: Duration) -> usize {
         let jobs = folders_at(&self.checkpoints, 2).unwrap_or_default();
@@ -241,27 +235,25 @@ impl Layout {
             };
             let has_work = entries.iter().any(|(name, _)| name == WORK);
             if !has_work && entries.iter().all(|(_, entry)| is_old(entry.modified_ns)) {
-                // It follows no link.
                 removed += usize::from(std::fs::remove_dir_all(below.path()).is_ok());
             }
         }
         removed
     }
 
-    /// Where a notebook keeps its files, whichever life it has and wherever it runs.
+    /// Returns the folder of a notebook's files, common to its incarnations.
     #[must_use]
     pub fn work(&self, job: &JobId) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{WORK}"))
     }
 
-    /// The same, to look into.
+    /// Returns an incarnation's checkpoint directory.
     #[must_use]
     pub fn checkpoint_below(&self, job: &JobId, incarnation: Incarnation) -> Below {
         Below::new(self.checkpoints.clone(), format!("{job}/{incarnation}"))
     }
 }
 
-/// The folders so far below a root, by their ways. Blocking.
 fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
     let mut level = vec![String::new()];
     for _ in 0..depth {
@@ -284,7 +276,7 @@ fn folders_at(root: &Path, depth: u32) -> io::Result<Vec<String>> {
     Ok(level)
 }
 
-/// The logs in a container's directory.
+/// Returns the output files in a container's directory.
 #[must_use]
 pub fn logs_in(directory: &Path) -> Logs {
     Logs {
@@ -293,44 +285,42 @@ pub fn logs_in(directory: &Path) -> Logs {
     }
 }
 
-/// The progress file in a container's directory.
+/// Returns the progress file in a container's directory.
 #[must_use]
 pub fn progress_in(directory: &Path) -> PathBuf {
     directory.join(PROGRESS)
 }
 
-/// Where a container's output lies, on the machine of its node: on any node of `data_dir` that
-/// has it. `None` where it never ran here.
+/// Finds a container's output under any node of `data_dir`.
 #[must_use]
 pub fn logs_path(data_dir: &Path, container: &ContainerId) -> Option<Logs> {
     directory_of(data_dir, container).map(|directory| logs_in(&directory))
 }
 
-/// Where a task's output lies, if it ran in this container.
+/// Finds a task's output if the task's container ran here.
 #[must_use]
 pub fn task_output(data_dir: &Path, container: &ContainerId, task: u32) -> Option<PathBuf> {
     directory_of(data_dir, container).map(|directory| task_output_in(&directory, task))
 }
 
-/// Opens a file of those that [`logs_path`] and [`task_output`] name. The job may have put there
-/// what it likes: only a regular file is opened.
+/// Opens a file from [`logs_path`] or [`task_output`]. Accepts only a regular file, because jobs can write
+/// there.
 ///
 /// # Errors
-/// The kernel's, or what is wrong with the file.
+/// Kernel errors, or another kind of file.
 pub fn open_log(path: &Path) -> std::io::Result<std::fs::File> {
     let name = path.file_name().and_then(|name| name.to_str());
     let (Some(name), Some(parent)) = (name, path.parent()) else {
         return Err(ErrorKind::NotFound.into());
     };
-    // Below the node's folder, so that no folder on the way is a link either.
+    // No parent may be a link either.
     let is_root = |folder: &&Path| folder.ends_with("containers");
     let root = parent.ancestors().find(is_root).unwrap_or(parent);
     let way = parent.strip_prefix(root).unwrap_or(Path::new(""));
     Below::new(root.to_owned(), way).open()?.file(name)
 }
 
-/// The files in which a stream that [`logs_path`] names lies, the oldest first: what has grown too
-/// long is cut.
+/// Lists the files of a rotated stream from [`logs_path`], oldest first.
 #[must_use]
 pub fn log_parts(path: &Path) -> Vec<PathBuf> {
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
@@ -342,7 +332,7 @@ pub fn log_parts(path: &Path) -> Vec<PathBuf> {
     parts.map(|part| parent.join(part)).collect()
 }
 
-/// Where a task prints to, in its container's directory.
+/// Returns a task's output file in a container's directory.
 #[must_use]
 pub fn task_output_in(directory: &Path, task: u32) -> PathBuf {
     directory.join(TASKS).join(task.to_string())
@@ -356,19 +346,19 @@ fn directory_of(data_dir: &Path, container: &ContainerId) -> Option<PathBuf> {
         .find(|directory| directory.is_dir())
 }
 
-/// The URI of a directory.
+/// Returns the URI of a directory.
 #[must_use]
 pub fn uri(directory: &Path) -> String {
     format!("file://{}", directory.display())
 }
 
-/// The directory of a URI: what a job is given to resume from.
+/// Returns the directory of a URI.
 #[must_use]
 pub fn path_of(uri: &str) -> &str {
     uri.strip_prefix("file://").unwrap_or(uri)
 }
 
-/// Whether an error is of this node's disk, and another node's may be well.
+/// Reports whether the error lies with this node's disk.
 #[must_use]
 pub fn is_of_the_disk(error: &io::Error) -> bool {
     use ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
@@ -379,7 +369,7 @@ pub fn is_of_the_disk(error: &io::Error) -> bool {
     full_or_closed || error.raw_os_error() == Some(nix::libc::EIO)
 }
 
-/// What went wrong with a file, and what to do about it.
+/// Describes a file's error, with advice.
 #[must_use]
 pub fn disk(what: &str, path: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {

@@ -1,8 +1,5 @@
-//! Holding the node's lease: what [`Holder`] asks is asked of the broker, and what it says is told
-//! to the agent and to the keeper.
-//!
-//! An agent in the broker's own process has no fence: when the broker is away nobody else could run
-//! its containers.
+//! Holds the node's lease: forwards [`Holder`]'s requests to the broker, and its news to agent and
+//! supervisor. An agent in the broker's process has no fence.
 
 use std::time::Duration;
 
@@ -15,7 +12,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::keeper::client::Keeper;
 use crate::wire::{Lease, LeaseError};
 
-/// How often waiting for the lease is said.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// News of the lease.
@@ -23,17 +19,14 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 #[rtype(result = "()")]
 pub struct LeaseNews(pub News);
 
-/// What an agent is told of its lease.
+/// The terms of an agent's lease.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// How long it lasts; another policy is another term.
     pub term: watch::Receiver<LeaseTerm>,
-    /// Whether containers end when it cannot be renewed.
     pub fenced: bool,
 }
 
 impl Terms {
-    /// Waits for another term, if one can still come.
     async fn changed(&mut self) {
         if self.term.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -41,16 +34,13 @@ impl Terms {
     }
 }
 
-/// Holds the lease as long as the agent runs, and no other one acts for its node.
-///
-/// `keeper` ends what this agent does not live, or is not let, to end: it is told of each renewal.
+/// Holds the lease while the agent runs and no other agent acts for its node. `keeper` receives each renewal.
 pub async fn hold(
     mut lease: Box<dyn Lease>,
     mut terms: Terms,
     agent: Recipient<LeaseNews>,
     keeper: Option<Keeper>,
 ) {
-    // The holder's times are milliseconds from here.
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut holder = Holder::new(terms.fenced, *terms.term.borrow_and_update());
@@ -126,7 +116,6 @@ mod tests {
         }
     }
 
-    /// A lease that is renewed so often, and then not any more; what it was renewed for is told.
     struct Renewed {
         times: u32,
         told: mpsc::UnboundedSender<Duration>,

@@ -1,4 +1,4 @@
-//! Runs the containers that the log asks of one node, and reports what happened.
+//! The node agent: runs the containers that the log asks of one node, and reports events.
 //!
 //! ```text
 //!  log ──► Agent (drives the core's machine) ──► Container, one each ──► ContainerRuntime
@@ -7,19 +7,16 @@
 //!          Reports ──► log
 //! ```
 //!
-//! All effect; what is done and said, and when, is decided in [`dormouse_agent_core`], which is pure
-//! and which the simulator drives as well. [`executor`] and [`plan`] say how a container is started.
+//! The pure [`dormouse_agent_core`] decides, this crate acts.
 //!
-//! - Nothing is done twice: an agent that starts folds the log (from its last snapshot: [`kept`]), adopts what runs, reports what
-//!   the log does not know, starts what is wanted and was never started.
-//! - An agent that cannot renew its lease ends its containers before the lease can end; where it
-//!   does not live to do so, its [`keeper`] does.
-//! - An agent that finds another writing as its node stops, with an error, and touches nothing:
-//!   the containers belong to the other now, which adopts them if it shares the machine.
-//! - Stopping the agent stops no container.
+//! - A restarted agent folds the log ([`kept`]) and adopts containers. Stopping the agent stops none.
+//! - Without a renewed lease containers end before the lease does, if need be by the [`keeper`].
+//! - An agent that finds another writing for its node stops.
+//!
+//! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
+//! [`docker`] for runtimes, [`keeper`] for supervisor and sandbox, [`folder`] for files that jobs can write.
 
-/// How every reason ends for which a container, or a program in one, is not run because there is no
-/// such program.
+/// Last words of each reason about a missing program.
 pub const NO_PROGRAM: &str = "install it, or correct the command";
 
 pub mod able;
@@ -92,57 +89,44 @@ use python::Environments;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
 
-/// Events folded at once: a batch is decided on as a whole.
 const BATCH: usize = 1_024;
 
-/// A second in all.
+/// Together one second.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why an agent has stopped. Its containers run on in every case.
+/// The reason why an agent stopped. Its containers run on.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Another agent of the same name.
     #[error(
         "another agent acts for this node ({0}); give each node a name of its own, or stop the other one"
     )]
     Superseded(String),
-    /// The broker refuses its events.
     #[error("the broker does not let this agent write ({0}); check its credentials")]
     Denied(String),
-    /// Another agent on the same directory.
     #[error("another agent runs on {0}; stop it, or give this one another data directory")]
     Locked(PathBuf),
-    /// Its own directory.
     #[error("the agent's directory {path} cannot be used: {error}")]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
-    /// A newer cluster.
     #[error("the log holds {0}, which this build does not know; install a newer agent")]
     TooNew(String),
-    /// The log went back.
     #[error(transparent)]
     LogLost(#[from] dormouse_runtime::LogWentBack),
-    /// The store of checkpoints.
     #[error(transparent)]
     Checkpoints(#[from] store::settings::SettingsError),
-    /// The container runtime.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The agent's own thread.
     #[error("the agent's thread has failed; see its log")]
     Thread,
 }
 
-/// Runs an agent of the cluster behind `log` until `shutdown` completes (its containers run on),
-/// or it cannot go on.
+/// Runs an agent of the cluster behind `log` until `shutdown` or a failure. Its containers run on.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The reason of a failure.
 pub async fn run(
     config: AgentConfig,
     log: dormouse_runtime::Log,
@@ -156,13 +140,13 @@ pub async fn run(
     ended
 }
 
-/// Runs an agent over any ties, as [`run`] does over real ones.
+/// Runs an agent over any connections, as [`run`] does over real ones.
 ///
 /// # Errors
-/// Why it cannot go on.
+/// The reason of a failure.
 ///
 /// # Panics
-/// Outside of an actix system, where `config.own_thread` is false.
+/// Outside of an actix system if `config.own_thread` is false.
 pub async fn run_wired(
     config: AgentConfig,
     wires: Wires,
@@ -182,10 +166,10 @@ pub async fn run_wired(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
-/// Whether the container runtime can be reached: a cluster without it is not worth starting.
+/// Checks that the container runtime answers.
 ///
 /// # Errors
-/// When it cannot.
+/// If the runtime does not answer.
 pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
     match kind {
         RuntimeKind::Process => Ok(()),
@@ -193,11 +177,10 @@ pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
     }
 }
 
-/// Ends what still runs of a node that has no agent any more, and says how many containers that
-/// were. Nothing is reported: the node counts as lost, and its jobs go on elsewhere.
+/// Ends the containers of a node without an agent, and returns their number. Nothing is reported.
 ///
 /// # Errors
-/// When an agent runs there, or the container runtime fails.
+/// If an agent runs there, or the runtime fails.
 pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     let _lock = lock(config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
@@ -210,7 +193,6 @@ pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     for _ in running() {
         exited.recv().await;
     }
-    // A keeper that holds nothing ends.
     for found in &found {
         runtime.forget(&found.container, found.request).await;
     }
@@ -289,7 +271,6 @@ async fn live(
     ended.await.map_err(|_| AgentError::Thread)?
 }
 
-/// Passes on what is asked of the agent, where anything can be.
 fn pass_on<M>(asked: Option<mpsc::Receiver<M>>, agent: &Addr<Agent>)
 where
     M: Message<Result = ()> + Send + 'static,
@@ -305,7 +286,6 @@ where
     });
 }
 
-/// The runtime, whose containers are given what goes with their jobs.
 fn provided(
     config: &AgentConfig,
     runtime: Arc<dyn ContainerRuntime>,
@@ -318,8 +298,8 @@ fn provided(
     Ok(Arc::new(Provided::new(runtime, code, environments, marks)))
 }
 
-/// One agent a directory. A predecessor that is just leaving is waited for: a child that it has
-/// forked, and that has not become its program yet, holds the lock a moment longer.
+/// Locks the directory. A forked child of a leaving agent may hold the lock until its exec, hence the
+/// retries.
 async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     let directory = config.layout().node().to_owned();
     let fail = |error| AgentError::Directory {
@@ -346,7 +326,6 @@ fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
     })
 }
 
-/// The runtime, and what holds the node's deadline, where there is one.
 async fn open_runtime(
     config: &AgentConfig,
     marks: Marks,

@@ -1,5 +1,5 @@
-//! Whether a container's own processes listen on its port. On the node's network another job may hold
-//! it, and what connects there would do as that one says.
+//! Checks that a container's own processes listen on its port. On the node's network another job may hold the
+//! port, and clients would obey that job.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +11,21 @@ use crate::folder::aside;
 use crate::procfs;
 use crate::runtime::ContainerRuntime;
 
-/// Between two looks: the others wait for it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The same of one that takes long.
 const LOOK_LATE: Duration = Duration::from_millis(250);
 
-/// So long it is looked closely.
 const CLOSELY: Duration = Duration::from_secs(10);
 
-/// Longer than the others wait: MXNet is loaded first.
+/// Total time, longer than the members' own timeout: MXNet is loaded first.
 const WITHIN: Duration = Duration::from_secs(310);
 
-/// The kernel's number of a socket that listens.
+/// The kernel's state of a listening socket.
 const LISTENS: &str = "0A";
 
-/// Processes of one container that are looked at.
 const PROCESSES: usize = 4096;
 
-/// Waits until a container listens on its port; how long that took, or nothing where it does not in
-/// time.
+/// Waits until a container listens on its port. Returns the time, or `None` after the time limit.
 pub async fn until_own(
     runtime: &dyn ContainerRuntime,
     container: &ContainerId,
@@ -49,15 +44,14 @@ pub async fn until_own(
     None
 }
 
-/// Whether all that listens on a port of a process's network is held by that process or by what it has
-/// started, and something does. Blocking.
+/// True if a socket listens on the port, and all such sockets belong to the process or its descendants.
+/// Blocking.
 #[must_use]
 pub fn is_own(first: u32, port: u16) -> bool {
     let listening = listening(first, port);
     !listening.is_empty() && listening.is_subset(&sockets(first))
 }
 
-/// The sockets that listen on a port of a process's network.
 fn listening(pid: u32, port: u16) -> BTreeSet<u64> {
     let tables = ["tcp", "tcp6"].map(|name| {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{name}"));
@@ -66,8 +60,7 @@ fn listening(pid: u32, port: u16) -> BTreeSet<u64> {
     tables.into_iter().flatten().collect()
 }
 
-/// A line: number, address:port, the other's address:port, state, queues, timer, retransmits, user,
-/// timeout, socket.
+/// Fields: number, address:port, peer, state, queues, timer, retransmits, user, timeout, inode.
 fn parse(table: &str, port: u16) -> BTreeSet<u64> {
     let port = format!(":{port:04X}");
     let lines = table.lines().skip(1);
@@ -81,7 +74,6 @@ fn parse(table: &str, port: u16) -> BTreeSet<u64> {
     sockets.collect()
 }
 
-/// The sockets that a process and what it has started have open.
 fn sockets(first: u32) -> BTreeSet<u64> {
     let (mut sockets, mut processes) = (BTreeSet::new(), vec![first]);
     let mut next = 0;
@@ -114,7 +106,6 @@ mod tests {
         assert!(is_own(own, port));
         assert!(!is_own(own, 1));
         let mut other = Command::new("sleep").arg("60").spawn().expect("run");
-        // It has no descriptor of the socket, in the same network.
         assert!(!is_own(other.id(), port));
         other.kill().expect("killed");
         other.wait().expect("ended");

@@ -1,26 +1,15 @@
-//! What the agent notes of its containers, where jobs cannot forge it.
+//! The agent's container records (marks), which jobs cannot forge. They decide on adoption, blame and
+//! signals.
 //!
 //! ```text
-//! <data>/nodes/<node>/secret          the agent's own, drawn at random once
-//! <data>/nodes/<node>/marks/<name>    one container: what was started and asked (a mark)
-//! <data>/nodes/<node>/marks/<name>.copied   how far its output was copied from the engine
+//! <data>/nodes/<node>/secret          the agent's random key
+//! <data>/nodes/<node>/marks/<name>    one container's record
+//! <data>/nodes/<node>/marks/<name>.copied   position of the copied output
 //! ```
 //!
-//! A mark decides whether a container is adopted, whether its exit counts as the platform's, and
-//! which process is signalled. So it must not come from the job:
-//!
-//! - It lies in a folder of the agent's own; no path below it is ever told to a job, and no
-//!   container of Docker sees it.
-//! - Its name is a keyed hash of the container and its start request, so that it cannot be guessed
-//!   from the job's own paths.
-//! - Its last line is a keyed hash of the rest. A mark without it, or copied from another
-//!   container's, is none.
-//!
-//! Why hashes and not permissions: as long as plain processes run as the agent's own user, no
-//! permission holds a job back, and only one that seeks out and reads the secret gets through.
-//! Once jobs have users of their own, the secret is unreadable to them and nothing here changes.
-//!
-//! Marks are small, are replaced whole, and go when the exit is on the log.
+//! - A mark without a valid keyed hash in its last line is ignored. Its name is a keyed hash too.
+//! - Permissions do not suffice, because plain processes may run as the agent's user.
+//! - Marks are replaced whole, and removed when the exit is on the log.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -35,38 +24,28 @@ use crate::jupyter;
 use crate::layout::Layout;
 use crate::procfs::{self, Identity};
 
-/// A mark is a few lines, and the longest of them is a reason.
+/// Limit on a mark's bytes. The longest line is a reason.
 const MARK_BYTES: u64 = 16 * 1024;
 
-/// What of a reason is kept.
 const REASON_CHARS: usize = 1_000;
 
-/// The length of a hash, in hexadecimal digits.
 const HASH_DIGITS: usize = 64;
 
-/// What is noted of one container.
+/// The record of one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The container.
     pub container: ContainerId,
-    /// The start request that it was started for.
     pub request: Sequence,
-    /// The plain-process runtime's: what was started.
     #[serde(default)]
     pub supervised: Option<Supervised>,
-    /// It was asked to stop.
     #[serde(default)]
     pub is_stopped: bool,
-    /// The last request to save that was passed on.
     #[serde(default)]
     pub asked: Option<Sequence>,
-    /// Saving ends it.
     #[serde(default)]
     pub is_leaving: bool,
-    /// Why the platform takes it away, if it does.
     #[serde(default)]
     pub evicted: Option<String>,
-    /// The environment of its packages, among its tenant's.
     #[serde(default)]
     pub environment: Option<String>,
 }
@@ -74,29 +53,24 @@ pub struct Mark {
 /// The process that stands for a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Supervised {
-    /// The machine's boot: numbers and times mean nothing across it.
+    /// The boot id. Pids and ticks are valid within one boot.
     pub boot: String,
-    /// Its number.
     pub pid: u32,
-    /// When it started, in ticks since the boot.
     pub started_ticks: u64,
-    /// It is a keeper; else the shell that an earlier build gave to each container.
+    /// True for a supervisor, false for an earlier build's shell per container.
     #[serde(default)]
     pub is_keeper: bool,
 }
 
-/// How far was copied what a container of the engine prints: each stream by itself, since the engine
-/// takes them so.
+/// The position of copied output, per stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Noted")]
 pub struct Copied {
-    /// Its output.
     pub stdout: CopiedStream,
-    /// Its errors.
     pub stderr: CopiedStream,
 }
 
-/// As it is noted, and as earlier builds did: with one place for both streams.
+/// The stored form, and that of earlier builds.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Noted {
@@ -136,18 +110,16 @@ impl From<Noted> for Copied {
     }
 }
 
-/// How far one stream was copied.
+/// The position of one copied stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedStream {
-    /// When the engine took the last piece, in its own words, which sort as the times do.
+    /// The engine's time of the last piece, which sorts as text.
     pub at: String,
-    /// How many pieces of that very moment.
     pub pieces: u64,
-    /// Bytes, all in all.
     pub bytes: u64,
 }
 
-/// The marks of one node.
+/// The container records of one node.
 #[derive(Debug, Clone)]
 pub struct Marks {
     folder: Below,
@@ -155,7 +127,7 @@ pub struct Marks {
 }
 
 impl Supervised {
-    /// A keeper, of this boot.
+    /// Describes a supervisor of this boot.
     #[must_use]
     pub fn by_keeper(identity: Identity) -> Self {
         Self {
@@ -166,7 +138,7 @@ impl Supervised {
         }
     }
 
-    /// The process, if it is of this boot.
+    /// Returns the process if it is of this boot.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         (self.boot == procfs::boot_id()).then_some(Identity {
@@ -177,7 +149,7 @@ impl Supervised {
 }
 
 impl Mark {
-    /// Nothing but that it was requested.
+    /// Creates an empty record.
     #[must_use]
     pub const fn new(container: ContainerId, request: Sequence) -> Self {
         Self {
@@ -194,10 +166,10 @@ impl Mark {
 }
 
 impl Marks {
-    /// The marks of a node; a node without a secret gets one. Blocking.
+    /// Opens a node's records, and creates the secret if it is missing. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn open(layout: &Layout) -> io::Result<Self> {
         let node = Below::new(layout.node().to_owned(), "").make()?;
         let found = match node.read("secret", blake3::KEY_LEN as u64) {
@@ -223,7 +195,7 @@ impl Marks {
         hash.to_hex()[..HASH_DIGITS / 2].to_owned()
     }
 
-    /// The token of a notebook whose job names none.
+    /// Derives the token of a notebook whose job has no token.
     #[must_use]
     pub fn token(&self, container: &ContainerId) -> String {
         jupyter::token(&self.key, container)
@@ -236,23 +208,23 @@ impl Marks {
     fn read(&self, folder: &Folder, name: &str) -> Option<Mark> {
         let text = folder.read_text(name, MARK_BYTES).ok()?;
         let (text, seal) = text.trim_end().split_once('\n')?;
-        // Compared in constant time by the library.
+        // The library compares in constant time.
         let seal = blake3::Hash::from_hex(seal).ok()?;
         (self.seal(text) == seal).then_some(())?;
         let mark: Mark = serde_json::from_str(text).ok()?;
         (self.name(&mark.container, mark.request) == name).then_some(mark)
     }
 
-    /// What is noted of a container that was started for `request`.
+    /// Returns the record of a container started for `request`.
     #[must_use]
     pub fn get(&self, container: &ContainerId, request: Sequence) -> Option<Mark> {
         self.read(&self.folder.open().ok()?, &self.name(container, request))
     }
 
-    /// Notes it.
+    /// Writes a record.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn put(&self, mark: &Mark) -> io::Result<()> {
         let mut mark = mark.clone();
         mark.evicted = mark
@@ -264,7 +236,7 @@ impl Marks {
         self.folder.open()?.write(&name, sealed.as_bytes())
     }
 
-    /// Changes what is noted. What a full disk forgets costs a second signal or a reason, no more.
+    /// Changes a record. A failure costs only a second signal or a reason.
     pub fn change(
         &self,
         container: &ContainerId,
@@ -279,10 +251,10 @@ impl Marks {
         }
     }
 
-    /// Every container that something is noted of. Blocking.
+    /// Returns all valid records. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn all(&self) -> io::Result<Vec<Mark>> {
         let folder = self.folder.open()?;
         let names = folder.names()?;
@@ -291,7 +263,7 @@ impl Marks {
         Ok(marks.filter_map(|name| self.read(&folder, name)).collect())
     }
 
-    /// How far its output was copied. A job can do nothing with a false one but lose its own output.
+    /// Returns the position of copied output, without a hash: forging only loses the job's output.
     #[must_use]
     pub fn copied(&self, container: &ContainerId, request: Sequence) -> Option<Copied> {
         let name = copied(&self.name(container, request));
@@ -299,7 +271,7 @@ impl Marks {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Notes it. What a full disk forgets is copied twice.
+    /// Records the position of copied output. A failure only repeats output.
     pub fn note_copied(&self, container: &ContainerId, request: Sequence, now: &Copied) {
         let name = copied(&self.name(container, request));
         let text = serde_json::to_vec(now).map_err(io::Error::from);
@@ -309,7 +281,7 @@ impl Marks {
         }
     }
 
-    /// The exit of a container is on the log: nothing of it is needed any more.
+    /// Removes a record whose exit is on the log.
     pub fn remove(&self, container: &ContainerId, request: Sequence) {
         let name = self.name(container, request);
         if let Ok(folder) = self.folder.open() {
@@ -318,7 +290,7 @@ impl Marks {
         }
     }
 
-    /// Where a mark lies.
+    /// Returns the path of a record.
     #[must_use]
     pub fn path(&self, container: &ContainerId, request: Sequence) -> PathBuf {
         let path = self.folder.path().join(self.name(container, request));
@@ -367,7 +339,6 @@ mod tests {
         marks.change(&own, Sequence(7), |mark| {
             mark.evicted = Some("x".repeat(5_000_000));
         });
-        // Another agent on the same folder: the secret is kept.
         let again = self::marks(&at);
         let found = again.get(&own, Sequence(7)).expect("noted");
         assert_eq!(found.evicted.map(|why| why.len()), Some(REASON_CHARS));

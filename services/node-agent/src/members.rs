@@ -1,15 +1,13 @@
-//! The two files by which an agent and a member of a partition that is resized in place talk: who
-//! takes part ([`tell`]), and what the member says of it ([`Answers`]).
+//! The files between the agent and members of a job resized in place: the member list ([`tell`]) and the
+//! answers ([`Answers`]).
 //!
 //! ```text
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/members.json   DORMOUSE_MEMBERS
 //! <container's directory>/ack.json                                         DORMOUSE_ACK
 //! ```
 //!
-//! The first is the agent's: one for all members of a node, replaced by a rename, in a folder that
-//! Docker shows to them read-only. Plain processes run as the agent's own user and could write
-//! there; the agent never reads it back but to see whether it says the same. The second is the
-//! job's, and is looked at as everything is that a job may write.
+//! The agent replaces the list by a rename, and reads it only to detect changes. Answers are the job's, hence
+//! untrusted.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -26,63 +24,52 @@ use crate::folder::{Below, read_all};
 use crate::layout::{Layout, MEMBERS};
 use crate::state::{AgentState, Announced, Partition};
 
-/// The file in which a member answers, in its container's directory.
+/// File with a member's answer, in its container's directory.
 pub const ACK: &str = "ack.json";
 
-/// An answer is a line.
 const ACK_BYTES: u64 = 4 * 1024;
 
-/// Ten thousand members of a hundred bytes.
+/// Limit for ten thousand members of a hundred bytes.
 const MEMBERS_BYTES: u64 = 1024 * 1024;
 
-/// Who takes part, as a job reads it.
+/// The member list in the form that a job reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Document {
-    /// The change; 0 at the start of a life.
+    /// The change, or 0 at an incarnation's start.
     pub generation: u32,
-    /// Who takes part and stays, in order.
     pub members: Vec<Listed>,
-    /// The ids of those that leave.
     pub leaving: Vec<Rank>,
-    /// When those are asked to stop.
     pub deadline: Option<Timestamp>,
-    /// Why.
     pub cause: Cause,
 }
 
-/// A member, as the others reach it.
+/// A member with its address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// Never used twice in a life.
+    /// Never reused in an incarnation.
     pub id: Rank,
-    /// Its place among the members, from 0 without a gap.
     pub rank: u32,
-    /// Its node's address.
     pub address: String,
-    /// The first of its own ports.
     pub port: u16,
-    /// How many processes it has room for: its GPUs, or one.
+    /// Number of processes: its GPUs, or one.
     pub slots: usize,
-    /// What it is, in a job that has roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
 }
 
-/// Why the members are others.
+/// The cause of a change of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// They start together.
     Started,
-    /// The log's.
     #[serde(untagged)]
     Resized(ResizeCause),
 }
 
-/// The document of a life's members.
+/// Returns an incarnation's member list.
 ///
 /// # Errors
-/// Which member's node has never joined.
+/// The member whose node has never joined.
 pub fn document(
     config: &AgentConfig,
     state: &AgentState,
@@ -117,10 +104,10 @@ pub fn document(
     })
 }
 
-/// Where a node is reached.
+/// Returns a node's address.
 ///
 /// # Errors
-/// When it has never joined.
+/// If the node has never joined.
 pub fn address(config: &AgentConfig, state: &AgentState, node: &NodeId) -> Result<String, String> {
     let known = match node {
         own if *own == config.node => Some(&config.address),
@@ -133,10 +120,10 @@ pub fn address(config: &AgentConfig, state: &AgentState, node: &NodeId) -> Resul
     }
 }
 
-/// Writes who takes part; whether that is news. Blocking.
+/// Writes the member list and reports whether it changed. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn tell(
     layout: &Layout,
     job: &JobId,
@@ -155,7 +142,7 @@ pub fn tell(
     Ok(true)
 }
 
-/// Removes the file of a life that is over here. Blocking.
+/// Removes the list of an ended incarnation. Blocking.
 pub fn withdraw(layout: &Layout, job: &JobId, incarnation: Incarnation) {
     let below = layout.members(job, incarnation);
     if let Err(error) = std::fs::remove_dir_all(below.path())
@@ -163,13 +150,12 @@ pub fn withdraw(layout: &Layout, job: &JobId, incarnation: Incarnation) {
     {
         tracing::warn!(%error, "cannot remove {}", below.path().display());
     }
-    // The job's and the tenant's folders go while they are empty.
     for parent in below.path().ancestors().skip(1).take(2) {
         let _ = std::fs::remove_dir(parent);
     }
 }
 
-/// Removes the files of lives that were over before this agent began. Blocking.
+/// Removes the lists of incarnations that ended before the agent's start. Blocking.
 pub fn clear(layout: &Layout, held: &BTreeSet<(JobId, Incarnation)>) {
     for (job, incarnation) in layout.existing_members() {
         if !held.contains(&(job.clone(), incarnation)) {
@@ -178,19 +164,16 @@ pub fn clear(layout: &Layout, held: &BTreeSet<(JobId, Incarnation)>) {
     }
 }
 
-/// What a member says of a change.
+/// A member's answer to a change.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Answer {
-    /// The change.
     pub generation: u32,
-    /// What it says.
     pub state: Acknowledged,
-    /// The job's step.
     #[serde(default)]
     pub step: Option<u64>,
 }
 
-/// The answers of one member. Each is told once, and those of a change that is over are not.
+/// One member's answers. Each is reported once, earlier changes not at all.
 #[derive(Debug, Clone)]
 pub struct Answers {
     directory: Below,
@@ -200,7 +183,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Those in a container's directory, but for those that the log has.
+    /// Reads answers in a container's directory. `told` are those that the log already has.
     #[must_use]
     pub fn new(directory: Below, told: Option<(u32, BTreeSet<Acknowledged>)>) -> Self {
         Self {
@@ -211,7 +194,7 @@ impl Answers {
         }
     }
 
-    /// A new answer, if there is one.
+    /// Returns a new answer if there is one.
     pub fn look(&mut self) -> Option<Answer> {
         let answer = match self.read() {
             Ok(answer) => answer?,
@@ -282,7 +265,6 @@ mod tests {
         assert_eq!(answers.look().and_then(|it| it.step), Some(7));
         say(folder.path(), r#"{"generation": 1, "state": "joined"}"#);
         assert_eq!(answers.look(), None, "of a change that is over");
-        // An agent that starts again knows what the log has.
         let told = (2, BTreeSet::from([Acknowledged::Joined]));
         let mut again = Answers::new(answers.directory.clone(), Some(told));
         say(

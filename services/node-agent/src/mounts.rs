@@ -1,8 +1,5 @@
-//! Where a job's mounts lead on this node: a link in a folder that its tenant may write leads no
-//! further than its tenant's grants.
-//!
-//! The sandbox opens the answer without following links, so that a link that is put there later is
-//! refused.
+//! Resolves a job's mounts. A link in a tenant's folder must stay within the grants. The sandbox opens the
+//! result without links, so a later link is refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,11 +9,10 @@ use dormouse_messages::job::Mount;
 
 use crate::runtime::ContainerPlan;
 
-/// The plan's mounts with the links of their sources followed, as far as the tenant's grants reach.
-/// Blocking.
+/// Returns the plan's mounts with resolved sources, within the grants. Blocking.
 ///
 /// # Errors
-/// Which mount is missing, or leads out of the grants.
+/// A mount that is missing or leads out of the grants.
 pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
     let mounts = plan.mounts.iter();
     mounts
@@ -27,7 +23,7 @@ pub fn real(plan: &ContainerPlan) -> Result<Vec<Mount>, String> {
 fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     let source = &mount.source;
     let real = match std::fs::canonicalize(source) {
-        // An engine may see a path that an agent in a container does not.
+        // An engine may see more than a containerised agent.
         Err(_) if granted.trusts_mounts() => return Ok(mount.clone()),
         real => {
             real.map_err(|error| format!("{source} is not on this node ({error}); see mounts"))?
@@ -39,7 +35,6 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
         source: real.to_owned(),
         ..mount.clone()
     };
-    // A granted folder may be a link of the operator's.
     let mut granted = granted.clone();
     for grant in &mut granted.grants.mounts {
         if let Some(path) = canonical(&grant.path) {
@@ -58,14 +53,14 @@ fn real_source(granted: &Granted, mount: &Mount) -> Result<Mount, String> {
     }
 }
 
-/// A granted folder with its links followed, where nobody but the operator can exchange one of them: the
-/// folders on the way, and the links, are root's or the agent's. Otherwise it counts as it is named.
+/// Resolves a granted folder if only root or the agent can exchange its links. Otherwise the path counts as
+/// named.
 fn canonical(path: &str) -> Option<String> {
     let own = nix::unistd::geteuid().as_raw();
     let is_operators = |it: &Path| {
         std::fs::symlink_metadata(it).is_ok_and(|found| {
             let is_closed = found.is_symlink() || found.mode() & 0o022 == 0;
-            // In a folder such as /tmp, only its owner exchanges a file.
+            // In a sticky folder only the owner exchanges a file.
             let is_sticky = found.mode() & 0o1000 != 0;
             (found.uid() == 0 || found.uid() == own) && (is_closed || is_sticky)
         })
@@ -128,7 +123,7 @@ mod tests {
         std::fs::create_dir_all(path("ads")).expect("made");
         std::fs::create_dir_all(path("search")).expect("made");
         std::os::unix::fs::symlink(path("search"), path("ads/inner")).expect("linked");
-        // Root's own link counts no more where its folder is the tenant's, who may exchange it.
+        // The tenant may exchange root's link.
         std::os::unix::fs::chown(path("ads"), Some(200_001), Some(200_001)).expect("given");
         let granted = Granted {
             tenant: "ads".to_owned(),

@@ -1,16 +1,9 @@
-//! How the containers of Docker are reached where their network is their own. Pure.
+//! The reachability of Docker containers with their own network. Pure.
 //!
-//! The ports of a container's placement are published on its node under the same numbers. So a program
-//! that listens on all addresses is reached at the place that the others are told: the node's address
-//! and its port.
-//!
-//! MPICH's ranks and MXNet's servers listen on the very address that they name to the others. Such a
-//! container is given the node's address as one of its own ([`NodeAddress`]; `docker::network` does
-//! it), and its programs listen on published ports only. They wait for that address in
-//! `deploy/executors`.
-//!
-//! gloo and NCCL, below PyTorch, pick ports that nobody can name before, and say the address of an
-//! interface: between nodes they need the node's network.
+//! - Ports are published on the node under equal numbers.
+//! - MPICH and MXNet listen on the address that they announce, so their containers get the node's address too
+//!   ([`NodeAddress`], set by `docker::network`).
+//! - gloo and NCCL pick arbitrary ports. Between nodes they need the node's network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -22,35 +15,33 @@ use dormouse_messages::job::Executor;
 use crate::config::{AgentConfig, RuntimeKind};
 use crate::executor::Member;
 
-/// In a container's directory: its network is as its programs need it.
+/// File in a container's directory that marks the network as ready.
 pub const READY: &str = "network";
 
-/// The link of a container that has the node's address.
+/// The link with the node's address.
 pub const LINK: &str = "dormouse0";
 
-/// The node's address, to be an address of the container's own network, too.
+/// The node's address within the container's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// The address.
     pub address: Ipv4Addr,
-    /// The file that says to the container's program that it has it.
     pub ready: PathBuf,
 }
 
-/// The ports that a container may be reached on.
+/// Returns the ports of a container.
 #[must_use]
 pub fn ports(first: u16) -> std::ops::Range<u16> {
     match first {
-        // An assignment of a log from before ports were assigned.
+        // An assignment from a log without ports.
         0 => 0..0,
         first => first..first.saturating_add(PORTS_PER_CONTAINER),
     }
 }
 
-/// What a container's network lacks of what its programs need.
+/// Returns the node's address if the container's programs need it.
 ///
 /// # Errors
-/// Why the gang's members cannot reach each other.
+/// If the gang's members cannot reach each other.
 pub fn node_address(
     config: &AgentConfig,
     executor: Executor,
@@ -93,17 +84,17 @@ pub fn node_address(
     }
 }
 
-/// Whether a container is a process that may listen on its own ports, and on those that the kernel picks.
+/// Reports whether a process may only listen on its own ports and on those that the kernel picks.
 #[must_use]
 pub fn has_own_ports_only(config: &AgentConfig, network: Network) -> bool {
     let is_contained = config.runtime == RuntimeKind::Process && config.contain.is_some();
     is_contained && network == Network::Published
 }
 
-/// Whether a contained process that may listen on its own ports only can do its work.
+/// Checks that a process limited to its own ports can work.
 ///
 /// # Errors
-/// Why it cannot.
+/// If it cannot.
 pub fn check_own_ports(
     config: &AgentConfig,
     executor: Executor,
@@ -170,7 +161,6 @@ mod tests {
                 "{why}"
             );
         };
-        // Every container is 127.0.0.1 to itself.
         let gang = ask("127.0.0.1", Executor::Mpi, published, &["127.0.0.1"]);
         refused(gang, "--address");
         assert_eq!(ask("127.0.0.1", Executor::Mpi, published, &[]), Ok(None));

@@ -1,5 +1,4 @@
-//! What NVIDIA's driver says of the processes on a device, by its library of management (NVML), which is
-//! loaded where there is one.
+//! Lists the processes on a GPU by NVIDIA's management library (NVML), which is loaded at run time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,38 +8,36 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::procfs;
 
-/// The library.
+/// File name of the library.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// A process that computes on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Computing {
-    /// Its number, as the driver sees it: in the machine's own namespace.
     pub pid: u32,
-    /// Memory that it has, what the driver takes for itself included; nothing where the driver does not
-    /// say.
+    /// Memory with the driver's overhead, if reported.
     pub memory_bytes: Option<u64>,
 }
 
-/// The library, loaded.
+/// The loaded library.
 #[derive(Debug)]
 pub struct Nvml(nvml_wrapper::Nvml);
 
 impl Nvml {
-    /// Loads it, and begins to use it.
+    /// Loads and initialises the library.
     ///
     /// # Errors
-    /// Where there is none, or no driver that it finds.
+    /// If there is no library or no driver.
     pub fn load(library: &Path) -> Result<Self, NvmlError> {
         let mut builder = nvml_wrapper::Nvml::builder();
         builder.lib_path(library.as_os_str());
         builder.init().map(Self)
     }
 
-    /// The processes that compute on a device.
+    /// Returns the processes that compute on a device.
     ///
     /// # Errors
-    /// Where there is no such device, or the driver does not say.
+    /// If the device is absent, or the driver fails.
     pub fn on(&self, uuid: &str) -> Result<Vec<Computing>, NvmlError> {
         let device = self.0.device_by_uuid(uuid)?;
         let processes = device.running_compute_processes()?;
@@ -55,15 +52,14 @@ impl Nvml {
     }
 }
 
-/// Who computes on each of these devices; one of which the driver says nothing is left out.
+/// Returns the processes of each device. Omits devices that the driver does not report.
 #[must_use]
 pub fn on_each(nvml: &Nvml, devices: BTreeSet<String>) -> BTreeMap<String, Vec<Computing>> {
     let mut answers = BTreeMap::new();
     for uuid in devices {
         match nvml.on(&uuid) {
             Ok(mut computing) => {
-                // What has ended meanwhile, or runs in another namespace than this agent, is nobody that
-                // it could know.
+                // Drop ended processes, and those outside of this pid namespace.
                 computing.retain(|it| procfs::stat(it.pid).is_some());
                 answers.insert(uuid, computing);
             }

@@ -1,4 +1,4 @@
-//! From the folded log to a container's plan. Pure.
+//! Derives a container's plan from the folded log. Pure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::runtime::{ContainerPlan, GpuPart, User};
 use crate::state::{AgentState, Here, Partition, Place, Readiness, Start};
 use crate::store::is_stored;
 
-/// Everything that is needed to start a container.
+/// Returns a container's start plan.
 ///
 /// # Errors
-/// Why it cannot be started, for a person.
+/// The reason why the container cannot start, for a person.
 pub fn plan(
     config: &AgentConfig,
     state: &AgentState,
@@ -52,7 +52,7 @@ pub fn plan(
     save_signal(spec)?;
     resize_signal(spec)?;
     let granted = state.grants.of(container.job.tenant());
-    // Once more: what was granted when it was submitted may have been withdrawn.
+    // Grants may have been withdrawn since submission.
     granted.check(spec).map_err(|denied| denied.reason)?;
     let layout = config.layout();
     let directory = absolute(layout.container(container));
@@ -107,7 +107,6 @@ pub fn plan(
     })
 }
 
-/// The network that a container has, and the node's address where its programs listen on that.
 fn reach(
     config: &AgentConfig,
     spec: &JobSpec,
@@ -122,8 +121,6 @@ fn reach(
     Ok((network, address))
 }
 
-/// The folder that a container resumes from, and what the log names it by where it is to be had from a
-/// store first.
 fn resumed(
     layout: &Layout,
     container: &ContainerId,
@@ -134,14 +131,12 @@ fn resumed(
     (folder, uri.filter(|uri| is_stored(uri)).map(str::to_owned))
 }
 
-/// The folder of the members' file, where containers come and go.
 fn shown(layout: &Layout, partition: &Partition, container: &ContainerId) -> Option<PathBuf> {
     partition.members.as_ref()?;
     let below = layout.members(&container.job, container.incarnation);
     Some(absolute(below.path()))
 }
 
-/// What a container is told where others come and go: `folder` holds the members' file.
 fn in_place(folder: &Path, directory: &Path, here: Option<&Here>) -> InPlace {
     InPlace {
         members: folder.join(MEMBERS),
@@ -150,7 +145,6 @@ fn in_place(folder: &Path, directory: &Path, here: Option<&Here>) -> InPlace {
     }
 }
 
-/// The code that goes with a container, which is told where it lies.
 fn code(
     spec: &JobSpec,
     directory: &Path,
@@ -163,8 +157,6 @@ fn code(
     Some(CodePlan { packed, folder })
 }
 
-/// The environment of the packages that go with a container. Its programs come first in the `PATH`
-/// ([`ContainerPlan::python`]).
 fn packages(
     layout: &Layout,
     container: &ContainerId,
@@ -178,11 +170,10 @@ fn packages(
     Some(PythonPlan { python, folder })
 }
 
-/// Whom a tenant's containers run as, where jobs are contained: as granted, else one of the agent's
-/// range.
+/// Returns the user of a tenant's contained jobs: granted, or of the agent's range.
 ///
 /// # Errors
-/// Why there is none.
+/// If there is no user.
 pub fn user(
     config: &AgentConfig,
     state: &AgentState,
@@ -193,7 +184,7 @@ pub fn user(
         return Ok(None);
     };
     if let Some(ids @ RunAs { uid, gid }) = granted.grants.run_as {
-        // Each user of the range is some tenant's in its turn, and its group has the same number.
+        // Users in the range belong to tenants, with groups of equal numbers.
         if [uid, gid].iter().any(|id| contain.uids.contains(id)) {
             let (first, last) = (contain.uids.start(), contain.uids.end());
             return Err(format!(
@@ -207,12 +198,10 @@ pub fn user(
     contain.user(*order).map(Some)
 }
 
-/// The devices that there are.
 fn real(gpus: &[String]) -> impl Iterator<Item = &String> {
     gpus.iter().filter(|uuid| !Gpu::is_stand_in(uuid))
 }
 
-/// What a program, or what shares GPUs among programs, is told of a container's GPUs.
 fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
     let mut env = BTreeMap::new();
     let mut tell = |name: &str, value: String| {
@@ -237,7 +226,7 @@ fn gpu_variables(spec: &JobSpec, place: &Place) -> BTreeMap<String, EnvValue> {
     env
 }
 
-/// The part of a GPU that a container has now, and of which devices it is.
+/// Returns a container's current GPU share with its devices.
 #[must_use]
 pub fn part(
     config: &AgentConfig,
@@ -252,8 +241,7 @@ pub fn part(
     Some((gpus, part))
 }
 
-/// The part of a GPU that a container is held to: none of a whole one, nor where the node has no
-/// library to hold it.
+/// Returns the GPU share to enforce, if any.
 fn gpu_part(
     config: &AgentConfig,
     spec: &JobSpec,
@@ -271,7 +259,6 @@ fn gpu_part(
     })
 }
 
-/// Has the library loaded before a container's programs, and before what they load so themselves.
 fn hold_to(part: Option<&GpuPart>, env: &mut BTreeMap<String, EnvValue>) {
     let Some(part) = part else {
         return;
@@ -286,12 +273,11 @@ fn hold_to(part: Option<&GpuPart>, env: &mut BTreeMap<String, EnvValue>) {
     env.insert("DORMOUSE_GPU_SOCKET".to_owned(), socket);
 }
 
-/// A program does not run in the agent's working directory.
+/// Programs do not run in the agent's working directory.
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// The whole gang; where containers come and go, those that take part once this one does.
 fn gang(
     config: &AgentConfig,
     state: &AgentState,
@@ -315,7 +301,7 @@ fn gang(
         .collect()
 }
 
-/// What a container is asked before it takes part; what the log knows already is not asked again.
+/// Returns the readiness question for a container, unless the log has the answer.
 #[must_use]
 pub fn asked(config: &AgentConfig, state: &AgentState, container: &ContainerId) -> Asked {
     let Some((job, partition)) = state.partition(container) else {
@@ -355,7 +341,7 @@ pub fn asked(config: &AgentConfig, state: &AgentState, container: &ContainerId) 
 }
 
 fn member_is_asked(spec: &JobSpec, here: &Here) -> Asked {
-    // Those that start together need nobody's word; torchrun finds the others by itself.
+    // torchrun finds its peers itself.
     match (here.generation, here.readiness) {
         (0, _) | (_, Readiness::Ready | Readiness::Unready) => Asked::Nothing,
         _ if spec.executor == Executor::Torch => Asked::AtOnce,
@@ -363,27 +349,27 @@ fn member_is_asked(spec: &JobSpec, here: &Here) -> Asked {
     }
 }
 
-/// The signal that tells members of a change, if there is one.
+/// Returns the signal for a change of members, if set.
 ///
 /// # Errors
-/// When it is not a signal.
+/// If the name is not a signal.
 pub fn resize_signal(spec: &JobSpec) -> Result<Option<Signal>, String> {
     let name = spec.resize.signal.as_deref();
     name.map(|name| signal("resize.signal", name)).transpose()
 }
 
-/// The signal that warns a job of its end.
+/// Returns the signal that warns a job of its end.
 ///
 /// # Errors
-/// When it is not a signal.
+/// If the name is not a signal.
 pub fn warning_signal(written: &str) -> Result<Signal, String> {
     signal("warning.signal", written)
 }
 
-/// The signal that asks a job to save.
+/// Returns the signal that asks a job to save.
 ///
 /// # Errors
-/// When it is not a signal.
+/// If the name is not a signal.
 pub fn save_signal(spec: &JobSpec) -> Result<Signal, String> {
     if spec.checkpoint.mode == CheckpointMode::None {
         return Ok(Signal::SIGTERM);

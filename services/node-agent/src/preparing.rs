@@ -1,6 +1,5 @@
-//! Preparing starts on threads of their own. A job's document names files and folders that need not
-//! answer: each start has a bound of time, each tenant a bound of threads, and a container that is to
-//! end is not prepared further.
+//! Prepares starts on other threads. Files that a job names may hang, so starts have a time limit and tenants
+//! a limit of threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +12,16 @@ use tokio::sync::{Notify, Semaphore};
 use crate::folder::{Below, aside_in_time};
 use crate::runtime::NotStarted;
 
-/// How long a start may be prepared: most of it is a copy of the job's code.
+/// Time limit of a preparation, which mostly copies the job's code.
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// Starts of one tenant that are prepared at once. Those that hang hold a thread each, of which the
-/// runtime has 512.
+/// A hanging preparation holds one of the runtime's 512 threads.
 const OF_A_TENANT: usize = 32;
 
-/// Why a container that was killed as it started does not run.
+/// Reason for a container killed during its start.
 pub const ENDED: &str = "it was ended while it started";
 
-/// The starts of a node that are being prepared.
+/// The preparations under way on a node.
 #[derive(Debug, Default)]
 pub struct Preparing(Mutex<State>);
 
@@ -38,10 +36,10 @@ impl Preparing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prepares a container's start; `own` is its folder.
+    /// Prepares a container's start. `own` is its folder.
     ///
     /// # Errors
-    /// Why it is not prepared: it fails, takes too long, or the container is to end.
+    /// A failure, a timeout, or a container that must end.
     pub async fn prepare<T: Send + 'static>(
         &self,
         container: &ContainerId,
@@ -78,7 +76,7 @@ impl Preparing {
         }
     }
 
-    /// A container is to end.
+    /// Abandons the preparation of a container that must end.
     pub fn end(&self, container: &ContainerId) {
         if let Some(start) = self.state().starts.get(container) {
             start.notify_one();
@@ -86,7 +84,7 @@ impl Preparing {
     }
 }
 
-/// The agent's own folder tells whose fault it is.
+/// Blames the node for a timeout only if the agent's own folder hangs too.
 async fn too_slow(own: Below) -> NotStarted {
     let path = own.path();
     let answers = aside_in_time(move || own.check_root()).await;
@@ -126,7 +124,6 @@ mod tests {
         assert_eq!(prepared, Err(NotStarted::from(ENDED)));
         assert!(begun.elapsed() < Duration::from_secs(10));
         drop(release);
-        // Another tenant's, or another start, is not disturbed.
         assert_eq!(preparing.prepare(&container, own, || Ok(7)).await, Ok(7));
     }
 }

@@ -1,11 +1,9 @@
-//! Whether a replica answers: a GET of its path of readiness on its port, over and over.
+//! Probes a replica's readiness by a GET on its port.
 //!
-//! - From its start on every [`STARTING`] until one is answered with 2xx, within the time that the
-//!   service gives it.
-//! - From then on every [`RUNNING`]; [`FAILURES`] in a row, and it does not answer any more.
+//! - During the start every [`STARTING`] until an answer is 2xx, within the service's limit.
+//! - Later every [`RUNNING`]. [`FAILURES`] in a row make the replica unready.
 //!
-//! A probe is a connection of its own. It reads the head of the answer, of at most [`HEAD_BYTES`],
-//! and nothing of its body. Redirects are not followed.
+//! Each probe is a new connection, reads a head of at most [`HEAD_BYTES`], and follows no redirects.
 
 use std::time::Duration;
 
@@ -17,40 +15,34 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Between the beginnings of two probes of a replica that is starting.
+/// Interval between probes of a starting replica.
 pub const STARTING: Duration = Duration::from_millis(250);
 
-/// Between the beginnings of two probes of a replica that was ready.
+/// Interval between probes of a ready replica.
 pub const RUNNING: Duration = Duration::from_secs(5);
 
-/// A replica that works on one request at a time answers when that is done: one late answer is none
-/// of a dead one.
+/// A replica that serves one request at a time may answer one probe late.
 pub const FAILURES: u32 = 3;
 
-/// How long an answer may take: as long as the next probe of a running replica.
 const ANSWER: Duration = RUNNING;
 
-/// The least that the client takes; servers' heads are smaller than a kilobyte.
+/// The client's smallest limit. Servers' heads are below a kilobyte.
 const HEAD_BYTES: usize = 8 * 1024;
 
-/// What is asked, of whom.
+/// The target of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// The node's address.
     pub address: String,
-    /// The replica's port.
     pub port: u16,
-    /// The path.
     pub path: String,
-    /// From its start until it must be ready.
     pub within: Duration,
 }
 
 impl Probe {
-    /// Waits until it is ready; `after` has passed since its start already. How long it took.
+    /// Waits until the replica is ready, `after` its start already. Returns the time since the start.
     ///
     /// # Errors
-    /// What the last probe said, when the time was over.
+    /// The last failure, at the time limit.
     pub async fn until_ready(&self, after: Duration) -> Result<Duration, String> {
         let began = Instant::now();
         let end = began + self.within.saturating_sub(after);
@@ -71,7 +63,7 @@ impl Probe {
         }
     }
 
-    /// Waits until it does not answer any more; why.
+    /// Waits until the replica fails, and returns the reason.
     pub async fn until_unready(&self) -> String {
         self.until_unready_every(RUNNING).await
     }
@@ -109,7 +101,6 @@ impl Probe {
         Err(format!("GET {path} at {address}:{port}: {said}"))
     }
 
-    /// The answer's status.
     async fn status(&self) -> Result<u16, String> {
         let words = |error: &dyn std::error::Error| error.to_string();
         let stream = TcpStream::connect((self.address.as_str(), self.port)).await;
@@ -127,7 +118,7 @@ impl Probe {
             .map_err(|error| words(&error))?;
         let answer = sender.send_request(request);
         tokio::pin!(answer, connection);
-        // The connection may end with the answer already there.
+        // The connection may end after it delivered the answer.
         let answer = tokio::select! {
             answer = &mut answer => answer,
             _ = connection => answer.await,
@@ -144,8 +135,6 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives each connection the next answer, and the last one from then on; `None`
-    /// keeps it waiting.
     fn server(answers: Vec<Option<&'static str>>) -> Probe {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
         let port = listener.local_addr().expect("an address").port();

@@ -1,13 +1,11 @@
-//! Plain processes: a container is a program under a guard of the node's keeper ([`crate::keeper`]),
-//! which neither the agent's death nor its restart ends.
+//! Plain processes: each container is a program under a guard of the node's supervisor ([`crate::keeper`]),
+//! so it survives the agent.
 //!
-//! - The agent prepares: directories, secrets, the program's path. The keeper starts.
-//! - The container ends with its program: what it leaves behind is killed before the exit is
-//!   reported, so that nothing runs beside the next incarnation.
-//! - Signals go to the program's process group: `kill -TERM -- -PID`.
-//! - A mark is written before the keeper is asked. Where the keeper that it names is another one
-//!   than the present, whatever ran is gone; where it is the present one, or one that left in order,
-//!   and it is not held, it never ran.
+//! - Leftover processes are killed before the exit's report, so that none overlaps the next incarnation.
+//! - A mark precedes the start request. If it names another supervisor, its container is gone. If it names
+//!   the present one, or one that left in order, an unknown container never ran.
+//!
+//! Files: `exec` attached programs, `sandboxed` sandboxes, `start` preparation.
 
 mod exec;
 pub(crate) mod sandboxed;
@@ -40,12 +38,10 @@ use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
 
-/// How long a keeper may take to start a container: it takes milliseconds, on a starved machine
-/// seconds.
+/// Time limit of a start, which takes seconds on a starved machine.
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long it may then take to kill it: longer, and it waits in the kernel, which ends it before it
-/// runs.
+/// Limit of the following kill. A slower guard dies in the kernel before it runs the program.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs plain processes.
@@ -67,7 +63,7 @@ struct Inner {
     preparing: Preparing,
 }
 
-/// How the keeper of a node is started, with containers that have limits or not.
+/// Returns the configuration of a node's supervisor, with or without limits for containers.
 #[must_use]
 pub fn keeper_config(config: &AgentConfig, with_limits: bool) -> client::Config {
     let owner = format!("{:016x}-{}", fnv(&config.data_dir), config.node);
@@ -83,10 +79,10 @@ pub fn keeper_config(config: &AgentConfig, with_limits: bool) -> client::Config 
 }
 
 impl ProcessRuntime {
-    /// The runtime of a node; says once, loudly, if this machine takes no limits.
+    /// Connects to the node's supervisor. Logs one warning if the machine supports no limits.
     ///
     /// # Errors
-    /// When the node has no keeper, and none can be started.
+    /// If no supervisor can be started.
     pub async fn connect(
         config: &AgentConfig,
         marks: Marks,
@@ -113,20 +109,19 @@ impl ProcessRuntime {
         })
     }
 
-    /// Whether containers have limits.
+    /// Reports whether containers have limits.
     #[must_use]
     pub fn has_limits(&self) -> bool {
         self.inner.limits.is_ok()
     }
 
-    /// The node's keeper.
+    /// Returns the node's supervisor.
     #[must_use]
     pub fn keeper(&self) -> Keeper {
         self.inner.keeper.clone()
     }
 }
 
-/// FNV-1a: names an agent's control groups after its data directory.
 fn fnv(path: &Path) -> u64 {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let bytes = path.as_os_str().as_encoded_bytes();
@@ -136,7 +131,6 @@ fn fnv(path: &Path) -> u64 {
 }
 
 impl Inner {
-    /// What the keeper holds, and what a mark says that ran under another one.
     fn list(&self) -> Result<Vec<Found>, RuntimeError> {
         let mut found: Vec<_> = self
             .keeper
@@ -161,14 +155,14 @@ impl Inner {
             let identity = supervised.identity();
             let is_present = identity.is_some() && identity == self.keeper.identity();
             if is_present || left.as_ref() == Some(supervised) {
-                // A former agent died before it asked for it: it is started again.
+                // The previous agent died before its request.
                 self.marks.remove(&mark.container, mark.request);
                 continue;
             }
             if !supervised.is_keeper
                 && let Some(identity) = identity
             {
-                // Of a build that gave each container a shell: it cannot be held in time.
+                // An earlier build's shell has no deadline.
                 let _ = identity.signal_group(Signal::SIGKILL);
                 procfs::members_of(identity.pid)
                     .into_iter()
@@ -183,8 +177,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Has the keeper start what is prepared. Where that takes too long, it is killed first, so that
-    /// nothing of it runs when its start is said to have failed.
+    /// Starts orders. After a timeout kills the container, so that nothing runs after the failure.
     async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let container = orders.container.clone();
         let has_mounts = orders
@@ -304,7 +297,6 @@ impl ContainerRuntime for ProcessRuntime {
         self.inner.keeper.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {
-            // It follows no link.
             let tmp = inner.layout.container(&container).join(sandboxed::TMP);
             if inner.contain.is_some() {
                 let _ = std::fs::remove_dir_all(tmp);

@@ -1,4 +1,4 @@
-//! Processes as the kernel shows them: identity, groups, and signals that cannot go astray.
+//! Processes in `/proc`: identities, groups, and signals that reach only the intended process.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -7,30 +7,23 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// A process, told from any later one with the same number.
+/// A process's identity, distinct from later processes with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number.
     pub pid: u32,
-    /// When it started, in clock ticks after the machine's boot (`/proc/PID/stat`, field 22).
     pub started_ticks: u64,
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The parsed `/proc/PID/stat` of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Who it is.
     pub identity: Identity,
-    /// Its parent.
     pub parent: u32,
-    /// Its process group.
     pub group: u32,
-    /// Whether it has ended and is only remembered.
     pub zombie: bool,
 }
 
-/// Reads the text of a `stat` file. The name in parentheses may hold anything, so the fields
-/// are counted from the last parenthesis.
+/// Parses a `stat` file, from the last parenthesis, because the name may hold anything.
 #[must_use]
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let pid = text.split_once(' ')?.0.parse().ok()?;
@@ -47,26 +40,26 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// A file of a process. The kernel cuts a program's name after 15 bytes, also within a letter.
+/// The kernel cuts names after 15 bytes, even within a character.
 fn text(pid: u32, file: &str) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What runs under a number now.
+/// Returns the process that has the pid now.
 #[must_use]
 pub fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&text(pid, "stat")?)
 }
 
-/// The program of a process, as the kernel names it; nothing for one that has ended.
+/// Returns the kernel's name of a process, or `None` after its end.
 #[must_use]
 pub fn name(pid: u32) -> Option<String> {
     let name = text(pid, "comm")?;
     Some(name.trim_end().to_owned())
 }
 
-/// The machine's boot: process numbers and start times mean nothing across it.
+/// Returns the boot id. Pids and start times are valid within one boot.
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: LazyLock<String> = LazyLock::new(|| {
@@ -84,16 +77,16 @@ fn pid_of(pid: u32) -> Option<Pid> {
 }
 
 impl Identity {
-    /// Whether this very process still runs.
+    /// Reports whether this process still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.identity == *self && !stat.zombie)
     }
 
-    /// Signals its process group, if this very process still leads it.
+    /// Signals the process group if this process still leads it.
     ///
     /// # Errors
-    /// The kernel's; `ESRCH` where the process is gone or its number is another's now.
+    /// Kernel errors. `ESRCH` if the process is gone or its pid was reused.
     pub fn signal_group(&self, signal: Signal) -> Result<(), Errno> {
         match (stat(self.pid), pid_of(self.pid)) {
             (Some(stat), Some(pid)) if stat.identity == *self && stat.group == self.pid => {
@@ -104,7 +97,7 @@ impl Identity {
     }
 }
 
-/// The living members of a process group.
+/// Lists the living members of a process group.
 #[must_use]
 pub fn members_of(leader: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -116,15 +109,14 @@ pub fn members_of(leader: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process has a handler for a signal, or blocks it; `None` if it is gone. One that waits
-/// for a signal by `sigwait` unblocks it while it waits: it is known by its handler only.
+/// Reports whether a process handles or blocks a signal. `None` if it is gone. `sigwait` unblocks its signal
+/// meanwhile.
 #[must_use]
 pub fn handles(pid: u32, signal: Signal) -> Option<bool> {
     let status = text(pid, "status")?;
     Some(parse_handled(&status, signal))
 }
 
-/// The same, by the text of a `status` file: masks in hexadecimal, the first signal is 1.
 fn parse_handled(status: &str, signal: Signal) -> bool {
     let fields = status.lines().filter_map(|line| line.split_once(':'));
     let masks = fields.filter(|(name, _)| matches!(*name, "SigBlk" | "SigCgt"));
@@ -134,7 +126,7 @@ fn parse_handled(status: &str, signal: Signal) -> bool {
     mask & 1_u64.checked_shl(number - 1).unwrap_or(0) != 0
 }
 
-/// The children of a process.
+/// Lists the children of a process.
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -143,8 +135,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Signals those members of a control group (or else of the program's process group) that handle
-/// the signal, but not their guard: the others it would end.
+/// Signals processes of the group with a handler, except the guard. The signal would end others.
 pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Signal) {
     for pid in of_group.unwrap_or_else(|| members_of(program)) {
         if pid != guard
@@ -156,7 +147,7 @@ pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Sign
     }
 }
 
-/// Milliseconds since the machine's boot, those that it was suspended among them.
+/// Returns the milliseconds since boot, including suspended time.
 #[must_use]
 pub fn since_boot_ms() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);

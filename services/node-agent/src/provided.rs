@@ -1,4 +1,4 @@
-//! A runtime whose containers have what goes with their jobs before they start: code, packages.
+//! A runtime that provides code and packages before containers start.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::marks::Marks;
 use crate::python::Environments;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exec, Found, NotStarted, RuntimeError};
 
-/// Such a runtime.
+/// The wrapped runtime and the caches.
 pub struct Provided {
     runtime: Arc<dyn ContainerRuntime>,
     code: Cache,
@@ -25,7 +25,7 @@ pub struct Provided {
 }
 
 impl Provided {
-    /// Around the runtime that starts containers.
+    /// Wraps the runtime that starts containers.
     #[must_use]
     pub fn new(
         runtime: Arc<dyn ContainerRuntime>,
@@ -49,7 +49,7 @@ impl Provided {
         let Some(python) = &plan.python else {
             return Ok(());
         };
-        // It is not removed as old while this container lives.
+        // The record protects the environment from pruning.
         let (marks, name) = (self.marks.clone(), python.name());
         let (container, request) = (plan.container.clone(), plan.request);
         let note = move || marks.change(&container, request, |mark| mark.environment = Some(name));

@@ -1,8 +1,5 @@
-//! Removes what ended containers have left on a node's disk, once it is old enough.
-//!
-//! Only directories of containers that no mark stands for go: their exits are on the log, or they
-//! never started. Checkpoints stay. A parent goes when it has been empty for as long, so that
-//! nothing is removed in which a container is just being made.
+//! Removes old directories of ended containers, those without a mark. Checkpoints stay. A parent goes only
+//! after it was empty equally long, so that a starting container keeps its parent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,23 +13,20 @@ use crate::layout::{Layout, logs_in};
 use crate::marks::Marks;
 use crate::usage::used_bytes;
 
-/// `<tenant>/<name>/<incarnation>` above a container's directory.
+/// Levels above a container's directory: `<tenant>/<name>/<incarnation>`.
 const PARENTS: u32 = 3;
 
-/// A directory that nobody needs any more.
+/// A directory that may be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Old {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it takes of the disk.
     pub bytes: u64,
 }
 
-/// The directories of containers that were last written at least `keep` ago and that no mark
-/// stands for. Nothing is removed. Blocking.
+/// Lists the directories without a mark that were last written at least `keep` ago. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old>> {
     let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
     let old = found.into_iter().map(|path| {
@@ -46,7 +40,6 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
     Ok(old.chain(made).collect())
 }
 
-/// The environments of containers that a mark stands for.
 fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
     let marks = marks.all()?.into_iter();
     let used = marks.filter_map(|mark| {
@@ -56,7 +49,7 @@ fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
     Ok(used.collect())
 }
 
-/// Removes those directories; how many. Blocking.
+/// Removes old directories and returns their number. Blocking.
 #[must_use]
 pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
     let Ok(search) = Search::new(layout, marks, keep) else {
@@ -88,7 +81,6 @@ impl Search {
         })
     }
 
-    /// Of a link: when the link itself was made.
     fn is_old(&self, path: &Path) -> bool {
         let written = fs::symlink_metadata(path).and_then(|file| file.modified());
         written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= self.keep))
@@ -117,11 +109,9 @@ impl Search {
                 let is_over = self.is_old(&child);
                 removed += self.remove(&child, depth - 1);
                 if is_over {
-                    // Fails while there is something in it.
                     let _ = fs::remove_dir(&child);
                 }
             } else if self.is_over(&child) {
-                // It follows no link.
                 match fs::remove_dir_all(&child) {
                     Ok(()) => removed += 1,
                     Err(error) => tracing::warn!(%error, "cannot remove {}", child.display()),
@@ -161,7 +151,6 @@ mod tests {
             let directory = layout.container(&id);
             fs::create_dir_all(&directory).expect("made");
             fs::write(directory.join("stdout.log"), "said").expect("written");
-            // What a job writes there keeps nothing and removes nothing.
             fs::write(directory.join("told"), "").expect("written");
             if is_marked {
                 marks.change(&id, Sequence(7), |_| {});

@@ -1,14 +1,10 @@
-//! Environments of the Python packages that go with jobs, made by uv once a node, tenant and list.
+//! Environments of jobs' Python packages, made by uv once per node, tenant and list.
 //!
-//! 1. A requirement is a name with versions ([`Python::check`]), so that uv looks in the operator's
-//!    index and nowhere else. Only wheels are installed, none is built or compiled, and each attempt
-//!    begins with an empty environment, since a file `*.pth` of a package runs wherever its
-//!    environment's Python does.
-//! 2. Where jobs are contained, uv runs as the tenant's user inside the sandbox ([`install`]). It
-//!    writes to its tenant's folder alone, which holds the tenant's environments and a cache of its
-//!    own: a cache of several tenants would let one of them choose the packages of the others.
-//! 3. The agent goes through that folder as through a job's ([`crate::folder`]). Containers only read
-//!    their environment.
+//! - Packages come from the operator's index ([`Python::check`]), only as wheels, into an empty environment,
+//!   because a `*.pth` file runs with its Python.
+//! - For contained jobs uv runs as the tenant's user in the sandbox ([`install`]), with the tenant's own
+//!   cache.
+//! - The agent treats the folder as a job's ([`crate::folder`]).
 
 pub mod install;
 
@@ -36,18 +32,13 @@ use crate::process::sandboxed;
 use crate::runtime::{NotStarted, User, of_jobs_folder};
 use install::Install;
 
-/// The program that makes environments.
 const UV: &str = "uv";
 
-/// Its caches in a tenant's folder, one of each user that the tenant has had: no environment's name
-/// begins with a dot.
+/// Prefix of uv's caches. No environment's name begins with a dot.
 pub(crate) const DOWNLOADS: &str = ".cache";
 
-/// Settings of uv in a folder above the environments.
 const SETTINGS: &str = "uv.toml";
 
-/// The operator's settings of uv and of the network, by the beginning of their names: nothing else
-/// of the agent's environment is passed to uv.
 const PASSED: [&str; 19] = [
     "UV_DEFAULT_INDEX",
     "UV_INDEX",
@@ -70,39 +61,36 @@ const PASSED: [&str; 19] = [
     "TZ",
 ];
 
-/// With less room than this on its disk after a failure, the node is at fault, not the packages.
+/// After a failure with less free space than this the node is at fault.
 const LEAST_ROOM_BYTES: u64 = 256 << 20;
 
-/// Written last: an environment without it is not whole.
+/// Marker of a complete environment, written last.
 pub(crate) const WHOLE: &str = ".whole";
 
-/// What a person is shown of what uv says.
 const SAID_BYTES: usize = 1500;
 
-/// What a container is given.
+/// The packages and environment of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonPlan {
-    /// The packages.
     pub python: Python,
-    /// Their environment.
     pub folder: PathBuf,
 }
 
 impl PythonPlan {
-    /// Its name among its tenant's.
+    /// Returns the environment's name within its tenant.
     #[must_use]
     pub fn name(&self) -> String {
         key(&self.python)
     }
 
-    /// Where its programs are.
+    /// Returns the folder of programs.
     #[must_use]
     pub fn bin(&self) -> PathBuf {
         self.folder.join("bin")
     }
 }
 
-/// The name of an environment among its tenant's.
+/// Returns the name of an environment within its tenant.
 #[must_use]
 pub fn key(python: &Python) -> String {
     let mut digest = Sha256::new();
@@ -122,20 +110,17 @@ pub fn key(python: &Python) -> String {
 pub struct Environments {
     layout: Layout,
     uv: Option<PathBuf>,
-    /// Where Python is looked for.
     path: OsString,
-    /// What is shown to uv, where jobs are contained.
     view: Option<HostView>,
-    /// The command that becomes uv inside the sandbox.
     keeper: Vec<String>,
     making: OneAtATime,
 }
 
 impl Environments {
-    /// Those of a node; blocking. Of its Pythons only those count that its containers see.
+    /// Opens a node's environments. Only Pythons visible to containers count. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn open(config: &AgentConfig) -> io::Result<Self> {
         let layout = config.layout();
         cache::open(&layout.environments())?;
@@ -164,10 +149,10 @@ impl Environments {
         })
     }
 
-    /// Has an environment made, by its tenant's user.
+    /// Makes an environment as its tenant's user.
     ///
     /// # Errors
-    /// When uv or Python is missing, when packages cannot be had, or the disk's.
+    /// If uv, Python or a package is missing, or disk errors.
     pub async fn provide(
         &self,
         tenant: &str,
@@ -193,18 +178,14 @@ impl Environments {
     }
 }
 
-/// An environment of a tenant that is being made.
 struct Making<'a> {
     environments: &'a Environments,
     plan: &'a PythonPlan,
     user: Option<User>,
-    /// The tenant's folder, which its user may write to.
     own: Below,
 }
 
 impl Making<'_> {
-    /// Whether it is there as a whole; notes that it is used. The Python that it was made for may be
-    /// gone.
     async fn is_there(&self) -> bool {
         let place = self.own.join(self.plan.name());
         let python = self.plan.bin().join("python3");
@@ -219,7 +200,7 @@ impl Making<'_> {
         let begun = std::time::Instant::now();
         let checked = self.plan.python.check();
         checked.map_err(|error| NotStarted::from(format!("its python: {error}")))?;
-        // What is known here needs no network.
+        // The first attempt uses only the cache, without the network.
         let made = match self.attempt(true).await {
             Err(_) => self.attempt(false).await,
             made => made,
@@ -241,13 +222,11 @@ impl Making<'_> {
         let place = self.plan.folder.clone();
         let (own, cache, user) = (self.own.clone(), self.cache(), self.user);
         let emptied = aside(move || -> io::Result<()> {
-            // It follows no link.
             match fs::remove_dir_all(&place) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
             let (folder, cache) = (own.make()?, own.join(cache).make()?);
-            // Or it is removed as old.
             cache::touch(&cache);
             match user {
                 Some(user) => folder.give(user).and_then(|()| cache.give(user)),
@@ -279,14 +258,12 @@ impl Making<'_> {
             .map_err(|error| of_jobs_folder("cannot finish its environment in", &self.own, &error))
     }
 
-    /// The cache's name in the tenant's folder: what another user of the tenant has left there cannot
-    /// be written to.
+    /// One cache per user, because another user's files are not writable.
     fn cache(&self) -> String {
         let user = self.user.map(|user| format!("-{}", user.uid));
         format!("{DOWNLOADS}{}", user.unwrap_or_default())
     }
 
-    /// Runs uv, which reads the requirements; what it says when it fails is the reason.
     async fn uv(&self, words: &[&str]) -> Result<(), NotStarted> {
         let uv = self.environments.uv.as_ref().ok_or_else(|| NotStarted::from(
             "its packages need uv, which is not in the PATH of this node's agent; install it there (pip install uv) and restart the agent, or keep the job to nodes that have it (constraints)",
@@ -304,7 +281,7 @@ impl Making<'_> {
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let end = said.floor_char_boundary(SAID_BYTES.min(said.len()));
         let why = format!("its Python environment cannot be made: {}", &said[..end]);
-        // Not by what uv says, which the packages have a part in.
+        // Ask the disk: packages can influence uv's text.
         let is_full = rustix::fs::statvfs(self.environments.layout.environments())
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_ROOM_BYTES);
         Err(match is_full {
@@ -363,13 +340,11 @@ impl Making<'_> {
         let mut uv = command.spawn()?;
         let requirements = self.plan.python.requirements.join("\n") + "\n";
         if let Some(mut input) = uv.stdin.take() {
-            // It may end without having read them, and then says why.
             let _ = input.write_all(requirements.as_bytes()).await;
         }
         uv.wait_with_output().await
     }
 
-    /// Files of the node that uv needs and that no sandbox shows: itself, its settings.
     fn shown(&self, view: &HostView, uv: &std::path::Path) -> io::Result<Vec<PathBuf>> {
         let uv = fs::canonicalize(uv)?;
         let environments = std::path::absolute(self.environments.layout.environments())?;

@@ -1,4 +1,4 @@
-//! What the agent appends: one event after another, in the order in which things happened.
+//! The agent's reports: builds events, and appends them in order.
 
 use std::time::Duration;
 
@@ -27,21 +27,21 @@ use crate::tasks::Results;
 use crate::watch::{Line, Saved};
 use crate::wire::{Outlet, OutletError};
 
-/// The report that was sent is stored, or left out.
+/// Notice that the report is stored or skipped.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Appended;
 
-/// The agent can append no more.
+/// Notice that no report can be appended any more.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct AppendFailed(pub OutletError);
 
-/// The way out: one report at a time, which the agent waits for.
+/// The queue of reports. The agent waits for each one.
 pub struct Reports(mpsc::UnboundedSender<Report>);
 
 impl Reports {
-    /// Appends, on a task of its own, until it cannot.
+    /// Starts a task that appends reports until a failure.
     #[must_use]
     pub fn new(
         mut outlet: Box<dyn Outlet>,
@@ -68,14 +68,14 @@ impl Reports {
         Self(queue)
     }
 
-    /// Appends a report; answered by [`Appended`].
+    /// Appends a report. [`Appended`] is the answer.
     pub fn send(&self, report: Report) {
-        // Fails only after `AppendFailed`: the agent is on its way out.
+        // Fails only after `AppendFailed`, when the agent is leaving.
         let _ = self.0.send(report);
     }
 }
 
-/// `node.joined`, but for the life and what runs.
+/// Builds `node.joined` without incarnation and running containers.
 #[must_use]
 pub fn joined(config: &AgentConfig, runtime: &str) -> NodeJoined {
     NodeJoined {
@@ -94,7 +94,7 @@ pub fn joined(config: &AgentConfig, runtime: &str) -> NodeJoined {
     }
 }
 
-/// `container.ready`.
+/// Builds `container.ready`.
 #[must_use]
 pub fn ready(
     container: &ContainerId,
@@ -113,7 +113,7 @@ pub fn ready(
     }
 }
 
-/// `notebook.observed`.
+/// Builds `notebook.observed`.
 #[must_use]
 pub fn does(container: &ContainerId, node: &NodeId, doing: Doing) -> NotebookObserved {
     NotebookObserved {
@@ -129,7 +129,7 @@ pub fn does(container: &ContainerId, node: &NodeId, doing: Doing) -> NotebookObs
     }
 }
 
-/// `container.unready`.
+/// Builds `container.unready`.
 #[must_use]
 pub fn unready(container: &ContainerId, node: &NodeId, reason: String) -> ContainerUnready {
     ContainerUnready {
@@ -142,7 +142,7 @@ pub fn unready(container: &ContainerId, node: &NodeId, reason: String) -> Contai
     }
 }
 
-/// `container.gpu_used`.
+/// Builds `container.gpu_used`.
 #[must_use]
 pub fn gpu_used(
     container: &ContainerId,
@@ -161,7 +161,7 @@ pub fn gpu_used(
     }
 }
 
-/// `node.gpu_reconciled`.
+/// Builds `node.gpu_reconciled`.
 #[must_use]
 pub fn gpu_reconciled(node: &NodeId, uuid: &str, found: Found) -> NodeGpuReconciled {
     let strangers = found.strangers.into_iter().map(|it| GpuStranger {
@@ -177,7 +177,7 @@ pub fn gpu_reconciled(node: &NodeId, uuid: &str, found: Found) -> NodeGpuReconci
     }
 }
 
-/// `member.acknowledged`.
+/// Builds `member.acknowledged`.
 #[must_use]
 pub fn acknowledged(container: &ContainerId, node: &NodeId, answer: &Answer) -> MemberAcknowledged {
     MemberAcknowledged {
@@ -192,7 +192,7 @@ pub fn acknowledged(container: &ContainerId, node: &NodeId, answer: &Answer) -> 
     }
 }
 
-/// `container.exec_started`.
+/// Builds `container.exec_started`.
 #[must_use]
 pub fn exec_started(
     container: &ContainerId,
@@ -213,7 +213,7 @@ pub fn exec_started(
     }
 }
 
-/// `container.exec_ended`.
+/// Builds `container.exec_ended`.
 #[must_use]
 pub fn exec_ended(
     container: &ContainerId,
@@ -234,7 +234,7 @@ pub fn exec_ended(
     }
 }
 
-/// `checkpoint.saved`.
+/// Builds `checkpoint.saved`.
 #[must_use]
 pub fn saved(
     container: &ContainerId,
@@ -255,7 +255,7 @@ pub fn saved(
     }
 }
 
-/// `checkpoint.failed`.
+/// Builds `checkpoint.failed`.
 #[must_use]
 pub fn save_failed(container: &ContainerId, node: &NodeId, reason: String) -> CheckpointFailed {
     CheckpointFailed {
@@ -266,7 +266,7 @@ pub fn save_failed(container: &ContainerId, node: &NodeId, reason: String) -> Ch
     }
 }
 
-/// `checkpoint.rejected`.
+/// Builds `checkpoint.rejected`.
 #[must_use]
 pub fn rejected(
     container: &ContainerId,
@@ -283,7 +283,7 @@ pub fn rejected(
     }
 }
 
-/// `progress`.
+/// Builds a `progress` event.
 #[must_use]
 pub fn progress(container: &ContainerId, node: &NodeId, containers: u32, line: Line) -> Progress {
     Progress {
@@ -297,7 +297,7 @@ pub fn progress(container: &ContainerId, node: &NodeId, containers: u32, line: L
     }
 }
 
-/// `tasks.ended`.
+/// Builds `tasks.ended`.
 #[must_use]
 pub fn tasks_ended(container: &ContainerId, node: &NodeId, results: Results) -> TasksEnded {
     TasksEnded {

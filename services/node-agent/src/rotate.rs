@@ -1,17 +1,7 @@
-//! What containers print, bounded: a file that has grown too long is cut.
-//!
-//! A program holds its output open, and may write at any moment; nobody can take the file from
-//! under it. So what is there is copied to `<name>.1` (the older ones move up, the oldest goes),
-//! and the file is emptied: it was opened to append, so the program goes on at its beginning. Of
-//! what is printed between the copy and the cut, microseconds, lines may be lost. Between two
-//! looks a file may exceed its bound by what a second's printing is.
-//!
-//! Two small files are kept beside each stream: `<name>.starts` says at which byte of all that was
-//! ever printed each file begins, so that whoever has read up to a byte can go on there after a
-//! cut; `<name>.times` says which byte was reached when, to a second, so that one can begin at a
-//! time.
-//!
-//! Blocking.
+//! Bounds containers' output by rotation. Programs append, so a file is copied to `<name>.1` and truncated.
+//! Output between the two, some microseconds, may be lost. `<name>.starts` maps files to offsets in the whole
+//! output, and `<name>.times` maps times to offsets, so that readers continue after a rotation or start at a
+//! time. Blocking.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -20,17 +10,16 @@ use dormouse_messages::Timestamp;
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 
-/// How much a container may leave of what it prints, for each of its two streams.
+/// The limit on each of a container's two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogBounds {
-    /// The length of a file.
     pub bytes: u64,
-    /// How many files, with the one that is written: at least 1.
+    /// Number of files including the current one, at least 1.
     pub files: u32,
 }
 
 impl Default for LogBounds {
-    /// 128 MiB a stream: an hour of a chatty trainer, and a node's disk holds hundreds.
+    /// 128 MiB per stream: an hour of a verbose trainer.
     fn default() -> Self {
         Self {
             bytes: 64 << 20,
@@ -39,32 +28,28 @@ impl Default for LogBounds {
     }
 }
 
-/// An index of times longer than this is thinned out: every second line goes.
 const TIMES_BYTES: u64 = 128 << 10;
 
-/// One of the files in which a stream lies.
+/// One of a stream's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Its name.
     pub name: String,
-    /// The byte of all that was ever printed at which it begins.
     pub start: u64,
-    /// Its length now.
     pub bytes: u64,
 }
 
 impl Piece {
-    /// The byte after its last one.
+    /// Returns the offset after its last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
 }
 
-/// Notes how far a container has printed by `now`, and cuts what is too long.
+/// Records a container's output position at `now`, and rotates files that are too long.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn rotate(directory: &Below, bounds: LogBounds, now: Timestamp) -> io::Result<()> {
     let folder = directory.open()?;
     for name in [STDOUT, STDERR] {
@@ -85,10 +70,10 @@ pub fn rotate(directory: &Below, bounds: LogBounds, now: Timestamp) -> io::Resul
     Ok(())
 }
 
-/// Forgets what was printed under a name: its container prints all of it again.
+/// Removes the output under a name, because the container prints all of it again.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn forget(folder: &Folder, name: &str) -> io::Result<()> {
     for part in parts(folder, name) {
         folder.remove(&part)?;
@@ -106,7 +91,6 @@ fn times(name: &str) -> String {
     format!("{name}.times")
 }
 
-/// The beginnings of the files, the newest first; none where nothing was cut yet.
 fn noted_starts(folder: &Folder, name: &str) -> Vec<u64> {
     let text = folder.read_text(&starts(name), TIMES_BYTES);
     let text = text.unwrap_or_default();
@@ -115,7 +99,7 @@ fn noted_starts(folder: &Folder, name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// The files in which a stream lies, the oldest first, with what of all that was printed is in each.
+/// Lists a stream's files, oldest first, with their offsets.
 #[must_use]
 pub fn pieces(folder: &Folder, name: &str) -> Vec<Piece> {
     let noted = noted_starts(folder, name);
@@ -124,7 +108,6 @@ pub fn pieces(folder: &Folder, name: &str) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::with_capacity(files);
     for (index, name) in names.into_iter().enumerate() {
         let bytes = folder.entry(&name).map_or(0, |entry| entry.bytes);
-        // What no note tells follows what came before.
         let follows = pieces.last().map_or(0, Piece::end);
         let start = noted.get(files - 1 - index).copied().unwrap_or(follows);
         pieces.push(Piece { name, start, bytes });
@@ -146,8 +129,7 @@ fn note(folder: &Folder, name: &str, now: Timestamp) -> io::Result<()> {
     folder.append(&index)?.write_all(line.as_bytes())
 }
 
-/// How far a stream was when it was looked at last before `since`: 0 where nothing is known, its
-/// end where nothing was printed later.
+/// Returns the offset at the last check before `since`, or 0 if unknown.
 #[must_use]
 pub fn reached(folder: &Folder, name: &str, since: Timestamp) -> u64 {
     let last = folder.entry(name).map_or(0, |entry| entry.modified_ns);
@@ -188,12 +170,11 @@ fn cut(folder: &Folder, name: &str, bounds: LogBounds) -> io::Result<()> {
     folder.write(&starts(name), begins.join(" ").as_bytes())
 }
 
-/// The name of what was cut off `number` cuts ago.
 fn older(name: &str, number: u32) -> String {
     format!("{name}.{number}")
 }
 
-/// The files in which a stream lies, the oldest first.
+/// Lists a stream's files, oldest first.
 #[must_use]
 pub fn parts(folder: &Folder, name: &str) -> Vec<String> {
     let names = folder.names().unwrap_or_default();
@@ -235,7 +216,6 @@ mod tests {
             .into_iter()
             .map(|piece| (piece.start, piece.end()))
             .collect();
-        // Of each eleven bytes the first was one too many.
         assert_eq!(begins, [(23, 33), (34, 44), (44, 49)]);
         let parts = parts(&folder, STDOUT);
         assert_eq!(parts, ["stdout.log.2", "stdout.log.1", "stdout.log"]);
@@ -255,7 +235,6 @@ mod tests {
         let second = |second: i64| Timestamp::from_micros(second * 1_000_000);
         for number in 0..10_000 {
             printing.write_all(b"0123456789").expect("written");
-            // Written after what is noted, however coarse the file system's clock is.
             note(&folder, STDOUT, second(number)).expect("noted");
         }
         let index = folder.entry(&times(STDOUT)).expect("there");

@@ -1,4 +1,4 @@
-//! What a container runtime does for the agent: plain processes, or Docker.
+//! The interface of container runtimes: plain processes, or Docker.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -26,77 +26,54 @@ use crate::python::PythonPlan;
 /// A user of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
     pub uid: u32,
-    /// Its group's.
     pub gid: u32,
 }
 
-/// A container's part of its GPUs, and its way to the scheduler of their tokens.
+/// A container's GPU share, and its folder for the scheduler of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuPart {
-    /// Guaranteed, in thousandths of each device's time.
+    /// Guaranteed thousandths of each device's time.
     pub request_milli: u32,
-    /// At most, in thousandths.
     pub limit_milli: u32,
-    /// Of each device's memory.
     pub memory_bytes: Option<u64>,
-    /// The folder of library and socket, which it only reads.
     pub folder: PathBuf,
 }
 
-/// All that a runtime needs to start a container.
+/// All inputs of a container's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPlan {
-    /// The container.
     pub container: ContainerId,
-    /// The start request: a container of another request under the same name is another log's.
+    /// A container of another request belongs to another log.
     pub request: Sequence,
-    /// The command line.
     pub argv: Vec<String>,
-    /// The environment; secrets are read when it starts.
+    /// The environment. Secrets are read at the start.
     pub env: BTreeMap<String, EnvValue>,
-    /// Docker: the image.
+    /// The image. Docker only.
     pub image: Option<String>,
-    /// Docker: folders of the node.
     pub mounts: Vec<Mount>,
-    /// Whom it runs as; absent: as the agent does, or the image says.
+    /// The user. `None`: the agent's, or the image's.
     pub user: Option<User>,
-    /// The first of its own ports.
     pub port: u16,
-    /// How it reaches the network.
     pub network: Network,
-    /// Docker: the node's address, where its programs listen on it and its network is its own.
+    /// The node's address for a container's own network. Docker only.
     pub node_address: Option<NodeAddress>,
-    /// What its tenant is granted: whom it runs as, which secrets it may read.
     pub granted: Granted,
-    /// Its limits.
     pub demand: Amounts,
-    /// The GPUs that it may use, by UUID.
     pub gpus: Vec<String>,
-    /// Its part of these, where the node holds programs to parts.
     pub gpu_part: Option<GpuPart>,
-    /// Its own directory.
     pub directory: PathBuf,
-    /// Where it saves.
     pub checkpoint: PathBuf,
-    /// What it resumes from.
     pub resume: Option<PathBuf>,
-    /// What the log names that by, where it is to be had from a store first.
+    /// The checkpoint's URI if a store holds it.
     pub stored: Option<String>,
-    /// The folder of the file that says who takes part, where containers come and go: it may read
-    /// there.
     pub members: Option<PathBuf>,
-    /// Where a notebook keeps its files.
     pub work: Option<PathBuf>,
-    /// The code that goes with its job.
     pub code: Option<CodePlan>,
-    /// The environment of its job's packages.
     pub python: Option<PythonPlan>,
 }
 
-/// Why a container could not start, where the kernel says so of a path of the agent's own, in which
-/// no job writes: some of it only this node says.
+/// Explains a failed start by an error at the agent's own path.
 #[must_use]
 pub fn of_disk(what: &str, path: &Path, error: &std::io::Error) -> NotStarted {
     let of_node = match error.raw_os_error() {
@@ -110,8 +87,8 @@ pub fn of_disk(what: &str, path: &Path, error: &std::io::Error) -> NotStarted {
     }
 }
 
-/// The same of a folder that jobs write in. A job may have shut it, or filled its own share of the
-/// disk: that is the node's fault only where the agent is shut out of the root of all such folders.
+/// Explains a failed start by an error in a folder that jobs write to. An exceeded quota is the job's fault.
+/// A denied access is too, unless the agent cannot write to the root of these folders.
 #[must_use]
 pub fn of_jobs_folder(what: &str, folder: &Below, error: &std::io::Error) -> NotStarted {
     let not_started = of_disk(what, &folder.path(), error);
@@ -126,72 +103,58 @@ pub fn of_jobs_folder(what: &str, folder: &Below, error: &std::io::Error) -> Not
     }
 }
 
-/// A container that a runtime found at the agent's start.
+/// A container found at the agent's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The container.
     pub container: ContainerId,
-    /// The start request that it was started for.
     pub request: Sequence,
-    /// Its first process, or how it ended.
+    /// The first process's pid, or the exit.
     pub status: Result<u32, Exit>,
 }
 
-/// What a runtime could not do.
+/// A failure of a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
-    /// Start a container; the text says what to do.
     #[error(transparent)]
     Start(#[from] NotStarted),
-    /// Signal a container.
     #[error("signalling {container}: {why}")]
     Signal {
-        /// The container.
         container: ContainerId,
-        /// Why.
         why: String,
     },
-    /// List what there is.
     #[error("listing the containers of this node: {0}")]
     List(String),
-    /// Reach the node's keeper.
     #[error("the node's keeper cannot be reached: {0}")]
     Keeper(String),
-    /// Reach the container engine.
     #[error("the container engine cannot be reached: {0}; is dockerd running?")]
     Engine(String),
 }
 
-/// A program that is run in a container for somebody.
+/// A program to run for an attached user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exec {
-    /// No other program on the node has had it.
     pub number: u64,
-    /// Its terminal; absent: pipes.
     pub terminal: Option<Terminal>,
 }
 
-/// Ends of containers, from a runtime to the agent.
+/// Exits of containers, from a runtime to the agent.
 pub type Exits = mpsc::UnboundedSender<(ContainerId, Exit)>;
 
-/// Runs containers. Every container that was started or found running is reported once, when it
-/// ends, on the channel that the runtime was made with.
+/// A container runtime. Each container's end is reported once, on the runtime's channel.
 pub trait ContainerRuntime: Send + Sync + 'static {
-    /// `process` or `docker`.
+    /// Returns `process` or `docker`.
     fn name(&self) -> &'static str;
 
-    /// Has what goes with a container's job on this node, before it starts. It may take minutes, and
-    /// is given up where the container is to end.
+    /// Provides the job's files before the start. May take minutes, and may be cancelled.
     fn provide<'a>(&'a self, plan: &'a ContainerPlan) -> BoxFuture<'a, Result<(), RuntimeError>> {
         let _ = plan;
         async { Ok(()) }.boxed()
     }
 
-    /// Creates and starts a container; its first process. Never twice: where it already exists
-    /// for this request, that one is adopted.
+    /// Starts a container, or adopts it for this request. Returns its first process's pid.
     fn start(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<u32, RuntimeError>>;
 
-    /// The number of a container's first process, as the agent sees it, while it runs.
+    /// Returns the pid of a running container's first process, in the agent's pid namespace.
     fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>>;
 
     /// Signals its processes.
@@ -201,7 +164,7 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
-    /// Signals those of its processes that handle the signal: the others it would end.
+    /// Signals only processes with a handler, because the signal would end others.
     fn notify<'a>(
         &'a self,
         container: &'a ContainerId,
@@ -211,24 +174,23 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Kills all its processes.
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>>;
 
-    /// Runs a command beside a container, with its environment; `Err` says why it failed.
+    /// Runs a command in a container with its environment. `Err` explains a failure.
     fn beside(&self, plan: ContainerPlan) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Runs a program in a container that runs, for somebody who is attached to it: as the
-    /// container's user, inside its sandbox and limits, with the plan's environment.
+    /// Runs a program for an attached user, with the container's user, sandbox, limits and environment.
     fn exec(&self, plan: ContainerPlan, exec: Exec) -> BoxFuture<'_, Result<Attached, String>>;
 
-    /// Everything that runs, or has ended and was not forgotten; begins to watch what runs.
+    /// Lists running containers, and ended ones not yet forgotten. Begins to watch the running ones.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Found>, RuntimeError>>;
 
-    /// The exit is on the log: frees what is held of the container that was started for
-    /// `request`, except its logs. The name is free at once; the future does the rest.
+    /// Frees the container of `request` except its logs. The name is free at once, and the future does the
+    /// rest.
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()>;
 
-    /// Where a container that runs may write on the node's disk, but for the folders of its plan.
+    /// Lists folders that a running container may write to, besides its plan's.
     fn writes_elsewhere<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Vec<PathBuf>>;
 
-    /// The agent leaves, and the containers run on: what was put off is done now.
+    /// Finishes postponed work. The containers run on.
     fn leave(&self) -> BoxFuture<'_, ()> {
         futures::future::ready(()).boxed()
     }
@@ -240,8 +202,6 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel says of a path, and what of the node it blames: in a folder of the agent's own,
-    /// and in one that jobs write in.
     #[test]
     fn a_jobs_own_folder_is_never_the_nodes_fault() {
         use NodeFault::{Disk, Processes};
@@ -282,10 +242,8 @@ mod tests {
                 "{error}"
             );
         }
-        // What no kernel says: a link, a pipe in the place of a file.
         let refused = std::io::Error::new(ErrorKind::InvalidData, "it is a link");
         assert_eq!(of_jobs_folder("cannot", &folder, &refused).fault, None);
-        // The agent is shut out of all folders: no job did that.
         let shut = std::fs::Permissions::from_mode(0o500);
         std::fs::set_permissions(root.path(), shut).expect("set");
         let error = std::io::Error::from_raw_os_error(libc::EACCES);

@@ -1,15 +1,10 @@
-//! Complete checkpoints, each kept in a folder of its own.
+//! Seals complete checkpoints, because an interrupted save leaves a torn one in the incarnation's folder.
 //!
-//! A job saves into one folder for as long as a life lasts, so that a save that is interrupted
-//! leaves half of it over the one before. Therefore:
-//!
-//! 1. A checkpoint that is seen to be complete is sealed: its files are linked (small ones copied)
-//!    into a folder `<incarnation>.<number>` beside the life's, with a list of what they were.
-//!    That folder is what the log names. A job that replaces files by a rename, or writes small
-//!    ones, cannot reach it any more.
-//! 2. A job that writes over a large file in place reaches it. Then the list no longer holds, and
-//!    an agent that is to resume from there finds that out ([`resumable`]) and resumes from the one before.
-//! 3. Of each job the newest few are kept, and whatever the log may still name ([`retain`]).
+//! 1. A complete checkpoint is linked (small files copied) into `<incarnation>.<number>`, with a list of
+//!    sizes and times.
+//! 2. An overwritten large file breaks the list. A resume detects this ([`resumable`]) and uses an earlier
+//!    checkpoint.
+//! 3. The newest few of a job are kept, and all that the log may name ([`retain`]).
 //!
 //! Blocking.
 
@@ -24,28 +19,24 @@ use dormouse_messages::Incarnation;
 use crate::folder::{Below, Entry, Folder};
 use crate::runtime::User;
 
-/// Files of a checkpoint that are sealed; one of more is named as it is.
+/// Larger checkpoints are named unsealed.
 const FILES_LIMIT: usize = 10_000;
 
-/// Folders within folders.
 const DEPTH_LIMIT: usize = 16;
 
-/// Smaller files are copied: optimizers' states and descriptions are often written over in place.
+/// Small files are often overwritten in place, so they are copied.
 const COPIED_BYTES: u64 = 1 << 20;
 
-/// The list of what was sealed.
 const LIST: &str = ".sealed";
 
-/// The list of [`FILES_LIMIT`] files is no longer.
 const LIST_BYTES: u64 = 8 << 20;
 
-/// The document that makes a checkpoint complete.
+/// The document that marks a checkpoint as complete.
 pub const DOCUMENT: &str = "checkpoint.json";
 
-/// It holds two numbers; a job may add words of its own.
+/// Limit on the document: two numbers, and the job's additions.
 pub const DOCUMENT_BYTES: u64 = 64 * 1024;
 
-/// A file as it was sealed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Sealed {
     path: String,
@@ -53,16 +44,15 @@ struct Sealed {
     modified_ns: i64,
 }
 
-/// A folder of checkpoints in a job's folder: of a life, or (from 1 on) one that is sealed.
 fn parse(name: &str) -> Option<(Incarnation, u32)> {
     let (incarnation, number) = name.split_once('.').unwrap_or((name, "0"));
     Some((Incarnation(incarnation.parse().ok()?), number.parse().ok()?))
 }
 
-/// Seals what is complete in a life's folder; the folder that holds it from now on.
+/// Seals a complete checkpoint and returns its new folder.
 ///
 /// # Errors
-/// Why it cannot be sealed: it is then used as it is.
+/// The reason of a failure. The original is then used.
 pub fn seal(life: &Below) -> io::Result<Below> {
     let path = life.path();
     let name = path.file_name().and_then(|name| name.to_str());
@@ -74,7 +64,7 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     let mut files = Vec::new();
     walk(&from, "", 0, &mut |_, name, way, entry| {
         if name == LIST {
-            // Copied along by a job that began from a sealed one.
+            // A job that resumed may have copied the list.
             return Ok(());
         }
         if entry.modified_ns > document.modified_ns && name != DOCUMENT {
@@ -82,7 +72,7 @@ pub fn seal(life: &Below) -> io::Result<Below> {
                 "{way} is younger than {DOCUMENT}, which is to be written last"
             )));
         }
-        // By name: a descriptor of each would take all that the agent may have.
+        // Keep names: open descriptors could exceed the agent's limit.
         files.push((way.to_owned(), entry));
         match files.len() > FILES_LIMIT {
             true => Err(io::Error::other("it has too many files")),
@@ -91,7 +81,7 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     })?;
     let number = 1 + last_number(&job.open()?, name)?;
     let sealed = job.join(format!("{name}.{number}"));
-    // Under another name until it is whole: one that is interrupted is never found.
+    // A temporary name until completion hides an interrupted seal.
     let unfinished = job.join(format!(".{name}.{number}"));
     let _ = std::fs::remove_dir_all(unfinished.path());
     let mut list = Vec::new();
@@ -119,7 +109,6 @@ pub fn seal(life: &Below) -> io::Result<Below> {
     Ok(sealed)
 }
 
-/// The folder `way` below a sealed one, each step of it for its owner alone.
 fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
     let steps: Vec<_> = way.ancestors().collect();
     let steps = steps
@@ -135,10 +124,10 @@ fn make_private(sealed: &Below, way: &Path, owner: User) -> io::Result<Folder> {
     sealed.join(way).open()
 }
 
-/// Copies or links the file that was `entry` when all were looked at; what it is in the sealed folder.
+/// Copies or links a file, and returns its sealed entry.
 ///
 /// # Errors
-/// The kernel's; that the file has changed since: a job has begun its next save.
+/// Kernel errors, or a change since `entry` by the next save.
 fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder, owner: User) -> io::Result<Entry> {
     if entry.bytes <= COPIED_BYTES {
         to.write_private(name, &folder.read(name, COPIED_BYTES)?)?;
@@ -156,16 +145,16 @@ fn take(folder: &Folder, name: &str, entry: &Entry, to: &Folder, owner: User) ->
     to.entry(name)
 }
 
-/// Whether a folder's name is of one that was sealed, not of a life.
+/// Reports whether a folder's name is a sealed checkpoint's.
 #[must_use]
 pub fn is_sealed(name: &str) -> bool {
     parse(name).is_some_and(|(_, number)| number > 0)
 }
 
-/// The ways to a checkpoint's files, as a job left them.
+/// Lists the paths of a checkpoint's files, without the list.
 ///
 /// # Errors
-/// The disk's, or that there are too many.
+/// Disk errors, or too many files.
 pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
     let mut files = Vec::new();
     walk(&checkpoint.open()?, "", 0, &mut |_, name, way, _| {
@@ -180,10 +169,10 @@ pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
     }
 }
 
-/// Lists the files of a checkpoint that was fetched, as if it had been sealed here.
+/// Writes the list of a fetched checkpoint, as if sealed here.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn list(checkpoint: &Below) -> io::Result<()> {
     let folder = checkpoint.open()?;
     let mut list = Vec::new();
@@ -206,8 +195,6 @@ fn last_number(job: &Folder, life: &str) -> io::Result<u32> {
     Ok(own.map(|(_, number)| number).max().unwrap_or(0))
 }
 
-/// Calls `each` with every regular file below a folder: the folder it is in, its name there, and
-/// the way to it.
 fn walk(
     folder: &Folder,
     way: &str,
@@ -240,19 +227,18 @@ fn walk(
     Ok(())
 }
 
-/// Why a checkpoint cannot be resumed from, for a person.
+/// The reason why a checkpoint is unreadable, for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The folder of all checkpoints is not there: another node may read it.
+    /// The root of checkpoints is absent: another node may succeed.
     Here(String),
-    /// The checkpoint itself is wrong.
     Anywhere(String),
 }
 
-/// Whether a checkpoint can be resumed from.
+/// Verifies that a checkpoint can be resumed from.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn resumable(checkpoint: &Below) -> Result<(), Unreadable> {
     checkpoint.check_root().map_err(|error| {
         let path = checkpoint.path();
@@ -268,7 +254,7 @@ fn verify(checkpoint: &Below) -> Result<(), String> {
     serde_json::from_slice::<serde_json::Value>(&document)
         .map_err(|error| format!("{DOCUMENT}: {error}"))?;
     let list = match folder.read(LIST, LIST_BYTES) {
-        // Not sealed: an earlier agent's, or one that could not be.
+        // Not sealed: an earlier agent's, or sealing failed.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         list => list.map_err(|error| format!("{LIST}: {error}"))?,
     };
@@ -291,11 +277,11 @@ fn verify(checkpoint: &Below) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes a job's checkpoints but the newest `keep`, those that are `named` (by the names of
-/// their folders) and the folder of the present life; how many.
+/// Removes a job's checkpoints up to the present incarnation, and returns their number. Keeps the newest
+/// `keep`, `named` ones, and the present folder.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn retain(
     job: &Below,
     present: Incarnation,
@@ -304,7 +290,6 @@ pub fn retain(
 ) -> io::Result<usize> {
     let mut found: Vec<_> = job.open()?.entries()?;
     found.retain(|(name, entry)| entry.is_folder && parse(name).is_some());
-    // The newest first; what is sealed of a life is newer than what its folder was left with.
     found.sort_by_key(|(name, _)| std::cmp::Reverse(parse(name)));
     let old = found
         .iter()
@@ -316,7 +301,6 @@ pub fn retain(
         .filter(|name| !named.contains(*name));
     let mut removed = 0;
     for name in old {
-        // It follows no link.
         std::fs::remove_dir_all(job.join(name).path())?;
         removed += 1;
     }
@@ -335,7 +319,6 @@ mod tests {
         (at, job)
     }
 
-    /// Writes over what is there, as a careless job does.
     fn save(life: &Below, step: u32, size: usize) {
         life.make().expect("made");
         let path = life.path();
@@ -360,7 +343,6 @@ mod tests {
             fs::write(life.path().join("model"), b"half").expect("written");
             let verified = verify(&sealed);
             assert_eq!(verified.is_ok(), is_safe, "{verified:?}");
-            // What is torn is not sealed.
             let error = seal(&life).expect_err("torn").to_string();
             assert!(error.contains("model is younger"), "{error}");
         }
@@ -375,7 +357,6 @@ mod tests {
             let from = life.open().expect("a folder");
             let (model, document) = (from.entry("model"), from.entry(DOCUMENT));
             let to = job.join(".1.1").make().expect("a folder");
-            // The next save begins between the look at all files and the copy of the second.
             let owner = from.owner().expect("known");
             let document = document.expect("there");
             take(&from, DOCUMENT, &document, &to, owner).expect("as it was");
@@ -413,7 +394,6 @@ mod tests {
         let highest = nix::sys::resource::Resource::RLIMIT_NOFILE;
         let (before, most) = nix::sys::resource::getrlimit(highest).expect("known");
         let open = fs::read_dir("/proc/self/fd").expect("listed").count() as u64;
-        // Other tests of this process have some open, too.
         nix::sys::resource::setrlimit(highest, open + 200, most).expect("set");
         let sealed = seal(&life);
         nix::sys::resource::setrlimit(highest, before, most).expect("set");

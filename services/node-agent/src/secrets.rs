@@ -1,4 +1,4 @@
-//! Secrets: references in a job, values in the container's environment, nowhere else.
+//! Resolves secrets: references in a job become values in the container's environment, and nowhere else.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,14 +8,13 @@ use dormouse_messages::job::{EnvValue, SecretSource};
 
 use crate::folder::{Below, read_anywhere};
 
-/// Values longer than this are not secrets but a wrong path; Linux takes 128 KiB a variable.
+/// A longer file is a wrong path. Linux allows 128 KiB per variable.
 const LONGEST_BYTES: u64 = 100 * 1024;
 
-/// Reads the secrets that an environment refers to, on this node, now, as far as they are granted.
-/// Blocking.
+/// Reads an environment's granted secrets on this node. Blocking.
 ///
 /// # Errors
-/// Which variable's secret is missing, and what to do.
+/// The variable whose secret is missing.
 pub fn resolve(
     env: &BTreeMap<String, EnvValue>,
     granted: &Granted,
@@ -40,7 +39,7 @@ pub fn resolve(
         .collect()
 }
 
-/// `folder`: the tenant's own, in which no link is followed.
+/// `folder` is the tenant's own. Links in it are not followed.
 fn read(source: &SecretSource, folder: Option<&str>) -> Result<String, String> {
     match source {
         SecretSource::File(path) => {

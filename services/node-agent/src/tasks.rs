@@ -1,9 +1,8 @@
-//! The files by which the agent gives a container of a task set its tasks, and learns of their
-//! ends; `deploy/executors/tasks.sh` is at the other end.
+//! The files that carry a task set's orders and results (`deploy/executors/tasks.sh`).
 //!
-//! - An order is one line in a pipe, written whole or not at all. The agent may write it again
-//!   after a restart: the container knows the last order that it took.
-//! - A result names its order, so that a task's earlier failure is not taken for its later end.
+//! - An order is one atomic line in a pipe. A restarted agent may repeat it, because the container remembers
+//!   its last order.
+//! - A result names its order, so that an earlier failure does not count for a later run.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
@@ -13,32 +12,29 @@ use dormouse_messages::{Sequence, TaskRanges};
 
 use crate::folder::{Below, Folder};
 
-/// Results read at one look: what one event then holds.
+/// Limit on results per look, and so per event.
 const RESULTS_LIMIT: usize = 4096;
 
-/// What these may be long: a line is three numbers.
 const RESULTS_BYTES: u64 = 256 * 1024;
 
-/// Where tasks print to, in a container's directory.
+/// Folder of tasks' output in a container's directory.
 pub const TASKS: &str = "tasks";
 
-/// Tasks that have ended.
+/// The tasks that have ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    /// With exit code 0.
     pub completed: TaskRanges,
-    /// With another one.
     pub failed: Vec<FailedTask>,
 }
 
 impl Results {
-    /// Whether there are none.
+    /// Reports whether there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.completed.is_empty() && self.failed.is_empty()
     }
 
-    /// Adds what has ended since.
+    /// Adds later results.
     pub fn add(&mut self, later: Self) {
         self.completed.extend(&later.completed);
         self.failed.extend(later.failed);
@@ -49,18 +45,14 @@ impl Results {
 #[derive(Debug, Clone)]
 pub struct TaskFiles {
     directory: Below,
-    /// Given, and without a known end.
     open: Orders,
-    /// The newest order given.
     newest: Sequence,
-    /// Those that the pipe has not taken yet.
     unwritten: Vec<Sequence>,
-    /// How much of the results was read.
     offset: u64,
 }
 
 impl TaskFiles {
-    /// The files in a container's directory, of which nothing was read.
+    /// Opens a container's task files at the start.
     #[must_use]
     pub const fn new(directory: Below) -> Self {
         Self {
@@ -72,7 +64,7 @@ impl TaskFiles {
         }
     }
 
-    /// Takes note of orders that are newer than those it has.
+    /// Accepts orders that are newer than the known ones.
     pub fn give(&mut self, orders: &Orders) {
         for (order, tasks) in orders {
             if *order > self.newest {
@@ -83,13 +75,13 @@ impl TaskFiles {
         }
     }
 
-    /// Whether the container has tasks to run.
+    /// Reports whether the container has tasks to run.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Passes on what was not yet, as far as the container takes it.
+    /// Writes waiting orders while the pipe accepts them.
     pub fn write(&mut self) {
         let Ok(folder) = self.directory.open() else {
             return;
@@ -113,19 +105,19 @@ impl TaskFiles {
         self.unwritten.drain(..written);
     }
 
-    /// Asks the container to leave when the task that it runs has ended.
+    /// Asks the container to leave after its current task.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn drain(directory: &Below) -> std::io::Result<()> {
         let folder = directory.open()?;
         folder.write("drain", b"")?;
-        // A line that is no order: it wakes a container that waits for one.
+        // An invalid order that only wakes the container.
         tell(&folder, "0\n");
         Ok(())
     }
 
-    /// What has ended since the last look.
+    /// Returns the results since the last look.
     pub fn results(&mut self) -> Results {
         let mut results = Results::default();
         let Ok(folder) = self.directory.open() else {
@@ -150,7 +142,7 @@ impl TaskFiles {
                 self.offset += line.len() as u64;
                 continue;
             };
-            // Of an order that is on its way to this agent, which was started again.
+            // An order still under way to this restarted agent.
             if order > self.newest {
                 break;
             }
@@ -189,10 +181,10 @@ fn remove_if_empty(folder: &Folder, task: u32) {
     }
 }
 
-/// Whether the pipe took a line; it does not before the container listens.
+/// Fails before the container opens the pipe.
 fn tell(folder: &Folder, line: &str) -> bool {
     let pipe = folder.pipe("orders");
-    // Less than PIPE_BUF bytes: whole, or not at all.
+    // Writes below PIPE_BUF are atomic.
     pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes()))
         .is_ok()
 }
@@ -232,7 +224,6 @@ mod tests {
 
     #[test]
     fn a_result_counts_once_and_only_for_its_own_order() {
-        // Task 3 failed under order 7, which the log knows; order 9 gives it again.
         let (folder, mut files) = files("7 3 1\n7 4 0\n");
         files.give(&orders(&[(9, &[3])]));
         assert!(files.results().is_empty());

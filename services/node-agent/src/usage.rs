@@ -1,8 +1,6 @@
-//! How much of a disk lies below folders that jobs write to. Links are not followed; a file with
-//! several names counts once; what is sparse counts as it lies on the disk. Blocking.
-//!
-//! What cannot be counted is never taken for nothing: a job could hide behind it. So a walk ends at
-//! a bound, and says which ([`Uncounted`]).
+//! Measures disk usage below folders that jobs write to: no links, hard links once, sparse files by blocks. A
+//! walk ends at a limit with a reason ([`Uncounted`]), because a job could hide behind uncounted files.
+//! Blocking.
 
 mod unlinked;
 
@@ -18,55 +16,47 @@ use crate::folder::{Below, Entry, Folder};
 
 pub use unlinked::{Unlinked, unlinked};
 
-/// Files and folders that are counted, where no other bound is given: a walk of so many takes seconds.
+/// Default limit on files and folders. Such a walk takes seconds.
 pub const FILES_LIMIT: u64 = 1_000_000;
 
-/// A count that nobody waits for is not interrupted.
 const AT_ONCE: Duration = Duration::from_secs(3600);
 
-/// Folders within folders.
 const DEPTH_LIMIT: usize = 64;
 
-/// What lies there.
+/// The usage of some folders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes on the disk.
     pub bytes: u64,
-    /// Files and folders.
     pub files: u64,
 }
 
-/// Why it was not counted to its end; for a person, after "it has".
+/// The reason why a count failed, for a person, after "it has".
 #[derive(Debug, thiserror::Error)]
 pub enum Uncounted {
-    /// More names than may be.
     #[error("more than {0} files and folders")]
     TooMany(u64),
-    /// Folders within folders.
     #[error("folders that lie more than {DEPTH_LIMIT} deep, which are not counted")]
     TooDeep,
-    /// The job has shut the agent out, which is not root then.
+    /// The job denies access, and the agent is not root.
     #[error("a folder that the agent may not read, and so cannot count")]
     Closed,
-    /// More open files than are looked at.
     #[error("more open files than are counted")]
     TooManyOpen,
-    /// The disk's own fault.
     #[error("a disk that does not tell: {0}")]
     Disk(#[from] io::Error),
 }
 
-/// What lies below all of these folders; of those that are not there, nothing.
+/// Counts the usage below all folders. Missing folders count nothing.
 ///
 /// # Errors
-/// Why it cannot be counted.
+/// The reason of a failure.
 pub fn usage(roots: &[Below], files_limit: u64) -> Result<Usage, Uncounted> {
     let mut count = Count::new(roots, files_limit);
     while !count.go_on(Instant::now() + AT_ONCE)? {}
     Ok(count.usage)
 }
 
-/// Bytes on the disk below a folder, as far as they can be counted: to be shown, not to judge by.
+/// Returns the bytes below a folder, possibly incomplete: for display only.
 #[must_use]
 pub fn used_bytes(below: &Below) -> u64 {
     let mut count = Count::new(std::slice::from_ref(below), FILES_LIMIT);
@@ -74,31 +64,25 @@ pub fn used_bytes(below: &Below) -> u64 {
     count.usage.bytes
 }
 
-/// A count that can be interrupted, and goes on where it stopped. One folder is open at a time.
+/// A count that can be resumed, with one folder open at a time.
 #[derive(Debug)]
 pub struct Count {
     usage: Usage,
     files_limit: u64,
-    /// Those of several names.
     seen: BTreeSet<(u64, u64)>,
-    /// The folders that are being counted, each in the one before.
     folders: Vec<Counted>,
 }
 
-/// A folder of which some is counted.
 #[derive(Debug)]
 struct Counted {
     below: Below,
     depth: usize,
-    /// What is not counted yet; absent: it was not read.
     left: Option<Vec<CString>>,
 }
 
-/// It goes away, or is replaced, as this looks.
 fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP].map(|errno| errno as i32);
     error.raw_os_error().is_some_and(|code| gone.contains(&code))
-        // A link in its place.
         || error.kind() == ErrorKind::InvalidData
 }
 
@@ -112,7 +96,7 @@ fn unless_gone<T>(looked: io::Result<T>) -> Result<Option<T>, Uncounted> {
 }
 
 impl Count {
-    /// Of what lies below these folders; nothing is counted yet.
+    /// Creates a count of the files below the folders.
     #[must_use]
     pub fn new(roots: &[Below], files_limit: u64) -> Self {
         let root = |below: &Below| Counted {
@@ -128,16 +112,16 @@ impl Count {
         }
     }
 
-    /// What is counted so far.
+    /// Returns the usage counted so far.
     #[must_use]
     pub const fn so_far(&self) -> Usage {
         self.usage
     }
 
-    /// Counts on for so long, or a little longer; whether all is counted.
+    /// Continues until `until`, and reports whether the count is complete.
     ///
     /// # Errors
-    /// Why it cannot be counted.
+    /// The reason of a failure.
     pub fn go_on(&mut self, until: Instant) -> Result<bool, Uncounted> {
         while let Some(mut counted) = self.folders.pop() {
             let Some(folder) = unless_gone(counted.below.open())? else {
@@ -148,7 +132,7 @@ impl Count {
                 None => self.read(&folder)?,
             };
             let (mut inner, mut has_time) = (None, true);
-            // One at least: a look always gets on.
+            // At least one entry per call guarantees progress.
             while inner.is_none()
                 && has_time
                 && let Some(name) = left.pop()
@@ -274,7 +258,6 @@ mod tests {
         assert_eq!(whole.files, 30 * 32);
         let mut count = Count::new(std::slice::from_ref(&below), FILES_LIMIT);
         let mut looks = 0;
-        // A look whose time is over counts at least something, or reads a folder.
         while !count.go_on(Instant::now()).expect("counted") {
             looks += 1;
             assert!(looks < 10_000, "it begins again and again");

@@ -1,11 +1,6 @@
-//! What a container leaves on disk for the agent: rank 0 complete checkpoints and progress, a
-//! container of a task set the ends of its tasks.
-//!
-//! Blocking: the file system may be another machine's. Whatever lies there may be the job's worst,
-//! so it is read through [`crate::folder`] only. A checkpoint is complete when
-//! `checkpoint.json` (written last, and atomically) is there; another inode, time or size of it
-//! is another checkpoint. Progress is JSON, one report a line; what is no such line is counted
-//! and passed over.
+//! Reads a container's files: rank 0's checkpoints and progress, and a task set's results. Blocking. Files
+//! are untrusted and read through [`crate::folder`]. A checkpoint is complete once `checkpoint.json` exists.
+//! Another inode, time or size is another checkpoint. Invalid progress lines are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -21,98 +16,77 @@ use crate::members::{Answer, Answers};
 use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::tasks::{Orders, Results, TaskFiles};
 
-/// Read at one look; a job that reports faster is read on at the next.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Metrics taken from one line: each becomes a number in an event.
+/// Limit on metrics per line, because each becomes a number in an event.
 const METRICS_LIMIT: usize = 32;
 
-/// Files of a checkpoint that are measured where the job does not say its size.
 const FILES_LIMIT: usize = 10_000;
 
-/// More steps than a job does: a whole number that JSON's readers understand. What a job writes is
-/// cut off there, since others count with it.
+/// The largest integer that JSON readers agree on. Others compute with steps.
 const MOST_STEPS: u64 = 1 << 53;
 
-/// More bytes than a checkpoint has: an exbibyte.
 const MOST_BYTES: u64 = 1 << 60;
 
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// What the job says of it.
     pub complete: Complete,
-    /// Where it is kept, to tell.
     pub folder: PathBuf,
-    /// The same, to look into.
     pub below: Below,
-    /// What a store calls it, once it is stored there.
     pub stored: Option<String>,
 }
 
-/// What a job says of a complete checkpoint.
+/// A job's description of a complete checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Complete {
-    /// The job's step.
     pub step: u64,
-    /// Its size.
     pub bytes: u64,
 }
 
-/// One report of progress.
+/// A report of progress.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Line {
-    /// Steps done.
     pub step: u64,
-    /// Steps in all; 0 where it is not known.
+    /// Total steps, or 0 if unknown.
     pub steps_total: u64,
-    /// Every other number.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// What is new.
+/// The news since the last look.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
-    /// A checkpoint that was not there before.
     pub checkpoint: Option<Saved>,
-    /// The last progress since the last look.
     pub progress: Option<Line>,
-    /// A `checkpoint.json` that cannot be read, and why.
     pub problem: Option<String>,
-    /// Tasks that have ended.
     pub tasks: Results,
-    /// Whether more tasks are to end.
     pub is_busy: bool,
-    /// What it says of who takes part.
     pub answer: Option<Answer>,
 }
 
-/// The files of one container that are watched.
+/// The watched files of a container.
 #[derive(Debug, Clone)]
 pub enum Watched {
-    /// Of rank 0: what the gang saves, and how far it is.
     Chief(Watch),
-    /// Of any container of a task set.
     Tasks(TaskFiles),
-    /// Of any member of a partition that is resized in place, and those of rank 0 as well.
     Member(Option<Watch>, Answers),
 }
 
 impl Watched {
-    /// Whether the gang's checkpoints and progress are among them.
+    /// Reports whether the gang's checkpoints and progress are watched.
     #[must_use]
     pub const fn is_chief(&self) -> bool {
         matches!(self, Self::Chief(_) | Self::Member(Some(_), _))
     }
 
-    /// Passes over what is there from before the start.
+    /// Skips files from before the start.
     pub fn pass_over(&mut self) {
         if let Self::Chief(watch) | Self::Member(Some(watch), _) = self {
             watch.pass_over();
         }
     }
 
-    /// Passes new orders on, and looks what is new.
+    /// Passes new orders on, and returns the news.
     pub fn look(&mut self, orders: &Orders) -> Look {
         match self {
             Self::Chief(watch) => watch.look(),
@@ -133,14 +107,13 @@ impl Watched {
     }
 }
 
-/// Watches the files of one gang's rank 0.
+/// Watches the files of a gang's rank 0.
 #[derive(Debug, Clone)]
 pub struct Watch {
     checkpoint: Below,
-    /// The container's directory.
     directory: Below,
     seen: Option<Identity>,
-    /// The checkpoint and the step that the log has, after a restart of the agent.
+    /// The checkpoint and step that the log has, after a restart of the agent.
     known_checkpoint: Option<Complete>,
     known_step: Option<u64>,
     offset: u64,
@@ -164,7 +137,7 @@ struct Document {
 }
 
 impl Watch {
-    /// Watches a checkpoint directory, and the progress file in a container's directory.
+    /// Watches a checkpoint directory, and the progress file of a container.
     #[must_use]
     pub const fn new(checkpoint: Below, directory: Below) -> Self {
         Self {
@@ -179,7 +152,7 @@ impl Watch {
         }
     }
 
-    /// Does not report again what the log has: its last checkpoint, its last step.
+    /// Skips the checkpoint and step that the log already has.
     #[must_use]
     pub const fn knowing(mut self, checkpoint: Option<Complete>, step: Option<u64>) -> Self {
         self.known_checkpoint = checkpoint;
@@ -187,12 +160,12 @@ impl Watch {
         self
     }
 
-    /// Passes over the checkpoint that is there: it is of before the start.
+    /// Skips the present checkpoint, which is from before the start.
     pub fn pass_over(&mut self) {
         let _ = self.read_checkpoint();
     }
 
-    /// Looks what is new.
+    /// Returns the news since the last look.
     pub fn look(&mut self) -> Look {
         let mut look = Look {
             progress: self.look_for_progress(),
@@ -214,7 +187,6 @@ impl Watch {
         }
     }
 
-    /// A complete checkpoint where no later save reaches it.
     fn kept(&self, complete: Complete) -> Saved {
         let sealed = seal(&self.checkpoint).unwrap_or_else(|error| {
             let path = self.checkpoint.path();
@@ -230,7 +202,6 @@ impl Watch {
         }
     }
 
-    /// A complete checkpoint that was not seen before.
     fn read_checkpoint(&mut self) -> io::Result<Option<Complete>> {
         let folder = self.checkpoint.open()?;
         let text = folder.file(DOCUMENT)?;
@@ -270,7 +241,7 @@ impl Watch {
         file.take(CHUNK_BYTES).read_to_end(&mut chunk).ok()?;
         let end = match chunk.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
-            // A line without an end that fills the chunk is not a line.
+            // A chunk without a newline holds no valid line: skip it.
             None if chunk.len() as u64 == CHUNK_BYTES => chunk.len(),
             None => return None,
         };
@@ -294,7 +265,7 @@ impl Watch {
         last.filter(|line| Some(line.step) != known)
     }
 
-    /// Lines of progress that were not understood.
+    /// Returns the number of invalid progress lines.
     #[must_use]
     pub const fn bad_lines(&self) -> u64 {
         self.bad_lines
@@ -332,7 +303,7 @@ fn parse_line(line: &[u8]) -> Result<Line, ()> {
     })
 }
 
-/// The size of a folder's files. One folder is open at a time, whatever a job has made there.
+/// One folder is open at a time, because a job may nest many.
 fn size(root: &Below) -> u64 {
     let mut folders = vec![PathBuf::new()];
     let (mut bytes, mut files) = (0_u64, 0);
@@ -453,7 +424,6 @@ mod tests {
         let line = parse_line(format!("{{\"step\":{most},\"steps_total\":1e19}}").as_bytes());
         let line = line.expect("a line");
         assert_eq!((line.step, line.steps_total), (MOST_STEPS, MOST_STEPS));
-        // Sparse files as long as the kernel lets them be, and more folders than descriptors.
         let checkpoint = folder.path().join("checkpoint");
         for number in 0..1500 {
             let inner = checkpoint.join(number.to_string());

@@ -1,5 +1,4 @@
-//! The agent's three ties to the cluster, faked in tests: the log it hears, the outlet it
-//! reports to, the lease it holds.
+//! The agent's connections to the cluster, with fakes in tests: log, outlet and lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +15,17 @@ use crate::kept::Kept;
 use crate::logs::Alive;
 use crate::store::Store;
 
-/// What is heard of the log.
+/// An item of the log.
 #[derive(Debug, Clone)]
 pub enum Heard {
-    /// The next event.
     Event(Arc<Recorded>),
-    /// Everything up to here was heard: the head of the log, as it was asked.
+    /// All events up to the log's head at the time of asking were delivered.
     CaughtUp(Sequence),
 }
 
-/// Where the agent's events go.
+/// The destination of the agent's events.
 pub trait Outlet: Send + 'static {
-    /// Appends an event; retries through outages.
+    /// Appends an event, and retries during outages.
     fn append(
         &mut self,
         event: Event,
@@ -35,70 +33,58 @@ pub trait Outlet: Send + 'static {
     ) -> BoxFuture<'_, Result<Sequence, OutletError>>;
 }
 
-/// Why an event can never be appended.
+/// The reason why an event can never be appended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OutletError {
-    /// Someone else writes as this node.
     #[error("another agent writes as this node: {0}")]
     Conflict(String),
-    /// The broker refuses.
     #[error("the broker refuses this agent's events: {0}")]
     Denied(String),
-    /// This one event cannot be stored; others can.
+    /// Only this event cannot be stored.
     #[error("the event cannot be stored: {0}")]
     Refused(String),
 }
 
 /// The node's lease.
 pub trait Lease: Send + 'static {
-    /// Takes or renews it, for `ttl`; returns only once the broker has confirmed or refused.
+    /// Takes or renews the lease for `ttl`. Returns once the broker has confirmed or refused.
     fn renew(&mut self, ttl: Duration) -> BoxFuture<'_, Result<(), LeaseError>>;
 }
 
-/// Why the lease is not held.
+/// The reason why the lease is not held.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Someone else holds it.
     #[error("the lease is held by {by}")]
     Held {
-        /// Who.
         by: String,
-        /// The holder's last write: it moves with each renewal.
+        /// Revision of the holder's last renewal.
         revision: u64,
     },
-    /// The broker could not be asked.
     #[error("the lease could not be renewed: {0}")]
     Unreachable(String),
 }
 
-/// Somebody who may asks for a notebook's token.
+/// An authorised request for a notebook's token.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct TokenAsked {
-    /// The notebook's container.
     pub container: ContainerId,
-    /// The token, or why there is none.
     pub answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// All ties together.
+/// All connections together.
 pub struct Wires {
-    /// The log, from the first event on that is not folded.
     pub heard: mpsc::Receiver<Heard>,
-    /// Where events go.
     pub outlet: Box<dyn Outlet>,
-    /// The lease; without one the agent never fences itself.
+    /// The lease. Without one the agent never fences itself.
     pub lease: Option<Box<dyn Lease>>,
-    /// What people ask of the node.
     pub asked: Option<mpsc::Receiver<TokenAsked>>,
-    /// What people ask it to run in containers.
     pub execs: Option<mpsc::Receiver<ExecAsked>>,
-    /// What is folded already, and where that is kept; absent: nothing is, nowhere.
+    /// The snapshots. `None`: nothing is folded or saved.
     pub kept: Option<Kept>,
-    /// Where the code of jobs comes from; absent: none starts that has some.
+    /// The source of jobs' code. `None`: jobs with code do not start.
     pub code: Option<Arc<dyn CodeSource>>,
-    /// Where checkpoints are stored; absent: they stay in their folder, which the nodes share.
+    /// The store for checkpoints. `None`: they stay in the shared folder.
     pub checkpoints: Option<Store>,
-    /// Which containers run, for who reads what they print.
     pub alive: Alive,
 }

@@ -1,6 +1,5 @@
-//! How long a decision takes: the published testbed and large clusters, P2 against two baselines on
-//! the same instances: the greedy DRF offers, and P2 to the letter given to HiGHS with a time
-//! limit. `cargo bench -p dormouse-optimizer`.
+//! Decision times on the testbed and large clusters: P2 against greedy DRF offers and P2 to the letter. Run
+//! `cargo bench -p dormouse-optimizer`.
 
 #[path = "../tests/all/common/mod.rs"]
 mod common;
@@ -14,7 +13,7 @@ fn main() {
     divan::main();
 }
 
-/// The testbed in mid-life: one job has ended, another has come.
+/// One job has ended, another has arrived.
 fn testbed(jobs: usize) -> Problem {
     let mut problem = Problem {
         nodes: testbed_nodes(),
@@ -43,7 +42,7 @@ fn testbed_offers(bencher: divan::Bencher, jobs: usize) {
     bencher.bench_local(|| solve(divan::black_box(&problem)));
 }
 
-/// Stopped after ten seconds, as a decision is.
+/// Stopped after ten seconds, like a decision.
 #[divan::bench(args = [10, 25, 50], sample_count = 1, sample_size = 1)]
 fn testbed_literal_p2(bencher: divan::Bencher, jobs: usize) {
     let problem = testbed(jobs);
@@ -63,7 +62,6 @@ fn large_offers(bencher: divan::Bencher, (nodes, jobs): (usize, usize)) {
     bencher.bench_local(|| solve(divan::black_box(&problem)));
 }
 
-/// An allocation decided before, one job ended, one come.
 #[divan::bench(args = [(1000, 500, 24)], sample_count = 3, sample_size = 1)]
 fn one_event(bencher: divan::Bencher, (nodes, jobs, shapes): (usize, usize, u64)) {
     let mut problem = large_problem(nodes, jobs, shapes, 0);

@@ -1,17 +1,17 @@
-//! A candidate allocation of a P2 instance, its value and whether it keeps the bounds.
+//! A candidate allocation of P2, its objective and its feasibility.
 
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, State, covers};
 
-/// Slack for comparing sums of shares: far below the share of one container, far above what
-/// adding a few thousand floats loses.
+/// Slack for sums of shares: far below one container's share, far above the rounding error of thousands of
+/// floats.
 pub(crate) const SHARE_SLACK: f64 = 1e-9;
 
-/// Who is restarted, who has how many containers, and where the free ones go by type.
+/// A candidate allocation: restarts, counts and slots.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Candidate {
-    /// r: whether a running job is restarted; false for the others.
+    /// r: true for a restarted running job, false for all others.
     pub restarted: Vec<bool>,
     /// y: the containers of each job.
     pub counts: Vec<u32>,
@@ -20,7 +20,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// What is there already: nobody restarted, nothing for free jobs.
+    /// Returns the candidate that changes nothing: no restarts, no containers for free jobs.
     pub fn standing(instance: &Instance) -> Self {
         let stands = |job: &crate::instance::Job| match job.state {
             State::Free => 0,
@@ -33,8 +33,8 @@ impl Candidate {
         }
     }
 
-    /// The same, and what is resized in place as it is, within its limits; `None` where there is not
-    /// room for all of it.
+    /// Returns `standing` plus in-place jobs at their present counts, within limits; `None` if a node
+    /// overflows.
     pub fn in_place(instance: &Instance) -> Option<Self> {
         let mut candidate = Self::standing(instance);
         for (index, job) in instance.jobs.iter().enumerate() {
@@ -54,7 +54,6 @@ impl Candidate {
         candidate.rooms(instance).is_some().then_some(candidate)
     }
 
-    /// Whether job `index` gets its containers from the slots.
     pub fn is_free(&self, instance: &Instance, index: usize) -> bool {
         match instance.jobs[index].state {
             State::Free => true,
@@ -63,7 +62,7 @@ impl Candidate {
         }
     }
 
-    /// The objective of CONTRACTS: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
+    /// Returns CONTRACTS' objective: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
     pub fn objective(&self, instance: &Instance) -> f64 {
         let mut value = 0.0;
         for (index, count) in self.counts.iter().enumerate() {
@@ -75,7 +74,6 @@ impl Candidate {
         value
     }
 
-    /// Σ l_i.
     pub fn loss(&self, instance: &Instance) -> f64 {
         let losses = self.counts.iter().enumerate();
         losses
@@ -83,12 +81,11 @@ impl Candidate {
             .sum()
     }
 
-    /// Σ r_i.
     pub fn restarts(&self) -> u32 {
         u32::try_from(self.restarted.iter().filter(|r| **r).count()).unwrap_or(u32::MAX)
     }
 
-    /// What is left on each node; `None` when a node is overfull.
+    /// Returns free capacity by node; `None` if a node is overfull.
     pub fn rooms(&self, instance: &Instance) -> Option<Vec<Vec<u64>>> {
         let mut rooms = instance.rooms.clone();
         let mut used = vec![vec![0u64; instance.counted]; rooms.len()];
@@ -117,7 +114,7 @@ impl Candidate {
         Some(rooms)
     }
 
-    /// Whether all that starts does so where it may.
+    /// True if all slots lie on eligible nodes.
     fn is_allowed(&self, instance: &Instance) -> bool {
         let mut types = instance.types.iter().zip(&self.slots);
         types.all(|(ty, slots)| {
@@ -127,7 +124,6 @@ impl Candidate {
         })
     }
 
-    /// Whether it keeps every constraint of P2.
     pub fn is_feasible(&self, instance: &Instance) -> bool {
         let mut wanted = vec![0u64; instance.types.len()];
         for (index, job) in instance.jobs.iter().enumerate() {

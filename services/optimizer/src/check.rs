@@ -1,5 +1,4 @@
-//! Checks a solution against its problem, sharing no code with the search: used in tests and when
-//! recorded decisions are verified.
+//! Checks a solution against its problem without the search's code.
 
 use std::collections::BTreeMap;
 
@@ -11,82 +10,67 @@ use dormouse_messages::quantity::{Amounts, Resource};
 use crate::problem::{Allocation, Problem, ProblemJob, ProblemNode};
 use crate::solution::{JobShare, Solution};
 
-/// Slack on sums of shares.
+/// Slack for sums of shares.
 const SLACK: f64 = 1e-6;
 
-/// The first thing that is wrong with a solution.
+/// The first error found in a solution.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Violation {
-    /// A job or node that the problem does not have, or a job listed twice or nowhere.
     #[error("{0} is unknown, missing or listed twice")]
     Name(String),
-    /// A node holds more than its room.
     #[error("node {node} holds more {resource} than it has room for")]
     Capacity {
-        /// The node.
+        /// The overfull node.
         node: NodeId,
-        /// The resource.
         resource: String,
     },
-    /// A container starts on a node that its constraints or the node's taints rule out.
+    /// A container starts on an ineligible node.
     #[error("{job} starts on {node}, which its constraints or the taints of the node rule out")]
     Constraint {
-        /// The job.
         job: JobId,
-        /// The node.
+        /// The ineligible node.
         node: NodeId,
     },
-    /// A container is to have its node for itself, and has company.
     #[error("{0} is to be held by one container alone, and is not")]
     Company(NodeId),
-    /// Fractions of GPUs that no devices hold.
+    /// The node's devices cannot hold these fractions of GPUs.
     #[error("the GPUs of node {0} cannot be shared so")]
     Devices(NodeId),
-    /// Counts that do not add up.
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
     Count {
-        /// The job.
         job: JobId,
-        /// Its count.
+        /// The job's own count.
         containers: u32,
-        /// The sum over its nodes.
         placed: u32,
     },
-    /// Slots that are not the sums of the jobs' containers.
     #[error("the slots of node {0} are not what its jobs have there")]
     Slots(NodeId),
-    /// Outside [min, max].
     #[error("{job}: {containers} containers is outside its limits")]
     Limits {
-        /// The job.
         job: JobId,
-        /// Its count.
+        /// The count in the solution.
         containers: u32,
     },
-    /// A job without a checkpoint was moved, or a running job was sent back to the queue.
+    /// A job without a checkpoint moved, or a running job went back to the queue.
     #[error("{0} may not be changed")]
     Fixed(JobId),
-    /// Σ l_i.
+    /// The fairness loss Σ l_i exceeds its bound.
     #[error("fairness loss {loss} above its bound {bound}")]
     Loss {
-        /// The loss.
         loss: f64,
-        /// Its bound.
+        /// The loss bound F of P2.
         bound: f64,
     },
-    /// Σ r_i.
+    /// The number of restarts Σ r_i is misreported or exceeds its bound.
     #[error("{adjusted} adjusted jobs, {reported} reported, bound {bound}")]
     Adjusted {
-        /// How many.
         adjusted: u32,
-        /// How many are reported.
         reported: u32,
-        /// The bound.
         bound: u32,
     },
 }
 
-/// Checks every constraint of P2, and that the solution's parts agree.
+/// Checks every constraint of P2 and that the solution's parts agree.
 ///
 /// # Errors
 /// The first violation.
@@ -99,8 +83,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
         rooms.insert(&node.name, room);
     }
     let mut adjusted = 0;
-    // Whatever is kept stays, fit or not; so unchanged containers come first and only new ones
-    // must fit.
+    // Unchanged containers stay even on an overfull node, so they come first and only new ones must fit.
     for fresh in [false, true] {
         for job in &problem.jobs {
             let Some(share) = shares.get(&job.job) else {
@@ -217,14 +200,13 @@ fn take(
     Ok(())
 }
 
-/// Whether each GPU of a node has the memory that a job asks for.
 fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     let least = node.gpus.iter().map(|gpu| gpu.memory_bytes).min();
     job.needs.gpu_memory_bytes <= least.unwrap_or(0)
 }
 
-/// Checks where a changed job starts containers: all of them where it restarts, and those that it did
-/// not have where it is resized in place.
+/// Checks that new containers start on eligible nodes: all of a restarted job, the added ones of a job
+/// resized in place.
 fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
     let had = had(job);
     let stays = |node: &NodeId| match (&job.in_place, job.displaced) {
@@ -244,7 +226,6 @@ fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(),
     Ok(())
 }
 
-/// Checks that nobody is beside a container that has its node for itself.
 fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     let mut alone: BTreeMap<&NodeId, (bool, u32)> = BTreeMap::new();
     for job in &problem.jobs {
@@ -264,7 +245,7 @@ fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     }
 }
 
-/// Checks that fractions of GPUs fit on devices: with sizes that divide one another, by their sum.
+/// Checks that fractions of GPUs fit on devices. Sizes divide one another, so comparing sums is enough.
 fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     for node in &problem.nodes {
         let mut jobs = problem.jobs.iter();
@@ -296,7 +277,7 @@ fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks a changed job; whether it counts as adjusted.
+/// Checks a changed job and reports whether the job counts as adjusted.
 pub(crate) fn limits(
     problem: &Problem,
     job: &ProblemJob,
@@ -304,7 +285,6 @@ pub(crate) fn limits(
 ) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
     let bounded = problem.policy.allocation != Allocation::Static;
-    // Of services the last get what there is.
     let least = match job.urgency > Urgency::Training {
         true => 1,
         false => min,
@@ -382,7 +362,7 @@ fn bounds(problem: &Problem, solution: &Solution, adjusted: u32) -> Result<(), V
         .filter(|share| share.containers > 0)
         .map(|share| (share.share - share.fair_share).abs())
         .sum();
-    // Kept as it was, or admitted to an idle cluster, an allocation may be as unfair as it is.
+    // The loss bound does not apply to an unchanged allocation or to an admission into an idle cluster.
     let bounded = problem.policy.allocation == Allocation::Dorm
         && !solution.unbounded
         && !forced

@@ -1,18 +1,15 @@
-//! How many containers each released job has, and how many of each shape each node holds.
+//! Decides the containers of each released job, and of each shape on each node.
 //!
 //! Folds: the shared [`ClusterState`]. Appends: `allocation.decided`, `allocation.kept`.
 //!
-//! 1. Something has happened since the last allocation that could change it: a release, an end,
-//!    a node, a revision, the policy, an adjustment given up, the end of a transit; or a job that it
-//!    had to leave as it was, having just started, may be resized now. Where jobs are queued, the end
-//!    of one is not answered before admission has had a moment to release the next: the room is not
-//!    given to others, who would have to give it back, and one decision answers both.
-//! 2. The last allocation has been placed or refused: its counts stand on nodes.
-//! 3. The problem is posed ([`crate::state`]) and solved ([`crate::solve()`]).
-//! 4. What changes is listed, and what a partition in place has lost; where nothing does, the reason is.
+//! 1. Wait for a change since the last allocation: a release, an end, a node, a revision, the policy, an
+//!    abandoned adjustment, the end of a transit, or a young job that may be resized now. While jobs are
+//!    queued, an end waits briefly for the next release, so that one decision answers both.
+//! 2. Wait until the last allocation is placed or refused.
+//! 3. Pose the problem ([`crate::state`]) and solve it ([`crate::solve()`]).
+//! 4. List the changes and the losses of partitions in place, or the reason for no change.
 //!
-//! Invariant: the slots of every node fit it, with what is in transit counted twice. Left to
-//! others: which job's containers take which slots (placer), when they move (checkpointer).
+//! Invariant: the slots of every node fit, with containers in transit counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,35 +30,30 @@ use crate::state::{
     MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
 };
 
-/// How long the end of a job waits for a release to follow: an append of admission's, with three brokers
-/// that sync every write, too.
+/// The end of a job waits this long for a release: one append, even with three brokers that sync every write.
 const RELEASE_MS: u64 = 20;
 
-/// The largest decision: the 4 MiB of a message of the log, with a part of it for the basis and the
-/// envelope.
+/// The largest decision: the log's 4 MiB message limit less a margin for basis and envelope.
 const MOST_BYTES: usize = (4 << 20) - (128 << 10);
 
-/// Up to so many entries a decision is that small in any case.
 const FEW_ENTRIES: usize = 2_000;
 
-/// A job that its tenant's quota holds, with the reason: at most so many bytes.
+/// Upper bound on the bytes of one quota-held job with its reason.
 const HELD_BYTES: usize = 1_024;
 
-/// What a decision may take: an allocation lives for minutes.
+/// Time limit of a decision in seconds. An allocation lives for minutes.
 const MOST_S: f64 = 10.0;
 
-/// The optimizer, with what it may spend on one decision.
+/// The optimizer and its budget.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimizer {
-    /// Stop at this proven relative gap.
+    /// Proven relative gap at which the search stops.
     pub gap: f64,
-    /// The recorded fallback; a decision that it stops depends on the machine. `None` leaves the
-    /// solver its limit of nodes, which is the same on every machine.
+    /// A decision stopped by time depends on the machine; the solver's node limit acts alike everywhere.
     pub time: Option<TimeLimit>,
 }
 
 impl Default for Optimizer {
-    /// One per cent, in the time that it takes.
     fn default() -> Self {
         Self {
             gap: 0.01,
@@ -70,19 +62,17 @@ impl Default for Optimizer {
     }
 }
 
-/// A decision, and what it was made from.
+/// A decision with its problem and solution.
 #[derive(Debug, Clone)]
 pub struct Made {
-    /// What was asked.
     pub problem: Problem,
-    /// What was answered.
     pub solution: Solution,
-    /// What is appended, without its basis.
+    /// Without its basis.
     pub event: Event,
 }
 
 impl Optimizer {
-    /// As the service decides: within ten seconds of this clock.
+    /// Returns the service's optimizer, limited to ten seconds of `clock`.
     #[must_use]
     pub fn timed(clock: Clock) -> Self {
         let seconds = MOST_S;
@@ -92,7 +82,7 @@ impl Optimizer {
         }
     }
 
-    /// With the budget of a decision, timed by its own clock; without a limit of time where it has none.
+    /// Returns the optimizer with a recorded budget, timed by its own clock; untimed if either is missing.
     #[must_use]
     pub fn within(&self, budget: &RecordedBudget) -> Self {
         let timed = self.time.zip(budget.seconds);
@@ -102,7 +92,7 @@ impl Optimizer {
         }
     }
 
-    /// Steps 3 and 4, whether or not something has happened that could change the answer.
+    /// Runs steps 3 and 4, even without a trigger.
     #[must_use]
     pub fn make(&self, state: &ClusterState, now: Timestamp) -> Made {
         let budget = Budget {
@@ -118,14 +108,14 @@ impl Optimizer {
             }
             most_bytes /= 8;
             if most_bytes < HELD_BYTES {
-                // What runs has to change in more places than one message can name.
+                // Running jobs change in more places than one message can name.
                 let event = too_large(made.solution.clone());
                 return Made { event, ..made };
             }
         }
     }
 
-    /// The same, where the decision names no more of the jobs that are to start than fit so many bytes.
+    /// Names at most `most_bytes` of the starting jobs.
     fn make_within(
         &self,
         state: &ClusterState,
@@ -158,10 +148,10 @@ impl Optimizer {
         }
     }
 
-    /// Whether a state has room for a decision at `now`, whatever it is worth there.
+    /// Checks that a decision fits a state at `now`, whatever its worth.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The part that does not fit.
     pub fn fits(
         state: &ClusterState,
         event: &AllocationDecided,
@@ -212,7 +202,7 @@ impl Decider for Optimizer {
             .decide(state, now)
     }
 
-    /// Without a limit of time: what time had stopped is checked, and not made again ([`recheck()`]).
+    /// Decides without a time limit; [`recheck()`] covers decisions that time stopped.
     fn decide_again(
         &self,
         state: &ClusterState,
@@ -263,23 +253,22 @@ impl Decider for Optimizer {
     }
 }
 
-/// Step 1, the passing of time apart.
+/// Step 1, without the passing of time.
 fn is_triggered(state: &ClusterState) -> bool {
     let anything = !state.jobs.is_empty() || state.allocation.epoch.0 > 0;
     (state.last_trigger > state.decided_asof && anything) || leaves_jobs(state)
 }
 
-/// Step 2.
 fn is_placed(state: &ClusterState) -> bool {
     state.placed_epoch >= state.allocation.epoch
 }
 
-/// The releases that this decision answers, then what triggered it.
+/// Returns the releases that this decision answers, then its trigger.
 fn causes(state: &ClusterState) -> Vec<Sequence> {
     let released = state.jobs.values().filter_map(|job| job.released);
     let mut causes: Vec<Sequence> = released.filter(|seq| *seq > state.decided_asof).collect();
     causes.sort_unstable();
-    // As many links as a person follows; the decision lists the jobs anyway.
+    // A person follows about sixteen links; the decision lists all jobs anyway.
     causes.truncate(16);
     if !causes.contains(&state.last_trigger) {
         causes.push(state.last_trigger);
@@ -304,7 +293,6 @@ fn names_only_what_is(state: &ClusterState, event: &AllocationDecided) -> bool {
         && event.slots.iter().all(held)
 }
 
-/// Step 4, where something changes.
 fn decided(
     state: &ClusterState,
     problem: &Problem,
@@ -334,7 +322,7 @@ fn decided(
             .jobs
             .get(&share.job)
             .and_then(|job| job.assignment.as_ref());
-        // What died is not replaced where nothing else changes.
+        // If nothing else changes, lost containers are not replaced.
         let died = old.filter(|_| !changes).map_or(0, |old| old.lost);
         let had = old.map_or(0, Assignment::containers) + died;
         touched.extend(
@@ -384,7 +372,7 @@ fn decided(
     })
 }
 
-/// For whom a job makes room that gets less. One that lost its node waits for room like others.
+/// Returns the job for which a shrinking job makes space. A displaced job never gives: it waits itself.
 fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<JobId> {
     let whom = solution.made_room_for.as_ref()?;
     let whom = problem.jobs.iter().find(|job| job.job == *whom)?;
@@ -394,7 +382,7 @@ fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<
     gives.then(|| whom.job.clone())
 }
 
-/// What is to have no container and still has places.
+/// Jobs that lose all containers and still have places.
 fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     let stops = state
         .jobs
@@ -403,7 +391,7 @@ fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
-/// All shapes that a changed node holds; one line of 0 where it holds none.
+/// Lists all shapes on a changed node; one entry of 0 if it is empty.
 fn node_slots(solution: &Solution, node: &NodeId) -> Vec<Slot> {
     let held = solution.slots.get(node).into_iter().flatten();
     let slot = |shape, containers| Slot {
@@ -426,7 +414,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
     }
 }
 
-/// How large a decision is as JSON, which is longer than what stands on the log; 0 where it is small.
+/// Size as JSON, an upper bound for the log's form; 0 if small.
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
@@ -439,7 +427,7 @@ fn message_bytes(event: &Event) -> usize {
     }
 }
 
-/// A change that no message of the log holds is not made.
+/// Keeps the allocation because no log message can hold the change.
 fn too_large(solution: Solution) -> Event {
     let mut outcome = outcome(&solution, Vec::new());
     outcome.waiting.clear();
@@ -450,7 +438,6 @@ fn too_large(solution: Solution) -> Event {
     })
 }
 
-/// Step 4, where nothing changes.
 fn kept(solution: Solution, held: Vec<Waiting>) -> Event {
     let outcome = outcome(&solution, held);
     let reason = match outcome.waiting.first() {

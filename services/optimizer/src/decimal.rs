@@ -1,8 +1,8 @@
-//! Exact decimals for the two thresholds: θ1 and θ2 arrive as decimal text or as `f64`.
+//! Exact decimals for θ1 and θ2, read from decimal text or `f64`.
 //!
-//! The bounds ⌈θ1 · 2m⌉ and ⌈θ2 · |A_t ∩ A_t−1|⌉ (Dorm, equations 15 and 16) must be ceilings of
-//! the number that was written: with floats 0.07 · 100 is 7.000000000000001 and its ceiling 8.
-//! An `f64` is read through its shortest decimal text, which is what its writer meant.
+//! The bounds ⌈θ1 · 2m⌉ and ⌈θ2 · |A_t ∩ A_t−1|⌉ (Dorm, equations 15 and 16) must be ceilings of the written
+//! number: with floats 0.07 · 100 is 7.000000000000001 and its ceiling 8. An `f64` is read through its
+//! shortest decimal text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// The most decimal places and whole digits that are kept; beyond them lies no policy.
+/// Most digits and decimal places; no policy needs more.
 const MAX_DIGITS: usize = 18;
 
 /// A decimal number ≥ 0: `digits` / 10^`places`.
@@ -20,15 +20,13 @@ pub struct Decimal {
     places: u32,
 }
 
-/// What is wrong with a decimal.
+/// Text or a float that is no decimal number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a decimal number from 0 with at most 18 digits, such as 0.1")]
 pub struct DecimalError(String);
 
 impl Decimal {
-    /// A decimal from its digits: `new(7, 2)` is 0.07.
-    ///
-    /// Places beyond 18 are cut off.
+    /// Builds a decimal from its digits: `new(7, 2)` is 0.07. Places beyond 18 are cut off.
     #[must_use]
     pub fn new(digits: u64, places: u32) -> Self {
         Self {
@@ -37,15 +35,15 @@ impl Decimal {
         }
     }
 
-    /// The decimal that was meant by this float: its shortest text that reads back.
+    /// Returns the decimal of the float's shortest text.
     ///
     /// # Errors
-    /// When it is negative, not finite, or needs more than 18 digits.
+    /// When the float is negative, not finite, or needs more than 18 digits.
     pub fn from_f64(value: f64) -> Result<Self, DecimalError> {
         format!("{value}").parse()
     }
 
-    /// ⌈self · factor⌉, exactly.
+    /// Returns ⌈self · factor⌉, exactly.
     #[must_use]
     pub fn ceil_times(self, factor: u64) -> u64 {
         let scale = 10u128.pow(self.places);
@@ -53,10 +51,10 @@ impl Decimal {
         u64::try_from(product.div_ceil(scale)).unwrap_or(u64::MAX)
     }
 
-    /// The nearest float.
+    /// Returns the nearest float.
     #[must_use]
     pub fn to_f64(self) -> f64 {
-        // Both parts are read as one decimal text, so that the result is correctly rounded.
+        // Parsing one text rounds correctly; dividing two floats would not.
         format!("{}e-{}", self.digits, self.places)
             .parse()
             .unwrap_or(0.0)

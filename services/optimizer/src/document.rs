@@ -1,7 +1,7 @@
-//! The offline solve: one problem as a JSON document in, one complete decision as JSON out.
+//! The offline solve: one problem as JSON in, one complete decision as JSON out.
 //!
-//! The form is `CONTRACTS`' offline solve. An unknown field is an error that names it. Quantities
-//! are read as people write them. This crate has no clock: the caller measures the time.
+//! `CONTRACTS` defines the form. An unknown field is an error that names the field. This crate has no clock:
+//! the caller measures the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,26 +21,20 @@ use crate::problem::{
 };
 use crate::solution::Solution;
 
-/// What is wrong with a document.
+/// An error in a document.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// Not JSON, an unknown or missing field, or a value of the wrong kind.
     #[error("the document does not parse: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A name that is none.
     #[error("the document has a wrong name: {0}")]
     Id(#[from] IdError),
-    /// Two nodes or two jobs of one name.
     #[error("{0} is listed twice")]
     Twice(String),
-    /// A value that makes no sense.
     #[error("{field} is {value}; {expected}")]
     Value {
-        /// Where.
         field: String,
-        /// What is there.
         value: String,
-        /// What should be.
         expected: &'static str,
     },
 }
@@ -68,7 +62,6 @@ struct Node {
     labels: Labels,
     #[serde(default)]
     taints: BTreeSet<String>,
-    /// Memory of each of its GPUs.
     #[serde(default)]
     gpu_memory: Option<Written>,
 }
@@ -100,18 +93,17 @@ struct Job {
     static_containers: Option<u32>,
     #[serde(default)]
     roles: BTreeMap<String, Role>,
-    /// A class of the policy by its name, or what it is worth.
+    /// A class of the policy by its name, or a class written out.
     #[serde(default)]
     priority_class: Option<WrittenClass>,
-    /// Whether the bound on preemptions protects it.
+    /// True if the bound on preemptions protects the job.
     #[serde(default)]
     protected: bool,
-    /// Seconds of work that it loses if it is sent back to the queue; absent: it saves first.
+    /// Seconds of work lost if the job is requeued; absent: the job saves first.
     #[serde(default)]
     at_risk_s: Option<f64>,
 }
 
-/// Containers beside a job's workers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Role {
@@ -158,7 +150,7 @@ struct WrittenPolicy {
     priority_classes: BTreeMap<String, PriorityClass>,
     drf: WrittenMisfit,
     admit: WrittenAdmit,
-    /// Part of the cluster's policy; the queue's order is the document's.
+    /// Accepted as part of the cluster's policy; the document's order is the queue's order.
     #[serde(rename = "queue")]
     _queue: Option<String>,
 }
@@ -245,9 +237,8 @@ struct WrittenBudget {
 }
 
 /// Reads a problem.
-///
 /// # Errors
-/// The first thing that is wrong with the document.
+/// The first error in the document.
 pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> {
     let document: Document = serde_json::from_str(text)?;
     let mut names = BTreeSet::new();
@@ -294,7 +285,6 @@ pub fn read(text: &str, clock: Option<Clock>) -> Result<Problem, DocumentError> 
     })
 }
 
-/// By the least memory of the devices that a job may have.
 fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
     let able = nodes
         .iter()
@@ -304,7 +294,6 @@ fn gpu_parts(nodes: &[ProblemNode], job: &ProblemJob) -> u64 {
     job.container_type().gpu_parts(least)
 }
 
-/// An amount of memory; 0 where it is not written.
 fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> {
     let Some(written) = written else {
         return Ok(0);
@@ -318,7 +307,6 @@ fn memory(field: &str, written: Option<&Written>) -> Result<u64, DocumentError> 
     Ok(amounts.get(&Resource::Memory))
 }
 
-/// A number that must be finite and at least 0.
 fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(value);
@@ -331,7 +319,6 @@ fn number(field: &str, value: f64) -> Result<f64, DocumentError> {
     })
 }
 
-/// A part of a whole that is not all of it.
 fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
     if (0.0..1.0).contains(&value) {
         return Ok(value);
@@ -345,7 +332,7 @@ fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
 }
 
 impl Job {
-    /// The job, and its roles behind it.
+    /// Returns the job followed by its roles.
     fn read(
         mut self,
         nodes: &BTreeSet<NodeId>,
@@ -444,7 +431,7 @@ impl Job {
     }
 }
 
-/// Where containers are, on the nodes of the document.
+/// Checks that previous containers lie on nodes of the document.
 fn located(
     job: &JobId,
     previous: Option<&BTreeMap<String, u32>>,
@@ -563,8 +550,8 @@ impl WrittenBudget {
     }
 }
 
-/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and
-/// nodes, with the measured seconds and the room that each job was proven to have.
+/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, plus
+/// measured seconds and containers by node.
 #[must_use]
 pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let jobs = solution.jobs.iter().map(|share| {
@@ -636,7 +623,7 @@ pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     value
 }
 
-/// Why nothing changes.
+/// Returns the reason why nothing changes.
 #[must_use]
 pub fn kept_reason(solution: &Solution) -> String {
     match solution.waiting.first() {
@@ -648,10 +635,10 @@ pub fn kept_reason(solution: &Solution) -> String {
     }
 }
 
-/// Reads, solves and writes. Without a clock the document's limit of time does not count.
+/// Reads, solves and writes. Without a clock the document's time limit has no effect.
 ///
 /// # Errors
-/// The first thing that is wrong with the document.
+/// The first error in the document.
 pub fn solve_document(text: &str, clock: Option<Clock>) -> Result<Value, DocumentError> {
     let began_s = clock.map(|clock| clock());
     let problem = read(text, clock)?;

@@ -1,10 +1,9 @@
-//! The static allocation that Dorm is measured against: strict first in, first out; each job gets
-//! a fixed number of containers or waits, and with it all behind it; containers are spread; jobs
-//! keep away from nodes with resources that they do not need while they can.
+//! The static allocation, Dorm's baseline: strict first in, first out. Each job gets a fixed number of
+//! containers or blocks the queue; containers are spread, and jobs avoid nodes with resources they do not
+//! need.
 //!
-//! A job that is resized in place and has lost a node is given the rest before those behind it, as it
-//! becomes free. Without gangs such a job begins with the containers that fit, if only one of them does,
-//! and nobody behind it starts before it has all.
+//! A job resized in place regains lost containers before later jobs. Without gangs such a job starts with the
+//! containers that fit, and nobody starts before it is complete.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +17,9 @@ use crate::report::{Draft, write};
 use crate::scaled;
 use crate::solution::{Solution, WaitCode};
 
-/// Decides an allocation with fixed counts.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    // A procedure has no limit of time.
+    // The procedure is fast and needs no time limit.
     let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "static");
@@ -34,7 +32,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
                 let missing = all.saturating_sub(draft.placed[index].values().sum());
                 let more = some(&cluster, job, missing, &mut rooms);
                 let is_short = more.values().sum::<u32>() < missing;
-                // A gang runs already, and waits for nothing.
+                // A running gang waits for nothing.
                 blocked = (is_short && !problem.policy.gang).then_some(index);
                 for (node, count) in more {
                     *draft.placed[index].entry(node).or_insert(0) += count;
@@ -81,8 +79,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// Places for the roles of a job, by their index, each container on the emptiest node of the most modest
-/// kind; `None` where they do not all fit: the rooms are then the caller's to restore.
+/// Places roles, each container on the emptiest node of the most modest kind; `None` if they do not fit. The
+/// caller then restores `rooms`.
 pub(crate) fn beside(
     problem: &Problem,
     cluster: &Cluster,
@@ -97,7 +95,7 @@ pub(crate) fn beside(
     placed.collect()
 }
 
-/// Puts what runs into the draft, services with the replicas that they are to have, and takes its room.
+/// Takes the rooms of running jobs and scales services.
 pub(crate) fn keep_running(
     problem: &Problem,
     cluster: &Cluster,
@@ -123,14 +121,14 @@ pub(crate) fn keep_running(
     scaled::scale(problem, cluster, rooms, draft);
 }
 
-/// The containers that a job gets: its fixed number, or as many as the empty cluster holds beside its
-/// roles where that is less; else it would hold up the queue without end.
+/// Returns a job's fixed count, or fewer if the empty cluster holds fewer next to the job's roles; otherwise
+/// the job would block the queue without end.
 fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
     let job = &problem.jobs[index];
     let least = limits(job).0;
     let fixed = match job.urgency {
         Urgency::Training => job.static_containers.unwrap_or(least).max(1),
-        // Replicas are those of its target.
+        // Services and notebooks follow their targets.
         Urgency::Notebook | Urgency::Service => least,
     };
     let demand = cluster.demand(job).unwrap_or_default();
@@ -146,13 +144,12 @@ fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
     u32::try_from(empty).map_or(fixed, |empty| fixed.min(empty))
 }
 
-/// Whether a job can be given containers one by one.
 const fn completes(job: &ProblemJob) -> bool {
     let training = matches!(job.urgency, Urgency::Training);
     training && job.in_place.is_some() && job.adjustable
 }
 
-/// What fits of a job that may start with less than all.
+/// Places the containers that fit of a job that may start incomplete.
 fn begun(
     problem: &Problem,
     cluster: &Cluster,
@@ -175,7 +172,6 @@ fn give_back(demand: &[u64], placed: BTreeMap<usize, u32>, rooms: &mut [Vec<u64>
     }
 }
 
-/// All of so many containers of a job, or none.
 pub(crate) fn spread(
     cluster: &Cluster,
     (job, wanted): (&ProblemJob, u32),
@@ -189,7 +185,7 @@ pub(crate) fn spread(
     None
 }
 
-/// As many of so many containers of a job as fit, each on the emptiest node of the most modest kind.
+/// Each container goes on the emptiest node of the most modest kind.
 fn some(
     cluster: &Cluster,
     job: &ProblemJob,
@@ -202,9 +198,8 @@ fn some(
     };
     for _ in 0..count {
         let able = (0..rooms.len()).filter(|node| fits(&demand, &rooms[*node]) > 0);
-        // Fewest kinds of resource that the job does not need, then the most free, then by name.
+        // Fewest kinds of unneeded resources first, then most free, then by name.
         let rank = |node: usize| {
-            // Behind the resources stand permits, which say nothing of what a node is good for.
             let capacities = cluster.capacities[node].iter().take(cluster.totals.len());
             let unneeded = capacities.zip(&demand);
             let unneeded = unneeded.filter(|(capacity, amount)| **capacity > 0 && **amount == 0);

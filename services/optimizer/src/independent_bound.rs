@@ -1,14 +1,13 @@
-//! Every job as if it were alone: what it would have at best, restarted where that wins.
+//! Gives every job its best count as if the job were alone, restarted if that pays.
 //!
-//! The sum of that bounds P2. Where there is room for all of it, as on a cluster with little to do,
-//! it is the optimum, and nothing else need be tried.
+//! The sum bounds P2. If everything fits, as on a lightly loaded cluster, the sum is the optimum and the
+//! search can stop.
 
 use crate::candidate::Candidate;
 use crate::instance::{Instance, State};
 use crate::lagrangian::relaxation::best_fresh;
 use crate::primal::best_fit::best_fit;
 
-/// The bound, and the candidate in which every job has its best, if there is room.
 pub(crate) fn independent_bound(instance: &Instance) -> (f64, Option<Candidate>) {
     let mut bound = 0.0;
     let mut restarted = vec![false; instance.jobs.len()];

@@ -1,22 +1,20 @@
 //! Decides how many containers each job has: DRF shares, then P2.
 //!
-//! [`solve()`] is a pure function of a [`Problem`]; it never fails, because keeping what is there
-//! is always an answer. For the policy `dorm`:
+//! [`solve()`] is a pure function of a [`Problem`] and never fails: keeping the present allocation is always
+//! an answer. The policy `dorm`:
 //!
 //! 1. fair shares by divisible progressive filling ([`drf::fill()`]);
-//! 2. who takes part: what runs, then the longest prefix of the queue that P2 has a solution for (`queue`);
-//! 3. P2 (Dorm, Sun et al. 2017, section IV): counts per job, restarts within θ2, unfairness within θ1, and
-//!    slots per node and type, so that the counts are proven to fit. An `instance` is solved stage by stage
-//!    (`solve`): `independent_bound`; on small clusters `milp`; on large ones `lagrangian`, whose
-//!    prices guide the heuristics of `primal`. A `candidate` counts if it keeps every constraint;
-//! 4. slots to jobs, in place as far as possible; restarts worth less than the proven gap undone (`primal`);
-//! 5. who waits, and why (`explain`).
+//! 2. participants: running jobs, then the longest feasible prefix of the queue (`queue`);
+//! 3. P2 (Dorm, Sun et al. 2017, section IV), in stages (`solve`): `independent_bound`, then `milp` on small
+//!    clusters, or `lagrangian` prices that guide the heuristics of `primal` on large ones. A `candidate`
+//!    counts if it keeps every constraint of an `instance`;
+//! 4. slots to jobs, in place as far as possible; restarts worth less than the proven gap are undone
+//!    (`primal`);
+//! 5. reasons for waiting (`explain`).
 //!
-//! The formulation, and what each stage guarantees, are in `docs/optimizer.md`. The policies `drf` and
-//! `static` are `offers` and `fixed`.
-//!
-//! The invariant: [`check()`] accepts every solution. Which processes run in the slots, their ranks
-//! and GPUs are left to the placer.
+//! `docs/optimizer.md` has the formulation and the guarantees. The policies `drf` and `static` are `offers`
+//! and `fixed`. Invariant: [`check()`] accepts every solution. The placer assigns processes, ranks and GPUs
+//! to the slots.
 
 pub mod check;
 pub mod decimal;
@@ -55,7 +53,7 @@ pub use state::problem_of;
 
 use problem::Allocation;
 
-/// Decides an allocation. Never fails: what is there stays when nothing better is found.
+/// Decides an allocation. Never fails: without a better answer the present allocation stays.
 #[must_use]
 pub fn solve(problem: &Problem) -> Solution {
     match problem.policy.allocation {

@@ -1,10 +1,9 @@
-//! Allocation by DRF offers: each offer is one node's free room, nodes in name order; the job
-//! with the smallest key takes one container if it fits.
+//! Allocation by DRF offers: nodes in name order, one node's free capacity an offer; the job with the
+//! smallest key takes one container if it fits.
 //!
-//! What runs keeps what it has and counts in the keys, but for services, which scale; nobody is restarted. A job that ends below
-//! its minimum gives everything back, and the offers are made again without it, the last released
-//! first. The jobs that are left out get their minimum in the order of their release where it fits in
-//! what the offers left.
+//! Running jobs keep their containers, except services, which scale. A job below its minimum returns
+//! everything, and the offers repeat without it, the last released first. Jobs left out then get their
+//! minimum in order of release if it fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,13 +17,12 @@ use crate::problem::{Misfit, Problem};
 use crate::report::{Draft, write};
 use crate::solution::{Solution, WaitCode};
 
-/// How often the offers are made again without one job; after that, without all that fell short.
+/// Rounds that drop one job each; later rounds drop all jobs that fell short.
 const RETRIES: usize = 32;
 
-/// Decides an allocation by offers.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    // A procedure has no limit of time.
+    // The procedure is fast and needs no time limit.
     let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "drf");
@@ -76,8 +74,8 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// The offers, and the roles of who takes some: these are placed first, in order of release. Who then
-/// gets too little waits, and all is offered again without it.
+/// Places roles before the offers. A job whose roles fit and whose offers fall short waits, and the offers
+/// repeat without it.
 fn with_roles(
     problem: &Problem,
     cluster: &Cluster,
@@ -108,7 +106,6 @@ fn with_roles(
     }
 }
 
-/// Gives each taker that has nothing its minimum, where that fits beside what is placed.
 fn fill(
     problem: &Problem,
     cluster: &Cluster,
@@ -151,7 +148,6 @@ struct Taker {
 
 type Placed = BTreeMap<usize, BTreeMap<usize, u32>>;
 
-/// Makes the offers until everyone who got something got its minimum.
 fn rounds(cluster: &Cluster, mut takers: Vec<Taker>, rooms: &[Vec<u64>], misfit: Misfit) -> Placed {
     let mut round = 0;
     loop {
@@ -178,7 +174,7 @@ fn rounds(cluster: &Cluster, mut takers: Vec<Taker>, rooms: &[Vec<u64>], misfit:
     }
 }
 
-/// Offers node after node; by demand, so that a misfit is found once for all jobs that share it.
+/// Offers node after node. Queues by demand find a misfit once for all jobs that share it.
 fn offer_nodes(
     cluster: &Cluster,
     takers: &[Taker],
@@ -192,14 +188,13 @@ fn offer_nodes(
         let first = (key(&taker.user, &cluster.totals, 0), index);
         queues.entry(&taker.user.demand).or_default().insert(first);
     }
-    // The first of each queue are apart.
     let mut heads: BTreeSet<(Key, usize)> = queues
         .values_mut()
         .filter_map(BTreeSet::pop_first)
         .collect();
     for (node, room) in rooms.iter().enumerate() {
         let mut room = room.clone();
-        // What did not fit will not fit later, and who takes one comes later: one way through.
+        // A misfit stays a misfit on this node, and a taker moves back in the order: one pass is enough.
         let mut from = Bound::Unbounded;
         let demand = |index: usize| takers[index].user.demand.as_slice();
         let may_take = |head: &&(Key, usize), room: &[u64]| {

@@ -1,4 +1,4 @@
-//! What the optimizer is asked: nodes, jobs in release order, the policy and the budget.
+//! The optimizer's input: nodes, jobs in release order, the policy and the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,15 @@ use crate::decimal::Decimal;
 /// One decision to make.
 #[derive(Debug, Clone, Default)]
 pub struct Problem {
-    /// The nodes that take containers.
     pub nodes: Vec<ProblemNode>,
-    /// The jobs, in release order; directly behind each its roles, which count as jobs of a fixed
-    /// number of containers.
+    /// In release order, each followed by its roles, which count as jobs with a fixed count.
     pub jobs: Vec<ProblemJob>,
-    /// How to share.
     pub policy: Policy,
-    /// How long to look for better.
     pub budget: Budget,
 }
 
 impl Problem {
-    /// The indices of the roles that stand beside the workers of a job.
+    /// Returns the indices of a job's roles.
     pub fn roles(&self, job: usize) -> impl Iterator<Item = usize> + '_ {
         let of = move |index: &usize| {
             let role = self.jobs.get(*index).and_then(|it| it.role.as_ref());
@@ -35,117 +31,101 @@ impl Problem {
         (job + 1..).take_while(of)
     }
 
-    /// The jobs, without their roles.
+    /// Returns the jobs without their roles.
     pub fn heads(&self) -> impl Iterator<Item = (usize, &ProblemJob)> {
         let jobs = self.jobs.iter().enumerate();
         jobs.filter(|(_, job)| job.role.is_none())
     }
 }
 
-/// A node.
+/// A node of the problem.
 #[derive(Debug, Clone)]
 pub struct ProblemNode {
-    /// Its name.
     pub name: NodeId,
-    /// What it has; the cluster's totals are the sums of these.
+    /// Capacity; the cluster's totals are the sums of these.
     pub capacity: Amounts,
-    /// Room held by containers in transit (the old containers of jobs being moved): taken from
-    /// the capacity for placing, not from the totals.
+    /// Capacity held by containers in transit (the old containers of moving jobs): subtracted for placing,
+    /// not from the totals.
     pub reserved: Amounts,
-    /// It takes no containers but those that cannot leave it: what they give up is not free.
+    /// True if the node takes no new containers: capacity given up here is not free.
     pub closed: bool,
-    /// Its labels.
     pub labels: Labels,
-    /// What keeps containers away that do not tolerate it.
     pub taints: BTreeSet<String>,
-    /// Its GPUs.
     pub gpus: Vec<ProblemGpu>,
 }
 
-/// A GPU of a node.
+/// A GPU of a problem's node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProblemGpu {
-    /// Its memory; 0 where it is not known.
     pub memory_bytes: u64,
-    /// How many of its [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS) are taken, by whatever stands
-    /// there; `None` where it is not known which device containers have.
+    /// Used parts out of [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS); `None` if the containers'
+    /// devices are unknown.
     pub taken: Option<u64>,
 }
 
-/// A job that is released and has not ended.
+/// A released job that has not ended.
 #[derive(Debug, Clone)]
 pub struct ProblemJob {
-    /// Its id.
     pub job: JobId,
-    /// The demand of one container.
     pub demand: Amounts,
-    /// What it asks of its nodes besides room. What runs stays where it is; what starts starts there.
+    /// Needs beyond capacity; they bind starting containers only.
     pub needs: Needs,
-    /// The parts of GPUs that a container takes
+    /// Parts of GPUs that a container takes
     /// ([`gpu_parts`](dormouse_messages::needs::ContainerType::gpu_parts)).
     pub gpu_parts: u64,
-    /// Its weight; 0 is read as 1.
+    /// A weight of 0 counts as 1.
     pub weight: u32,
-    /// The fewest containers that it runs with; 0 is read as 1.
+    /// Fewest containers; 0 counts as 1.
     pub min: u32,
-    /// The most containers that it can use.
     pub max: u32,
-    /// Whether it may be restarted; false without a checkpoint, and in transit: its containers
-    /// then stay where they are.
+    /// True if the job may be restarted. False without a checkpoint and in transit: all containers then stay.
     pub adjustable: bool,
-    /// Until when it is left as it is, although it could be resized: for the words alone.
+    /// End of the time during which the job stays unchanged, for messages only.
     pub left_until: Option<Timestamp>,
-    /// It lost containers with a node: all are placed again, exempt from θ2, its restart not
-    /// counted.
+    /// True if the job lost containers with a node: all are placed again, exempt from θ2.
     pub displaced: bool,
-    /// Where its containers run; `None` when it does not run yet. Of a displaced job, what
-    /// survived: only a preference.
+    /// Containers by node; `None` if the job does not run yet. For a displaced job the survivors, as a
+    /// preference only.
     pub previous: Option<BTreeMap<NodeId, u32>>,
-    /// The measured cost of one restart; 0 if unknown, the policy's default is then taken.
+    /// Measured cost of one restart in seconds; 0 if unknown, then the default applies.
     pub stall_s: f64,
-    /// While it waits, others that demand what it lacks may start before it.
+    /// True if jobs that demand what this job lacks may start before it.
     pub may_be_overtaken: bool,
-    /// Its containers come and go while it runs: no change of their number restarts it.
+    /// Set if containers come and go while the job runs: resizing never restarts it.
     pub in_place: Option<InPlace>,
-    /// Whose need is met first: a service's and a notebook's `min` is met whatever it costs others.
+    /// Services and notebooks get their `min` first, whatever it costs others.
     pub urgency: Urgency,
-    /// Whether it could go on from a checkpoint, if it had to make room for a service.
+    /// True if the job could resume from a checkpoint after making space for a service.
     pub has_checkpoint: bool,
-    /// The containers it gets under [`Allocation::Static`]; `min` when absent.
+    /// Containers under [`Allocation::Static`]; `min` if absent.
     pub static_containers: Option<u32>,
-    /// Who makes room for whom among training and batch.
+    /// Order of preemption among training and batch.
     pub precedence: Precedence,
-    /// Where it is not a job, but a role of one: it has its containers exactly while the job has
-    /// some, and keeps them where they are as long.
+    /// Set for a role: it has its containers exactly while its job has some, and never moves meanwhile.
     pub role: Option<RoleOf>,
 }
 
-/// Whom a job makes room for, and who makes room for it.
+/// A job's standing in preemption.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Precedence {
-    /// The value of its priority class; 0 without one.
     pub class: i32,
-    /// Whether jobs of lower classes make room for it when it waits.
+    /// True if jobs of lower classes give way when this job waits.
     pub preempts: bool,
-    /// Whether the policy's bound on preemptions keeps it from being restarted or sent back for
-    /// others now.
+    /// True if the policy's bound on preemptions forbids restarting or requeuing the job now.
     pub protected: bool,
-    /// Seconds of its run that are lost if it is sent back to the queue; 0 where it saves before it
-    /// stops.
+    /// Seconds of work lost by a requeue; 0 if the job saves before it stops.
     pub at_risk_s: f64,
 }
 
-/// Whose role it is.
+/// The job of a role, and the role's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleOf {
-    /// The job.
     pub of: JobId,
-    /// The role's name.
     pub name: String,
 }
 
 impl ProblemJob {
-    /// The type of its containers.
+    /// Returns the type of the job's containers.
     #[must_use]
     pub fn container_type(&self) -> ContainerType {
         ContainerType {
@@ -156,14 +136,13 @@ impl ProblemJob {
 }
 
 impl ProblemJob {
-    /// A role of this job: `part.count` containers, `previous` where they stand.
+    /// Builds a role of this job: `part.count` containers, now at `previous`.
     #[must_use]
     pub fn role(&self, part: &Part, previous: Option<BTreeMap<NodeId, u32>>) -> Self {
         Self {
             job: self.job.beside(&part.role),
             demand: part.demand.clone(),
             needs: part.needs.clone(),
-            // Whole GPUs, or none: of these nothing else is to be known.
             gpu_parts: part.container_type().gpu_parts(u64::MAX),
             min: part.count,
             max: part.count,
@@ -180,32 +159,27 @@ impl ProblemJob {
     }
 }
 
-/// How a job that is resized in place runs.
+/// The fixed part of a job that is resized in place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlace {
-    /// The node of its chief, or of a notebook's server, which stays there as long as the job runs; a
-    /// service has none.
+    /// Node of the coordinator or of a notebook's server, which never moves; a service has none.
     pub chief: Option<NodeId>,
 }
 
-/// How the cluster is shared.
+/// The policy for sharing the cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// The procedure.
     pub allocation: Allocation,
-    /// θ1: how much unfairness is allowed (Dorm, equation 15).
+    /// θ1: the allowed unfairness (Dorm, equation 15).
     pub theta1: Decimal,
     /// θ2: the fraction of jobs that may be restarted (Dorm, equation 16).
     pub theta2: Decimal,
-    /// How θ1 becomes a bound.
     pub fairness_bound: FairnessBound,
-    /// What is maximised.
     pub objective: Objective,
-    /// Whether [`Allocation::Static`] starts jobs whole or not at all.
+    /// True if [`Allocation::Static`] starts jobs whole or not at all.
     pub gang: bool,
-    /// What the offers of [`Allocation::Drf`] do with a task that does not fit.
     pub drf: Misfit,
-    /// Whether P2 admits jobs behind one that cannot start; if not, the longest prefix of the queue.
+    /// True if P2 admits jobs behind one that cannot start; else only the longest prefix of the queue.
     pub backfill: bool,
 }
 
@@ -224,18 +198,18 @@ impl Default for Policy {
     }
 }
 
-/// The procedures.
+/// The allocation procedures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocation {
     /// P2: utilization under bounds on unfairness and restarts.
     Dorm,
-    /// Whole-task offers in DRF order; what runs is left alone.
+    /// Whole-task offers in DRF order; running jobs stay.
     Drf,
     /// Fixed counts, first in first out, all or nothing, spread.
     Static,
 }
 
-/// How θ1 becomes a bound on the sum of the fairness losses.
+/// The bound on the sum of the fairness losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FairnessBound {
     /// ⌈θ1 · 2m⌉, as published (equation 15).
@@ -244,7 +218,7 @@ pub enum FairnessBound {
     Exact,
 }
 
-/// What the offer loop does with a task that does not fit.
+/// The offer loop's handling of a task that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Misfit {
     /// The user is retired and the loop goes on (Mesos).
@@ -253,17 +227,14 @@ pub enum Misfit {
     Stop,
 }
 
-/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (ε + stall_s · u_i n̄_i /
-/// amortise_s).
+/// The objective: utilization · Σ u_i n_i − loss · Σ l_i − Σ r_i (ε + stall_s · u_i n̄_i / amortise_s).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Objective {
-    /// The weight of utilization.
     pub utilization: f64,
-    /// The weight of the fairness loss.
     pub loss: f64,
-    /// The time over which a restart must pay; `None`: restarts cost only the tie-break.
+    /// Seconds over which a restart must pay; `None`: restarts cost only the tie-break.
     pub amortise_s: Option<f64>,
-    /// The part of its speed that training loses on more than one node; 0: nothing.
+    /// Part of its speed that training loses on more than one node.
     pub crossing: f64,
 }
 
@@ -279,7 +250,7 @@ impl Default for Objective {
 }
 
 impl Objective {
-    /// The published objective: utilization alone.
+    /// Returns the published objective: utilization alone.
     #[must_use]
     pub const fn paper() -> Self {
         Self {
@@ -291,29 +262,27 @@ impl Objective {
     }
 }
 
-/// The cost of a restart that has not been measured: the three minutes of Dorm's evaluation.
+/// Default cost of a restart in seconds: the three minutes of Dorm's evaluation.
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
-/// A clock that does not go back: the seconds since some moment.
+/// A monotonic clock: seconds since some moment.
 pub type Clock = fn() -> f64;
 
-/// The time that one decision may take, by the clock of the caller.
+/// The time limit of one decision, by the caller's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeLimit {
-    /// How long.
     pub seconds: f64,
-    /// By which clock.
     pub clock: Clock,
 }
 
-/// When to stop looking for a better allocation.
+/// The limits of the search for a better allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// The relative gap between allocation and bound that is good enough.
+    /// Relative gap between allocation and bound at which the search stops.
     pub gap: f64,
-    /// The most branch-and-bound nodes of one solver run.
+    /// Most branch-and-bound nodes of one solver run.
     pub nodes: Option<u64>,
-    /// The time limit of all solver runs together. A decision that met it is recorded as such: its
+    /// Time limit of all solver runs together. A decision that meets the limit is recorded as such: its
     /// outcome depends on the machine.
     pub time: Option<TimeLimit>,
 }

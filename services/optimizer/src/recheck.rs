@@ -1,17 +1,11 @@
-//! Checks a recorded decision that its time limit stopped: made again it may come out otherwise, so
-//! the problem is posed again, and the event held against it.
+//! Checks a recorded decision that time stopped, since deciding again may differ: the problem is posed again
+//! and the event is checked against it.
 //!
-//! 1. Every job of the problem has containers or waits, within its limits, and only who may be changed
-//!    is.
-//! 2. The slots of each listed node fit it, its devices too; what is closed, or ruled out by what the
-//!    containers ask of their nodes, takes nothing new. The containers of each type on those nodes are
-//!    as many as their jobs have there.
-//! 3. Shares, losses, utilization and the number of restarts are what the containers give; losses and
-//!    restarts keep their bounds.
-//! 4. The objective is that of the allocation, the bound is not below it, and the gap is theirs. (That
-//!    nothing exceeds the bound only another proof could say.)
-//!
-//! It shares the figures' definitions with the search ([`crate::report`]), and no step of it.
+//! 1. Every job has containers or waits, within its limits, and only adjustable jobs change.
+//! 2. The slots of each listed node fit, devices included; closed or ineligible nodes take nothing new. Slots
+//!    and jobs agree on the containers of each type.
+//! 3. Shares, losses, utilization and restarts follow from the containers and keep their bounds.
+//! 4. The objective is the allocation's, the bound is not below it, and the gap is theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +25,9 @@ use crate::solution::{JobShare, Solution};
 use crate::solve::gap;
 use crate::state::problem_of;
 
-/// Slack on sums of shares, and on objectives, which a solver reaches to its own tolerance.
+/// Slack for sums of shares and for a solver's tolerance.
 const SLACK: f64 = 1e-6;
 
-/// The decision's figures, with what it was made from, if time stopped it.
 fn stopped_by_time(event: &Event) -> Option<(&Outcome, Option<&AllocationDecided>, &Basis)> {
     let (outcome, decided, basis) = match event {
         Event::AllocationDecided(event) => (&event.outcome, Some(&**event), event.basis.as_ref()?),
@@ -44,7 +37,7 @@ fn stopped_by_time(event: &Event) -> Option<(&Outcome, Option<&AllocationDecided
     (outcome.solver.stopped_by == StoppedBy::Time).then_some((outcome, decided, basis))
 }
 
-/// Checks an event that time stopped; `None` where it did not.
+/// `None` if time did not stop the event.
 pub fn recheck(state: &ClusterState, event: &Event) -> Option<Result<(), String>> {
     let (outcome, decided, basis) = stopped_by_time(event)?;
     let budget = Budget {
@@ -56,7 +49,7 @@ pub fn recheck(state: &ClusterState, event: &Event) -> Option<Result<(), String>
     Some(holds(&problem, outcome, decided))
 }
 
-/// Steps 1 and 2 of any decision: whether `state` has room for it at `now`, whatever it is worth there.
+/// Steps 1 and 2 for any decision.
 pub fn fits(state: &ClusterState, event: &AllocationDecided, now: Timestamp) -> Result<(), String> {
     let problem = problem_of(state, now, Budget::default());
     let recorded = Recorded::new(&problem, &event.outcome, Some(event));
@@ -65,7 +58,6 @@ pub fn fits(state: &ClusterState, event: &AllocationDecided, now: Timestamp) -> 
     recorded.shapes()
 }
 
-/// Steps 1 to 4.
 pub fn holds(
     problem: &Problem,
     outcome: &Outcome,
@@ -78,17 +70,13 @@ pub fn holds(
     recorded.figures()
 }
 
-/// Containers by type.
 type Types = BTreeMap<ContainerType, u32>;
 
-/// A recorded decision beside its problem.
 struct Recorded<'a> {
     problem: &'a Problem,
     outcome: &'a Outcome,
     decided: Option<&'a AllocationDecided>,
-    /// The containers of the jobs that it lists.
     listed: BTreeMap<&'a JobId, u32>,
-    /// The containers of each type on the nodes that it lists.
     slots: BTreeMap<&'a NodeId, Types>,
 }
 
@@ -121,7 +109,7 @@ impl<'a> Recorded<'a> {
         self.listed.contains_key(head_of(job))
     }
 
-    /// The workers of a job, or the containers of a role.
+    /// Workers of a job, or containers of a role.
     fn containers(&self, job: &ProblemJob) -> u32 {
         let had = || job.previous.iter().flat_map(BTreeMap::values).sum();
         match (self.listed.get(head_of(job)).copied(), &job.role) {
@@ -139,7 +127,6 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Step 1.
     fn jobs(&self) -> Result<(), String> {
         if let Some(slot) = self.decided.iter().flat_map(|it| &it.slots).find(|slot| {
             let known = self.decided.and_then(|event| of_type(event, slot));
@@ -168,8 +155,7 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
-    /// A listed job as the check of a solution takes it; its chief stays where its node has a slot for
-    /// it.
+    /// The coordinator stays if its node has a slot.
     fn share(&self, job: &ProblemJob) -> JobShare {
         let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
         let chief = chief.filter(|node| {
@@ -186,7 +172,6 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// What was on a node.
     fn before(&self, node: &NodeId) -> Types {
         let mut before = Types::new();
         for job in &self.problem.jobs {
@@ -198,7 +183,6 @@ impl<'a> Recorded<'a> {
         before
     }
 
-    /// Step 2, what fits.
     fn nodes(&self) -> Result<(), String> {
         for (name, slots) in &self.slots {
             let before = self.before(name);
@@ -222,7 +206,6 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
-    /// Step 2, who may be where.
     fn starts(&self, node: &ProblemNode, slots: &Types, before: &Types) -> Result<(), String> {
         let name = &node.name;
         let more = |(of_type, count): &(&ContainerType, &u32)| {
@@ -257,7 +240,6 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Step 2, what adds up.
     fn shapes(&self) -> Result<(), String> {
         let mut there: BTreeMap<ContainerType, i64> = BTreeMap::new();
         for slots in self.slots.values() {
@@ -285,7 +267,6 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Steps 3 and 4.
     fn figures(&self) -> Result<(), String> {
         let cluster = Cluster::new(self.problem);
         let written = self.written(&cluster);
@@ -322,7 +303,7 @@ impl<'a> Recorded<'a> {
         self.objective(&written, &cluster)
     }
 
-    /// The same containers, somewhere on the listed nodes: where does not matter to the figures.
+    /// Places the containers anywhere on the listed nodes: places do not affect the figures.
     fn written(&self, cluster: &Cluster) -> Solution {
         let mut draft = Draft::empty(self.problem, "recheck");
         for (placed, job) in draft.placed.iter_mut().zip(&self.problem.jobs) {
@@ -336,7 +317,6 @@ impl<'a> Recorded<'a> {
         write(self.problem, cluster, draft)
     }
 
-    /// The jobs that are restarted and count.
     fn restarted(&self) -> impl Iterator<Item = &ProblemJob> {
         let listed = self.problem.heads().map(|(_, job)| job);
         let listed = listed.filter(|job| self.is_listed(job));
@@ -357,7 +337,7 @@ impl<'a> Recorded<'a> {
                 outcome.adjusted_jobs, outcome.adjustment_bound
             ));
         }
-        // Kept as it was, or admitted to an idle cluster, an allocation may be as unfair as it is.
+        // The loss bound does not apply to an unchanged allocation or to an admission into an idle cluster.
         if free || outcome.unbounded || self.decided.is_none() {
             return Ok(());
         }
@@ -375,7 +355,6 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// Step 4.
     fn objective(&self, written: &Solution, cluster: &Cluster) -> Result<(), String> {
         let solver = &self.outcome.solver;
         if solver.objective > solver.bound + SLACK {
@@ -387,7 +366,7 @@ impl<'a> Recorded<'a> {
         close("its gap", solver.gap, gap(solver.objective, solver.bound))?;
         let urgent = |job: &ProblemJob| job.urgency > Urgency::Training;
         if self.problem.jobs.iter().any(urgent) {
-            // Its part of the objective was decided before, for itself.
+            // Services were decided separately, with an objective of their own.
             return Ok(());
         }
         let policy = &self.problem.policy.objective;
@@ -424,7 +403,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// The job that the log lists: of a role its job.
+/// Returns the job under which the log lists a job or role.
 fn head_of(job: &ProblemJob) -> &JobId {
     job.role.as_ref().map_or(&job.job, |role| &role.of)
 }

@@ -1,4 +1,4 @@
-//! Writes a decision down: from containers by job and node to the complete [`Solution`].
+//! Completes a decision: from containers by job and node to the [`Solution`].
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,21 @@ use crate::instance::{Cluster, FairUser, is_head, limits, roles_of, runs};
 use crate::problem::{Problem, ProblemJob};
 use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, Waiting};
 
-/// A decision before it is written down.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Per job of the problem: its containers by node index; empty when it waits.
+    /// Containers by node index, per job of the problem; empty for a waiting job.
     pub placed: Vec<BTreeMap<usize, u32>>,
-    /// Why jobs wait, by index.
     pub waiting: BTreeMap<usize, (WaitCode, String)>,
     pub loss_bound: f64,
     pub adjustment_bound: u32,
     pub unbounded: bool,
-    /// The service that room was made for.
+    /// A service, notebook or preempting job.
     pub made_room_for: Option<usize>,
-    /// Whether the bounds were lifted for it.
     pub forced: bool,
     pub solver: SolverReport,
 }
 
 impl Draft {
-    /// Nothing placed and nobody waiting, by this procedure.
     pub fn empty(problem: &Problem, procedure: &str) -> Self {
         Self {
             placed: vec![BTreeMap::new(); problem.jobs.len()],
@@ -54,11 +50,9 @@ impl Draft {
     }
 }
 
-/// Completes a draft.
 pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solution {
     let runs_now = |index: usize| !draft.placed[index].is_empty();
     let fair = fair_shares(problem, cluster, runs_now);
-    // Where nobody waits they are the same.
     let all_run = (0..problem.jobs.len()).all(runs_now);
     let fair_all = match all_run {
         true => fair.clone(),
@@ -109,7 +103,7 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
     }
 }
 
-/// ŝ over the jobs that `take_part`; 0 for the others.
+/// ŝ over the jobs that `take_part`.
 fn fair_shares(
     problem: &Problem,
     cluster: &Cluster,
@@ -159,7 +153,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Writes one job or role down; returns its share, which of a role is its job's.
+    /// Returns the share; a role's share counts with its job.
     fn job(
         &mut self,
         job: &ProblemJob,
@@ -174,7 +168,7 @@ impl<'a> Written<'a> {
             true => share(self.cluster, job, roles, containers),
             false => 0.0,
         };
-        // Of a displaced job `previous` is what survived: nothing, at times.
+        // For a displaced job `previous` holds the survivors, possibly none.
         let had = job
             .previous
             .as_ref()
@@ -209,7 +203,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// s: the dominant share of a number of workers, with what stands beside them.
+/// s: the dominant share of workers and roles.
 fn share(cluster: &Cluster, job: &ProblemJob, roles: &[&ProblemJob], containers: u32) -> f64 {
     let each = cluster.resources.iter().zip(&cluster.totals);
     let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);

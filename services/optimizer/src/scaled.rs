@@ -1,11 +1,8 @@
-//! Services and notebooks that run, under the policies that restart nobody: each gives back what its
-//! target no longer says, and then each takes what it lacks where there is room.
+//! Scales running services and notebooks under the policies that restart nobody.
 //!
-//! 1. Replicas go from the node that holds the fewest of them: whole nodes become free.
-//! 2. Services take before notebooks, and each in the order of release, one replica after the other,
-//!    on the node with the most free room for it.
-//!
-//! Nobody makes room for them here: these policies take nothing from who has it.
+//! 1. Surplus replicas go first from the node with the fewest of them, so that whole nodes become free.
+//! 2. Services grow before notebooks, in release order, one replica at a time on the node with the most free
+//!    capacity for it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +12,6 @@ use crate::instance::{Cluster, fits, give, limits, runs, take};
 use crate::problem::Problem;
 use crate::report::Draft;
 
-/// Brings what runs to its targets.
 pub(crate) fn scale(
     problem: &Problem,
     cluster: &Cluster,
@@ -38,7 +34,7 @@ pub(crate) fn scale(
             let (least, most) = limits(job);
             let placed = &mut draft.placed[*index];
             match grows {
-                // A replica that stayed where it may no longer be took no permit there, and leaves none.
+                // A replica on an ineligible node never took a permit there and returns none.
                 false => shrink(placed, most, &demand[..cluster.columns.counted()], rooms),
                 true => grow(placed, least, &demand, rooms),
             }

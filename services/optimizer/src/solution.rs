@@ -1,5 +1,4 @@
-//! What the optimizer answers: who has how many containers, where there is room for them, who
-//! waits and why, and how good the answer is proven to be.
+//! The optimizer's output: containers by job and node, waiting jobs with reasons, and the proven quality.
 
 use std::collections::BTreeMap;
 
@@ -11,100 +10,84 @@ use dormouse_messages::quantity::Resource;
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// Every job that has containers or had some, in the problem's order.
+    /// Every job that has or had containers, in the problem's order.
     pub jobs: Vec<JobShare>,
-    /// The distinct types of the containers that there are, in ascending order.
     pub shapes: Vec<ContainerType>,
-    /// Per node, the number of containers of each shape (its index); every node is listed.
+    /// Containers per node and shape index; every node is listed.
     pub slots: BTreeMap<NodeId, BTreeMap<usize, u32>>,
-    /// The jobs that have no containers, in the problem's order.
+    /// Jobs without containers, in the problem's order.
     pub waiting: Vec<Waiting>,
-    /// How full the cluster is.
     pub utilization: Utilization,
-    /// Σ l_i over the jobs that run (Dorm, equation 15).
+    /// Σ l_i over the running jobs (Dorm, equation 15).
     pub fairness_loss: f64,
-    /// The same with the jobs that wait, whose share is 0.
+    /// Σ l_i over all jobs; the share of a waiting job is 0.
     pub fairness_loss_all: f64,
-    /// The bound on it.
     pub fairness_loss_bound: f64,
-    /// How many running jobs are restarted, displaced ones not counted.
+    /// Restarted running jobs, without displaced ones.
     pub adjusted_jobs: u32,
-    /// The bound on it.
     pub adjustment_bound: u32,
-    /// How many restarts could not be avoided: a lost node, or a count outside its limits.
+    /// Unavoidable restarts: a lost node, or a count outside its limits.
     pub forced_jobs: u32,
-    /// The head of an idle cluster's queue was admitted without the fairness bound.
+    /// True if the head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
-    /// The service, notebook or job of a class that room was made for.
+    /// The service, notebook or preempting job that space was made for.
     pub made_room_for: Option<JobId>,
-    /// Whether the bounds left no solution for it and were lifted.
+    /// True if bounds were lifted for that job.
     pub forced: bool,
-    /// Whether anything differs from before.
+    /// True if anything differs from before.
     pub changed: bool,
-    /// How it was found.
     pub solver: SolverReport,
 }
 
-/// What one job has.
+/// One job's part of the allocation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobShare {
-    /// The job.
     pub job: JobId,
-    /// Its containers from now on.
+    /// Containers from now on.
     pub containers: u32,
-    /// Its containers before; `None` when it did not run.
     pub previous: Option<u32>,
-    /// Its dominant share from now on.
+    /// Dominant share from now on.
     pub share: f64,
-    /// Its weighted DRF share: divisible progressive filling with floors and caps over the jobs
-    /// that have containers; of a job that waits, over all jobs.
+    /// Weighted DRF share over the running jobs; for a waiting job over all jobs.
     pub fair_share: f64,
-    /// Where its containers are; unchanged to the container when the job is not restarted.
+    /// Unchanged if the job is not restarted.
     pub nodes: BTreeMap<NodeId, u32>,
 }
 
-/// A job without containers, and why.
+/// A job without containers, and the reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
-    /// The job.
     pub job: JobId,
-    /// What kind of reason.
     pub code: WaitCode,
-    /// The reason, for a person.
     pub reason: String,
-    /// The dominant share that it would have if all jobs took part.
+    /// Computed as if all jobs took part.
     pub fair_share: f64,
 }
 
-/// Why a job waits.
+/// The kind of reason why a job waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitCode {
-    /// The cluster has none of a resource that it demands.
+    /// The cluster lacks a demanded resource entirely.
     NoSuchResource,
-    /// One container is larger than every node, or its minimum larger than the cluster.
+    /// One container exceeds every node, or the minimum exceeds the cluster.
     NeverFits,
-    /// The nodes that its constraints and tolerations allow would not hold its minimum, empty or not.
+    /// The eligible nodes could not hold the minimum even when empty.
     NoAllowedNodes,
-    /// There would be room, but not on the nodes that its constraints and tolerations allow.
+    /// Capacity exists, but not on the eligible nodes.
     Constraints,
-    /// What is free, with what may be taken from others, is less than its minimum.
+    /// Free capacity plus what others may give is less than the minimum.
     Resources,
-    /// The amounts are there, but not together on nodes.
+    /// The amounts exist, but not together on nodes.
     Fragmentation,
-    /// Room could be made only by restarting more jobs than θ2 allows.
     AdjustmentBound,
-    /// With it the fairness loss would exceed θ1's bound.
     FairnessBound,
-    /// A job that was released earlier waits.
     Behind,
-    /// It made room for a service, a notebook or a job of a class that preempts.
     Preempted,
-    /// Room for it could only be taken from jobs that the policy's bound on preemptions protects.
     PreemptionBound,
 }
 
 impl WaitCode {
-    /// The code on the log.
+    /// Returns the code on the log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,35 +106,32 @@ impl WaitCode {
     }
 }
 
-/// How full the cluster is.
+/// The cluster's utilization.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Utilization {
-    /// Per resource that the cluster has, the fraction that is allocated.
+    /// Allocated fraction per resource.
     pub resources: BTreeMap<Resource, f64>,
-    /// Their sum (Dorm, equation 5).
+    /// Sum of the fractions (Dorm, equation 5).
     pub total: f64,
 }
 
-/// How a decision was found.
+/// The search's report on a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SolverReport {
-    /// Which solver, or the procedure's name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit was met before there was an answer) or
-    /// `none` (no solver was needed).
+    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit came before an answer) or `none` (no solver
+    /// was needed).
     pub status: String,
-    /// The objective's value of what was decided.
     pub objective: f64,
-    /// What no allocation can exceed.
+    /// Upper bound on every allocation.
     pub bound: f64,
-    /// (bound − objective) / |objective|.
+    /// Relative gap: (bound − objective) / |bound|.
     pub gap: f64,
-    /// Branch-and-bound nodes, where the solver tells.
+    /// Branch-and-bound nodes, if the solver reports them.
     pub nodes: Option<u64>,
-    /// What ended the search.
+    /// Limit or proof that ended the search.
     pub stopped_by: StoppedBy,
-    /// The stage of the pipeline whose allocation was taken.
+    /// Stage whose allocation was taken.
     pub stage: String,
 }

@@ -1,14 +1,16 @@
-//! The search for an allocation of one instance, stage by stage, until the gap is small enough.
+//! Searches for an allocation of one instance, stage by stage, until the gap is small enough.
 //!
-//! Where there is room for all ([`crate::independent_bound`]), that. Where the exact model is small:
-//! 1. `classes`: the type model over classes of equal nodes. It bounds P2; if it has no solution,
-//!    P2 has none. Its restarts and counts, packed into the nodes, are often optimal already.
-//! 2. `exact`: the type model with every node on its own, which is P2, begun with the best candidate.
+//! If all jobs fit at their best ([`crate::independent_bound`]), that is the answer. If the exact model is
+//! small:
 //!
-//! Where it is not:
-//! 3. `prices` ([`crate::lagrangian::search`]): bounds and candidates from prices of containers,
-//!    rooms and restarts;
-//! 4. `classes` if that found no candidate, then `exact` if the gap is still open and it can be tried.
+//! 1. `classes`: the type model over classes of equal nodes, which bounds P2. Its restarts and counts, packed
+//!    into the nodes, are often optimal.
+//! 2. `exact`: the type model with single nodes, which is P2, started from the best candidate.
+//!
+//! Otherwise:
+//!
+//! 3. `prices` ([`crate::lagrangian::search`]);
+//! 4. `classes` if no candidate was found, then `exact` if the gap is open and the model not too large.
 
 use dormouse_messages::events::StoppedBy;
 
@@ -24,48 +26,39 @@ use crate::primal::best_fit::{best_fit, grow};
 use crate::primal::min_restart_heuristic::min_restart_heuristic;
 use crate::problem::Budget;
 
-/// The gap within which an allocation counts as optimal: below what a container is worth on any
-/// cluster of a few thousand nodes, above what floats lose.
+/// Gap that counts as optimal: below one container's worth on some thousand nodes, above rounding errors.
 const OPTIMAL: f64 = 1e-6;
-/// Branch-and-bound nodes of a run when the budget names no number: a few seconds at most.
 const DEFAULT_NODES: u64 = 2_000;
-/// The same for an exact model that is not small: its cuts at the root close most of the gap.
+/// Default nodes for a large exact model: cuts at the root close most of the gap.
 const LARGE_NODES: u64 = 10;
-/// The largest exact model, in columns of slots, that is solved first: the testbed's is 140.
+/// Largest exact model that is solved first, in columns of slots.
 const SMALL_COLUMNS: usize = 600;
-/// The largest that is tried at all.
+/// Largest exact model that is tried at all.
 const EXACT_COLUMNS: usize = 4_000;
 
-/// What the search found.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub candidate: Candidate,
-    /// What no allocation exceeds.
     pub bound: f64,
     pub stage: &'static str,
-    /// What is proven of it: optimality, the gap that was asked, or neither.
+    /// Optimality, the requested gap, or neither.
     pub proven: StoppedBy,
-    /// Whether the solver of mixed-integer programs ran.
     pub branched: bool,
 }
 
-/// The outcome of a search.
 #[derive(Debug, Clone)]
 pub(crate) enum Verdict {
-    /// An allocation.
     Found(Box<Found>),
-    /// There is none.
     Infeasible,
-    /// None was found within the budget.
+    /// The budget ended first.
     Unknown,
 }
 
-/// (bound − objective) / |bound|.
+/// Returns (bound − objective) / |bound|.
 pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
     ((bound - objective) / bound.abs().max(1e-9)).max(0.0)
 }
 
-/// Searches for an allocation of `instance`.
 pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Verdict {
     let mut search = Search {
         instance,
@@ -81,7 +74,7 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) 
     }
 }
 
-/// The search as on a large cluster, whatever the size, without the exact model.
+/// Skips the exact model.
 #[cfg(test)]
 pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
     let mut search = Search {
@@ -99,13 +92,11 @@ pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict 
     }
 }
 
-/// Columns of slots of the exact model.
 fn exact_columns(instance: &Instance) -> usize {
     instance.types.len() * instance.rooms.len()
 }
 
-/// Whether `instance` has an allocation, however good: the first one that is found ends the search.
-/// Nothing where none was found within the budget, and none was proven not to be.
+/// Reports whether any allocation exists; `None` if the budget ended first.
 pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Option<bool> {
     let simple = [
         Some(Candidate::standing(instance)),
@@ -121,7 +112,7 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
         gap: f64::INFINITY,
         ..*budget
     };
-    // Whole containers on classes of nodes: small, and mostly it says already that there is none.
+    // A small model that mostly proves infeasibility already.
     let small = exact_columns(instance) <= SMALL_COLUMNS;
     budget.nodes = budget.nodes.or((!small).then_some(LARGE_NODES));
     let mut first = Search {
@@ -145,7 +136,7 @@ pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> 
     }
 }
 
-/// Whether the class relaxation has a solution: a cheap necessary condition.
+/// The class relaxation is a cheap necessary condition.
 pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     let groups = classes(instance);
     let model = TypeMilp::new(instance, &groups, false);
@@ -157,7 +148,6 @@ pub(crate) fn may_be_feasible(instance: &Instance) -> bool {
     model.model.maximise(&limits, None).ending != Ending::Infeasible
 }
 
-/// A search on the way: the best candidate and the least bound so far.
 pub(crate) struct Search<'a> {
     pub instance: &'a Instance,
     budget: &'a Budget,
@@ -168,10 +158,10 @@ pub(crate) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs the stages; `None` when P2 is proven to have no solution.
+    /// Runs the stages; `None` if P2 is proven infeasible.
     fn stages(&mut self) -> Option<()> {
         if self.instance.jobs.iter().any(|job| job.in_place) {
-            // First of all what moves nobody: another candidate must be better, not only as good.
+            // The candidate that moves nobody comes first: later ones must be better, not equal.
             self.offer(Candidate::in_place(self.instance), "in_place");
         }
         let (bound, candidate) = independent_bound(self.instance);
@@ -200,7 +190,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// What a run may spend: at most `part` of the time that is left.
+    /// Returns the limits of a run: at most `part` of the time left.
     pub fn limits(&self, part: f64) -> Limits {
         Limits {
             gap: self.budget.gap.max(0.0),
@@ -209,13 +199,12 @@ impl Search<'_> {
         }
     }
 
-    /// What needs no search: nothing new, and the new jobs beside what runs.
+    /// Candidates that need no search.
     pub fn without_search(&mut self) {
         self.offer(Some(Candidate::standing(self.instance)), "standing");
         self.offer(min_restart_heuristic(self.instance), "beside");
     }
 
-    /// Whether the time is over.
     pub fn is_late(&self) -> bool {
         self.deadline.is_over()
     }
@@ -223,7 +212,7 @@ impl Search<'_> {
     fn classes(&mut self) -> Option<()> {
         let groups = classes(self.instance);
         let limits = Limits {
-            // Where any allocation will do, the first one.
+            // If any allocation will do, stop at the first.
             gap: match self.budget.gap.is_finite() {
                 true => OPTIMAL,
                 false => f64::INFINITY,
@@ -283,12 +272,11 @@ impl Search<'_> {
         (outcome, candidate)
     }
 
-    /// Notes that no allocation exceeds `bound`.
     pub fn bounded(&mut self, bound: f64) {
         self.bound = self.bound.min(bound);
     }
 
-    /// Takes a candidate if it is feasible and better than the best so far.
+    /// A candidate must be feasible and better than the best.
     pub fn offer(&mut self, candidate: Option<Candidate>, stage: &'static str) {
         let Some(mut candidate) =
             candidate.filter(|candidate| candidate.is_feasible(self.instance))
@@ -306,17 +294,14 @@ impl Search<'_> {
         }
     }
 
-    /// Whether any candidate was found.
     pub fn has_candidate(&self) -> bool {
         self.best.is_some()
     }
 
-    /// Whether a candidate with such an objective were within the gap that was asked.
     pub fn would_do(&self, objective: f64) -> bool {
         gap(objective, self.bound) <= self.budget.gap
     }
 
-    /// Whether the best candidate is within the gap that was asked.
     pub fn good_enough(&self) -> bool {
         self.is_within(self.budget.gap)
     }
@@ -330,7 +315,7 @@ impl Search<'_> {
         let Some((candidate, objective, stage)) = self.best else {
             return Verdict::Unknown;
         };
-        // A bound from floats may lie a hair below what was reached.
+        // Rounding may push the bound slightly below the objective.
         let bound = self.bound.max(objective);
         let proven = match gap(objective, bound) {
             gap if gap <= OPTIMAL => StoppedBy::Optimal,

@@ -1,10 +1,8 @@
-//! The problem that a folded cluster poses: what runs, what is in transit, what waits.
+//! Poses the problem of a folded cluster: running jobs, jobs in transit, waiting jobs.
 //!
-//! A job in transit is pinned at its target, and what its former life still holds is reserved:
-//! its old and its new room count as taken; so do those of a cancelled job until it has ended. A job
-//! that is to leave a node is stopped, and may have its own room on the others again.
-//! Weights and largest partitions are what the tenants' entitlements make of them
-//! ([`crate::tenants`]).
+//! A job in transit is pinned at its target, and capacity held by its former incarnation is reserved;
+//! likewise for a cancelled job until it has ended. A job that must leave a node is stopped, and may reuse
+//! its own capacity on other nodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,17 +20,14 @@ use crate::problem::{
 };
 use crate::tenants;
 
-/// After an adjustment was given up the job is left alone this long: a checkpoint that failed
-/// just now is likely to fail again.
+/// Rest after an abandoned adjustment: a checkpoint that just failed is likely to fail again.
 const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 
-/// What a decision says of the jobs that are to start, in bytes: with the nodes that it names it is within
-/// the 4 MiB of a message of the log. It is estimated: a decision that is larger all the same is made again
-/// with fewer jobs.
+/// Estimated bytes that a decision spends on starting jobs, so that it fits the log's 4 MiB message limit. A
+/// larger decision is made again with fewer jobs.
 pub(crate) const MOST_NAMED_BYTES: usize = 3 << 20;
 
-/// What it says of one of them, but for its name: a line of what the job gets, and one that says why it
-/// waits.
+/// Estimated bytes per starting job without its name: its allocation and its reason for waiting.
 const NAMED_BYTES: usize = 400;
 
 /// Poses the problem of `state` at `now`.
@@ -41,8 +36,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     problem_within(state, now, budget, MOST_NAMED_BYTES)
 }
 
-/// The jobs that are to start and that a decision leaves to the next one, because it can name only so many:
-/// jobs that lost their nodes come first, as in the queue.
+/// Returns the starting jobs beyond the size limit. Jobs that lost their nodes come first.
 fn left_to_the_next<'a>(
     state: &ClusterState,
     released: &[(&'a JobId, &Job)],
@@ -63,9 +57,8 @@ fn left_to_the_next<'a>(
     starting.iter().filter(is_left).map(|(id, _)| *id).collect()
 }
 
-/// Whether the newest allocation left jobs to the next decision.
 pub(crate) fn leaves_jobs(state: &ClusterState) -> bool {
-    // What kept the allocation as it is said all that there is to say for now.
+    // An `allocation.kept` leaves nothing to the next decision.
     let is_allocation = state.decided_asof < state.allocation.sequence;
     let may_be = state.jobs.len() > MOST_NAMED_BYTES / (2 * NAMED_BYTES);
     if !is_allocation || !may_be {
@@ -80,7 +73,6 @@ pub(crate) fn leaves_jobs(state: &ClusterState) -> bool {
     state.jobs.iter().any(is_left)
 }
 
-/// The problem that names no more of the jobs that are to start than fit so many bytes.
 pub(crate) fn problem_within(
     state: &ClusterState,
     now: Timestamp,
@@ -93,7 +85,7 @@ pub(crate) fn problem_within(
         (Reverse(job.urgency), class, job.released)
     });
     released.retain(|(_, job)| job.cancel_requested.is_none());
-    // A service that is to have no replica takes no part, nor a job on hold.
+    // Services without replicas and jobs on hold take no part.
     released.retain(|(_, job)| !job.gives_up());
     let over_quota = held_by_quota(state, now);
     let over_quota: BTreeSet<&JobId> = over_quota.iter().map(|over| &over.job).collect();
@@ -105,11 +97,11 @@ pub(crate) fn problem_within(
     let least = released.iter().map(|(_, job)| job.precedence.value()).min();
     let jobs = released.iter().flat_map(|(id, job)| {
         let mut posed = problem_job(state, id, job, now);
-        // Nobody of a lower class overtakes it.
+        // Nobody of a lower class overtakes.
         posed.may_be_overtaken &= Some(posed.precedence.class) == least;
         posed.weight = weights.get(id).copied().unwrap_or(job.weight);
         if let Some(cap) = caps.get(id) {
-            // What cannot be restarted now keeps what it has.
+            // A job that cannot restart now keeps its containers.
             let pinned = posed.previous.iter().filter(|_| !posed.adjustable);
             let kept: u32 = pinned.flat_map(BTreeMap::values).sum();
             posed.max = posed.max.min((*cap).max(kept));
@@ -128,8 +120,8 @@ pub(crate) fn problem_within(
     }
 }
 
-/// From when until when a job that runs is left as it is, although it could be resized: what comes
-/// and goes within that time is answered by one decision at its end.
+/// Returns the period during which a running job stays unchanged, so that one decision answers all changes
+/// within it.
 fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)> {
     if job.mode == CheckpointMode::None || job.in_place || job.in_transit() {
         return None;
@@ -145,15 +137,13 @@ fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)>
     }
 }
 
-/// Whether a job that has containers keeps them in a decision at `now`.
 fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
     let displaced = job.assignment.as_ref().is_some_and(|it| it.displaced);
     let left_alone = left_alone(state, job).is_some_and(|(_, until)| now < until);
     !displaced && (left_alone || job.in_transit())
 }
 
-/// The released jobs that take no part in a decision at `now`, because their tenant's quota is used
-/// by jobs that cannot be resized yet or is less than they need.
+/// Returns released jobs whose tenant's quota is too small, or used by jobs that cannot be resized yet.
 pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
@@ -161,11 +151,10 @@ pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting
     tenants::over_quota(state, &released, |job| is_kept(state, job, now))
 }
 
-/// When jobs that the newest allocation had to leave as they were are free: the first such time.
-/// What has come to run since then has been placed by it, and does not ask for another.
+/// Returns the first time when a job left unchanged by the newest allocation may be resized.
 pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     if state.policy.allocation != policy::Allocation::Dorm {
-        // The others resize nothing.
+        // Other policies resize nothing.
         return None;
     }
     let left = state.jobs.values().filter_map(|job| left_alone(state, job));
@@ -173,8 +162,7 @@ pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     left.map(|(_, until)| until).chain(exposed_at(state)).min()
 }
 
-/// When a job that the bound on preemptions protected may be preempted again, while one waits whose
-/// class would.
+/// Returns when a protected job becomes preemptible while a higher, preempting class waits.
 fn exposed_at(state: &ClusterState) -> Option<Timestamp> {
     let waiting = state
         .waiting
@@ -194,7 +182,6 @@ fn exposed_at(state: &ClusterState) -> Option<Timestamp> {
     until.min()
 }
 
-/// Whether a job has waited for so long that room is kept for it.
 fn is_overdue(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
     let patience_ms = u64::from(state.policy.reserve_after_s) * 1000;
     let since = job.waiting_since;
@@ -248,7 +235,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     }
 }
 
-/// Whether a job is given all of its containers anew: it has none, or has to leave where they are.
+/// True if all of a job's containers are placed again: it has none, or must leave them.
 pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
     let Some(assignment) = &job.assignment else {
         return true;
@@ -256,7 +243,6 @@ pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
     assignment.displaced && !stays_in_place(state, job, assignment)
 }
 
-/// What stands beside the workers of a job that is posed so.
 fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob> {
     let parts = job.beside.parts().iter().enumerate();
     let roles = parts.map(|(index, part)| {
@@ -267,7 +253,7 @@ fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob>
     roles.collect()
 }
 
-/// Where containers of a job are; of one that lost a node, those that are left.
+/// Returns a job's containers by node; after the loss of a node, the survivors.
 fn stands(
     state: &ClusterState,
     job: &Job,
@@ -281,8 +267,7 @@ fn stands(
     Some(counts)
 }
 
-/// The node of what stays as long as the job runs: rank 0, or a notebook's server with its kernels. One
-/// replica of a service is as good as another.
+/// The part that never moves: rank 0, or a notebook's server. Replicas of a service are interchangeable.
 fn chief(job: &Job) -> Option<&NodeId> {
     let places = &job.assignment.as_ref()?.places;
     let place = match job.urgency {
@@ -293,14 +278,14 @@ fn chief(job: &Job) -> Option<&NodeId> {
     Some(&place?.node)
 }
 
-/// Whether a job of which a node was lost or drained goes on with what is left of it.
+/// True if a job that lost or must leave a node continues with the rest.
 fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
     let life = job.life.as_ref();
     let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
     let Some(life) = life else {
         return false;
     };
-    // A node that was lost and came back runs nothing of it any more.
+    // A node that was lost and came back no longer runs its containers.
     let is_left = |(rank, place): &(&Rank, &Place)| {
         let container = life.containers.get(*rank);
         state.nodes.is_usable(&place.node) && container.is_none_or(LifeContainer::holds_room)
@@ -313,7 +298,7 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
         .collect();
     let least = job.beside.containers(job.containers.min);
     let least = usize::try_from(least).unwrap_or(usize::MAX);
-    // What stands beside the workers is there for the whole life.
+    // Roles exist for the whole incarnation.
     let roles = left.iter().filter(|rank| !job.beside.is_worker(***rank));
     if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
         return false;
@@ -322,9 +307,8 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
-/// Whether a partition that is resized in place has less than it was given: containers of it have died, or
-/// are on a node that it is to leave. A decision lists it although nothing else of it changes, so that all
-/// who count count what is left.
+/// True if containers of a partition resized in place died or must leave a node. The decision then lists the
+/// job even if nothing else changes, so that all counts agree.
 pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
     let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {
@@ -343,7 +327,7 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     }
 }
 
-/// The usable nodes, and the drained ones as far as jobs that cannot move still fill them.
+/// Usable nodes, and drained ones as far as immovable jobs fill them.
 fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
     let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();
@@ -351,7 +335,7 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     for job in state.jobs.values() {
         let assignment = job.assignment.as_ref();
         let cancelled = job.cancel_requested.is_some();
-        // The placer, too, gives a cancelled job's places to nobody before it has ended.
+        // The placer, too, keeps a cancelled job's places until the job has ended.
         for (rank, place) in assignment.iter().flat_map(|a| &a.places) {
             if cancelled {
                 let node = place.node.clone();
@@ -359,14 +343,14 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
                 reserved.entry(node).or_default().add(held, 1);
             }
         }
-        // What is to have no container gives up its places.
+        // A job that must have no container gives up its places.
         let stops = job.gives_up();
         let stays_in_place = assignment.is_some_and(|it| stays_in_place(state, job, it));
         let assignment =
             assignment.filter(|a| cancelled || (!stops && (!a.displaced || stays_in_place)));
         let stays = !cancelled && (job.in_transit() || !job.is_adjustable());
         if let Some(assignment) = assignment.filter(|_| stays) {
-            // Of a job that goes on without a node, what is left.
+            // Of a job that continues without a node, only the rest.
             let left = |node: &NodeId| !assignment.displaced || state.nodes.is_usable(node);
             let places = assignment.places.iter();
             for (rank, place) in places.filter(|(_, place)| left(&place.node)) {
@@ -378,9 +362,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             let places = assignment.places.iter();
             places.for_each(|(rank, place)| gpus.take((job, *rank), place));
         }
-        // What runs and is not assigned (any more) holds its room until it has ended. A job that is to
-        // leave a node is stopped, wherever it goes: its room elsewhere is given like that of any job
-        // that is resized.
+        // A container without an assignment holds its capacity until it has ended. A job that must leave a
+        // node is stopped: its capacity elsewhere is free.
         let leaves = job.assignment.as_ref().filter(|it| it.displaced && !stops);
         let stands = assignment.or(leaves);
         let is_assigned = |incarnation, rank: &Rank| {
@@ -418,7 +401,7 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     nodes.collect()
 }
 
-/// The GPUs of each node by UUID: their memory, and the parts that are taken of them.
+/// By UUID, with memory and used parts.
 struct Gpus<'a>(
     BTreeMap<NodeId, Vec<(String, ProblemGpu)>>,
     &'a ClusterState,
@@ -439,7 +422,6 @@ impl<'a> Gpus<'a> {
         Self(nodes.collect(), state)
     }
 
-    /// A container stands there.
     fn take(&mut self, (job, rank): (&Job, Rank), place: &Place) {
         let gpus = self.0.get_mut(&place.node);
         let Some(gpus) = gpus.filter(|_| !place.gpus.is_empty()) else {
@@ -460,7 +442,7 @@ impl<'a> Gpus<'a> {
     }
 }
 
-/// What one container keeps from others on a node: all of it where it has the node for itself.
+/// An exclusive container keeps the whole node from others.
 fn held_by_one<'a>(
     state: &'a ClusterState,
     (job, rank): (&'a Job, Rank),
@@ -471,8 +453,8 @@ fn held_by_one<'a>(
     whole.map_or(job.demand_at(rank), |node| &node.capacity)
 }
 
-/// A job that is resized on its own node may need its old room twice: no more is reserved than
-/// what the pinned containers leave.
+/// Bounds reservations by what pinned containers leave: a job resized on its node may need its old capacity
+/// twice.
 fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
     let mut left = capacity.clone();
     left.subtract(pinned, 1);
@@ -484,7 +466,7 @@ fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
 }
 
 fn policy_of(policy: &policy::Policy) -> Policy {
-    // The policy was checked when it was configured; a fraction that cannot be read is 0.1.
+    // The policy was validated when configured; an unreadable fraction falls back to 0.1.
     let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
     Policy {
         allocation: match policy.allocation {

@@ -1,10 +1,9 @@
-//! What the tenants' entitlements make of the jobs: weights and largest partitions.
+//! Derives weights and largest partitions of jobs from tenants' entitlements.
 //!
-//! 1. Weights. By job (as in Dorm) each has its own. By tenant, the tenant's weight is divided
-//!    among its live jobs in proportion to theirs: w_i = W · w / Σ w, brought to whole numbers by
-//!    the common multiple of the sums, so that the proportions are exact.
-//! 2. Largest partitions. What a tenant's jobs have together stays within its quota: each keeps
-//!    its least, then what it has, then what is left is given in the order of release.
+//! 1. Weights. Per tenant, the tenant's weight W is divided among its live jobs: w_i = W · w / Σ w, scaled to
+//!    integers by the common multiple of the sums, so that the proportions are exact.
+//! 2. Largest partitions. A tenant's jobs together stay within its quota: each keeps its least, then its
+//!    present count, then the rest goes in order of release.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +16,12 @@ use num_integer::Integer;
 
 use crate::state::starts;
 
-/// Why a job waits that does not fit its tenant's bounds beside what others keep.
 const KEPT_BY_OTHERS: &str = "what its tenant may have holds no more beside what its other jobs cannot give back; it starts when one of them ends, or when the operator raises the quota (or the containers that it may have)";
 
-/// Why one waits for what others give back later.
 const RESIZED_LATER: &str = "its tenant's quota is used by jobs that have just started or are being resized; it is decided again as soon as they may be";
 
-/// A live job.
 pub type Live<'a> = (&'a JobId, &'a Job);
 
-/// The weight of each live job in the problem.
 pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
     if state.policy.shares == Shares::Job {
         return live.iter().map(|(id, job)| (*id, job.weight)).collect();
@@ -38,7 +33,7 @@ pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobI
     let weight = |tenant: &str| u64::from(state.tenants.weight(tenant, &state.policy));
     let heaviest = sums.keys().map(|tenant| weight(tenant)).max().unwrap_or(1);
     let most = u64::from(u32::MAX) / heaviest;
-    // Sums without a small common multiple are brought to the largest numbers there are instead.
+    // Without a small common multiple, scale the sums to the largest possible numbers.
     let common = sums.values().try_fold(1u64, |common, sum| {
         let next = u128::from(common / common.gcd(sum)) * u128::from(*sum);
         u64::try_from(next).ok().filter(|next| *next <= most)
@@ -53,8 +48,7 @@ pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobI
     live.iter().map(of).collect()
 }
 
-/// The largest partitions that keep each tenant within its quota; jobs of tenants without one
-/// are not listed.
+/// Jobs of tenants without a quota are not listed.
 pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
     let mut caps = BTreeMap::new();
     let mut by_tenant: BTreeMap<&str, Vec<&Live<'a>>> = BTreeMap::new();
@@ -84,18 +78,13 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     caps
 }
 
-/// The jobs without containers that take no part, and what they wait for.
-///
-/// 1. One whose smallest partition is more than its tenant may have waits until that is raised.
-/// 2. One that does not fit its tenant's quota beside what others keep waits until one of them ends.
-/// 3. One that does, but not beside what others have that are `kept` as they are for now, waits until
-///    those may be resized.
+/// Returns the jobs without containers that take no part: those above the tenant's bounds, those that wait
+/// for an end, and those that wait until `kept` jobs may be resized.
 pub fn over_quota(
     state: &ClusterState,
     jobs: &[Live<'_>],
     kept: impl Fn(&Job) -> bool,
 ) -> Vec<Waiting> {
-    // For certain, and for now.
     let mut used: BTreeMap<&str, [Used; 2]> = BTreeMap::new();
     let placed = jobs.iter().filter(|(_, job)| job.assignment.is_some());
     for (id, job) in placed {
@@ -141,7 +130,6 @@ pub fn over_quota(
     over
 }
 
-/// What jobs of a tenant have together.
 #[derive(Debug, Clone, Default)]
 struct Used {
     amounts: Amounts,
@@ -157,8 +145,8 @@ impl Used {
     }
 }
 
-/// The workers that a job cannot go below: what it starts with, or what it cannot be made to give back
-/// while it runs, as only Dorm's allocation asks. One container at the least: nothing is placed for nothing.
+/// The workers that a job cannot go below: its start, or its present count if it cannot shrink while running.
+/// At least one: nothing is placed for nothing.
 fn least(state: &ClusterState, job: &Job) -> u32 {
     let Containers { min, .. } = job.containers;
     let resizes = state.policy.allocation == Allocation::Dorm;
@@ -173,7 +161,6 @@ fn present(job: &Job) -> u32 {
     job.workers()
 }
 
-/// What is left of a quota, and of the containers that are granted: zero is not the same as no bound.
 struct Left {
     amounts: BTreeMap<Resource, u64>,
     containers: Option<u64>,
@@ -188,14 +175,13 @@ impl Left {
         }
     }
 
-    /// Takes what stands beside the workers of a job, regardless.
     fn take(&mut self, beside: &Beside) {
         for part in beside.parts() {
             self.grant(&part.demand, part.count, 0, true);
         }
     }
 
-    /// Raises `had` containers towards `wanted` as far as what is left allows, or regardless.
+    /// Raises `had` towards `wanted` as far as the rest allows, or regardless.
     fn grant(&mut self, demand: &Amounts, wanted: u32, had: u32, regardless: bool) -> u32 {
         let mut more = u64::from(wanted.saturating_sub(had));
         for (resource, amount) in demand.iter().filter(|_| !regardless) {
@@ -237,7 +223,6 @@ mod tests {
         Job::admitted(&spec, Sequence(1), Timestamp::default())
     }
 
-    /// `ads` has weight 3 and 8 CPUs at most; the other tenants are not configured.
     fn state(shares: Shares) -> ClusterState {
         let mut state = ClusterState::default();
         state.policy.shares = shares;
@@ -268,7 +253,7 @@ mod tests {
         let live: Vec<Live<'_>> = ids.iter().zip(&jobs).collect();
         let by_job = weights(&state(Shares::Job), &live);
         assert_eq!(by_job.values().copied().collect::<Vec<_>>(), [1, 2, 5]);
-        // 3 in 1 : 2, against 1 for the other tenant: 1, 2, 1.
+        // Weight 3 in 1 : 2, against 1 for the other tenant, gives 1, 2, 1.
         let by_tenant = weights(&state(Shares::Tenant), &live);
         let [a, b, c] = [&ids[0], &ids[1], &ids[2]].map(|id| by_tenant[id]);
         assert_eq!((b, c), (2 * a, a));

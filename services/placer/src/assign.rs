@@ -1,13 +1,9 @@
-//! Slots to jobs: keeps what runs in place, packs a gang on few nodes (or spreads it, where the policy
-//! says so).
+//! Assigns slots to jobs: running containers stay, gangs are packed on few nodes (or spread, by policy).
 //!
-//! An allocation says how many containers of each shape every changed node holds. On the nodes
-//! that it does not list the counts are those of the assignments so far. What the jobs that stay
-//! do not take is free for the jobs that change; containers of one shape are interchangeable, so
-//! any division of the free slots among them fits.
-//!
-//! What stands beside a job's workers is placed for itself: it stays where it is as long as the job has
-//! its places; otherwise it goes to nodes of the workers, as far as there are slots for it there.
+//! An allocation gives the containers of each shape on every changed node; other nodes keep their counts.
+//! Slots that staying jobs do not hold are free for changed jobs; containers of one shape are
+//! interchangeable. Roles stay while their job keeps its places; otherwise they follow the workers if slots
+//! allow.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,21 +18,18 @@ use crate::elastic::{self, Changed};
 use crate::gpus;
 use crate::packing::{choose_nodes, grow_at_home, packs};
 
-/// The workers of a job that the allocation lists with containers, or one of its roles.
+/// The workers of a job that the allocation lists with containers, or one of the job's roles.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Which.
     pub id: &'a JobId,
-    /// Its state.
     pub job: &'a Job,
-    /// The index of the role; none for the workers.
+    /// Index of the role; `None` for the workers.
     pub part: Option<usize>,
-    /// How many of these containers it gets.
     pub containers: u32,
 }
 
 impl<'a> Wanted<'a> {
-    /// The workers of a job that gets so many containers, and its roles.
+    /// Returns the workers and the roles of a job with `containers` in all.
     pub fn all(id: &'a JobId, job: &'a Job, containers: u32) -> Vec<Self> {
         let wanted = |part, containers| Self {
             id,
@@ -54,30 +47,26 @@ impl<'a> Wanted<'a> {
         self.job.beside.parts().get(self.part?)
     }
 
-    /// What one of them demands.
     pub fn demand(&self) -> &'a Amounts {
         self.role().map_or(&self.job.demand, |part| &part.demand)
     }
 
-    /// What they ask of their nodes besides room.
     pub fn needs(&self) -> &'a Needs {
         self.role().map_or(&self.job.needs, |part| &part.needs)
     }
 
-    /// Their type.
     pub fn container_type(&self) -> ContainerType {
         let role = self.role();
         role.map_or_else(|| self.job.container_type(), Part::container_type)
     }
 
-    /// Where they stand in the newest placement, by rank.
+    /// Returns the places of the newest placement, by rank.
     pub fn stands(&self) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
         let (job, part) = (self.job, self.part);
         let places = job.assignment.iter().flat_map(|it| &it.places);
         places.filter(move |(rank, _)| job.beside.index_at(**rank) == part)
     }
 
-    /// The same by node.
     fn by_node(&self) -> BTreeMap<NodeId, u32> {
         let mut counts = BTreeMap::new();
         for (_, place) in self.stands() {
@@ -86,7 +75,7 @@ impl<'a> Wanted<'a> {
         counts
     }
 
-    /// Whether it is a role whose containers stay where they are.
+    /// True for a role whose containers stay.
     fn is_fixed(&self) -> bool {
         let assignment = self.job.assignment.as_ref();
         let stands = assignment.is_some_and(|it| !it.displaced || elastic::is_alive(self.job, it));
@@ -96,26 +85,22 @@ impl<'a> Wanted<'a> {
 
 type Slots = BTreeMap<ContainerType, BTreeMap<NodeId, u32>>;
 
-/// Who is placed: a job's workers or one of its roles.
 type Key<'a> = (&'a JobId, Option<usize>);
 
-/// Where the containers of a job go.
+/// The new places of a job's containers.
 pub enum Placed {
-    /// All of them anew, under the next incarnation, by rank.
+    /// All are created under the next incarnation, by rank.
     Whole(Vec<Place>),
-    /// Some go and some come; the others stay.
+    /// Some are removed, some created; the others stay.
     Changed {
-        /// Those that go.
         remove: Vec<Rank>,
-        /// Those that come.
         create: Vec<(Rank, Place)>,
     },
 }
 
 /// Gives each wanted job its places.
-///
 /// # Errors
-/// The containers that find no slot, or whose node is too small.
+/// Containers without a slot, or on a node that is too small.
 pub fn assign(
     state: &ClusterState,
     wanted: &[Wanted<'_>],
@@ -126,8 +111,8 @@ pub fn assign(
     let mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)> = Vec::new();
     let mut short = Vec::new();
     let mut staying = stay(state, wanted, &mut free);
-    // Large gangs choose first: a small one finds a node of its own more easily. Replicas come last, and
-    // roles, which go where their workers are.
+    // Large gangs choose first, since small ones fit more easily. Replicas come last, and roles follow their
+    // workers.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
     order.sort_by_key(|wanted| {
         let is_replica = wanted.job.is_served() && packs(state);
@@ -169,8 +154,8 @@ pub fn assign(
     }
 }
 
-/// What can stay where it runs does so, whoever else would like to be there; chiefs before replicas, for
-/// which another would do.
+/// Keeps running containers in place before others choose: coordinators first, since replicas are
+/// interchangeable.
 fn stay<'a>(
     state: &ClusterState,
     wanted: &[Wanted<'a>],
@@ -180,7 +165,7 @@ fn stay<'a>(
     let workers = wanted.iter().filter(|it| it.part.is_none());
     let mut in_place: Vec<&Wanted<'_>> = workers.filter(|it| it.job.in_place).collect();
     in_place.sort_by_key(|wanted| wanted.job.is_served());
-    // First what the allocation holds fixed: elsewhere it would leave slots that nobody else may have.
+    // The allocation holds role slots fixed: elsewhere a role would leave slots that nobody may use.
     for role in wanted.iter().filter(|it| it.is_fixed()) {
         let slots = free.entry(role.container_type()).or_default();
         let mut stands = BTreeMap::new();
@@ -199,7 +184,7 @@ fn stay<'a>(
             stand(state, wanted, stands, slots);
         }
     }
-    // Then training that grows takes what is free where it is: a replica is as well elsewhere.
+    // Growing training then takes free slots at home, since replicas are interchangeable.
     let training = wanted.iter().filter(|it| it.part.is_none());
     for wanted in training.filter(|it| it.job.in_place && !it.job.is_served()) {
         let slots = free.entry(wanted.container_type()).or_default();
@@ -211,8 +196,8 @@ fn stay<'a>(
     staying
 }
 
-/// The places with their GPUs: containers that stay keep theirs. Whole ones come first, then fractions
-/// by their size: so each finds a device.
+/// Adds GPUs: staying containers keep theirs, whole GPUs come first, then fractions by size, so that each
+/// finds a device.
 fn with_gpus(
     state: &ClusterState,
     changed: &BTreeSet<&JobId>,
@@ -275,7 +260,7 @@ fn with_gpus(
     }
 }
 
-/// The chief, the roles in their order, the other workers.
+/// Orders places: coordinator, roles, other workers.
 fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
     let workers = parts.remove(&None).unwrap_or_default();
     let mut workers = workers.into_iter();
@@ -284,7 +269,7 @@ fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
     chief.into_iter().chain(roles).chain(workers).collect()
 }
 
-/// The slots of each shape on each usable node that jobs which stay do not take.
+/// Slots on usable nodes that staying jobs do not hold.
 fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     let mut slots = Slots::new();
     for (node, shapes) in &state.allocation.slots {
@@ -303,7 +288,7 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
                 .or_default()
                 .entry(node.clone())
                 .or_default();
-            // On an unlisted node a job that stays adds its slots and takes them again.
+            // On an unlisted node the slots of a staying job cancel out.
             match (unlisted(&node), changed.contains(id)) {
                 (true, true) => *slot += count,
                 (false, false) if !is_left_out(state, job) => *slot = slot.saturating_sub(count),
@@ -317,14 +302,13 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     slots
 }
 
-/// The allocation's counts leave out the containers of a job that it knew to be ending: what it gives
-/// their room to starts once they have ended.
+/// The allocation gave away the capacity of a job that it knew to be ending; starts there wait for its end.
 fn is_left_out(state: &ClusterState, job: &Job) -> bool {
     job.cancel_requested
         .is_some_and(|requested| requested <= state.decided_asof)
 }
 
-/// The jobs that keep their places while those that are changed are placed.
+/// Returns the jobs that keep their places while changed jobs are placed.
 pub fn staying<'a>(
     state: &'a ClusterState,
     changed: &BTreeSet<&JobId>,
@@ -333,7 +317,7 @@ pub fn staying<'a>(
     state.jobs.iter().filter(stays).map(|(_, job)| job)
 }
 
-/// The containers of a job's newest placement, by their type and node.
+/// Containers of a job's newest placement, by type and node.
 fn standing(job: &Job) -> Vec<(ContainerType, NodeId, u32)> {
     let workers = job.workers_by_node().into_iter();
     let workers = workers.map(|(node, count)| (job.container_type(), node, count));
@@ -350,8 +334,8 @@ fn standing(job: &Job) -> Vec<(ContainerType, NodeId, u32)> {
     workers.chain(roles).collect()
 }
 
-/// Takes the slots that the allocation holds fixed for what is resized in place: its chief's, then those
-/// on nodes where it stands and could not start any more. For its type nobody else may use these.
+/// Takes the slots that the allocation fixes for a job resized in place: the coordinator's, then those on
+/// ineligible nodes. Nobody else may use them.
 fn hold(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -374,7 +358,7 @@ fn hold(
     counts
 }
 
-/// Takes the slots where a job stands and may start again; where rank 0 is first.
+/// Takes slots at a job's present eligible nodes, rank 0's node first.
 fn stand(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -394,7 +378,7 @@ fn stand(
     }
 }
 
-/// Takes free slots on a node until the job has `most` there, or all that it wants.
+/// Takes free slots on a node up to `most` for the job there, or up to all that it wants.
 fn take(
     wanted: &Wanted<'_>,
     counts: &mut BTreeMap<NodeId, u32>,
@@ -414,8 +398,7 @@ fn take(
     }
 }
 
-/// Ranks by node, so that neighbours share one; rank 0 stays on its node if the job still has
-/// containers there.
+/// Neighbouring ranks share a node; rank 0 stays on its node if possible.
 fn rank_places(
     wanted: &Wanted<'_>,
     counts: BTreeMap<NodeId, u32>,
@@ -437,8 +420,8 @@ fn rank_places(
     places
 }
 
-/// The places of a gang that is tried again: where a node could not start a member, another node
-/// that has room, and else the same. A member with GPUs stays: they are the optimizer's to divide.
+/// Returns a retried gang's places: a member that its node could not start moves to another node with free
+/// capacity, if any. Members with GPUs stay, since the optimizer divides GPUs.
 pub fn elsewhere(
     state: &ClusterState,
     room: &mut Room,
@@ -463,11 +446,11 @@ pub fn elsewhere(
     assignment.places.iter().map(again).collect()
 }
 
-/// What is left on each node beside the jobs that stay, and the nodes that one of them has for itself.
+/// Free capacity of each node, and the nodes held by exclusive containers.
 pub struct Room(BTreeMap<NodeId, Amounts>, BTreeSet<NodeId>);
 
 impl Room {
-    /// What the assignments of all jobs but the changed ones leave on the usable nodes.
+    /// Returns the capacity that all but the changed jobs leave on usable nodes.
     pub fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
         let capacities = state.nodes.usable();
         let mut room: BTreeMap<NodeId, Amounts> = capacities
@@ -487,7 +470,7 @@ impl Room {
         Self(room, alone)
     }
 
-    /// Takes the room of one container on the first node that has it and is not to be avoided.
+    /// Takes one container's capacity on the first eligible node outside the failed ones.
     fn take_one(&mut self, state: &ClusterState, (job, rank): (&Job, Rank)) -> Option<NodeId> {
         let avoid = &job.start_faults.nodes;
         let (demand, needs) = (job.demand_at(rank), job.needs_at(rank));
@@ -500,7 +483,7 @@ impl Room {
         Some(name.clone())
     }
 
-    /// Takes the containers' room; the resource that is short, if one is.
+    /// Returns the resource that is short, if any.
     fn take(&mut self, counts: &BTreeMap<NodeId, u32>, demand: &Amounts) -> Option<Resource> {
         for (node, count) in counts {
             let room = self.0.get_mut(node)?;

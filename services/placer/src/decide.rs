@@ -1,25 +1,18 @@
 //! Places allocations: which job's containers take which slots, under which incarnation.
 //!
-//! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`,
-//! `node.recovered`, `node.quarantined`, `node.readmitted`, `clock.stepped`. (`node.lost` is an observation of the leases, appended by the shell.)
+//! Folds: the shared [`ClusterState`]. Appends: `placement.decided`, `placement.refused`, `node.recovered`,
+//! `node.quarantined`, `node.readmitted`, `clock.stepped`. (The shell appends `node.lost`.)
 //!
-//! 1. A lost node whose agent has joined again is a member again. One that cannot start what it is
-//!    given is put out of use for a while ([`crate::quarantine`]).
-//! 2. A new allocation is placed: jobs that it does not list keep their places; each job that
-//!    it lists takes free slots of its shape, where it already stands first, then packed on few
-//!    nodes, and is created whole under its next incarnation ([`crate::assign`]). Of a job that is
-//!    resized in place only what changes is created and removed ([`crate::elastic`]). What is too long
-//!    for one message is appended in parts ([`crate::parts`]).
-//! 3. A gang that stopped and is to be tried again is created again in the same places, under
-//!    its next incarnation; if a node of it may not be used, the optimizer decides first. Members
-//!    that a node could not start go to another node where there is room.
+//! 1. Readmit a lost node whose agent joined again; quarantine a node that cannot start containers
+//!    ([`crate::quarantine`]).
+//! 2. Place a new allocation: unlisted jobs stay, listed jobs take free slots and are created under their
+//!    next incarnation ([`crate::assign`]). A job resized in place changes in part ([`crate::elastic`]). Long
+//!    placements are appended in parts ([`crate::parts`]).
+//! 3. Create a stopped gang again, with members off the nodes that could not start them; if one of its nodes
+//!    is unusable, the optimizer decides first.
+//! 4. Name a step of the brokers' clock, once, for the record.
 //!
-//! 4. A step of the brokers' clock is named, once. Nothing follows from it: the folds' time goes on as
-//!    if there had been none.
-//!
-//! Invariant: the containers assigned to a node never need more than it has, and a job's
-//! incarnations only grow. Left to others: how many containers (optimizer), when they start
-//! (checkpointer).
+//! Invariant: the containers assigned to a node always fit, and a job's incarnations only grow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +28,7 @@ use crate::parts;
 use crate::ports::Ports;
 use crate::quarantine;
 
-/// The placer.
+/// The placer's decider.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Placer;
 
@@ -62,7 +55,6 @@ impl Decider for Placer {
     }
 }
 
-/// Step 4.
 fn name_step(state: &ClusterState) -> Option<Proposal> {
     let step = state.clock.step()?;
     (step.sequence > state.step_named).then(|| {
@@ -75,7 +67,6 @@ fn name_step(state: &ClusterState) -> Option<Proposal> {
     })
 }
 
-/// Step 1.
 fn returning_nodes(state: &ClusterState) -> Vec<Proposal> {
     let recovered = state
         .nodes
@@ -94,7 +85,6 @@ fn returning_nodes(state: &ClusterState) -> Vec<Proposal> {
     recovered.collect()
 }
 
-/// Step 2.
 fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
     let allocation = &state.allocation;
     if allocation.epoch <= state.placed_epoch {
@@ -138,13 +128,13 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
     }
 }
 
-/// The allocation, then the releases of the jobs that it starts: their traces join here.
+/// Returns the allocation, then the releases of the jobs that it starts: their traces join here.
 fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
     let first_start = wanted
         .iter()
         .filter(|wanted| wanted.part.is_none() && wanted.job.assignment.is_none());
     let released = first_start.filter_map(|wanted| wanted.job.released);
-    // 16 links are as many as a person follows; the decision lists the jobs anyway.
+    // Sixteen links are as many as a person follows.
     std::iter::once(allocation)
         .chain(released.take(16))
         .collect()
@@ -232,7 +222,6 @@ fn removed<'a>(id: &'a JobId, old: &'a Assignment) -> impl Iterator<Item = Remov
     })
 }
 
-/// Step 3.
 fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
     let retries: Vec<_> = state
         .jobs
@@ -264,7 +253,7 @@ fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
     Some(parts.collect())
 }
 
-/// A gang that has stopped and is to be tried again where it was, and the event of its stop.
+/// Returns a stopped gang to retry, with the event of its stop.
 fn retry<'a>(
     id: &'a JobId,
     job: &'a Job,
@@ -277,7 +266,6 @@ fn retry<'a>(
     again.then_some((id, job, assignment, stop.sequence))
 }
 
-/// Whether the stopped gang is to be tried again.
 fn retried(job: &Job) -> bool {
     use dormouse_messages::events::StopReason::{Adjusted, Failed, NodeLost};
     let again = |reason| matches!(reason, Adjusted | Failed | NodeLost);

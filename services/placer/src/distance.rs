@@ -1,5 +1,4 @@
-//! How far nodes are apart, by their labels `rack` and `zone`: a gang that needs several nodes gets near
-//! ones, where it has the choice.
+//! Distance of nodes by their labels `rack` and `zone`, so that a gang gets near nodes.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +19,7 @@ impl Distance<'_> {
         value.is_some() && value == self.label(other, name)
     }
 
-    /// 0 in one rack, 1 in one zone, 2 elsewhere or where it is not known. Racks of one name in different
-    /// zones are different ones.
+    /// 0 in one rack, 1 in one zone, else 2. A rack's name counts within its zone.
     fn between(&self, one: &NodeId, other: &NodeId) -> u32 {
         let zones = (self.label(one, "zone"), self.label(other, "zone"));
         match (self.same(one, other, "rack"), self.same(one, other, "zone")) {
@@ -31,7 +29,7 @@ impl Distance<'_> {
         }
     }
 
-    /// Of a node to the containers that a job has: the sum.
+    /// Returns the sum of distances to a job's containers.
     pub fn to(&self, node: &NodeId, counts: &BTreeMap<NodeId, u32>) -> u32 {
         let each = counts
             .iter()
@@ -39,7 +37,7 @@ impl Distance<'_> {
         each.sum()
     }
 
-    /// What is free around a node, the node included: in its rack, and in its zone.
+    /// Returns the free slots in the node's rack and in its zone.
     pub fn around(&self, node: &NodeId, open: &[(&NodeId, u32)]) -> (u32, u32) {
         let within = |most: u32| {
             let near = open

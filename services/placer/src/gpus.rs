@@ -1,7 +1,7 @@
-//! Which GPUs a container has: whole ones that nobody else has, or a part of one.
+//! Chooses each container's GPUs: whole free ones, or a part of one.
 //!
-//! The optimizer has proven by sizes that every container finds its device, if the large ones choose
-//! first. A fraction goes to the fullest device that has room for it, so that others stay whole.
+//! The optimizer has proven that every container finds its device if large ones choose first. A fraction goes
+//! to the fullest device that can hold it, so that others stay whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,24 @@ use dormouse_state::{ClusterState, Job, Place};
 
 use crate::assign::{Wanted, staying};
 
-/// A GPU.
 struct Gpu {
     uuid: String,
-    /// Free parts.
     free: u64,
 }
 
-/// What is free of the GPUs of the usable nodes.
+/// Free GPU parts of the usable nodes.
 pub struct Free<'a> {
     state: &'a ClusterState,
     nodes: BTreeMap<&'a NodeId, Vec<Gpu>>,
-    /// Containers that found none, where nodes name their GPUs.
+    /// Containers without a device, on nodes that name their GPUs.
     pub short: Vec<Short>,
 }
 
-/// The part of each of its GPUs that a container takes: the largest choose first.
 pub fn size(state: &ClusterState, of_type: &ContainerType) -> u64 {
     state.nodes.gpu_parts(of_type).min(GPU_PARTS)
 }
 
 impl<'a> Free<'a> {
-    /// What the jobs that stay leave.
     pub fn of(state: &'a ClusterState, changed: &BTreeSet<&JobId>) -> Self {
         let nodes = state.nodes.usable().map(|(name, node)| {
             let gpus = node.gpus.iter().map(|gpu| Gpu {
@@ -54,7 +50,6 @@ impl<'a> Free<'a> {
         free
     }
 
-    /// A container keeps its GPUs.
     pub fn hold(&mut self, job: &Job, (rank, place): (&Rank, &Place)) {
         if place.gpus.is_empty() {
             return;
@@ -66,7 +61,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// The GPUs of one more container on a node; none where the node does not name its own.
+    /// Returns the GPUs of one more container; empty if the node does not name its GPUs.
     pub fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
         let milli = wanted.demand().get(&Resource::Gpu);
         let gpus = self.nodes.get_mut(node).filter(|gpus| !gpus.is_empty());
@@ -76,7 +71,7 @@ impl<'a> Free<'a> {
         let size = size(self.state, &wanted.container_type());
         let many = usize::try_from((milli / 1000).max(1)).unwrap_or(usize::MAX);
         let mut open: Vec<&mut Gpu> = gpus.iter_mut().filter(|gpu| gpu.free >= size).collect();
-        // Stable: whole ones in the agent's order.
+        // A stable sort keeps whole ones in the agent's order.
         open.sort_by_key(|gpu| gpu.free);
         if open.len() < many {
             self.short.push(Short {

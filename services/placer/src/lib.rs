@@ -1,4 +1,8 @@
-//! Decides which job's containers take which slots, and which lost nodes are members again.
+//! Decides which job's containers take which slots, and when lost nodes are members again.
+//!
+//! `decide` is the decider. `assign` divides slots among jobs with `packing`, `distance`, `liking`, `elastic`
+//! and `gpus`; `ports`, `parts` and `quarantine` do the rest. The optimizer decides counts, the checkpointer
+//! starts.
 
 mod assign;
 mod decide;

@@ -1,11 +1,8 @@
-//! Of the nodes where a job may have containers, those where it would rather have the next one.
+//! Narrows a job's eligible nodes to its preferred ones for the next container.
 //!
-//! 1. `spread`: the value of its label that has the fewest of the job's containers.
-//! 2. `pack`: a value that has some of them already; at first the smallest that holds all, else the
-//!    largest.
-//! 3. `prefer`: the nodes that break the fewest of the preferred labels.
-//!
-//! What is left over decides nothing: a preference keeps nobody waiting.
+//! 1. `spread`: the label value with the fewest of the job's containers.
+//! 2. `pack`: a value already in use; else the smallest that holds all, else the largest.
+//! 3. `prefer`: the nodes that break the fewest preferred labels.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +10,18 @@ use dormouse_messages::NodeId;
 use dormouse_messages::needs::Constraints;
 use dormouse_state::ClusterState;
 
-/// What a job likes.
+/// A job's preferences.
 pub struct Liking<'a> {
     state: &'a ClusterState,
     constraints: &'a Constraints,
 }
 
 impl<'a> Liking<'a> {
-    /// That of these constraints.
     pub fn of(state: &'a ClusterState, constraints: &'a Constraints) -> Self {
         Self { state, constraints }
     }
 
-    /// Whether it matters which nodes the next containers of a job go to after one is placed.
+    /// True if placing one container changes the preference for the next.
     pub fn is_fussy(&self) -> bool {
         self.constraints.spread.is_some()
     }
@@ -36,8 +32,8 @@ impl<'a> Liking<'a> {
         value.map_or("", String::as_str)
     }
 
-    /// Keeps of `open` (nodes with their free slots) those that are liked best for the next of
-    /// `missing` containers of a job that has `counts`.
+    /// Keeps the best nodes of `open` (with free slots) for the next of `missing` containers of a job that
+    /// has `counts`.
     pub fn best<'n>(
         &self,
         mut open: Vec<(&'n NodeId, u32)>,
@@ -73,7 +69,6 @@ impl<'a> Liking<'a> {
         open
     }
 
-    /// The value of `label` on whose nodes the next containers are gathered.
     fn gathered(
         &self,
         open: &[(&NodeId, u32)],

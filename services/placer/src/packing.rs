@@ -1,9 +1,9 @@
-//! On which nodes that have slots for it a job gets its containers.
+//! Chooses nodes among those with slots for a job.
 //!
-//! 1. Packed: where it is already; else on the nearest node that takes all the rest, the smallest of
-//!    these; else on the one that takes most, with near ones beside it ([`crate::distance`]).
-//! 2. Spread, where the policy says so: one by one on the node with the most slots.
-//! 3. What the job would rather have comes before both ([`crate::liking`]).
+//! 1. Packed: a node in use; else the nearest that takes all the rest, the smallest of these; else the one
+//!    that takes most, with near ones around ([`crate::distance`]).
+//! 2. Spread, by policy: one by one on the node with the most slots.
+//! 3. Preferences come before both ([`crate::liking`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,12 +16,10 @@ use crate::assign::Wanted;
 use crate::distance::Distance;
 use crate::liking::Liking;
 
-/// Whether the policy packs.
 pub fn packs(state: &ClusterState) -> bool {
     state.policy.placement == Placement::Pack
 }
 
-/// Takes what is free for a job on the nodes where it is.
 pub fn grow_at_home(
     wanted: &Wanted<'_>,
     counts: &mut BTreeMap<NodeId, u32>,
@@ -38,7 +36,6 @@ pub fn grow_at_home(
     }
 }
 
-/// Takes slots for what is missing of one job, packed on few nodes or spread over many.
 pub fn choose_nodes(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -71,8 +68,6 @@ pub fn choose_nodes(
     counts
 }
 
-/// The next node to pack on: one that the job is on already, else the nearest that takes all the
-/// rest, the smallest of these, else the one that takes most, with near ones beside it.
 fn pack(
     distance: &Distance<'_>,
     open: &[(&NodeId, u32)],
@@ -92,7 +87,6 @@ fn pack(
         .map(|(node, _)| (*node).clone())
 }
 
-/// The node with the most slots.
 fn roomiest(open: &[(&NodeId, u32)]) -> Option<NodeId> {
     let most = open
         .iter()

@@ -1,4 +1,4 @@
-//! Placements that are too long for one message of the log: several, each of whole jobs.
+//! Splits placements that exceed one log message, each part of whole jobs.
 //!
 //! ```text
 //!   epoch 7   jobs a, b      a crash here: the allocation is not placed, and is placed again
@@ -7,21 +7,19 @@
 //!   epoch 8   the rest of these, for who reads what was taken away: the fold has it already
 //! ```
 //!
-//! All before the last that creates something are placements of the epoch before, as retries are; that
-//! one says that the allocation is placed. One job is never divided: a gang is created whole, and a job
-//! has 10,000 containers at most.
+//! All parts before the last that creates something carry the previous epoch, like retries; that one marks
+//! the allocation as placed. A gang of up to 10,000 containers is never divided.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::events::{PlacedContainer, PlacementDecided, RemovedContainer};
 use dormouse_messages::{Epoch, JobId};
 
-/// So many containers, created or removed, are within the log's 4 MiB a message with the longest names
-/// of jobs and nodes (some 250 bytes each).
+/// This many containers fit the log's 4 MiB message limit even with the longest names (some 250 bytes each).
 const MOST: usize = 15_000;
 
-/// The placement in parts. `before`: the newest epoch that is placed; `gives_up`: whether a job gives
-/// all its places up.
+/// Splits the placement. `before` is the newest placed epoch; `gives_up` selects jobs that give up all
+/// places.
 pub fn of(
     placed: PlacementDecided,
     before: Epoch,
@@ -114,7 +112,6 @@ mod tests {
         }
     }
 
-    /// As many jobs lose a container each.
     fn taken(jobs: u32) -> Vec<RemovedContainer> {
         let removed = (0..jobs).map(|number| RemovedContainer {
             job: format!("t/old{number}").parse().expect("an id"),
@@ -179,7 +176,6 @@ mod tests {
         assert_eq!(removed, [0, 1, 3, 1]);
     }
 
-    /// Three jobs, of which each fits a node of its own, in an allocation.
     fn allocated() -> History {
         let mut history = History::default();
         for name in ["n0", "n1", "n2"] {
@@ -197,7 +193,6 @@ mod tests {
         history
     }
 
-    /// What the placer wants placed on this history.
     fn wants(history: &History) -> Option<PlacementDecided> {
         let state: ClusterState = history.fold();
         let decision = Placer.decide(&state, history.now());

@@ -1,5 +1,5 @@
-//! Port blocks for containers: their own on the node, and their own in the whole cluster while
-//! there are enough, because nodes of a local cluster share one machine.
+//! Port blocks for containers, unique in the whole cluster while enough are free, because nodes of a local
+//! cluster share one machine; else unique on the node.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,19 @@ use dormouse_messages::NodeId;
 use dormouse_messages::events::PORTS_PER_CONTAINER;
 use dormouse_state::{ClusterState, Place};
 
-/// The first port: above the registered services that a node is likely to run, and below the
-/// ephemeral ports of Linux (32768), which any client may hold at any moment.
+/// Above the registered services that a node is likely to run, below Linux's ephemeral ports (32768), which
+/// any client may hold.
 const FIRST_PORT: u16 = 20_000;
 const BLOCKS: u16 = (32_000 - FIRST_PORT) / PORTS_PER_CONTAINER;
 const WORDS: usize = (BLOCKS as usize).div_ceil(64);
 
-/// A set of blocks: a bit each.
 #[derive(Debug, Clone, Copy)]
 struct Blocks([u64; WORDS]);
 
 impl Blocks {
     const NONE: Self = Self([0; WORDS]);
 
-    /// Adds the block that begins at `port`; another port is none of ours.
+    /// Adds the block that begins at `port`, if any.
     fn insert(&mut self, port: u16) {
         let offset = port.checked_sub(FIRST_PORT);
         let begins = offset.filter(|offset| offset.is_multiple_of(PORTS_PER_CONTAINER));
@@ -34,7 +33,7 @@ impl Blocks {
         self.0[usize::from(block / 64)] & (1 << (block % 64)) != 0
     }
 
-    /// The first block that is not in the set, from `start` on and round.
+    /// Searches from `start` on and round.
     fn first_free(&self, start: u16) -> Option<u16> {
         (start..BLOCKS)
             .chain(0..start)
@@ -42,20 +41,18 @@ impl Blocks {
     }
 }
 
-/// The blocks in use, and where the search goes on.
+/// The blocks in use, and the position of the search.
 pub struct Ports<'a> {
     state: &'a ClusterState,
     anywhere: Blocks,
-    /// Once none is free everywhere: those in use on each node.
     by_node: Option<BTreeMap<NodeId, Blocks>>,
-    /// What was taken in this decision.
     taken: Vec<(NodeId, u16)>,
     next_block: u16,
 }
 
 impl<'a> Ports<'a> {
-    /// The ports of every assignment and of every life. The search starts at another block each
-    /// time (by the log's sequence), so that a port just left is not taken at once.
+    /// Collects ports of all assignments and incarnations. The search starts at a block derived from the
+    /// log's sequence, so that a port just left is not reused at once.
     pub fn in_use(state: &'a ClusterState) -> Self {
         let start = state.sequence.0.wrapping_mul(13) % u64::from(BLOCKS);
         let mut anywhere = Blocks::NONE;
@@ -71,8 +68,7 @@ impl<'a> Ports<'a> {
         }
     }
 
-    /// Takes a free block on `node`: free everywhere if one is, else free on the node; 0 where
-    /// the node has none left.
+    /// Takes a block that is free everywhere, else free on `node`; 0 if the node has none left.
     pub fn take(&mut self, node: &NodeId) -> u16 {
         let free_anywhere = self.anywhere.first_free(self.next_block);
         let Some(block) = free_anywhere.or_else(|| self.free_on(node)) else {
@@ -108,7 +104,6 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// Where containers are assigned or live.
 fn held(state: &ClusterState) -> impl Iterator<Item = &Place> {
     state.jobs.values().flat_map(|job| {
         let assigned = job.assignment.iter().flat_map(|a| a.places.values());

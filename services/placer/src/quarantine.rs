@@ -1,23 +1,20 @@
-//! Nodes that cannot start what others can: out of use for a while, which doubles.
+//! Quarantines nodes that cannot start containers, for a time that doubles. Otherwise a node with a full disk
+//! draws job after job: its starts fail at once, so the node is always free.
 //!
-//! Input: what the folds know of each node's health. Without this a node whose disk is full draws
-//! job after job: its starts fail at once, so it is always free.
-//!
-//! 1. A usable node on which several starts in a row have failed is quarantined.
-//! 2. One whose time is over is readmitted. Its next failures quarantine it for twice as long, its
-//!    next start clears it.
+//! 1. A usable node with several failed starts in a row is quarantined.
+//! 2. When its time is over, the node is readmitted. The next failures double the time; a start clears it.
 
 use dormouse_messages::events::{NodeQuarantined, NodeReadmitted};
 use dormouse_messages::{Proposal, Timestamp};
 use dormouse_state::{ClusterState, Fault, Node};
 
-/// The first quarantine: longer than an engine's restart.
+/// Longer than an engine's restart.
 const FIRST_S: u64 = 30;
 
-/// The longest: a node that was mended is noticed within it.
+/// A mended node is noticed within this time.
 const LONGEST_S: u64 = 3600;
 
-/// What is due now, and when something will be.
+/// Returns the due proposals, and the next time when something is due.
 pub fn due(state: &ClusterState, now: Timestamp) -> (Vec<Proposal>, Option<Timestamp>) {
     let (mut proposals, mut next) = (Vec::new(), None::<Timestamp>);
     for (name, node) in state.nodes.iter() {

@@ -1,5 +1,4 @@
-//! What appending and following cost against a real broker on this machine. A plain program:
-//! `cargo bench -p dormouse-runtime`.
+//! Cost of appending and following on a real broker: `cargo bench -p dormouse-runtime`.
 
 #[path = "../tests/all/common/mod.rs"]
 mod common;
@@ -39,7 +38,6 @@ async fn append_one_at_a_time() {
     );
 }
 
-/// From the last cause on the log to the last answer folded.
 async fn decision_of(count: u64) {
     let broker = Broker::start().await;
     let log = broker.log().await;

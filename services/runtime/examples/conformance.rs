@@ -1,4 +1,4 @@
-//! The driver of `messages/clients/conformance.json` for the Rust client: one line of JSON a case.
+//! Driver of `messages/clients/conformance.json` for the Rust client: one line of JSON per case.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ struct Driver {
     clients: BTreeMap<String, Tenant>,
 }
 
-/// A document of the suite, with its special values.
+/// Replaces the suite's special values.
 fn value(written: &Value, tenant: &str) -> Value {
     let fields = match written {
         Value::Array(items) => return items.iter().map(|item| value(item, tenant)).collect(),

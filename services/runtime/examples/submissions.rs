@@ -1,5 +1,5 @@
-//! Submissions a second, and the time of a decision, by the Rust client: `submissions URL TENANT
-//! [COUNT]`. The other languages' are `bench` beside each client in `messages/clients`.
+//! Measures submissions per second and decision latency: `submissions URL TENANT [COUNT]`, like `bench` of
+//! the other clients.
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,9 @@ async fn main() {
     let client = Tenant::connect(&settings, tenant, Encoding::Json, Duration::from_secs(60));
     let client = client.await.expect("connects");
     let mut decided = Vec::new();
-    // One after the other: a twentieth.
     for index in 0..count / 20 {
         let began = Instant::now();
-        // Larger than any node: refused, which is a decision too.
+        // Larger than any node: a refusal is a decision too.
         let _ = client
             .submit(&job(format!("one-{index}")), Wait::Decided, None)
             .await;

@@ -1,4 +1,4 @@
-//! Queries by request and reply: the NATS service API, and the tenants' ingress.
+//! Queries (NATS service API), and publishing to the ingress.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,49 +22,39 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::turns::{Bounds, Desk};
 
-/// Why a query has no answer.
+/// A failed query.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// It was refused.
     #[error("{message}")]
     Refused {
-        /// For programs.
+        /// A code for programs.
         code: String,
-        /// For people.
+        /// A message for people.
         message: String,
     },
-    /// Nobody answers.
     #[error(
         "nothing answers the query {name}: {why}; is `dormouse up`, or `dormouse serve api`, running, and under this --prefix?"
     )]
     Unanswered {
-        /// The query.
         name: String,
-        /// Why not.
         why: String,
     },
-    /// A node's agent does not answer.
     #[error(
         "node {node} does not answer: {why}; is its agent running (`dormouse doctor` asks all of them), and may it answer requests?"
     )]
     NodeSilent {
-        /// The node.
         node: NodeId,
-        /// Why not.
         why: String,
     },
 }
 
-/// The broker's answer to a publish.
 #[derive(Deserialize)]
 pub(crate) struct Stored {
-    /// Its sequence, unless there is an error.
     #[serde(default)]
     pub seq: u64,
     pub error: Option<StoredError>,
 }
 
-/// Why the broker has not stored a message.
 #[derive(Deserialize)]
 pub(crate) struct StoredError {
     #[serde(default)]
@@ -72,59 +62,48 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
-    /// Whether as many of the tenant's messages wait to be recorded as may: it may be sent again.
+    /// Reports whether the ingress is full for the tenant, so that a retry may succeed.
     pub fn is_full(&self) -> bool {
         self.description.contains(FULL)
     }
 }
 
-/// The broker's words where as many messages of a tenant wait as may.
 const FULL: &str = "maximum messages per subject";
-/// How long a message waits until there is room for it: admission takes thousands a second.
 const FULL_PATIENCE: Duration = Duration::from_secs(30);
-/// Until it is tried again.
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(50);
 
-/// The code of a refusal where as many questions wait as may: it may be asked again.
+/// Refusal of a full queue; a retry may succeed.
 const BUSY: &str = "busy";
-/// How long a question is asked again: eight are answered at once, most within milliseconds.
+/// Limit of retries; most answers take milliseconds.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
-/// Until it is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// The header of a query that names the last event its client has seen.
 const AFTER: &str = "Dormouse-After";
 
-/// The status of every refusal, as in HTTP.
+/// Status of every refusal, as in HTTP.
 const REFUSED: usize = 400;
 
-/// A query that somebody asks.
+/// A received query.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Its name.
     pub name: String,
-    /// The tenant on whose subject it came: it asks about itself.
+    /// The tenant whose subject received the query.
     pub tenant: Option<String>,
-    /// The last event that the operator's client has seen: the answer should know it too. A tenant
-    /// cannot hold up others by naming one that is far away.
+    /// The answer should include this event. `None` for tenants, who could delay others by a distant one.
     pub after: Option<Sequence>,
-    /// The request.
     pub request: Bytes,
 }
 
-/// Tenants' queries that are answered at once, on a thread each: of all, and of one.
 const TENANTS: Bounds = Bounds {
     at_once: 8,
     of_one: 2,
-    // What a page of a dashboard asks at once, several times over.
+    // Several times the queries of a dashboard's page.
     waiting_of_one: 64,
 };
 
-/// Operators' queries at once, and those that wait.
 const OPERATORS: usize = 4;
 const OPERATORS_WAITING: usize = 256;
 
-/// A query that waits for its turn.
 struct Question {
     request: Query,
     asked: Asked,
@@ -155,7 +134,6 @@ async fn respond(request: &Query, answered: Result<Vec<u8>, (String, String)>) {
     }
 }
 
-/// Answers queries, each asker's in its turn, until the connection is closed.
 async fn serve<F, A>(endpoints: Vec<(String, Endpoint)>, prefix: Prefix, answer: F)
 where
     F: Fn(Asked) -> A + Clone + Send + 'static,
@@ -168,7 +146,7 @@ where
     let mut heard = select_all(heard);
     let mut desk = Desk::new(OPERATORS, OPERATORS_WAITING, TENANTS);
     let mut answering = JoinSet::new();
-    // Whose each is: one that panics has been answered, too.
+    // A panicked task frees its slot too.
     let mut under_way = BTreeMap::new();
     loop {
         tokio::select! {
@@ -199,9 +177,8 @@ where
 }
 
 impl Log {
-    /// Serves the queries `names`, and `of_tenants` to tenants about themselves, until the
-    /// connection is closed: some at once, and each tenant's in their turns. `answer` is given what was
-    /// asked; a refusal is a code for programs and a message for people.
+    /// Serves the queries `names`, and `of_tenants` to tenants, until the connection closes. A refusal is a
+    /// code and a message.
     ///
     /// # Errors
     /// When the broker does not let this client subscribe.
@@ -239,12 +216,11 @@ impl Log {
         Ok(())
     }
 
-    /// Asks the query `name`, with a tenant's key about that tenant. The answer knows what this client
-    /// has followed of the log, where the query service comes so far in time. Where as many questions
-    /// wait as may, it is asked again for ten seconds.
+    /// Sends a query, about the key's tenant if any. The answer includes the events that this client has
+    /// followed, if ready in time. Retries for ten seconds if busy.
     ///
     /// # Errors
-    /// Its refusal, or that nobody answers.
+    /// The refusal, or that nobody answers.
     pub async fn request(&self, name: &str, request: Vec<u8>) -> Result<Bytes, ApiError> {
         let until = Instant::now() + BUSY_PATIENCE;
         loop {
@@ -258,10 +234,10 @@ impl Log {
         }
     }
 
-    /// The same as a tenant about itself, where one is given; once.
+    /// Sends a query once, about `tenant` if given.
     ///
     /// # Errors
-    /// Its refusal, or that nobody answers.
+    /// The refusal, or that nobody answers.
     pub async fn request_as(
         &self,
         tenant: Option<&TenantId>,
@@ -299,11 +275,10 @@ impl Log {
         })
     }
 
-    /// Publishes on a tenant's ingress, as any client would; the ingress sequence. While the ingress
-    /// is full, or has no leader, it is tried again for half a minute.
+    /// Publishes on a tenant's ingress; returns the ingress sequence. Retries for half a minute.
     ///
     /// # Errors
-    /// When the broker does not store it.
+    /// When the broker does not store the message.
     pub async fn publish_ingress(
         &self,
         tenant: &TenantId,
@@ -323,7 +298,6 @@ impl Log {
             let request = Request::new().headers(headers.clone());
             let asked = &self.inner.connection;
             let answer = asked.ask(&subject, request.payload(payload.clone())).await;
-            // Nobody has it: the stream is between two leaders.
             if matches!(answer, Err(NoAnswer::Nobody)) && Instant::now() < until {
                 tokio::time::sleep(FULL_PAUSE).await;
                 continue;
@@ -340,7 +314,6 @@ impl Log {
             let stored: Stored = serde_json::from_slice(&answer.payload)
                 .map_err(|error| LogError::request("publish on", &subject, error))?;
             match stored.error {
-                // As many of the tenant's wait as may: admission takes them from there.
                 Some(error) if error.is_full() && Instant::now() < until => {
                     tokio::time::sleep(FULL_PAUSE).await;
                 }

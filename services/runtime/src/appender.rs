@@ -1,5 +1,4 @@
-//! Drives the machine of a writer that folds nothing (`dormouse_shell::settle`): an agent, a gateway,
-//! the operator's command line.
+//! The appender of a writer without a fold (`dormouse_shell::settle`): an agent, a gateway, the operator.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +12,12 @@ use crate::lease::token;
 use crate::log::Log;
 use crate::publish::{self, Fence, Outgoing, Place, PublishError};
 
-/// Between two attempts while the broker is away.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Appends events as `writer`.
+/// Appends events as one writer.
 pub struct Appender {
     log: Log,
     writer: Writer,
-    /// The writer and a token of its own.
     name: String,
     filter: String,
     settle: Settle,
@@ -55,17 +52,15 @@ impl Appender {
                 None => format!("{writer}.{token}"),
             },
             filter,
-            // An agent's and a gateway's name is their own.
             settle: Settle::new(own.is_some()),
         }
     }
 
-    /// Appends `event`, caused by the events at `causes` (the main one first). Waits through
-    /// outages for as long as they last.
+    /// Appends `event`, caused by the events at `causes` (the main one first). Waits through outages.
     ///
     /// # Errors
-    /// When the broker denies or refuses it, when it is too large, or when someone else writes
-    /// under the same name.
+    /// When the broker denies or refuses the event, the event is too large, or another process writes under
+    /// this name.
     pub async fn append(
         &mut self,
         event: Event,
@@ -161,9 +156,8 @@ impl Appender {
         Ok(last.map_or(0, |message| message.sequence))
     }
 
-    /// The first message under the own subjects after `after`. What is no event is nobody's: where a
-    /// broker has no accounts anybody may put bytes there. So is the word of a node's keeper that a dead
-    /// agent's containers have ended.
+    /// Returns the first own message after `after`. Non-events count as nobody's, since without accounts anybody
+    /// may write there; so does a supervisor's `NodeFenced`.
     async fn first_after(&self, after: u64, own_id: &str) -> Result<Option<Found>, String> {
         let message = self.log.first_message(&self.filter, after + 1).await?;
         Ok(message.map(|message| {
@@ -182,7 +176,6 @@ impl Appender {
     }
 }
 
-/// Waits between attempts, and says every ten seconds that it still does.
 #[derive(Default)]
 struct Patience {
     why: String,

@@ -1,12 +1,10 @@
-//! The broker of one machine: a supervised nats-server child.
+//! The local broker: a supervised nats-server child.
 //!
-//! 1. Takes the lock of the store directory, so that no second supervisor runs a broker on the
-//!    same files; ends a broker that a killed supervisor left behind.
-//! 2. Writes the configuration, starts the child in a process group of its own (a ^C on the
-//!    terminal must not end the broker before the services), waits until JetStream answers.
-//! 3. Starts it again when it dies, on the same port, so that clients find it again.
-//! 4. Starts it again when it stores nothing more and the disk has room: a nats-server whose write to a
-//!    stream's files has failed refuses every later one, until it is started again.
+//! 1. Locks the store directory and ends a leftover broker.
+//! 2. Starts the child in its own process group, so that a ^C does not end it before the services.
+//! 3. Restarts a dead child on the same port, where clients look for it.
+//! 4. Restarts a child whose write failed, once the disk has room: nats-server refuses all later writes to
+//!    the stream.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,52 +24,42 @@ use tokio_util::sync::CancellationToken;
 use crate::error::BrokerError;
 use crate::lease::token;
 
-/// A broker with a million events is back in a second; a cold disk may take far longer.
+/// Covers a cold disk; a warm start takes a second.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Writing out what is buffered takes well under a second; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Who looks whether a broker runs has the lock for less than this.
+/// Probes ([`LocalBroker::runs_in`]) hold the lock for less than this.
 const LOOKED_AT: Duration = Duration::from_secs(1);
 
-/// A port that was free a moment ago is another's now once in thousands of starts.
 const PORTS_TRIED: u32 = 5;
 
-/// A broker greets in microseconds, with less than a kilobyte.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 const GREETING_LIMIT: u64 = 64 << 10;
 
-/// How often the broker is asked whether it stores.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
-/// How often a full disk is told.
 const SAY_FULL_EVERY: Duration = Duration::from_secs(10);
-/// With less room a broker that is started again soon fails again.
+/// Free space for a restart; with less, the broker soon fails again.
 const ROOM_BYTES: usize = 8 << 20;
-/// The user who may ask for the broker's health, and nothing else.
 const SUPERVISOR: &str = "supervisor";
 const HEALTH: &str = "$SYS.REQ.SERVER.PING.HEALTHZ";
 
-/// How to run the broker.
+/// Settings of a local broker.
 #[derive(Debug, Clone)]
 pub struct BrokerConfig {
-    /// The nats-server; `None`: see [`BrokerConfig::find_binary`].
     pub binary: Option<PathBuf>,
-    /// Where its data and its own files go.
     pub store_dir: PathBuf,
-    /// Where it listens on 127.0.0.1; `None` or 0: where it did before, else any free port.
+    /// `None` or 0: the last used port, or any free one.
     pub port: Option<u16>,
-    /// Write every event to the disk before it is acknowledged: survives a power failure.
+    /// Syncs each event to disk first.
     pub sync_always: bool,
-    /// The largest message.
     pub max_payload_bytes: usize,
-    /// Further configuration, in nats-server's own words. A broker with accounts of its own is not
-    /// asked whether it stores.
+    /// Extra nats-server configuration; accounts in it disable health checks.
     pub extra: String,
 }
 
 impl BrokerConfig {
-    /// The defaults, with its data in `store_dir`.
+    /// Returns the defaults for `store_dir`.
     #[must_use]
     pub fn new(store_dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -84,8 +72,7 @@ impl BrokerConfig {
         }
     }
 
-    /// The nats-server to run: `DORMOUSE_NATS_SERVER`, that beside this program, `.tools/bin` here
-    /// or above, the PATH.
+    /// Finds nats-server: `DORMOUSE_NATS_SERVER`, next to this program, `.tools/bin`, the PATH.
     #[must_use]
     pub fn find_binary() -> Option<PathBuf> {
         let named = std::env::var_os("DORMOUSE_NATS_SERVER");
@@ -94,7 +81,7 @@ impl BrokerConfig {
         }
         let program = std::env::current_exe().ok();
         let beside = program.and_then(|it| Some(it.parent()?.join("nats-server")));
-        let here = std::env::current_dir().ok()?;
+        let here = std::env::current_dir().unwrap_or_default();
         let tools = here
             .ancestors()
             .map(|dir| dir.join(".tools/bin/nats-server"));
@@ -108,7 +95,7 @@ impl BrokerConfig {
     }
 }
 
-/// A running broker. Dropping it kills the child; [`LocalBroker::stop`] ends it in order.
+/// A running broker; dropping it kills the child.
 #[derive(Debug)]
 pub struct LocalBroker {
     url: String,
@@ -119,11 +106,11 @@ pub struct LocalBroker {
 }
 
 impl LocalBroker {
-    /// Starts the broker and waits until it can be used.
+    /// Starts the broker and waits until it is ready.
     ///
     /// # Errors
-    /// When there is no nats-server, its directory is in use or cannot be written, or it does
-    /// not become ready.
+    /// When there is no nats-server, its directory is in use or cannot be written, or it does not become
+    /// ready.
     pub async fn start(config: BrokerConfig) -> Result<Self, BrokerError> {
         let binary = config
             .binary
@@ -160,29 +147,27 @@ impl LocalBroker {
         })
     }
 
-    /// Where clients connect.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the broker of `store_dir` was last reached.
+    /// Returns the last URL of `store_dir`.
     #[must_use]
     pub fn url_of(store_dir: &Path) -> Option<String> {
         let url = std::fs::read_to_string(store_dir.join("url")).ok()?;
         Some(url.trim().to_owned())
     }
 
-    /// Whether a supervisor runs a broker on `store_dir`.
+    /// Reports whether a supervisor runs a broker on `store_dir`.
     #[must_use]
     pub fn runs_in(store_dir: &Path) -> bool {
-        // Not created: where there is none, nothing runs.
         let lock = File::open(store_dir.join("lock"));
-        // Shared: two who look at the same time do not take each other for the supervisor.
+        // Concurrent probes must not look like a supervisor.
         lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
-    /// The broker of `store_dir` itself, where its supervisor was killed and it runs on.
+    /// Returns the pid of a broker that outlived its supervisor.
     #[must_use]
     pub fn left_in(store_dir: &Path) -> Option<u32> {
         let text = std::fs::read_to_string(store_dir.join("nats-server.pid")).ok()?;
@@ -194,8 +179,7 @@ impl LocalBroker {
         is_ours.then_some(pid)
     }
 
-    /// The process that runs the broker of `store_dir`: who has its lock open. `None` where nothing
-    /// runs, or another user's process that this one may not look at.
+    /// Returns the process that locks `store_dir`, if visible.
     #[must_use]
     pub fn supervisor_in(store_dir: &Path) -> Option<u32> {
         let lock = store_dir.join("lock").canonicalize().ok()?;
@@ -210,13 +194,13 @@ impl LocalBroker {
         pids.find(|pid| *pid != own && has_it(*pid))
     }
 
-    /// The child's process id; it changes when the child is started again.
+    /// Returns the child's current pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Ends the broker in order and waits for it.
+    /// Ends the broker gracefully.
     pub async fn stop(mut self) {
         self.stopping.cancel();
         if let Some(supervisor) = self.supervisor.take() {
@@ -235,11 +219,9 @@ impl Drop for LocalBroker {
     }
 }
 
-/// The broker's files.
 #[derive(Debug, Clone)]
 struct Files {
     dir: PathBuf,
-    /// The supervisor's own, for as long as it lives.
     password: String,
 }
 
@@ -259,7 +241,7 @@ impl Files {
         self.dir.join(name)
     }
 
-    /// Whole or not at all: others read the URL while it is written.
+    /// Writes atomically, since others read the URL at any time.
     fn write(&self, name: &str, text: &str) -> Result<(), BrokerError> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         std::fs::write(&new, text)
@@ -267,14 +249,14 @@ impl Files {
             .map_err(|why| BrokerError::File { path, why })
     }
 
-    /// The broker's name: by it a broker is told from another that listens where it was to.
+    /// Distinguishes brokers on one port.
     fn server_name(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.dir.hash(&mut hasher);
         format!("dormouse-local-{:016x}", hasher.finish())
     }
 
-    /// Who only looks whether a broker runs here has the lock for a moment, too.
+    /// Retries, since a probe may hold the lock briefly.
     async fn lock(&self) -> Result<File, BrokerError> {
         let path = self.path("lock");
         let file = File::create(&path).map_err(|why| BrokerError::File { path, why })?;
@@ -288,7 +270,6 @@ impl Files {
         Ok(file)
     }
 
-    /// Ends a broker on these files whose supervisor was killed.
     async fn end_leftover(&self) {
         let Some(pid) = LocalBroker::left_in(&self.dir) else {
             return;
@@ -304,7 +285,7 @@ impl Files {
         }
     }
 
-    /// Whether the broker finds room again: by a write, since quotas and reserved blocks count too.
+    /// By a write, since quotas and reserved blocks count.
     async fn has_room(&self) -> bool {
         let path = self.path("room");
         let write = move || {
@@ -317,7 +298,7 @@ impl Files {
 
     fn choose_port(&self, wanted: Option<u16>) -> Result<u16, BrokerError> {
         if let Some(port) = wanted.filter(|port| *port != 0) {
-            // Another cluster's broker there would take this one's services for its own.
+            // Another cluster's broker on the port would serve these clients.
             return free_port(port).ok_or(BrokerError::PortInUse(port));
         }
         let before = LocalBroker::url_of(&self.dir)
@@ -332,7 +313,6 @@ fn free_port(port: u16) -> Option<u16> {
     listener.local_addr().ok().map(|address| address.port())
 }
 
-/// Starts the broker at a port of its own, and waits until it can be used.
 async fn begin(
     config: &BrokerConfig,
     binary: &Path,
@@ -346,7 +326,7 @@ async fn begin(
         let mut child = spawn(binary, files, pid)?;
         tries -= 1;
         match wait_ready(port, &mut child, files).await {
-            // Somebody else took it between the choice and the broker's start.
+            // Another process took the port first.
             Err(BrokerError::PortInUse(_)) if config.port.unwrap_or(0) == 0 && tries > 0 => {
                 let _ = child.kill().await;
             }
@@ -408,8 +388,6 @@ fn spawn(binary: &Path, files: &Files, pid: &AtomicU32) -> Result<Child, BrokerE
     Ok(child)
 }
 
-/// # Errors
-/// [`BrokerError::PortInUse`] when it cannot listen there since another process does.
 async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), BrokerError> {
     let started = Instant::now();
     let not_ready = |why: String| BrokerError::NotReady {
@@ -438,7 +416,7 @@ async fn wait_ready(port: u16, child: &mut Child, files: &Files) -> Result<(), B
     Err(not_ready(why))
 }
 
-/// The name of who listens there: a broker says it before anything is asked. Empty: it is no broker.
+/// Returns the greeting's server name; empty if the listener is no broker.
 async fn name_at(port: u16) -> std::io::Result<String> {
     let mut line = String::new();
     let reading = async {
@@ -455,7 +433,7 @@ async fn name_at(port: u16) -> std::io::Result<String> {
         .to_owned())
 }
 
-/// Whether it can be used. With users of its own (`extra`) a probe is refused, which will do.
+/// With users of its own (`extra`) the broker refuses, which suffices.
 async fn probe(port: u16) -> Result<(), String> {
     let client = match async_nats::connect(format!("127.0.0.1:{port}")).await {
         Ok(client) => client,
@@ -474,7 +452,6 @@ async fn probe(port: u16) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Why the broker is started again.
 enum Ended {
     Died(std::io::Result<ExitStatus>),
     StoresNothing(String),
@@ -535,7 +512,7 @@ async fn supervise(
     }
 }
 
-/// Resolves when a write of the broker has failed, and its disk has room (again): with the reason.
+/// Returns the error after a failed write, once the disk has room.
 async fn stores_nothing(health: Option<&mut Health>, files: &Files) -> String {
     let Some(health) = health else {
         return std::future::pending().await;
@@ -560,7 +537,6 @@ async fn stores_nothing(health: Option<&mut Health>, files: &Files) -> String {
     }
 }
 
-/// Asks the broker for its health.
 struct Health {
     url: String,
     password: String,
@@ -587,7 +563,6 @@ impl Health {
         }
     }
 
-    /// The write that has failed, after which the broker stores nothing more in that stream.
     async fn write_error(&mut self) -> Option<String> {
         let asked = tokio::time::timeout(GREETING_TIMEOUT, self.ask()).await;
         let answer = asked.ok()??;
@@ -635,7 +610,6 @@ fn signal(pid: u32, signal: Signal) {
 mod tests {
     use super::*;
 
-    /// As a command that is run while a cluster starts.
     #[tokio::test]
     async fn a_look_is_waited_for_and_another_supervisor_is_not() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -655,7 +629,6 @@ mod tests {
         assert!(!LocalBroker::runs_in(folder.path()));
     }
 
-    /// Both chose the port while it was free.
     #[tokio::test]
     async fn another_broker_at_the_port_is_not_taken_for_its_own() {
         let (first, second) = (tempfile::tempdir(), tempfile::tempdir());

@@ -1,5 +1,4 @@
-//! The wall clock, injected so that tests and the shell's callers can replace it, and one that does not
-//! step, for everything that waits.
+//! The wall clock, injected for tests, and two clocks that do not step.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,9 +7,9 @@ use dormouse_messages::Timestamp;
 use dormouse_shell::HostTime;
 use nix::time::ClockId;
 
-/// A source of the time.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -30,8 +29,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's time when it is first asked, and what has passed since: whoever sets the machine's
-/// clock meanwhile does not change it, and a machine that is suspended has not waited.
+/// Start time plus monotonic time, which stops during suspension: for waits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SteadyClock;
 
@@ -47,8 +45,7 @@ impl Clock for SteadyClock {
     }
 }
 
-/// The machine's time when it is first asked, and what has passed since, with what the machine has
-/// slept: for what is said of the time, where [`SteadyClock`] is for what waits.
+/// Start time plus boot time, which includes suspension: for reported times.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WakefulClock;
 
@@ -62,7 +59,6 @@ impl Clock for WakefulClock {
     }
 }
 
-/// How long the kernel runs, in microseconds, with what the machine has slept.
 fn up_us() -> i64 {
     let up = ClockId::CLOCK_BOOTTIME.now();
     up.map_or(0, |up| {
@@ -71,7 +67,7 @@ fn up_us() -> i64 {
     })
 }
 
-/// What the host's clocks show.
+/// Reads the host's clocks.
 pub fn host_time() -> HostTime {
     static BOOT: OnceLock<u64> = OnceLock::new();
     HostTime {
@@ -81,7 +77,6 @@ pub fn host_time() -> HostTime {
     }
 }
 
-/// Which life of the kernel this is: half of its random name. 0 where it has none.
 fn boot() -> u64 {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = name

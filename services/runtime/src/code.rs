@@ -1,12 +1,8 @@
-//! The store of packed folders: one stream, a message a piece, under `<prefix>.code.<tenant>.<SHA-256>.<first byte>`.
+//! The store of packed folders: a message per piece at `<prefix>.code.<tenant>.<SHA-256>.<first byte>`.
 //!
-//! - Written by the operator's command line, whole: the last piece last, once the others are
-//!   acknowledged. So an archive is there when its last piece is. A tenant's key writes by way of the
-//!   query service ([`crate::code_put`]).
-//! - Read piece by piece, by requests for the message of a subject: agents need no consumer, which
-//!   their accounts do not let them make. Who reads checks the digest of the whole.
-//! - What is written again under the same name is the same, and takes no further room.
-//! - Under one tenant's name nobody reads another's: the tenant is in the subject.
+//! - An operator writes the last piece after all acknowledgements, so it proves a complete archive. Tenants
+//!   write through [`crate::code_put`].
+//! - Readers request single messages, since agents may create no consumer, and check the digest.
 
 use std::collections::BTreeMap;
 
@@ -21,59 +17,45 @@ use serde_json::json;
 use crate::connection::NoAnswer;
 use crate::log::Log;
 
-/// A piece: half of what a broker takes that nobody configured.
+/// Half of the default message limit of a broker.
 pub(crate) const PIECE_BYTES: usize = 512 << 10;
-/// Pieces under way at once.
 const UNDER_WAY: usize = 8;
-/// What the packed folders of one tenant may take together.
 pub(crate) const TENANT_BYTES: u64 = 4 << 30;
-/// A list of more subjects comes in parts.
+/// The broker's limit of subjects per answer.
 const PART: usize = 100_000;
 
-/// Why a packed folder is not stored, or not read.
+/// A failed operation of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    /// The cluster was configured by an earlier build.
     #[error(
         "the cluster has no store of packed folders; `dormouse configure FILE --ensure-streams` makes one"
     )]
     NoStore,
-    /// Nothing of that name.
     #[error(
         "the packed folder {sha256} of {tenant} is not in the cluster's store; submit the job again with its folder"
     )]
     Absent {
-        /// Whose.
         tenant: String,
-        /// Which.
         sha256: String,
     },
-    /// The key may not.
     #[error(
         "the broker does not let this key {0}; an operator's does, and a submitter's its tenant's"
     )]
     Denied(&'static str),
-    /// The query service takes it not.
     #[error("the packed folder is not taken: {0}")]
     Refused(String),
-    /// Too much of one tenant's.
     #[error(
         "the packed folders of {tenant} take {taken} MiB of the {most} MiB that a tenant may have; `dormouse cluster prune` removes old ones"
     )]
     TenantFull {
-        /// Whose.
         tenant: String,
-        /// What they take, with this one.
         taken: u64,
-        /// The bound.
         most: u64,
     },
-    /// Too much of all.
     #[error(
         "the cluster's store of packed folders is full; `dormouse cluster prune` removes old ones"
     )]
     Full,
-    /// The broker did something else.
     #[error("the store of packed folders does not answer: {0}")]
     Unanswered(String),
 }
@@ -81,24 +63,21 @@ pub enum CodeError {
 /// A packed folder in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Whose.
     pub tenant: String,
-    /// Its digest.
     pub sha256: String,
-    /// What it takes at most.
+    /// Upper bound: whole pieces.
     pub bytes: u64,
-    /// When it was stored; absent where that cannot be said.
     pub at: Option<Timestamp>,
 }
 
-/// The store. Clones share the log's connection.
+/// The store of a log.
 #[derive(Debug, Clone)]
 pub struct CodeStore {
     pub(crate) log: Log,
 }
 
 impl Log {
-    /// The store of packed folders.
+    /// Returns the store of packed folders.
     #[must_use]
     pub fn code(&self) -> CodeStore {
         CodeStore { log: self.clone() }
@@ -169,7 +148,6 @@ impl CodeStore {
         asked.map_err(failed(doing))
     }
 
-    /// The piece of a packed folder that begins with byte `offset`, and when it was stored.
     async fn message(
         &self,
         tenant: &str,
@@ -201,7 +179,7 @@ impl CodeStore {
         Ok((answer.payload, stored))
     }
 
-    /// The piece of a packed folder that begins with byte `offset`.
+    /// Returns the piece that begins at byte `offset`.
     ///
     /// # Errors
     /// When there is none, or the broker does not answer.
@@ -235,14 +213,12 @@ impl CodeStore {
         answer.error.map_or(Ok(()), |told| Err(told.into()))
     }
 
-    /// How many pieces of a tenant are stored.
     pub(crate) async fn taken(&self, tenant: &str) -> Result<u64, CodeError> {
         let pieces = self.pieces(&self.log.prefix().code_of(tenant)).await?;
         Ok(pieces.values().sum())
     }
 
-    /// Stores a packed folder for a tenant, where it is not stored yet; whether it was not. A tenant's
-    /// key stores for that tenant.
+    /// Stores a packed folder and returns whether it is new; a tenant's key stores for that tenant.
     ///
     /// # Errors
     /// When the key may not, there is no room, or the broker does not answer.
@@ -279,7 +255,6 @@ impl CodeStore {
         Ok(true)
     }
 
-    /// The subjects of stored pieces, each with how many messages it has.
     async fn pieces(&self, filter: &str) -> Result<BTreeMap<String, u64>, CodeError> {
         let mut all = BTreeMap::new();
         loop {
@@ -301,10 +276,10 @@ impl CodeStore {
         }
     }
 
-    /// What is stored, by tenant and digest.
+    /// Lists the stored folders.
     ///
     /// # Errors
-    /// When the key may not list it, or the broker does not answer.
+    /// When the key may not list them, or the broker does not answer.
     pub async fn list(&self) -> Result<Vec<Stored>, CodeError> {
         let pieces = self.pieces(&self.log.prefix().code()).await?;
         let head = self.log.prefix().code();
@@ -322,7 +297,7 @@ impl CodeStore {
         let stored = stream::iter(found).map(|((tenant, sha256), bytes)| async move {
             let at = match self.message(&tenant, &sha256, 0).await {
                 Ok((_, at)) => at,
-                // Broken off before its first piece came.
+                // The upload ended before its first piece.
                 Err(CodeError::Absent { .. }) => None,
                 Err(error) => return Err(error),
             };

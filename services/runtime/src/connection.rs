@@ -1,7 +1,5 @@
-//! One client connection: how it reconnects, and what the broker says on the side.
-//!
-//! A denied publish gets no answer: the broker reports it on the connection. Those reports are
-//! kept here, so that whoever waits for the answer hears of it at once.
+//! A client connection. A denied publish gets no answer; the broker reports the denial on the connection, and
+//! this module broadcasts the reports.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,24 +14,19 @@ use crate::log::once;
 use crate::proof::Proof;
 use crate::settings::Settings;
 
-/// An answer takes a round trip and a write; five seconds cover an election of a stream leader.
+/// Covers the election of a stream leader.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a request came to, when it brought no answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The permissions do not allow the subject.
     Denied,
-    /// Larger than the broker takes.
     TooLarge { limit: usize },
-    /// Nobody listens there: nothing has arrived.
     Nobody,
-    /// It may have arrived, or may yet.
+    /// The request may have arrived, or may yet arrive.
     Doubt(String),
 }
 
 impl NoAnswer {
-    /// In words, where it makes no difference which it was.
     pub fn into_words(self) -> String {
         match self {
             Self::Denied => "the broker denies it".to_owned(),
@@ -44,19 +37,15 @@ impl NoAnswer {
     }
 }
 
-/// A client, and what is known of its connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub client: Client,
     denied: broadcast::Sender<String>,
-    /// Counts the times a connection was made.
     pub connections: watch::Receiver<u64>,
-    /// When the connection was lost; `None` while there is one.
     pub lost_since: watch::Receiver<Option<Instant>>,
 }
 
 impl Connection {
-    /// Connects, trying until the settings' time is over.
     pub async fn open(settings: &Settings) -> Result<Self, LogError> {
         let (denied, _) = broadcast::channel(256);
         let (connections_tx, connections) = watch::channel(0);
@@ -70,8 +59,7 @@ impl Connection {
         };
         let options = options(settings).await?.event_callback(on_event);
         let client = connect(settings, options).await?;
-        // The report of this very connection comes a little later: were it to come during the
-        // first request, that would be taken for a connection lost and made anew.
+        // The first request would take this report for a reconnect.
         let mut made = connections.clone();
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, made.wait_for(|made| *made > 0)).await;
         Ok(Self {
@@ -82,7 +70,6 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for its answer, a denial or the end of `ANSWER_TIMEOUT`.
     pub async fn ask(
         &self,
         subject: &str,
@@ -93,7 +80,7 @@ impl Connection {
         connections.mark_unchanged();
         let connected = self.is_connected();
         let request = request.timeout(Some(ANSWER_TIMEOUT));
-        // The outer time-out also bounds the wait for room in a disconnected client's buffer.
+        // Also bounds the wait for space in a disconnected client's buffer.
         let answer = tokio::time::timeout(
             ANSWER_TIMEOUT,
             self.client.send_request(subject.to_owned(), request),
@@ -112,15 +99,13 @@ impl Connection {
                 Err(_) => Err(NoAnswer::Doubt("no answer in time".to_owned())),
             },
             () = denial_of(&mut denied, subject) => Err(NoAnswer::Denied),
-            // The connection that it went out on is gone, and the answer with it.
             _ = connections.changed(), if connected => {
                 Err(NoAnswer::Doubt("the connection was lost".to_owned()))
             }
         }
     }
 
-    /// Sends a request that several servers answer: the answers of all that are known, or as many as come
-    /// within `others` of the one before.
+    /// Collects the answers of all known servers, until none comes for `others`.
     pub async fn ask_all(
         &self,
         subject: &str,
@@ -166,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for good: nothing tries to get it back.
+    /// Closes the connection permanently.
     pub async fn close(&self) {
         let mut lost = self.lost_since.clone();
         let gone = async {
@@ -177,7 +162,6 @@ impl Connection {
         let _ = tokio::time::timeout(Duration::from_secs(1), gone).await;
     }
 
-    /// Publishes without waiting for an answer.
     pub async fn send(
         &self,
         subject: &str,
@@ -194,24 +178,20 @@ impl Connection {
         }
     }
 
-    /// Listens for denials from now on.
     pub fn denials(&self) -> broadcast::Receiver<String> {
         self.denied.subscribe()
     }
 
-    /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.lost_since.borrow().is_none()
     }
 
-    /// Whether there is a connection, to a server that keeps streams itself and is part of no cluster.
     pub fn is_to_a_single_server(&self) -> bool {
         let server = self.client.server_info();
         self.is_connected() && server.jetstream && server.cluster.is_none()
     }
 }
 
-/// Resolves when a publish on `subject` was denied.
 async fn denial_of(denied: &mut broadcast::Receiver<String>, subject: &str) {
     loop {
         match denied.recv().await {
@@ -222,7 +202,6 @@ async fn denial_of(denied: &mut broadcast::Receiver<String>, subject: &str) {
     }
 }
 
-/// The subject of a "Permissions Violation for Publish to" report.
 fn denied_subject(report: &str) -> Option<&str> {
     let (_, rest) = report.split_once("Publish to \"")?;
     rest.split_once('"').map(|(subject, _)| subject)
@@ -280,19 +259,19 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
         None => ConnectOptions::new(),
         Some(proof) => {
             proof.read().map_err(|why| unreadable(proof.path(), why))?;
-            // Read at every connection: a key that was rotated needs no restart.
+            // Read at every connection: a rotated key needs no restart.
             ConnectOptions::with_auth_callback(move |nonce| {
                 let signed = proof.sign(&nonce).map_err(AuthError::new);
                 async move { signed }
             })
         }
     };
-    // The library reads them from a URL and then leaves them out.
+    // The library parses them but does not use them.
     let first = settings.server.split(',').next().unwrap_or_default();
     if let Some((user, password)) = user_and_password(first) {
         options = options.user_and_password(user, password);
     }
-    // The library reads these when a connection turns out to be encrypted.
+    // The library reads these files only once a connection is encrypted.
     let client = settings.tls.client.iter().flat_map(|(a, b)| [a, b]);
     for path in settings.tls.ca.iter().chain(client) {
         std::fs::File::open(path).map_err(|why| unreadable(path, why))?;
@@ -306,20 +285,19 @@ async fn options(settings: &Settings) -> Result<ConnectOptions, LogError> {
     Ok(options
         .require_tls(settings.tls.required)
         .name(&settings.name)
-        // A broker that went away without a word is noticed after two missed answers.
+        // A silent broker is noticed after two missed answers.
         .ping_interval(Duration::from_secs(5))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(ANSWER_TIMEOUT))
         .reconnect_delay_callback(reconnect_delay))
 }
 
-/// The library's own backoff added seconds to an outage; a local broker is back in one.
+/// The library's own backoff would add seconds to an outage.
 fn reconnect_delay(attempts: usize) -> Duration {
     let attempts = u64::try_from(attempts).unwrap_or(u64::MAX);
     Duration::from_millis(attempts.saturating_mul(50).min(1_000))
 }
 
-/// Whom an URL names: what would mean something else in it is written as `%2F`.
 fn user_and_password(url: &str) -> Option<(String, String)> {
     let address = url.trim().parse::<async_nats::ServerAddr>().ok()?;
     let decoded = |text: &str| {
@@ -329,7 +307,6 @@ fn user_and_password(url: &str) -> Option<(String, String)> {
     Some((decoded(address.username()?), decoded(address.password()?)))
 }
 
-/// The servers as they may be shown: without a password.
 fn shown(server: &str) -> String {
     let without = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
@@ -339,8 +316,7 @@ fn shown(server: &str) -> String {
     shown.join(",")
 }
 
-/// Whether somebody listens there, who does not speak TLS as he should: the handshake's errors are
-/// those of the stream.
+/// Handshake errors arrive as those of the stream.
 fn is_of_tls(error: &async_nats::ConnectError) -> bool {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());

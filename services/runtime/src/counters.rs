@@ -9,7 +9,6 @@ use metrics::{
     gauge, histogram,
 };
 
-/// The metrics of one service.
 pub(crate) struct Counters {
     pub folded: Counter,
     pub flagged: Counter,
@@ -26,7 +25,6 @@ pub(crate) struct Counters {
     decide_seconds: Histogram,
 }
 
-/// What each metric is, for people.
 fn describe() {
     for (name, help) in [
         ("dormouse_events_folded_total", "Events folded by a service"),
@@ -114,7 +112,6 @@ impl Counters {
     }
 }
 
-/// The metrics of the tenants' ingress.
 pub(crate) struct IntakeCounters {
     waiting: Gauge,
     at_once: Gauge,
@@ -175,7 +172,6 @@ impl IntakeCounters {
     }
 }
 
-/// A sequence as a gauge's value.
 #[expect(
     clippy::cast_precision_loss,
     reason = "exact up to 2^53 events; a gauge needs no more"

@@ -1,4 +1,4 @@
-//! From a message of the log stream to an event, or to the reason why it is none.
+//! Decoding a message of the log stream into an event, or into the reason why it is none.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use crate::import::stored_at;
 
-/// A message as the broker delivers it.
 #[derive(Debug, Clone)]
 pub(crate) struct RawMessage {
     pub sequence: u64,
@@ -19,23 +18,20 @@ pub(crate) struct RawMessage {
     pub subject: async_nats::Subject,
     pub headers: Option<async_nats::HeaderMap>,
     pub payload: Bytes,
-    /// How many messages the broker had behind this one.
     pub pending: u64,
 }
 
 impl RawMessage {
-    /// The broker's time.
     pub fn stored_at(&self) -> Timestamp {
         timestamp(self.stored_nanos)
     }
 }
 
-/// The broker's nanoseconds as a time.
 pub(crate) fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_micros(i64::try_from(nanos / 1_000).unwrap_or(i64::MAX))
 }
 
-/// Decodes one message of the log; up to `imported_to` its original time counts.
+/// Decodes a message; up to `imported_to` its original time counts.
 pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> Followed {
     let sequence = Sequence(message.sequence);
     let stored_at = stored_at(
@@ -74,7 +70,6 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
     }
 }
 
-/// What stands around an event's data.
 #[derive(Deserialize)]
 struct Around {
     id: Text,
@@ -85,10 +80,9 @@ struct Around {
     time: Timestamp,
 }
 
-/// An event of a type that this build knows, of which it cannot read the data, by a writer whose word
-/// counts for every fold: a newer build wrote it, in a form that came later. Whoever skipped it would
-/// decide on another state than that build, so it is read as a version that is not known. What nodes and
-/// gateways write is flagged as ever: it must not stop a service.
+/// A newer build wrote an event of a known type with unreadable data. A service that skipped it would decide
+/// on another state, so it becomes an unknown version; nodes and gateways must not stop a service, so theirs
+/// are flagged.
 fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
     if matches!(writer, Writer::Node | Writer::Gateway) {
         return None;
@@ -107,22 +101,21 @@ fn newer(payload: &[u8], writer: Writer) -> Option<Envelope> {
     })
 }
 
-/// The place and time in a delivered message's reply subject
+/// Position and time in a reply subject
 /// (`$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<sequence>.<n>.<nanos>.<pending>[.<token>]`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub sequence: u64,
-    /// Counts this consumer's deliveries: a gap means that one was lost.
+    /// Count of this consumer's deliveries; a gap means a loss.
     pub delivery: u64,
     pub stored_nanos: i128,
     pub pending: u64,
 }
 
 impl Delivery {
-    /// Reads a reply subject; `None` if it is not one of a consumer's.
     pub fn parse(reply: &str) -> Option<Self> {
         let rest = reply.strip_prefix("$JS.ACK.")?;
-        // The short form has 7 tokens here, the long one 9 or more.
+        // 7 tokens in the short form, at least 9 in the long one.
         let skip = if rest.split('.').nth(7).is_some() {
             5
         } else {
@@ -168,7 +161,6 @@ mod tests {
         }
     }
 
-    /// An event whose data has the wrong form.
     fn in_another_form(type_name: &str, writer: Writer) -> Vec<u8> {
         let event = serde_json::json!({
             "specversion": "1.0", "id": "x", "source": format!("/dormouse/{writer}"),

@@ -1,12 +1,9 @@
-//! One reading of the log for all that follow it over one connection.
+//! One shared reading of the log for all followers on a connection, which fetches and decodes each event
+//! once.
 //!
-//! 1. The first who follows starts the feed where it begins; the broker delivers, and this
-//!    process decodes, each event once, however many services of it follow.
-//! 2. A reader that comes later, and begins further back, reads by itself until it has reached the feed
-//!    (`catch_up`), and is given everything from there on by the feed.
-//! 3. Nobody waits for a slower one: a follower with no room for more leaves the feed and reads by
-//!    itself again. Only a feed with a single follower waits for it.
-//! 4. The feed ends with its last follower.
+//! 1. The first follower starts the feed; a later one reads up to it (`catch_up`), then joins.
+//! 2. A follower without space leaves the feed and catches up; a sole follower delays it instead.
+//! 3. The feed ends with its last follower.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,47 +16,37 @@ use crate::decode::Followed;
 use crate::follow::{Reader, Until, WAITING};
 use crate::log::Log;
 
-/// The last items of the feed are kept for those who have nearly reached it: under steady traffic
-/// a reading of their own never ends exactly where the feed is.
+/// Recent items for followers that are nearly there: under steady traffic their reading never ends exactly at
+/// the feed's position.
 const KEPT: usize = 1_024;
 
-/// How long until the head is asked for again, and until a feed that waits for its only follower
-/// looks whether it still is.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The feed of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Feed(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether someone reads for all.
     running: bool,
-    /// The last sequence that was passed on.
     position: u64,
-    /// The last items before that, in order, without a gap.
     kept: VecDeque<Followed>,
     members: Vec<Member>,
 }
 
-/// A follower.
 #[derive(Debug)]
 struct Member {
     out: Sender<Followed>,
-    /// The last sequence it was given, or wants not.
     delivered: u64,
-    /// Where the log reached when it came: it is not caught up before. `None`: not asked yet.
+    /// The member has not caught up before this sequence.
     head: Option<u64>,
 }
 
-/// What came of offering an item.
 enum Offered {
     Taken,
     Full,
     Gone,
 }
 
-/// Every event from sequence `from` on, in order, without end.
 pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<Followed> {
     let (out, followed) = mpsc::channel(WAITING);
     let member = Member {
@@ -74,7 +61,6 @@ pub(crate) fn follow(log: &Log, from: Sequence) -> mpsc::Receiver<Followed> {
     followed
 }
 
-/// Reads until nobody follows any more.
 async fn read_for_all(log: Log, from: Sequence) {
     let feed = &log.inner.feed;
     let mut reader = Reader::new(&log, from, Until::Forever);
@@ -85,13 +71,12 @@ async fn read_for_all(log: Log, from: Sequence) {
             () = feed.abandoned() => Some(Vec::new()),
         };
         let Some(items) = items else {
-            // The log went back: so all that follow it are told, by the end of their channels.
+            // The log went back: closed channels tell all followers.
             feed.end();
             return;
         };
         let mut items = VecDeque::from(items);
         while let Some(full) = feed.pass_on(&log, &mut items) {
-            // It has room again, is gone, or is no longer the only one.
             let _ = tokio::time::timeout(AGAIN, full.reserve()).await;
         }
         if feed.end_if_abandoned() {
@@ -100,7 +85,6 @@ async fn read_for_all(log: Log, from: Sequence) {
     }
 }
 
-/// Reads for one follower until it has reached the feed.
 async fn catch_up(log: Log, mut member: Member) {
     while member.head.is_none() {
         match log.head().await {
@@ -114,7 +98,6 @@ async fn catch_up(log: Log, mut member: Member) {
             }
         }
     }
-    // There is nothing to join for before it has room.
     while member.out.reserve().await.is_ok() {
         let to = match log.inner.feed.join(member) {
             Joined::Member => return,
@@ -128,7 +111,6 @@ async fn catch_up(log: Log, mut member: Member) {
         let mut reader = Reader::new(&log, from, Until::At(Sequence(to)));
         while member.delivered < to {
             let Some(items) = reader.next().await else {
-                // The log went back: the channel ends.
                 return;
             };
             for item in items {
@@ -144,22 +126,20 @@ async fn catch_up(log: Log, mut member: Member) {
     }
 }
 
-/// What came of joining the feed.
 enum Joined {
     Member,
-    /// There was no feed: this one reads for all, from here.
+    /// Without a feed this follower starts one here.
     First(Sequence),
-    /// The feed is there already.
+    /// The feed is ahead: read up to this sequence.
     Behind(Member, u64),
 }
 
 impl Feed {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked held it over no change that is half done.
+        // A panic leaves no change half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the feed with its first member, if there is none.
     fn begin(&self, member: Member) -> Result<Sequence, Member> {
         self.state().begin(member)
     }
@@ -187,8 +167,7 @@ impl Feed {
         Joined::Member
     }
 
-    /// Passes items on. Where there is one member, and it has no room, that member: what is left
-    /// is still to be given to it.
+    /// Returns a sole member without space; `items` keeps the rest.
     fn pass_on(&self, log: &Log, items: &mut VecDeque<Followed>) -> Option<Sender<Followed>> {
         let mut state = self.state();
         while let Some(item) = items.front() {
@@ -219,7 +198,6 @@ impl Feed {
         None
     }
 
-    /// Resolves when those that follow now have gone.
     async fn abandoned(&self) {
         let out = |member: &Member| member.out.clone();
         let outs: Vec<_> = self.state().members.iter().map(out).collect();
@@ -247,7 +225,7 @@ impl State {
         if self.running {
             return Err(member);
         }
-        // The feed itself finds out how far the log reaches.
+        // The feed itself finds the head.
         member.head = Some(0);
         let from = Sequence(member.delivered + 1);
         *self = Self {
@@ -261,7 +239,6 @@ impl State {
 }
 
 impl Member {
-    /// Gives it an item, unless it has it or wants it not.
     fn offer(&mut self, item: &Followed) -> Offered {
         let sequence = sequence(item);
         let wanted = match (sequence, item) {
@@ -283,7 +260,6 @@ impl Member {
     }
 }
 
-/// An item's place on the log, if it has one.
 fn sequence(item: &Followed) -> Option<u64> {
     match item {
         Followed::Event(recorded) => Some(recorded.sequence.0),

@@ -1,12 +1,6 @@
-//! Fetching a stream's messages in order, through outages of the broker.
-//!
-//! The fetching task keeps a consumer on the stream (in memory, without acknowledgements; the
-//! position is kept here) and passes messages on in batches. It makes a new consumer whenever
-//! the connection was made anew, a delivery is missing or the broker reports anything: a
-//! consumer costs a round trip, a stuck one costs seconds. A consumer that beats and delivers nothing
-//! of what the log holds is left too: the copy of the stream that it reads from may lag for ever.
-//!
-//! Where the client may have no consumer it asks for one range after the other (`ranges`).
+//! Fetching a stream in order, through outages. An in-memory consumer without acknowledgements is replaced
+//! after a reconnect, a gap, a report of the broker, or missing messages (its replica may lag indefinitely).
+//! A client without the right to consumers reads ranges (`ranges`).
 
 use std::time::{Duration, Instant};
 
@@ -20,51 +14,39 @@ use crate::log::{Log, within};
 use crate::ranges;
 use crate::rollback::{Rollback, Verdict};
 
-/// What a pull request asks for at most; the next one is sent when half of either has come. A reader
-/// that is on one thread with its connection fetches and decodes by turns, and the broker is to have
-/// work meanwhile: with 1,000 messages a fold from the broker took a quarter longer.
+/// Limits of a pull request; large, so that the broker works while a reader decodes.
 const BATCH: usize = 30_000;
 const BATCH_BYTES: usize = 16 << 20;
-/// Messages that are passed on together at most.
 const CHUNK: usize = 1_000;
 
-/// After so long without a message a consumer is asked about: whether there is something to deliver.
+/// Then the consumer is compared with the log's head.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What to fetch.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub stream: String,
-    /// Only these subjects; empty: all.
     pub filter: String,
-    /// The first sequence.
     pub from: u64,
-    /// The last sequence, where there is one.
     pub to: Option<u64>,
-    /// Start, at each new consumer, with the last message of each subject.
+    /// Starts each consumer with the last message of each subject.
     pub last_per_subject: bool,
-    /// The stream never deletes: what was delivered must still be there.
+    /// The stream never deletes, so delivered messages must still exist.
     pub permanent: bool,
 }
 
-/// What the fetching task passes on.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Messages(Vec<RawMessage>),
-    /// A new consumer begins; what it starts with follows.
     Connected,
-    /// The new consumer found nothing behind this sequence.
     Head(u64),
 }
 
-/// Why a consumer is left.
 enum Left {
     Done,
     Again(String),
     WentBack,
 }
 
-/// Starts fetching.
 pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
     let (out, fetched) = mpsc::channel(4);
     let fetcher = Fetcher {
@@ -82,7 +64,6 @@ pub(crate) fn spawn(log: Log, source: Source) -> mpsc::Receiver<Fetched> {
 struct Fetcher {
     log: Log,
     source: Source,
-    /// The last sequence passed on, and when it was stored.
     delivered: u64,
     delivered_nanos: Option<i128>,
     rollback: Rollback,
@@ -132,7 +113,6 @@ impl Fetcher {
         self.source.to.is_some_and(|to| self.delivered >= to)
     }
 
-    /// Reads through one consumer until something is amiss.
     async fn consume(&mut self) -> Left {
         let mut connections = self.log.inner.connection.connections.clone();
         connections.mark_unchanged();
@@ -168,7 +148,7 @@ impl Fetcher {
             Err(error) => return Left::Again(error.to_string()),
         };
         let mut deliveries = 0;
-        // What this consumer is known to owe.
+        // The consumer must deliver up to here.
         let mut owed = self.source.to;
         loop {
             let chunk = tokio::select! {
@@ -194,14 +174,12 @@ impl Fetcher {
         }
     }
 
-    /// The last sequence of the log, where all of it is read and its leader answers.
     async fn head_of_all(&self) -> Option<u64> {
         let of_all = self.source.permanent && self.source.filter.is_empty();
         let head = of_all.then(|| self.log.head())?.await;
         head.ok().map(|head| head.0)
     }
 
-    /// Reads one range after the other until something is amiss.
     async fn consume_ranges(&mut self, api: &str, mut connections: watch::Receiver<u64>) -> Left {
         if self.out.send(Fetched::Connected).await.is_err() {
             return Left::Done;
@@ -285,7 +263,6 @@ impl Fetcher {
         left
     }
 
-    /// Whether the log still ends in, or goes on from, what was delivered.
     async fn check_history(&mut self) -> Option<Left> {
         let read = self.delivered_nanos.filter(|_| self.source.permanent)?;
         let mark = |message: &StreamMessage| message.time.unix_timestamp_nanos();

@@ -1,7 +1,4 @@
-//! Reading the log: every event in order, decoded.
-//!
-//! The decoding runs beside the fetching of the next messages. Both channels are bounded: a
-//! slow reader slows the fetching, nothing piles up.
+//! Reading the log, decoded. Bounded channels: a slow reader slows the fetching.
 
 use std::sync::atomic::Ordering;
 
@@ -13,30 +10,23 @@ use crate::decode::{Followed, RawMessage, decode};
 use crate::fetch::{self, Fetched, Source};
 use crate::log::Log;
 
-/// Items that may wait for a reader.
 pub(crate) const WAITING: usize = 4_096;
 
-/// Where to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Never.
     Forever,
-    /// After this sequence.
     At(Sequence),
 }
 
-/// A reading of the log.
 pub(crate) struct Reader {
     log: Log,
     until: Until,
     fetched: mpsc::Receiver<Fetched>,
-    /// The head as it was known at the first message after the last `CaughtUp`: under steady
-    /// traffic nothing is ever pending for long, yet something nearly always is.
+    /// Under steady traffic the pending count rarely reaches 0.
     head: Option<u64>,
 }
 
 impl Reader {
-    /// Starts reading.
     pub fn new(log: &Log, from: Sequence, until: Until) -> Self {
         let source = Source {
             stream: log.prefix().log_stream(),
@@ -57,7 +47,7 @@ impl Reader {
         }
     }
 
-    /// What comes next; `None` behind the end, and when the log went back. May be cancelled.
+    /// Returns the next items; `None` after the end or a rollback. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<Followed>> {
         loop {
             match self.fetched.recv().await? {
@@ -99,7 +89,6 @@ impl Reader {
     }
 }
 
-/// The events from `from` to `to`; the last item is `CaughtUp`.
 pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Followed> {
     let mut reader = Reader::new(log, from, Until::At(to));
     let (out, followed) = mpsc::channel(WAITING);
@@ -115,7 +104,6 @@ pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Fo
     followed
 }
 
-/// Says once, at the place where it is read, what readers will only count.
 fn announce(followed: &Followed) {
     match followed {
         Followed::Flagged { sequence, why, .. } => {
@@ -141,7 +129,7 @@ impl Log {
             if let Followed::Event(recorded) = followed
                 && let Some(traceparent) = &recorded.envelope.traceparent
             {
-                // Commands send no spans: only `up` and `serve` do.
+                // Commands send no spans, so their flags decide nothing.
                 let decides = recorded.writer != Writer::Operator;
                 traces.insert(recorded.sequence.0, traceparent, decides);
             }

@@ -1,4 +1,4 @@
-//! What the brokers say of themselves: for a person who asks whether all is well.
+//! The brokers' health.
 
 use std::time::{Duration, Instant};
 
@@ -9,61 +9,46 @@ use crate::lease::RenewError;
 use crate::log::{Log, STREAMS_LEASE, is_absent, within};
 use crate::streams;
 
-/// How long the lease is taken for that tries whether the broker stores.
 const TRIED_FOR: Duration = Duration::from_secs(1);
 
-/// A copy of a stream that has not caught up for longer than this is named.
 const BEHIND: Duration = Duration::from_secs(5);
 
-/// The broker that a connection leads to.
+/// The connected broker.
 #[derive(Debug, Clone)]
 pub struct BrokerState {
-    /// Its own name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// Where it says that it is.
     pub address: String,
-    /// How long it took to answer.
     pub round_trip: Duration,
 }
 
 /// One of the cluster's streams.
 #[derive(Debug, Clone)]
 pub struct StreamState {
-    /// Its name.
     pub name: String,
-    /// What it holds.
     pub holds: &'static str,
-    /// What there is of it: nothing where it does not exist, an error where that cannot be read.
     pub found: Result<Option<FoundStream>, String>,
 }
 
-/// A stream that is there.
+/// State of an existing stream.
 #[derive(Debug, Clone, Default)]
 pub struct FoundStream {
-    /// Messages in it.
     pub messages: u64,
-    /// Their bytes on the disk.
     pub bytes: u64,
-    /// How many bytes it may hold, if that is bounded.
     pub max_bytes: Option<u64>,
-    /// Its copies.
     pub replicas: usize,
-    /// The broker that leads it; nothing on a single one, or where there is none.
+    /// `None` on a single server or without a leader.
     pub leader: Option<String>,
-    /// Brokers whose copies are away or behind.
     pub behind: Vec<String>,
-    /// What is configured otherwise than it must be, in words.
     pub differs: Vec<String>,
 }
 
 impl Log {
-    /// The broker, and how long it takes to answer.
+    /// Returns the broker and its response time.
     pub async fn broker(&self) -> BrokerState {
         let connection = &self.inner.connection;
         let since = Instant::now();
-        // It says at once that nobody answers there, or that this key may not ask.
+        // Any answer measures the round trip, even a denial.
         let subject = format!("{}.ping", self.inner.prefix.as_str());
         let _ = connection.ask(&subject, Request::new()).await;
         let info = connection.client.server_info();
@@ -75,10 +60,10 @@ impl Log {
         }
     }
 
-    /// Whether the broker stores, by a lease that is taken and given back.
+    /// Tests by a lease whether the broker stores.
     ///
     /// # Errors
-    /// The broker that leads the leases, and why it does not.
+    /// The leader of the leases, and the reason.
     pub async fn try_storing(&self) -> Result<(), (String, String)> {
         let mut hold = self.leases().hold(STREAMS_LEASE, "doctor", 0, TRIED_FOR);
         match hold.renew().await {
@@ -100,7 +85,7 @@ impl Log {
         }
     }
 
-    /// The cluster's streams as the brokers have them.
+    /// Returns the cluster's streams.
     pub async fn streams(&self) -> Vec<StreamState> {
         let (prefix, replicas) = (&self.inner.prefix, self.inner.replicas);
         let wanted = [
@@ -145,10 +130,10 @@ fn state(info: &Info, wanted: &Config) -> FoundStream {
     }
 }
 
-/// What of a stream is not as [`streams`] says. Copies, sizes and what an import noted may differ.
+/// Ignores replicas, sizes and import metadata.
 fn differences(found: &Config, wanted: &Config) -> Vec<String> {
     let is_compressed = |it: &Config| matches!(it.compression, Some(Compression::S2));
-    // -1 is what a broker says for none.
+    // Brokers report -1 for none.
     let most = |it: &Config| it.max_messages_per_subject.max(0);
     let differs = [
         (found.subjects != wanted.subjects, "its subjects"),

@@ -1,8 +1,5 @@
-//! Whose key a person connects with, as the broker says it: an operator's, who reads the log, or a
-//! tenant's, who is shown what becomes of the tenant's own jobs.
-//!
-//! The broker tells everybody what their own key may do (`$SYS.REQ.USER.INFO`). That is the same in
-//! both forms of accounts, whatever the key's file is called, and it is what holds.
+//! The owner of a person's key, by the permissions that `$SYS.REQ.USER.INFO` returns: an operator reads the
+//! log, a tenant sees its own jobs.
 
 use std::sync::Arc;
 
@@ -17,26 +14,21 @@ use crate::decode::Followed;
 use crate::error::LogError;
 use crate::log::Log;
 
-/// What the broker says of the key that asks.
 pub(crate) const USER_INFO: &str = "$SYS.REQ.USER.INFO";
 
-/// Status messages that wait for a command that is busy.
 const SHOWN: usize = 1_024;
 
-/// Whose key it is.
+/// The owner of a client's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// Somebody who reads the log: an operator, a service, anybody at a broker without accounts.
+    /// A reader of the log, or anybody without accounts.
     Operator,
-    /// A tenant, or a person of it.
     Tenant {
-        /// The tenant.
         tenant: TenantId,
-        /// Whether it may submit, revise and cancel; a viewer may not.
+        /// True if the key may submit, revise and cancel; false for viewers.
         submits: bool,
     },
-    /// Somebody who may neither read the log nor says whose tenant's key it is: an agent or a
-    /// gateway, or a key that was made before keys could say it.
+    /// An agent, a gateway, or an old key without a tenant.
     Unknown,
 }
 
@@ -61,7 +53,7 @@ struct Allowed {
     allow: Vec<String>,
 }
 
-/// Asks the broker whose key it is: a tenant's, or one that has to try whether it may read the log.
+/// `Unknown` may still be a reader of the log.
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix) -> Holder {
     let Ok(answer) = connection.ask(USER_INFO, Request::new()).await else {
         return Holder::Unknown;
@@ -71,7 +63,6 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix) -> Holder {
     publish.map_or(Holder::Unknown, |publish| of(prefix, &publish.allow))
 }
 
-/// Whose key it is that may publish on these subjects.
 fn of(prefix: &Prefix, allowed: &[String]) -> Holder {
     let mut queries = allowed
         .iter()
@@ -93,13 +84,13 @@ fn of(prefix: &Prefix, allowed: &[String]) -> Holder {
 }
 
 impl Log {
-    /// Whose key this client has.
+    /// Returns the owner of this client's key.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.inner.holder
     }
 
-    /// The tenant whose key this client has.
+    /// Returns the tenant of this client's key.
     #[must_use]
     pub fn tenant(&self) -> Option<&TenantId> {
         match self.holder() {
@@ -108,17 +99,14 @@ impl Log {
         }
     }
 
-    /// Whether it is a person's key of an account of its own: it reads the log and asks queries, and sees
-    /// nothing else that the brokers keep.
+    /// Reports whether a person's separate account reads the log and sends queries only.
     #[must_use]
     pub fn is_persons(&self) -> bool {
         let own = self.inner.own.as_ref();
         own.is_some_and(|own| own.name.is_none())
     }
 
-    /// What happens from now on: every event of the log, or with a tenant's key those of its jobs and
-    /// messages, as it is shown them. Such an event is read as it is shown: an allocation holds the
-    /// tenant's part alone.
+    /// Follows events from now on: all, or the tenant's part.
     ///
     /// # Errors
     /// When the broker does not answer, or does not let this client listen.
@@ -132,7 +120,7 @@ impl Log {
         let client = &self.inner.connection.client;
         let shown = client.subscribe(subject.clone()).await;
         let shown = shown.map_err(|error| failed(error.to_string()))?;
-        // The broker knows that somebody listens before anything is published.
+        // The subscription must exist before anything is published.
         client
             .flush()
             .await
@@ -143,7 +131,6 @@ impl Log {
     }
 }
 
-/// Hands over what a tenant is shown, until nobody takes it.
 async fn pass_on(mut shown: Subscriber, events: mpsc::Sender<Followed>) {
     loop {
         let message = tokio::select! {
@@ -166,7 +153,6 @@ async fn pass_on(mut shown: Subscriber, events: mpsc::Sender<Followed>) {
     }
 }
 
-/// A status message as an event with its place on the log.
 fn recorded(message: &async_nats::Message) -> Option<Recorded> {
     let place = message.headers.as_ref()?.get("Nats-Sequence")?;
     let envelope = Envelope::from_msgpack(&message.payload).ok()?;
@@ -202,7 +188,6 @@ mod tests {
         );
         assert_eq!(holder(&["dormouse.in.ads.submit", queries]), ads(true));
         assert_eq!(holder(&["dormouse.in.ads.*", queries]), ads(true));
-        // Of another prefix, of an agent, of nobody.
         for other in [
             "mouse.tenant.ads.api.>",
             "dormouse.log.node.n0.>",

@@ -1,10 +1,8 @@
-//! Taking an exported log into an empty one.
+//! Importing an exported log into an empty one.
 //!
-//! Sequences stay as they were: other events name them as causes, and a decision its basis. The
-//! stream begins at the first imported one, and where the export has a gap (what readers had
-//! flagged) it gets a filler that readers flag as well. The broker stamps its own time; the
-//! original stands in a header that readers honour up to the last imported sequence, which the
-//! stream's metadata names: a header alone would let any writer date its events back.
+//! Sequences stay, since events refer to them; gaps get fillers that readers flag. A header carries the
+//! original time, valid up to the last imported sequence in the stream's metadata: otherwise any writer could
+//! antedate events.
 
 use std::collections::HashMap;
 
@@ -19,19 +17,16 @@ use crate::log::{Log, within};
 use crate::publish::{Fence, MAX_BATCH, Outgoing, PublishError, batch_len};
 use crate::streams;
 
-/// The original time, in microseconds.
 pub(crate) const STORED_AT: &str = "Dormouse-Stored-At";
 
-/// The stream's metadata key for the last imported sequence.
 pub(crate) const IMPORTED_TO: &str = "dormouse-imported-to";
 
 impl Log {
-    /// Imports `events`, in the order of their sequences, into a log that is empty; how many
-    /// they were. Until it has returned, nothing else may write.
+    /// Imports `events`, in order of sequence, and returns their number. Nothing else may write meanwhile.
     ///
     /// # Errors
-    /// When the log is not empty, the events are out of order or cannot be read, or the broker
-    /// does not store them.
+    /// When the log is not empty, the events are out of order or cannot be read, or the broker does not store
+    /// them.
     pub async fn import<E: std::fmt::Display>(
         &self,
         events: impl Iterator<Item = Result<Recorded, E>>,
@@ -86,20 +81,18 @@ impl Log {
         }
         import.store().await?;
         self.note_imported(import.next - 1).await?;
-        // Admission has taken those: the next submission is a new one.
+        // Admission has recorded the submissions up to here: the ingress continues after them.
         let ingress = streams::ingress(self.prefix(), self.inner.replicas);
         self.begin(ingress, submissions + 1).await?;
         Ok(count)
     }
 
-    /// The last sequence of a stream.
     async fn last_of(&self, name: &str) -> Result<u64, LogError> {
         let found = within(self.inner.jetstream.get_stream(name)).await;
         let stream = found.map_err(|why| LogError::request("read the state of", name, why))?;
         Ok(stream.cached_info().state.last_sequence)
     }
 
-    /// Makes a stream anew, so that its first sequence is `first`.
     async fn begin(&self, mut config: Config, first: u64) -> Result<(), LogError> {
         within(self.inner.jetstream.delete_stream(&config.name))
             .await
@@ -108,7 +101,6 @@ impl Log {
         self.create(&config).await
     }
 
-    /// From here on the original times are honoured, by every reader that connects.
     async fn note_imported(&self, last: u64) -> Result<(), LogError> {
         let name = self.prefix().log_stream();
         let failed = |why: String| LogError::request("update the stream", &name, why);
@@ -167,9 +159,7 @@ impl Log {
 struct Import<'a> {
     log: &'a Log,
     waiting: Vec<Outgoing>,
-    /// The last sequence stored; 0 before the first.
     stored: u64,
-    /// That of the next message to be added.
     next: u64,
 }
 
@@ -214,7 +204,6 @@ impl Import<'_> {
     }
 }
 
-/// The time of a message: the broker's, or for an imported one the original.
 pub(crate) fn stored_at(
     imported_to: u64,
     sequence: u64,

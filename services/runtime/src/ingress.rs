@@ -1,14 +1,10 @@
-//! The tenants' ingress: fetched from the broker, recorded in turns (`dormouse_shell::intake`), and
-//! removed there once it is on the log.
+//! The tenants' ingress: fetched, recorded by a fair queue (`dormouse_shell::intake`), removed once on the
+//! log.
 //!
-//! 1. The stream holds what is not recorded yet, so that it is fetched from its beginning; what the
-//!    state has on the log is forgotten.
-//! 2. What the folded state has on the log is removed from the stream, a tenant at a time: a bound of
-//!    the stream is then one of what waits.
-//! 3. What waits for decisions is looked at again with every change of the state ([`Inputs::waits`]).
-//! 4. A stream that was created later, or that ends before what was fetched, was made anew or has lost
-//!    its tail: it is fetched from its beginning again, and nothing of it is removed for what was on
-//!    the log before.
+//! 1. The stream holds unrecorded messages only.
+//! 2. Recorded messages are removed per tenant, so that the stream's bounds limit the waiting ones.
+//! 3. Waiting messages are checked with every change of the state ([`Inputs::waits`]).
+//! 4. A shortened or new stream is fetched from its beginning, and older records remove nothing of it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,30 +26,24 @@ use crate::inputs::Inputs;
 use crate::log::{Log, within};
 use crate::rollback::{self, Rollback, Verdict, Word};
 
-/// A removal costs the broker a write to the disk: several times a second are enough for a tenant to
-/// submit thousands.
+/// Limits the disk writes, one per removal.
 const REMOVE_EVERY: Duration = Duration::from_millis(50);
 
-/// What is fetched and not taken yet takes no more than this.
 const ROOM_KIB: u32 = 32 << 10;
 
-/// What a message takes beside its payload, about.
 const AROUND_BYTES: usize = 256;
 
-/// How often the stream is looked at, whether it went back.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What a state says of its tenants' submissions, and the events that record them.
+/// Accessors for the submissions in a state.
 pub struct IntakeOf<S> {
-    /// Where a tenant's submissions stand, and how many a second are taken of it.
+    /// Returns a tenant's ingress state and rates.
     pub stand: fn(&S, &str) -> (Stand, Rates),
-    /// Records a submission.
     pub received: fn(&S, &Arrival) -> Event,
-    /// Records submissions of a tenant that came too fast.
     pub shed: fn(&str, &Shed) -> Event,
 }
 
-/// The tenants' ingress.
+/// The ingress as an input of a decider.
 pub struct IngressSource<S> {
     log: Log,
     intake: IntakeOf<S>,
@@ -61,24 +51,20 @@ pub struct IngressSource<S> {
     lines: Lines,
     changed: Arc<Notify>,
     kept: Arc<Kept>,
-    /// The last time that a wake-up was set for.
     wakes: Timestamp,
     counters: IntakeCounters,
 }
 
-/// What the task that looks after the stream is told, and tells.
 #[derive(Default)]
 struct Kept {
-    /// By tenant, up to where its submissions are on the log.
     recorded: Mutex<BTreeMap<String, u64>>,
     more: Notify,
-    /// The last sequence that was fetched.
     fetched: AtomicU64,
     went_back: AtomicBool,
 }
 
 impl<S: Fold> IngressSource<S> {
-    /// The ingress of `log`, by what `intake` says of a state.
+    /// Creates the ingress of `log`.
     #[must_use]
     pub fn new(log: Log, intake: IntakeOf<S>) -> Self {
         Self {
@@ -108,7 +94,7 @@ impl<S: Fold> IngressSource<S> {
                 "the ingress stream begins anew; what it holds is taken from its beginning"
             );
             self.lines.clear();
-            // That was of the stream before.
+            // The shared state belongs to the former stream.
             drop(self.kept.take());
             self.kept.fetched.store(0, Ordering::Relaxed);
             self.fetch_from(1);
@@ -192,7 +178,6 @@ impl Kept {
         self.more.notify_one();
     }
 
-    /// The stream is another one, or shorter: it is to be fetched from its beginning.
     fn goes_back(&self, changed: &Notify) {
         self.went_back.store(true, Ordering::Relaxed);
         changed.notify_one();
@@ -204,13 +189,12 @@ impl Kept {
     }
 }
 
-/// Removes what is on the log, and notices when the stream went back; until nobody fetches any more.
 async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     let stream = log.prefix().ingress_stream();
     let mut known = Known::default();
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The source and this task.
+    // The source and this task hold the state.
     while Arc::strong_count(&kept) > 1 {
         tokio::select! {
             () = kept.more.notified() => {
@@ -239,7 +223,6 @@ async fn look_after(log: Log, kept: Arc<Kept>, changed: Arc<Notify>) {
     }
 }
 
-/// The ingress stream as it was looked at.
 #[derive(Default)]
 struct Known {
     created: Option<i128>,
@@ -247,8 +230,7 @@ struct Known {
 }
 
 impl Known {
-    /// Whether the stream is the one that it was, and reaches as far as `least`; nothing where it does not
-    /// answer, or is to be asked again. One that was made anew is the one from here on.
+    /// `None`: ask again. A new stream becomes the known one.
     async fn is_same(&mut self, log: &Log, stream: &str, least: u64) -> Option<bool> {
         let found = within(log.inner.jetstream.get_stream(stream)).await.ok()?;
         let info = found.cached_info();
@@ -276,10 +258,9 @@ impl Known {
     }
 }
 
-/// Removes a tenant's submissions up to one that is on the log.
 async fn remove(log: &Log, stream: &str, tenant: &str, recorded: u64) -> Result<(), String> {
     let filter = match tenant.contains('.') {
-        // A subject that is none of the ingress, of an older stream.
+        // A subject outside the ingress, from an older stream.
         true => tenant.to_owned(),
         false => log.prefix().ingress_of(tenant),
     };
@@ -304,7 +285,7 @@ fn arrival(log: &Log, message: &RawMessage) -> Arrival {
         verb: "",
         by: None,
     });
-    // In whatever case a language writes them.
+    // Clients differ in the case of header names.
     let header = |name: &str| {
         let mut headers = message.headers.as_ref()?.iter();
         let (_, values) = headers.find(|(key, _)| {
@@ -325,7 +306,6 @@ fn arrival(log: &Log, message: &RawMessage) -> Arrival {
     }
 }
 
-/// Fetches the ingress from a sequence on. Bounded: what nobody takes stays with the broker.
 fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> Fetching {
     let source = Source {
         stream: log.prefix().ingress_stream(),
@@ -359,16 +339,13 @@ fn ingress(log: &Log, from: u64, changed: Arc<Notify>) -> Fetching {
     }
 }
 
-/// What was fetched and not taken yet. It is bounded by its size, not by how many times the broker
-/// delivered something: in a flood each delivery holds a few messages, and another tenant's would wait
-/// with the broker while the intake is busy.
+/// Bounded by size: in a flood a delivery holds few messages, and other tenants would wait.
 struct Fetching {
     messages: mpsc::UnboundedReceiver<Vec<RawMessage>>,
     room: Arc<Semaphore>,
 }
 
 impl Fetching {
-    /// The next messages, if there are any.
     fn next(&mut self) -> Option<Vec<RawMessage>> {
         let batch = self.messages.try_recv().ok()?;
         self.room.add_permits(kib_of(&batch) as usize);
@@ -382,7 +359,6 @@ impl Drop for Fetching {
     }
 }
 
-/// What messages take, in KiB, and not more than there is room for.
 fn kib_of(batch: &[RawMessage]) -> u32 {
     let bytes = batch.iter().map(|it| it.payload.len() + AROUND_BYTES);
     let kib = bytes.sum::<usize>() / 1024 + 1;

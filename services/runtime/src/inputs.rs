@@ -1,9 +1,6 @@
-//! What a service appends without deciding it: observations from outside the log.
-//!
-//! Level-triggered like a decision: asked with the folded state, an input names every
-//! observation that the state does not hold yet. What was not stored, for whatever reason, is
-//! named again; what was, no more. So an input needs no memory of its own, and a copy that
-//! becomes active goes on where the log ends.
+//! Observations: events that a service appends without a decision. Level-triggered: an input repeats every
+//! observation that the folded state lacks, so it needs no memory, and a new active copy continues from the
+//! log.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,21 +15,18 @@ use crate::log::Log;
 
 /// A source of observations.
 pub trait Inputs<S: Fold>: Send + 'static {
-    /// What was observed and is not in `state` yet, in the order in which it is to be appended.
-    /// Called whenever the service may append; must not wait.
+    /// Returns the observations missing in `state`. Must not wait.
     fn observe(&mut self, state: &S) -> Vec<Observation>;
 
-    /// Whether it has something that only another state lets it name: then it is asked again after
-    /// everything that is folded, and need not notify anybody.
+    /// True if only another state lets the input continue: it is asked after each folded event.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Notified when `observe` may have something new.
     fn changed(&self) -> Arc<Notify>;
 }
 
-/// The nodes' leases: names the nodes that the state takes for alive and that are silent.
+/// Observes lost nodes and gateways.
 pub struct LeaseWatcher<S> {
     table: Arc<LeaseTable>,
     watched: fn(&S) -> Watched,
@@ -41,31 +35,24 @@ pub struct LeaseWatcher<S> {
     local: LocalNodes,
 }
 
-/// The nodes to watch, by the folded state.
+/// The members to watch.
 pub struct Watched {
-    /// How long a lease lasts.
     pub ttl: Duration,
-    /// The nodes that are members, each with its agent's life.
+    /// Member nodes, with their agents' incarnations.
     pub expected: Vec<(NodeId, u64)>,
-    /// How long a gateway's lease lasts.
     pub gateway_ttl: Duration,
-    /// The gateways that have joined.
     pub gateways: Vec<GatewayId>,
 }
 
-/// The nodes whose agents run in this process, without a fence. Whether they are lost is not for
-/// their leases to say.
+/// Unfenced nodes of this process, never lost by their leases.
 #[derive(Debug, Clone, Default)]
 pub struct LocalNodes {
-    /// Those that it runs.
     pub present: BTreeSet<NodeId>,
-    /// Those that it ran once and has ended: they are lost.
     pub gone: BTreeSet<NodeId>,
 }
 
 impl<S: Fold> LeaseWatcher<S> {
-    /// `watched`: what is to be watched. Then the events that record the loss of a node, and of a
-    /// gateway.
+    /// Creates a watcher of a state's members.
     #[must_use]
     pub fn new(
         log: &Log,

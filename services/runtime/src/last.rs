@@ -1,4 +1,4 @@
-//! Single messages of the log, asked of its leader without following the log.
+//! Reads single messages from the log's leader.
 
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageError, LastRawMessageErrorKind};
@@ -9,7 +9,7 @@ use crate::error::LogError;
 use crate::log::{Log, within};
 
 impl Log {
-    /// The place of the last message that any operator wrote; 0 without one.
+    /// Returns the sequence of the operators' last message; 0 if none.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -20,8 +20,7 @@ impl Log {
         Ok(Sequence(last.map_or(0, |message| message.sequence)))
     }
 
-    /// The last event of the subject name `name`, such as `cluster.configured`, that counts, whichever
-    /// operator wrote it; `None` where there is none that this build reads.
+    /// Returns the last readable operator event named `name`, such as `cluster.configured`.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -40,7 +39,7 @@ impl Log {
                 }
             }
         }
-        // The last message is flagged: the last one before it that is not counts.
+        // The last message is flagged, so the last unflagged one counts.
         let (mut found, mut from) = (None, 1);
         while let Some(message) = self.first_message(&filter, from).await.map_err(failed)? {
             from = message.sequence + 1;
@@ -63,13 +62,11 @@ impl Log {
         decode(self.prefix(), 0, &message)
     }
 
-    /// The last message whose subject `filter` matches.
     pub(crate) async fn last_message(&self, filter: &str) -> Result<Option<StreamMessage>, String> {
         let stream = self.stream().await?;
         within(async { found(stream.get_last_raw_message_by_subject(filter).await) }).await
     }
 
-    /// The first message from sequence `from` on whose subject `filter` matches.
     pub(crate) async fn first_message(
         &self,
         filter: &str,

@@ -1,13 +1,9 @@
-//! Leases: who is active, which nodes live. For liveness only; the fence is on the log.
+//! Leases for liveness. Safety comes from the fence on the log.
 //!
-//! 1. A lease is a key of the bucket that the broker ends after its TTL. Its holder writes it
-//!    anew three times within that.
-//! 2. Every write expects the revision that the holder has read: that of its own last write, of
-//!    the marker of an ended lease, or none. And every write carries the TTL; the library's own
-//!    `create_with_ttl` leaves it out over a marker, and such a lease would never end.
-//! 3. The time of a renewal is the time of its sending: the broker counts from later, so the
-//!    holder gives up before anyone else can begin.
-//! 4. A lost lease is sought again until it is given back.
+//! 1. A holder rewrites its key three times per TTL.
+//! 2. Every write expects the last revision and carries the TTL, which the library's `create_with_ttl` omits
+//!    over an ended lease's marker.
+//! 3. A term counts from the sending of its renewal: the broker counts from later, so the holder stops first.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,67 +23,57 @@ use crate::connection::NoAnswer;
 use crate::error::LogError;
 use crate::log::{Log, within};
 
-/// How often a taken lease is looked at: what a fail-over takes beyond the TTL.
+/// Poll interval of a foreign lease, which delays a fail-over.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a lease says.
+/// The value of a lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseValue {
-    /// Which life of the holder; a node's is its agent's.
     #[serde(default)]
     pub incarnation: u64,
-    /// Who.
     pub holder: String,
-    /// Tells two holders of one name apart.
     #[serde(default)]
     pub token: String,
-    /// Where the holder lives: only from there does a later life of it take the lease over.
+    /// Only a later incarnation from here takes over the lease.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub home: String,
-    /// How long its holder counts on it, of a node: whatever the policy says meanwhile, nobody else
-    /// may take it for ended sooner.
+    /// No watcher may declare a node's lease ended sooner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term_ms: Option<u64>,
-    /// Its node shares the broker's machine and has no fence: it is not lost by being silent.
+    /// True on the broker's machine without a fence: silence does not make the node lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unfenced: bool,
-    /// What keeps its holder, a service, from going on: the log refuses what it decided, and why.
+    /// Reason why the log refuses decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// Whether a lease is held.
+/// State of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseState {
-    /// Not held: someone else holds it, or the broker is away.
     Waiting {
-        /// Who holds it, as far as is known.
         by: Option<LeaseValue>,
     },
-    /// Held.
     Held {
-        /// When the last renewal that was confirmed was sent. It lasts a TTL from here.
         renewed_at: Instant,
     },
 }
 
 impl LeaseState {
-    /// Waits until the lease is held, or is not.
+    /// Waits for `held`.
     pub async fn until(watched: &mut watch::Receiver<Self>, held: bool) {
         let is = |state: &Self| matches!(state, Self::Held { .. }) == held;
-        // The sender lives as long as the lease.
         let _ = watched.wait_for(is).await;
     }
 }
 
-/// The leases.
+/// The leases of a log.
 #[derive(Debug, Clone)]
 pub struct Leases {
     log: Log,
 }
 
-/// A lease that is sought, held and sought again, until it is dropped or released. Dropped, it
-/// ends with its TTL; released, at once.
+/// A lease sought in the background. A drop stops the renewals.
 #[derive(Debug)]
 pub struct Lease {
     state: watch::Receiver<LeaseState>,
@@ -102,10 +88,10 @@ impl Leases {
         Self { log }
     }
 
-    /// Seeks the lease `key` for `holder`, in the background.
+    /// Seeks the lease `key` in the background.
     #[must_use]
     pub fn seek(&self, key: &str, holder: &str, incarnation: u64, ttl: Duration) -> Lease {
-        // The broker knows no shorter TTL.
+        // The broker's shortest TTL.
         let ttl = ttl.max(Duration::from_secs(1));
         let (state_tx, state) = watch::channel(LeaseState::Waiting { by: None });
         let (refused, refused_rx) = watch::channel(None);
@@ -144,8 +130,7 @@ impl Leases {
         }
     }
 
-    /// The lease of a node (`node.<name>`), for an agent that renews it itself; `home` is that of
-    /// the agent's folder ([`home`]). How long it lasts is said with each renewal ([`Hold::lasts`]).
+    /// Returns a node's lease for its agent; `home` is that of the agent's folder ([`home`]).
     #[must_use]
     pub fn hold_node(&self, node: &NodeId, incarnation: u64, home: String, fenced: bool) -> Hold {
         let ttl = Duration::from_millis(LeaseTerm::default().lease_ms);
@@ -155,7 +140,7 @@ impl Leases {
         hold
     }
 
-    /// Who holds the lease `key` now.
+    /// Returns the holder of `key`.
     ///
     /// # Errors
     /// When the broker does not answer.
@@ -169,20 +154,19 @@ impl Leases {
 }
 
 impl Lease {
-    /// The state, and a notice of every change.
+    /// Returns a watch of the state.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<LeaseState> {
         self.state.clone()
     }
 
-    /// Where its holder says what keeps it from going on: the lease says so from its next renewal on,
-    /// which comes at once.
+    /// Returns the channel for [`LeaseValue::refused`].
     #[must_use]
     pub fn refused(&self) -> watch::Sender<Option<String>> {
         self.refused.clone()
     }
 
-    /// When the last confirmed renewal was sent, if the lease is held: it lasts a TTL from here.
+    /// Returns the send time of the last renewal, if held.
     #[must_use]
     pub fn renewed_at(&self) -> Option<Instant> {
         match *self.state.borrow() {
@@ -191,27 +175,26 @@ impl Lease {
         }
     }
 
-    /// Whether the lease is held now, by the clock of this machine.
+    /// Reports whether the lease is held, by this machine's clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.renewed_at()
             .is_some_and(|renewed_at| renewed_at.elapsed() < self.ttl)
     }
 
-    /// Its TTL.
+    /// Returns the time to live.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Waits until it is held.
+    /// Waits until the lease is held.
     pub async fn held(&mut self) {
         let held = |state: &LeaseState| matches!(state, LeaseState::Held { .. });
-        // The sender lives as long as the task, which only `release` and dropping end.
         let _ = self.state.wait_for(held).await;
     }
 
-    /// Gives it back, so that another need not wait for its end.
+    /// Releases the lease at once.
     pub async fn release(mut self) {
         self.stopping.cancel();
         if let Some(task) = self.task.take() {
@@ -228,48 +211,41 @@ impl Drop for Lease {
     }
 }
 
-/// A lease that its holder renews, and fences itself by. Count from the sending of the last
-/// renewal that succeeded: the broker counts from later.
+/// A lease that its holder renews itself, counting terms from the sending of the last renewal.
 #[derive(Debug)]
 pub struct Hold {
     log: Log,
     subject: String,
     value: LeaseValue,
     ttl: Duration,
-    /// That of the own last write; `None` where it must be read.
     revision: Option<u64>,
 }
 
-/// Why a lease was not renewed.
+/// Reason for a failed renewal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenewError {
-    /// Someone else holds it.
     #[error("{} (life {}) holds the lease", by.holder, by.incarnation)]
     Held {
-        /// Who.
         by: LeaseValue,
-        /// The holder's last write: it moves with each renewal.
         revision: u64,
     },
-    /// No answer, or a refusal.
     #[error("the lease could not be written: {why}")]
     Unanswered {
-        /// Why not.
         why: String,
     },
 }
 
 impl Hold {
-    /// The next renewal is for so long.
+    /// Sets the next term.
     pub fn lasts(&mut self, ttl: Duration) {
         self.ttl = ttl.max(Duration::from_secs(1));
         self.value.term_ms = u64::try_from(self.ttl.as_millis()).ok();
     }
 
-    /// Takes or renews the lease. Returns when the broker has answered, or has not in 5 s.
+    /// Takes or renews the lease, within 5 s.
     ///
     /// # Errors
-    /// When someone else holds it, or the broker did not confirm; then it may be held or not.
+    /// When another holds it, or the broker did not confirm; then the lease may be held or not.
     pub async fn renew(&mut self) -> Result<(), RenewError> {
         let unanswered = |why| RenewError::Unanswered { why };
         let revision = match self.revision {
@@ -277,8 +253,7 @@ impl Hold {
             None => {
                 let (revision, held) = read(&self.log, &self.subject).await.map_err(unanswered)?;
                 match held {
-                    // A later life of the same holder, an agent that was killed and started
-                    // again where it was, takes its own lease over at once.
+                    // A restarted agent takes over its own lease at once.
                     Some(by) if by.token != self.value.token && !self.is_later_life_of(&by) => {
                         return Err(RenewError::Held { by, revision });
                     }
@@ -286,7 +261,7 @@ impl Hold {
                 }
             }
         };
-        // Whatever happens to this write: unless it is confirmed, the revision must be read.
+        // An unconfirmed write leaves the revision unknown.
         self.revision = None;
         let written = write(&self.log, &self.subject, &self.value, revision, self.ttl).await;
         self.revision = Some(written.map_err(unanswered)?);
@@ -298,11 +273,10 @@ impl Hold {
         at_home && self.value.holder == other.holder && self.value.incarnation > other.incarnation
     }
 
-    /// Gives it back, so that another need not wait for its end.
+    /// Releases the lease at once.
     pub async fn give_back(&mut self) {
         let revision = match self.revision.take() {
             Some(revision) => Some(revision),
-            // A write was in flight when the end came.
             None => match read(&self.log, &self.subject).await {
                 Ok((revision, Some(by))) if by.token == self.value.token => Some(revision),
                 _ => None,
@@ -326,8 +300,7 @@ struct Seeker {
 
 impl Seeker {
     async fn run(mut self, stopping: CancellationToken) {
-        // A renewal in flight is not given up for a stop: it may or may not reach the broker, and
-        // a lease of unknown revision cannot be given back.
+        // A stop must wait: a lease of unknown revision cannot be released.
         while !stopping.is_cancelled() {
             let sent_at = Instant::now();
             let end = self.end_of_term();
@@ -344,7 +317,6 @@ impl Seeker {
             let end = self.end_of_term();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Without a sender nothing changes any more.
                 Ok(()) = self.refused.changed() => {}
                 () = until(end) => self.set(LeaseState::Waiting { by: None }),
                 () = stopping.cancelled() => {}
@@ -354,7 +326,7 @@ impl Seeker {
         self.set(LeaseState::Waiting { by: None });
     }
 
-    /// Publishes the new state, and says how long to wait.
+    /// Returns the pause before the next attempt.
     fn note(&self, attempt: Result<(), RenewError>, sent_at: Instant) -> Duration {
         match attempt {
             Ok(()) => {
@@ -367,7 +339,7 @@ impl Seeker {
                 self.set(LeaseState::Waiting { by: Some(by) });
                 LOOK
             }
-            // Held or not is for the term to tell.
+            // The term decides whether the lease is held.
             Err(error @ RenewError::Unanswered { .. }) => {
                 tracing::debug!(%error, "trying on");
                 LOOK
@@ -383,7 +355,6 @@ impl Seeker {
         });
     }
 
-    /// When a held lease has not been renewed for its TTL.
     fn end_of_term(&self) -> Option<Instant> {
         match *self.state.borrow() {
             LeaseState::Held { renewed_at } => Some(renewed_at + self.ttl),
@@ -392,12 +363,11 @@ impl Seeker {
     }
 }
 
-/// Tells one writer or holder from another of its name.
 pub(crate) fn token() -> String {
     RandomIdGenerator::default().new_span_id().to_string()
 }
 
-/// What tells a folder from every other: made once, and kept in the file `path`.
+/// Returns a folder's token, created once in the file `path`.
 ///
 /// # Errors
 /// When the file can neither be read nor written.
@@ -453,7 +423,7 @@ async fn write(
                 subject,
                 "the broker denies this lease; check the permissions"
             );
-            // Asking ten times a second would not change it.
+            // A denial does not change quickly.
             tokio::time::sleep(Duration::from_secs(2)).await;
             return Err("denied".to_owned());
         }
@@ -467,7 +437,7 @@ async fn write(
     }
 }
 
-/// A lease as it stands: its revision (0: none) and, while it runs, its value. Asks the leader.
+/// Returns revision (0: none) and value, from the leader.
 async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), String> {
     let bucket = format!("KV_{}", log.prefix().lease_bucket());
     let stream = within(log.inner.jetstream.get_stream_no_info(bucket)).await?;
@@ -487,7 +457,7 @@ async fn read(log: &Log, subject: &str) -> Result<(u64, Option<LeaseValue>), Str
     })
 }
 
-/// The value in a message of the bucket; `None` in the marker of an end.
+/// Parses a message of the bucket; `None` for an ended lease.
 pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<LeaseValue> {
     let ended = headers.is_some_and(|headers| {
         headers.get("Nats-Marker-Reason").is_some() || headers.get("KV-Operation").is_some()
@@ -499,7 +469,7 @@ pub(crate) fn parse(headers: Option<&HeaderMap>, payload: &[u8]) -> Option<Lease
 }
 
 impl Leases {
-    /// Follows every node's lease.
+    /// Watches the leases of all nodes and gateways.
     #[must_use]
     pub fn table(&self) -> Arc<crate::lease_watch::LeaseTable> {
         crate::lease_watch::LeaseTable::spawn(self.log.clone())

@@ -1,13 +1,9 @@
-//! Which nodes have not renewed their lease for too long, as a watcher may say it.
+//! Nodes without a visible renewal for a TTL.
 //!
-//! A node is lost when a TTL has passed in which its renewals would have been seen, and none
-//! was. Time in which they could not be seen does not count: the broker was away or had no
-//! leader, or this process itself stood still. After each such time every node has a full TTL
-//! again. Which life of the agent holds the lease does not matter: one at a time does, and a later one
-//! takes it over. A life that is new on the log has a full TTL as well: it had the lease when it
-//! joined, and the log may have been here before the renewal was. A lease that was given back since
-//! counts as ended at once. A node's own lease may be longer than
-//! the policy's, where its agent had not heard of a new policy yet: the longer one counts.
+//! 1. After an outage of the broker or of this process every node has a full TTL again.
+//! 2. Any incarnation's renewal counts. A new incarnation has a full TTL, since its renewals may be unseen; a
+//!    release ends the lease.
+//! 3. The longer of the node's term and the policy's counts, since an agent may not know a new policy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,33 +17,29 @@ use crate::fetch::{self, Fetched, Source};
 use crate::lease;
 use crate::log::{Log, within};
 
-/// How often the broker is asked whether it still serves the leases.
 const PROBE: Duration = Duration::from_millis(250);
 
-/// A gap between two looks that was longer than this was a time of blindness.
+/// A longer gap counts as an outage.
 const BLIND: Duration = Duration::from_millis(1_000);
 
 /// A node whose lease has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// The node.
     pub node: NodeId,
-    /// The agent's life that was expected.
     pub incarnation: u64,
-    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    /// Broker's time of the last renewal; the epoch without one.
     pub last_seen: Timestamp,
 }
 
 /// A gateway whose lease has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostGateway {
-    /// The gateway.
     pub gateway: GatewayId,
-    /// When its lease was last renewed, by the broker's time; the epoch if it never was.
+    /// Broker's time of the last renewal; the epoch without one.
     pub last_seen: Timestamp,
 }
 
-/// The leases of the nodes and gateways, as they are seen.
+/// The observed leases.
 #[derive(Debug)]
 pub struct LeaseTable {
     table: Mutex<Table>,
@@ -57,9 +49,8 @@ pub struct LeaseTable {
 #[derive(Debug)]
 struct Table {
     seen: BTreeMap<String, Seen>,
-    /// Since when renewals would have been seen without a break; `None`: they would not be now.
+    /// Start of uninterrupted visibility; `None` during an outage.
     sighted: Option<Instant>,
-    /// The life of each node that was expected last, and since when.
     expected: BTreeMap<NodeId, (u64, Instant)>,
 }
 
@@ -67,9 +58,7 @@ struct Table {
 struct Seen {
     at: Instant,
     stored_at: Timestamp,
-    /// When that was seen.
     given_back: Option<Instant>,
-    /// How long its holder counts on it.
     term: Duration,
     unfenced: bool,
 }
@@ -84,24 +73,23 @@ impl LeaseTable {
             }),
             changed: Arc::new(Notify::new()),
         });
-        // It ends soon after the last that has the table.
         tokio::spawn(watch(log, Arc::downgrade(&table)));
         table
     }
 
-    /// Notified whenever [`LeaseTable::lost`] may say something else.
+    /// Returns the notice of changes.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Those of the gateways that have not renewed their lease for `ttl`.
+    /// Returns the gateways without a renewal for `ttl`.
     #[must_use]
     pub fn lost_gateways(&self, joined: &[GatewayId], ttl: Duration) -> Vec<LostGateway> {
         self.lock().lost_gateways(joined, ttl, Instant::now())
     }
 
-    /// Those of the expected nodes that have not renewed their lease for `ttl`.
+    /// Returns the expected nodes without a renewal for `ttl`.
     #[must_use]
     pub fn lost(&self, expected: &[(NodeId, u64)], ttl: Duration) -> Vec<Lost> {
         self.lock().lost(expected, ttl, Instant::now())
@@ -143,7 +131,6 @@ impl Table {
         lost.collect()
     }
 
-    /// Notes since when each life is expected.
     fn expect(&mut self, expected: &[(NodeId, u64)], now: Instant) {
         let before = std::mem::take(&mut self.expected);
         let since = expected.iter().map(|(node, life)| {
@@ -203,7 +190,7 @@ async fn watch(log: Log, table: std::sync::Weak<LeaseTable>) {
     let stream = format!("KV_{bucket}");
     let source = Source {
         stream: stream.clone(),
-        // Of nodes and gateways; the deciders' few do no harm.
+        // Includes the deciders' leases.
         filter: format!("$KV.{bucket}.>"),
         from: 1,
         to: None,
@@ -231,8 +218,7 @@ async fn watch(log: Log, table: std::sync::Weak<LeaseTable>) {
     }
 }
 
-/// Takes what is seen until the next probe; whether the broker answered that, and whether there
-/// is nothing more to see.
+/// Returns whether the broker answered, and whether the messages ended.
 async fn look(
     log: &Log,
     stream: &str,
@@ -295,7 +281,6 @@ mod tests {
         }
     }
 
-    /// A table that has expected the node since this long ago.
     fn expecting(since: Instant, mut table: Table) -> Table {
         table.expect(&expected(), since);
         table
@@ -390,7 +375,7 @@ mod tests {
         };
         let lately = later - TTL / 2;
         assert_eq!(lost(Some(later), lately), 1);
-        // By the life before.
+        // The former incarnation renewed the lease.
         assert_eq!(lost(Some(start), lately), 0);
         assert_eq!(lost(Some(start), start), 1);
     }

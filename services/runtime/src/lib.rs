@@ -1,15 +1,12 @@
-//! The one shell around every decider: log, fences, leases, snapshots, tracing.
+//! Runs deciders on NATS. The only crate that names the broker.
 //!
-//! The only crate that names the broker. Its parts, from the outside in:
-//!
-//! ```text
-//! run_service ─ shell: follower actor → decider actor ⇄ appender actor, lease, snapshots
-//!                 │
-//!                Log ─ follow/read (decoded events) · Appender (agents, operator)
-//!                 │    CodeStore · Leases · IngressSource · LeaseWatcher · api · node_api · status (what tenants see)
-//!              Connection ─ one client: reconnects, permission violations
-//! LocalBroker: the supervised child of `dormouse up`      telemetry: logs, traces, metrics
-//! ```
+//! - `shell`, `inputs`, `snapshot`, `clock`, `mark`, `ingress`: a decider's actors, [`run_service`].
+//! - `log`: the connection. Reading: `feed`, `follow`, `fetch`, `ranges`, `decode`, `rollback`, `own`.
+//!   Writing: `publish`, `appender`, `streams`, `import`.
+//! - `lease`, `lease_watch`: liveness. `code`, `code_put`: packed folders.
+//! - `api`, `node_api`, `turns`, `status`, `tenant`: queries, status messages, a tenant's client.
+//! - `accounts`, `holder`, `proof`: keys. `broker`: the supervised nats-server.
+//! - `telemetry`, `spans`, `trace`, `sampling`, `counters`, `health`: observation.
 
 pub mod accounts;
 mod api;

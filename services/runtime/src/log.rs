@@ -1,4 +1,4 @@
-//! The log, as a process sees it: one connection, and what to do with the stream.
+//! A process's connection to the log, and operations on its streams.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -26,16 +26,13 @@ use crate::settings::Settings;
 use crate::streams;
 use crate::trace::Remembered;
 
-/// The lease of the copy that makes the streams.
 pub(crate) const STREAMS_LEASE: &str = "streams";
 
-/// So long after one has died that was making the streams another one may.
 const TURN: Duration = Duration::from_secs(10);
 
-/// So long one waits for that.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The log. Clones share one connection.
+/// A connection to the log. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Log {
     pub(crate) inner: Arc<Inner>,
@@ -45,31 +42,24 @@ pub struct Log {
 pub(crate) struct Inner {
     pub connection: Connection,
     pub jetstream: jetstream::Context,
-    /// The reader of the log that was made for this client.
     pub own: Option<Own>,
-    /// Whose key it has.
     pub holder: Holder,
     pub prefix: Prefix,
     pub replicas: usize,
     identity: RwLock<String>,
-    /// Whether the log stream has replicas, as far as is known: what may be sent to it depends on
-    /// it (see `publish`). The answer may change while the cluster grows, so it is read again with
-    /// every look at the head.
+    /// Limits what may be sent (see `publish`); refreshed by `head`.
     replicated: AtomicBool,
-    /// Up to here the log was imported: its events have their original times.
     pub imported_to: AtomicU64,
-    /// The last event that this client has followed: answers to its queries are no older.
+    /// Query answers are at least as recent.
     pub followed_to: AtomicU64,
-    /// Where the background tasks run, also those that a service's own thread starts.
+    /// Even for tasks started on a service's own thread.
     home: tokio::runtime::Handle,
-    /// The trace contexts of the last events that were followed.
     pub traces: Mutex<Remembered>,
-    /// The one reading for all that follow.
     pub feed: Feed,
 }
 
 impl Log {
-    /// Connects. Tries until `settings.connect_timeout` is over, and says so while it waits.
+    /// Connects, retrying for `settings.connect_timeout`.
     ///
     /// # Errors
     /// When there is no broker, or it does not accept the credentials.
@@ -113,21 +103,19 @@ impl Log {
                 feed: Feed::default(),
             }),
         };
-        // Before the streams exist there is nothing to identify.
+        // Fails harmlessly before the streams exist.
         if *log.holder() == Holder::Operator {
             let _ = log.head().await;
         }
         Ok(log)
     }
 
-    /// Ends the connection for good, for all that share it.
+    /// Closes the connection for all clones.
     pub async fn close(&self) {
         self.inner.connection.close().await;
     }
 
-    /// Creates or updates the log stream, the ingress stream, the store of packed folders and the
-    /// lease bucket. For the command that starts the cluster; services and agents have no permission
-    /// for it.
+    /// Creates or updates all streams. Only the command that starts the cluster may.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer for 30 s.
@@ -150,7 +138,7 @@ impl Log {
         if self.has_streams().await {
             return self.head().await.map(|_| ());
         }
-        // What one has reserved for a try, another would not find.
+        // Concurrent reservations would compete for space.
         let mut turn = self.leases().seek(STREAMS_LEASE, &token(), 0, TURN);
         if tokio::time::timeout(PATIENCE, turn.held()).await.is_err() {
             tracing::warn!(
@@ -172,7 +160,6 @@ impl Log {
         ]
     }
 
-    /// Whether all streams are there as they are to be.
     async fn has_streams(&self) -> bool {
         for wanted in self.wanted_streams() {
             let found = within(self.inner.jetstream.get_stream(&wanted.name)).await;
@@ -197,8 +184,8 @@ impl Log {
         Ok(())
     }
 
-    /// Creates a stream. What it reserves is a quarter of the broker's room at most: it has to have
-    /// room for four times as much at first, or reserves less.
+    /// Reserves at most a quarter of the free storage: creates a stream of four times the size first; if
+    /// refused, tries less.
     pub(crate) async fn create(&self, config: &Config) -> Result<(), LogError> {
         if config.max_bytes < 0 {
             return self.create_or_update(config, config.max_bytes).await;
@@ -226,21 +213,20 @@ impl Log {
         made.await.map(|_| ())
     }
 
-    /// What tells this log from another of the same name: the stream's name and when it was
-    /// created. Empty until the stream exists.
+    /// Returns the stream's name and creation time; empty before.
     #[must_use]
     pub fn identity(&self) -> String {
         let identity = self.inner.identity.read();
         identity.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The first token of every subject.
+    /// Returns the first token of every subject.
     #[must_use]
     pub fn prefix(&self) -> &Prefix {
         &self.inner.prefix
     }
 
-    /// The last sequence on the log, as the stream's leader knows it.
+    /// Returns the last sequence, from the leader.
     ///
     /// # Errors
     /// When the stream does not exist, or the broker does not answer.
@@ -274,29 +260,27 @@ impl Log {
             let known = &self.inner.imported_to;
             known.store(imported_to, Ordering::Relaxed);
         }
-        // A stream that begins later has a last sequence before it has a message.
+        // An empty stream may have a last sequence.
         match info.state.messages {
             0 => Ok(Sequence(0)),
             _ => Ok(Sequence(info.state.last_sequence)),
         }
     }
 
-    /// Whether the log stream has replicas.
+    /// Reports whether the log stream has replicas.
     #[must_use]
     pub fn is_replicated(&self) -> bool {
         self.inner.replicated.load(Ordering::Relaxed)
     }
 
-    /// Every event from sequence `from` on, in order, without end. Outages are bridged; the
-    /// channel ends only when the log itself has lost what was delivered before (a broker that
-    /// came back with an older disk): a reader that has folded it must start again.
+    /// Follows every event from `from`, across outages. The channel ends only if the log lost delivered
+    /// events: start again.
     #[must_use]
     pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
         feed::follow(self, from)
     }
 
-    /// The events from `from` to `to`, or to the head if that comes first; the last item is
-    /// `CaughtUp`, without which the reading was cut short.
+    /// Reads from `from` to `to` or the head. `CaughtUp` is last, unless cut short.
     ///
     /// # Errors
     /// When the head cannot be read.
@@ -309,37 +293,34 @@ impl Log {
         Ok(follow::read(self, from, to.min(head)))
     }
 
-    /// An appender for `writer`; an agent's names its node.
+    /// Returns an appender for `writer`; an agent's names its node.
     #[must_use]
     pub fn appender(&self, writer: Writer, node: Option<NodeId>) -> Appender {
         Appender::new(self.clone(), writer, node)
     }
 
-    /// An appender of an operator whose events hold only right after the operators' message at `last`:
-    /// what it says was made from what was said up to there.
+    /// Returns an operator's appender, fenced by `last`.
     #[must_use]
     pub fn operator_after(&self, last: Sequence) -> Appender {
         Appender::of_operator_after(self.clone(), last)
     }
 
-    /// An appender for the gateway of this name.
+    /// Returns an appender for the named gateway.
     #[must_use]
     pub fn gateway_appender(&self, gateway: &GatewayId) -> Appender {
         Appender::of_gateway(self.clone(), gateway)
     }
 
-    /// The leases.
+    /// Returns the leases.
     #[must_use]
     pub fn leases(&self) -> Leases {
         Leases::new(self.clone())
     }
 
-    /// Starts a task on the runtime on which the log was connected.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.inner.home.spawn(task);
     }
 
-    /// The log stream, to ask its leader things.
     pub(crate) async fn stream(&self) -> Result<Stream<()>, String> {
         self.inner
             .jetstream
@@ -351,7 +332,7 @@ impl Log {
 
 const NO_ANSWER: &str = "no answer in time";
 
-/// Bounds a request also where the library does not: while its buffer is full.
+/// The library does not, while its buffer is full.
 pub(crate) async fn within<T, E: std::fmt::Display>(
     request: impl IntoFuture<Output = Result<T, E>>,
 ) -> Result<T, String> {
@@ -362,7 +343,7 @@ pub(crate) async fn within<T, E: std::fmt::Display>(
     }
 }
 
-/// The library's errors say their kind and their source, which often are the same words.
+/// Removes a repetition: the library's errors name kind and source, often in equal words.
 pub(crate) fn once(why: String) -> String {
     let halves = why.len().checked_sub(2).map(|rest| rest / 2);
     match halves.and_then(|half| Some((why.get(..half)?, why.get(half..)?))) {
@@ -371,17 +352,15 @@ pub(crate) fn once(why: String) -> String {
     }
 }
 
-/// What asking again would not change.
 fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
     let CreateStreamErrorKind::JetStream(error) = error.kind() else {
         return None;
     };
     match error.error_code() {
-        // It has less room than the stream reserves.
         ErrorCode::STORAGE_RESOURCES_EXCEEDED | ErrorCode::INSUFFICIENT_RESOURCES => {
             Some(LogError::NoRoom(name.to_owned()))
         }
-        // So have brokers of a cluster; while one is away there is hope.
+        // While a broker is offline, a retry may succeed.
         ErrorCode::CLUSTER_NO_PEERS if lacks_storage(&error.to_string()) => {
             Some(LogError::NoRoom(name.to_owned()))
         }
@@ -390,7 +369,6 @@ fn hopeless(error: &CreateStreamError, name: &str) -> Option<LogError> {
     }
 }
 
-/// A stream as it is to be: what an import noted, where it begins, and what it reserves stay.
 fn updated(wanted: Config, is: &Config) -> Config {
     Config {
         metadata: is.metadata.clone(),
@@ -409,8 +387,7 @@ pub(crate) fn is_absent(error: &GetStreamError) -> bool {
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == absent)
 }
 
-/// Asks until it is done, or is hopeless: a cluster that has just started elects its
-/// leaders first.
+/// Retries, since a new cluster elects its leaders first.
 async fn patiently<T, E, F>(
     operation: &'static str,
     name: &str,

@@ -1,24 +1,18 @@
-//! Where a service keeps the moment that says how long it was away (`dormouse_shell::Mark`).
-//!
-//! One small file beside the snapshots. It is written to the disk, since a machine that loses its
-//! power is what it is for; one that cannot be read is not used.
+//! The file of a service's clock anchor (`dormouse_shell::Mark`), synced against power failures.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use dormouse_shell::Mark;
 
-/// A service's file.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkFile(PathBuf);
 
 impl MarkFile {
-    /// The one in `dir`.
     pub fn new(dir: &Path) -> Self {
         Self(dir.join("clock.json"))
     }
 
-    /// What an earlier life has kept.
     pub async fn load(&self) -> Option<Mark> {
         let path = self.0.clone();
         let reading = tokio::task::spawn_blocking(move || {
@@ -28,7 +22,7 @@ impl MarkFile {
         reading.await.ok().flatten()
     }
 
-    /// Writes it, on another thread. It is not worth stopping for where that fails.
+    /// Writes the mark on another thread; a failure is only logged.
     pub fn keep(&self, mark: Mark) {
         let file = self.clone();
         tokio::task::spawn_blocking(move || {

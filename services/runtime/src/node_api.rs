@@ -1,9 +1,6 @@
-//! What one node is asked directly: requests that only its own agent can answer, such as what its
-//! containers print. Under `<prefix>.api.<name>.<node>`, and for tenants under
-//! `<prefix>.tenant.<tenant>.api.<name>.<node>`.
-//!
-//! Requests are answered side by side, so many at once of each tenant, and so many of the operators:
-//! one that waits holds up no other, and no tenant takes another's place.
+//! Queries to a node's agent, at `<prefix>.api.<name>.<node>` and
+//! `<prefix>.tenant.<tenant>.api.<name>.<node>`. They run concurrently, within limits per tenant and for
+//! operators.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,17 +18,15 @@ use crate::log::Log;
 
 const REFUSED: &str = "Nats-Service-Error";
 
-/// A node's answer: bytes as they are, and what there is to say of them.
+/// A node's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeAnswer {
-    /// Names and values.
     pub headers: Vec<(&'static str, String)>,
-    /// The bytes.
     pub payload: Bytes,
 }
 
 impl NodeAnswer {
-    /// Bytes without headers.
+    /// Returns an answer without headers.
     #[must_use]
     pub fn plain(payload: Vec<u8>) -> Self {
         Self {
@@ -41,16 +36,15 @@ impl NodeAnswer {
     }
 }
 
-/// A node's answer, as it came.
+/// A received answer of a node.
 #[derive(Debug, Clone)]
 pub struct NodeAnswered {
     headers: Option<HeaderMap>,
-    /// The bytes.
     pub payload: Bytes,
 }
 
 impl NodeAnswered {
-    /// A header's value.
+    /// Returns a header's value.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<String> {
         let value = self.headers.as_ref()?.get(name)?;
@@ -88,7 +82,6 @@ async fn respond(
     }
 }
 
-/// The query and the tenant of a subject, where it is one of a node's.
 fn asked(prefix: &Prefix, message: &Message) -> Option<Asked> {
     let subject = message.subject.as_str();
     let (tenant, rest) = match prefix.parse_tenant_api(subject) {
@@ -104,7 +97,6 @@ fn asked(prefix: &Prefix, message: &Message) -> Option<Asked> {
     })
 }
 
-/// Who has how many requests under way.
 #[derive(Clone)]
 struct Slots {
     under_way: Arc<Mutex<BTreeMap<Option<String>, usize>>>,
@@ -112,7 +104,6 @@ struct Slots {
     of_tenant: usize,
 }
 
-/// One request that is under way.
 struct Slot {
     slots: Slots,
     tenant: Option<String>,
@@ -164,11 +155,11 @@ impl Drop for Slot {
 }
 
 impl Log {
-    /// Answers what `node` is asked under `names`, at most `limit` requests of operators at once and half
-    /// as many of each tenant, until the connection is closed.
+    /// Serves `names` until the connection closes, at most `limit` for operators at once and half as many per
+    /// tenant.
     ///
     /// # Errors
-    /// When the broker cannot be told.
+    /// When the broker refuses the subscription.
     pub async fn serve_node<F, A>(
         &self,
         node: &NodeId,
@@ -215,11 +206,10 @@ impl Log {
         Ok(())
     }
 
-    /// Asks `node` the query `name`: as `tenant`, as the one whose key this client has, or as the
-    /// operator.
+    /// Sends a query to `node`, as `tenant`, the key's tenant, or an operator.
     ///
     /// # Errors
-    /// Its refusal, or that nobody answers.
+    /// The refusal, or that nobody answers.
     pub async fn ask_node(
         &self,
         node: &NodeId,

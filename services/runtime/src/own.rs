@@ -1,13 +1,9 @@
-//! Clients in accounts of their own: agents and gateways, each with a reader of the log made in
-//! advance, and operators, who read it by requests for ranges (`ranges`).
+//! Reading the log from a separate account: agents and gateways by a provisioned consumer, persons by ranges
+//! (`ranges`).
 //!
-//! Who may create consumers of the log may have one deliver to any subject of the account, and the
-//! broker checks no reply subject: such a key could write in anybody's name. So an agent's user is in
-//! an account of its own, where the imports rewrite every reply. Of the broker's interface it imports
-//! a few requests, under a prefix of their own (the broker answers `$JS.API` for each account by
-//! itself), and it fetches through one consumer that the operator made. Where the reading begins it
-//! says by a reset of that consumer. A person runs several commands at once, which would reset each
-//! other's reading: a request for a range needs no consumer.
+//! A consumer may deliver to any subject, so a key that creates consumers could write in any name. An agent's
+//! account therefore imports only a few requests, with rewritten replies, and the agent resets its one
+//! consumer. A person's concurrent commands would reset each other's consumer.
 
 use async_nats::Request;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, ReplayPolicy, pull};
@@ -18,12 +14,11 @@ use crate::error::LogError;
 use crate::log::{Log, within};
 use dormouse_messages::Prefix;
 
-/// A client's own reader of the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Own {
-    /// The consumer; `None`: the log is read by ranges.
+    /// The consumer; `None` for ranges.
     pub name: Option<String>,
-    /// What stands in place of `$JS.API`.
+    /// Replaces `$JS.API`.
     pub api: String,
 }
 
@@ -39,11 +34,9 @@ struct ApiError {
     description: String,
 }
 
-/// The broker's answer where the asker's account holds no streams.
+/// The broker's answer to an account without streams.
 const NOT_ENABLED_FOR_ACCOUNT: u64 = 10_039;
 
-/// Whether the broker has requests of its own for the client `name`: then it is in an account of its
-/// own, and reads through the consumer of that name.
 pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -> Option<Own> {
     let api = prefix.own_api();
     let subject = format!("{api}.CONSUMER.INFO.{}.{name}", prefix.log_stream());
@@ -52,18 +45,15 @@ pub(crate) async fn find(connection: &Connection, prefix: &Prefix, name: &str) -
             let name = Some(name.to_owned());
             Some(Own { name, api })
         }
-        // Nobody answers there, or a key of the log's own account may not ask.
         Err(
             NoAnswer::Nobody | NoAnswer::Doubt(_) | NoAnswer::Denied | NoAnswer::TooLarge { .. },
         ) => None,
     }
 }
 
-/// A key that may not ask for the log's state at all: no operator's.
+/// The key is not an operator's.
 pub(crate) struct NoLog;
 
-/// Whether a person's account is one of their own: it holds no streams, and asks for the log
-/// elsewhere.
 pub(crate) async fn find_person(
     connection: &Connection,
     prefix: &Prefix,
@@ -84,7 +74,6 @@ pub(crate) async fn find_person(
 }
 
 impl Own {
-    /// The consumer, that delivers from sequence `from` on.
     pub async fn reset(&self, log: &Log, stream: &str, from: u64) -> Result<PullConsumer, String> {
         let name = self.name.as_deref().unwrap_or_default();
         let subject = format!("{}.CONSUMER.RESET.{stream}.{name}", self.api);
@@ -112,8 +101,7 @@ impl Own {
 }
 
 impl Log {
-    /// Makes the readers of the log for the agents and gateways whose keys may make none themselves:
-    /// `node-n0`, `gateway-g0`. What exists stays.
+    /// Creates missing readers: `node-n0`, `gateway-g0`.
     ///
     /// # Errors
     /// When the broker refuses, or does not answer.

@@ -1,6 +1,4 @@
-//! What a client proves who it is with: a file with credentials (a token and a seed), or with a seed.
-//!
-//! The file is read again at every connection, so that a key can be replaced while its holder runs.
+//! A client's credentials, read at every connection, so that a key can be rotated.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,30 +6,24 @@ use std::path::{Path, PathBuf};
 use async_nats::Auth;
 use nkeys::KeyPair;
 
-/// The file that holds a client's secret.
 #[derive(Debug, Clone)]
 pub(crate) enum Proof {
-    /// A token and the seed of its key.
     Credentials(PathBuf),
-    /// A seed.
     Seed(PathBuf),
 }
 
-/// What the file holds.
 pub(crate) struct Secret {
     token: Option<String>,
     key: KeyPair,
 }
 
 impl Proof {
-    /// The file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Credentials(path) | Self::Seed(path) => path,
         }
     }
 
-    /// Reads it.
     pub fn read(&self) -> io::Result<Secret> {
         let text = std::fs::read_to_string(self.path())?;
         let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
@@ -44,7 +36,7 @@ impl Proof {
             Self::Credentials(_) => {
                 let part = |name: &str| {
                     let begun = text.split_once(&format!("BEGIN {name}-----"))?.1;
-                    // At the line's beginning: within a token dashes are letters.
+                    // At the start of a line: tokens may contain dashes.
                     let (part, _) = begun.split_once("\n---")?;
                     Some(part.trim().to_owned())
                 };
@@ -58,7 +50,6 @@ impl Proof {
         }
     }
 
-    /// What the broker asks for, over its challenge.
     pub fn sign(&self, nonce: &[u8]) -> io::Result<Auth> {
         let Secret { token, key } = self.read()?;
         let signature = key.sign(nonce);
@@ -84,7 +75,7 @@ mod tests {
         std::fs::write(&path, format!("{seed}\n")).expect("written");
         let signed = of(Proof::Seed(path.clone())).expect("signed");
         assert_eq!(signed, (Some(key.public_key()), None));
-        // A signature has three dashes in a row once in 3,000 tokens.
+        // A signature contains three dashes once in 3,000 tokens.
         let text = format!(
             "-----BEGIN NATS USER JWT-----\na.b---c\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"

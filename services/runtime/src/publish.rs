@@ -1,35 +1,25 @@
-//! Appending messages under a fence: one at a time, or many in one atomic batch.
+//! Appending under a fence: one message, pipelined, or in an atomic batch.
 //!
-//! The fence is the last sequence of all the writer's subjects: a writer that has not seen its
-//! own last append, because another copy made it, is refused by the broker.
+//! The fence is the last sequence of a writer's subjects: the broker refuses a writer that has not seen
+//! another copy's append.
 //!
-//! What a replicated stream may be sent. With several replicas the leader checks a message when
-//! it proposes it; every replica applies it later. A message whose check fails at the apply stops
-//! the stream on every replica, and again after each restart (nats-server 2.15,
-//! `processJetStreamMsg` and `applyStreamMsgOp`). Of the expectations only
-//! `Nats-Expected-Last-Msg-Id` is checked at the apply, so nothing that may reach such a stream carries it:
+//! With replicas the leader checks a message at its proposal, and every replica applies it later. A check
+//! that fails at the apply stops the stream on every replica, after each restart too (nats-server 2.15,
+//! `processJetStreamMsg` and `applyStreamMsgOp`). Only `Nats-Expected-Last-Msg-Id` is checked there, so no
+//! message to a replicated stream carries it:
 //!
-//! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal,
-//!   against what is applied. While a fenced message is in flight, the leader answers every other
-//!   one with the same filter "in process" (10164): that is a doubt, not a refusal
+//! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal. While a
+//!   fenced message is in flight, the leader answers others "in process" (10164): a doubt, not a refusal
 //!   (`dormouse_shell::answers`).
-//! - *An atomic batch* is checked when it is committed, and proposed whole or not at all. Each of
-//!   its members carries the fence, so that the filter stays in process until the last member is
-//!   applied: no other copy can write between two of them.
+//! - *An atomic batch* is checked at its commit, and proposed whole or not at all. Each member carries the
+//!   fence, so that no other copy can write in between.
 //!
-//! So several events are a batch where the stream has replicas. On a server that is part of no cluster,
-//! where a batch costs a write to the disk of its own, they are sent one right after the other
-//! ([`Log::publish_ahead`]): the first under the fence, each other one on the condition that the message
-//! before it is the last of the stream. Such a server checks that under the stream's lock as it stores, and
-//! never again. Where another writer's message came between, the rest is refused, and sent under the fence
-//! that is known by then. They are not sent ahead under sequences that are only expected: if another writer
-//! takes the place of one of them, the one after it would find its expectation met and be stored without it.
+//! On an unclustered server a batch costs an extra disk write, so events are pipelined
+//! ([`Log::publish_ahead`]): the first under the fence, each further one on the condition that its
+//! predecessor is the stream's last message. Predicted sequences would be unsafe: another writer's message
+//! could take the place of a predecessor.
 //!
-//! Subjects: an event of a job is stored under its writer's shard (`….checkpointer.0.<event>`),
-//! not under the job. The broker checks a wildcard fence by visiting every distinct subject it
-//! matches: 0.1 ms with ten of them, 6 to 9 ms with 100,000 (measured, nats-server 2.15), which
-//! grows with every job that ever was. What tenants watch is copied to their status subjects
-//! by a publisher that follows the log (see `status`).
+//! An event is stored under its writer's shard, not its job: a wildcard fence visits every distinct subject.
 
 use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
@@ -46,44 +36,35 @@ use crate::error::AppendError;
 use crate::import::STORED_AT;
 use crate::log::Log;
 
-/// The largest event: half of the broker's `max_payload`, so that headers and the envelope of
-/// an export fit as well.
+/// Half of the broker's `max_payload`, for headers and envelopes.
 pub(crate) const MAX_EVENT_BYTES: usize = 4 << 20;
 
-/// The broker's limit for an atomic batch.
+/// The broker's limit of a batch.
 pub(crate) const MAX_BATCH: usize = 1_000;
 
-/// The broker holds a batch in memory until it is committed.
+/// The broker holds a batch in memory until its commit.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
-/// A message ready to be appended.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
     pub subject: String,
     pub id: String,
     pub type_name: &'static str,
-    /// The original time, of an event that is imported.
     pub stored_at: Option<Timestamp>,
     pub payload: Bytes,
 }
 
-/// The expectation under which a message is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
-    /// The writer's subjects.
     pub filter: String,
-    /// The last sequence among them.
     pub last: u64,
 }
 
-/// Why a message was not stored, as far as is known.
 #[derive(Debug)]
 pub(crate) enum PublishError {
-    /// The fence: another append came before.
     Conflict,
-    /// For good.
     Refused(AppendError),
-    /// Perhaps stored, perhaps not, perhaps later.
+    /// Stored now, later, or never.
     Doubt(String),
 }
 
@@ -104,8 +85,7 @@ struct ReplyError {
     description: String,
 }
 
-/// Encodes `event` as its writer appends it. The id is the same for the same append: writer,
-/// expected last sequence, index, hash of the data.
+/// Encodes `event`. A repeated append has an equal id, which lets the log resolve doubts.
 pub(crate) fn outgoing(
     prefix: &Prefix,
     place: &Place<'_>,
@@ -133,15 +113,11 @@ pub(crate) fn outgoing(
     })
 }
 
-/// Whose append it is, and which.
 pub(crate) struct Place<'a> {
     pub writer: Writer,
-    /// Begins the id: the writer, for all its copies alike; for an [`crate::Appender`] also
-    /// which one it is, because two of them may append the same data.
+    /// The writer; an [`crate::Appender`] adds a token, since two may append equal data.
     pub name: &'a str,
-    /// The last own sequence on which it builds.
     pub expected: u64,
-    /// Its index among the appends that build on that.
     pub index: usize,
 }
 
@@ -168,7 +144,6 @@ fn fence_headers(headers: &mut HeaderMap, fence: &Fence) {
     );
 }
 
-/// How many of the first messages fit one batch.
 pub(crate) fn batch_len(messages: &[Outgoing]) -> usize {
     let mut bytes = 0;
     messages
@@ -183,7 +158,6 @@ pub(crate) fn batch_len(messages: &[Outgoing]) -> usize {
 }
 
 impl Log {
-    /// Appends one message; the sequence it was stored at.
     pub(crate) async fn publish(
         &self,
         message: &Outgoing,
@@ -195,8 +169,7 @@ impl Log {
         self.ask(message, headers).await.map(|reply| reply.seq)
     }
 
-    /// Appends all of up to [`MAX_BATCH`] messages or none; the sequence of the last one. They
-    /// are stored one after another. The broker checks the fence when the batch is committed.
+    /// Appends all messages consecutively, or none; returns the last sequence.
     pub(crate) async fn publish_batch(
         &self,
         messages: &[Outgoing],
@@ -242,29 +215,23 @@ impl Log {
         Err(PublishError::Doubt("the batch has no end".to_owned()))
     }
 
-    /// Whether messages may be sent ahead: the server that this is connected to has the stream alone. It
-    /// joins a cluster with a new start, and so over a new connection. What was queued for the former one goes
-    /// out over the new one; nothing is queued during an outage.
+    /// True if the server is unclustered. It joins a cluster only with a restart, hence a new connection, and
+    /// outages leave nothing queued.
     pub(crate) fn may_send_ahead(&self) -> bool {
         !self.is_replicated() && self.inner.connection.is_to_a_single_server()
     }
 
-    /// Appends messages one after another, without waiting for an answer in between: the sequences of the
-    /// first ones, which are stored, and why the next one is not. Without a reason another message came
-    /// between, and nothing of the rest is stored.
-    ///
-    /// Only where [`Log::may_send_ahead`].
+    /// Pipelines messages. Returns the stored sequences and the next one's error; without an error, another
+    /// writer's message came between.
     pub(crate) async fn publish_ahead(
         &self,
         messages: &[Outgoing],
         fence: &Fence,
     ) -> (Vec<u64>, Option<PublishError>) {
-        // An empty id would be no condition.
         debug_assert!(messages.iter().all(|message| !message.id.is_empty()));
         let ids = messages.iter().map(|message| Some(message.id.as_str()));
         let asking = messages.iter().zip(std::iter::once(None).chain(ids));
         let asking = asking.map(|(message, before)| async move {
-            // What comes behind one that is not sent is refused.
             self.check_size(message)?;
             let mut headers = headers(message);
             match before {
@@ -314,7 +281,6 @@ impl Log {
             .await
             .map_err(|error| failed(message, error))?;
         if answer.payload.is_empty() {
-            // A batch has begun.
             return Ok(Reply {
                 seq: 0,
                 error: None,
@@ -359,7 +325,6 @@ fn too_large(message: &Outgoing, limit: usize) -> AppendError {
     }
 }
 
-/// The first denied subject that is one of the batch's.
 async fn any_denial(denied: &mut broadcast::Receiver<String>, messages: &[Outgoing]) -> String {
     loop {
         match denied.recv().await {
@@ -403,11 +368,9 @@ mod tests {
         let three = ["a", "b", "c"].map(|id| own(id, 1));
         let (stored, error) = log.publish_ahead(&three, &fence(0)).await;
         assert!(stored == [1, 2, 3] && error.is_none(), "{error:?}");
-        // Another copy, that has not seen them.
         let others = ["d", "e"].map(|id| own(id, 1));
         let (stored, error) = log.publish_ahead(&others, &fence(0)).await;
         assert!(stored.is_empty() && matches!(error, Some(PublishError::Conflict)));
-        // What is before one that is too large is stored, and nothing behind it.
         let large = [own("f", 1), own("g", MAX_EVENT_BYTES + 1), own("h", 1)];
         let (stored, error) = log.publish_ahead(&large, &fence(3)).await;
         let too_large = Some(PublishError::Refused(AppendError::TooLarge {
@@ -419,7 +382,7 @@ mod tests {
             (stored, format!("{error:?}")),
             (vec![4], format!("{too_large:?}"))
         );
-        // A message of another stream is not the last one of this: as if another writer came between.
+        // Stands for another writer's message in between.
         let between = [sized("i", "dormouse.in.ads.submit", 1), own("j", 1)];
         let (stored, error) = log.publish_ahead(&between, &fence(0)).await;
         assert!(stored.len() == 1 && error.is_none(), "{error:?}");

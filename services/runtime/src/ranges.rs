@@ -1,9 +1,5 @@
-//! Reading the log without a consumer: requests for ranges of it, answered by any copy of the stream.
-//!
-//! 1. A request names the first sequence; the broker answers with a message each and an end.
-//! 2. What is behind the head is asked for again, a moment later. A copy that lags has less, never
-//!    other messages.
-//! 3. A message that was lost on the way shows: each names the one before it.
+//! Reading the log without a consumer, by requests for ranges, which any replica answers. A lagging replica
+//! has fewer messages, never others. Each message names its predecessor, which reveals losses.
 
 use std::time::Duration;
 
@@ -15,16 +11,13 @@ use crate::connection::ANSWER_TIMEOUT;
 use crate::decode::RawMessage;
 use crate::log::Log;
 
-/// Until what is new is asked for again: a person watches.
 pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 
-/// Messages in one answer.
 const RANGE: usize = 1_000;
 
-/// The end of an answer that has brought all there is.
+/// Status at the end of a complete answer.
 const END: u16 = 204;
 
-/// The messages from sequence `from` on, as many as one answer brings; none behind the head.
 pub(crate) async fn next(
     log: &Log,
     api: &str,
@@ -66,9 +59,8 @@ async fn asked(log: &Log, api: &str, stream: &str, from: u64) -> Result<Vec<RawM
     }
 }
 
-/// A message, and the sequence of the one before it in the answer.
 fn raw(answer: async_nats::Message) -> Result<(RawMessage, u64), String> {
-    // What the broker adds comes last: a writer may have put such headers into its message.
+    // The broker appends its headers; earlier ones may be the writer's.
     let number = |name: &str| {
         let value = answer.headers.as_ref()?.get_last(name)?;
         value.as_str().parse::<u64>().ok()

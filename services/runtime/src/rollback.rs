@@ -1,9 +1,5 @@
-//! Decides whether a stream went back, by what its leader says of a place that was read before.
-//!
-//! A broker that has just become the leader answers before it has applied all that it holds: a message
-//! that every broker has on its disk is missing then for a moment. So one answer settles nothing. The
-//! stream went back where the same leader says the same twice, [`APART`], and does not apply anything
-//! between: its head stays. A message that takes the place of the one that was read is told of twice, too.
+//! Detects a rollback of a stream. A new leader may answer before it has applied all that it holds, so only
+//! two equal answers of one leader, [`APART`] and with an unchanged head, prove one.
 
 use std::time::{Duration, Instant};
 
@@ -12,37 +8,30 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 
 use crate::log::{Log, within};
 
-/// Between the two answers. A leader applies thousands of messages in this time.
+/// A leader applies thousands of messages meanwhile.
 pub(crate) const APART: Duration = Duration::from_secs(2);
 
-/// What a leader says of the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// What was read is there.
     Holds,
-    /// The stream ends before it.
     Ends { leader: String, head: u64 },
-    /// Something else is there, told from other things by this.
+    /// Another message, identified by `mark`.
     Another { leader: String, mark: i128 },
 }
 
-/// What the leader's words come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
-    /// It is to be asked again.
     Unsettled,
     WentBack,
 }
 
-/// The words of a stream's leaders.
 #[derive(Debug, Default)]
 pub(crate) struct Rollback {
     first: Option<(Word, Instant)>,
 }
 
 impl Rollback {
-    /// Takes what a leader has said at a time.
     pub fn hear(&mut self, word: Word, at: Instant) -> Verdict {
         if word == Word::Holds {
             self.first = None;
@@ -69,8 +58,7 @@ impl Rollback {
 }
 
 impl Log {
-    /// What the leader of the log says of a place: `mark` tells the message there from others, and
-    /// `read` is the mark of the one that was read.
+    /// Asks the leader about a position; `mark` identifies messages, `read` is the expected mark.
     pub(crate) async fn word(
         &self,
         sequence: u64,
@@ -114,7 +102,6 @@ mod tests {
         }
     }
 
-    /// What each word comes to, of words with the milliseconds at which they are said.
     fn verdicts(words: &[(u64, Word)]) -> Vec<Verdict> {
         let begun = Instant::now();
         let mut rollback = Rollback::default();

@@ -1,15 +1,10 @@
-//! Which traces are sent: by OpenTelemetry's variables `OTEL_TRACES_SAMPLER` and
-//! `OTEL_TRACES_SAMPLER_ARG`.
+//! Sampling of traces by `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`.
 //!
-//! 1. What has no parent is decided by the named sampler; a ratio decides by the trace's id alone, so
-//!    that every service with the same ratio decides the same.
-//! 2. With `parentbased_…`, a parent's decision counts. A publisher's is one, and so is that of the
-//!    service that wrote the event.
-//! 3. A *command* sends no spans and has decided nothing, whatever its context says ([`Undecided`]):
-//!    what follows from its event is decided as in 1.
+//! 1. The named sampler decides about spans without a parent; a ratio, by the trace id.
+//! 2. With `parentbased_…` a parent's decision counts, except a *command*'s, which sends no spans
+//!    ([`Undecided`]).
 //!
-//! The SDK reads the same variables, but takes every parent at its word, and samples everything where
-//! the ratio is no number.
+//! The SDK would trust every parent, and sample everything if the ratio is no number.
 
 use std::sync::OnceLock;
 
@@ -17,11 +12,10 @@ use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
-/// In the context of a new span: its parent is no decision about sampling.
+/// Context value: the parent has not decided about sampling.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undecided;
 
-/// What decides.
 #[derive(Debug, Clone)]
 pub(crate) struct Sampling {
     root: Sampler,
@@ -38,14 +32,13 @@ impl Default for Sampling {
     }
 }
 
-/// This process's.
 static OWN: OnceLock<Sampling> = OnceLock::new();
 
 impl Sampling {
-    /// By the values of the two variables.
+    /// Parses the values of the two variables.
     ///
     /// # Errors
-    /// Why they name no sampler.
+    /// When the values name no sampler.
     pub fn named(sampler: Option<&str>, argument: Option<&str>) -> Result<Self, String> {
         let Some(name) = sampler.map(str::trim).filter(|name| !name.is_empty()) else {
             return Ok(Self::default());
@@ -67,7 +60,7 @@ impl Sampling {
         Ok(Self { root, by_parent })
     }
 
-    /// By the environment.
+    /// Parses the environment.
     ///
     /// # Errors
     /// As for [`Self::named`].
@@ -77,18 +70,16 @@ impl Sampling {
         Self::named(value("OTEL_TRACES_SAMPLER").as_deref(), argument.as_deref())
     }
 
-    /// Makes it this process's, unless there is one already.
+    /// Installs this sampler for the process; the first one stays.
     pub fn install(self) -> &'static Self {
         OWN.get_or_init(|| self)
     }
 
-    /// This process's: by the environment where nothing was installed. A command's is not worth an
-    /// error.
+    /// Errors of the environment do not stop a command.
     pub fn own() -> &'static Self {
         OWN.get_or_init(|| Self::of_environment().unwrap_or_default())
     }
 
-    /// Whether a span of this trace, under this parent, is sampled.
     pub fn samples(&self, parent: &Context, trace: TraceId) -> bool {
         let result = self.should_sample(Some(parent), trace, "", &SpanKind::Producer, &[], &[]);
         result.decision == SamplingDecision::RecordAndSample
@@ -145,7 +136,6 @@ mod tests {
         Sampling::named(Some(name), Some(argument)).expect("a sampler")
     }
 
-    /// Low enough for any ratio but 0.
     const EARLY: TraceId = TraceId::from_bytes([1; 16]);
 
     #[test]

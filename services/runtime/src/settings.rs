@@ -1,45 +1,38 @@
-//! How to reach the broker, and whose names to use there.
+//! Connection settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use dormouse_messages::Prefix;
 
-/// How to reach the broker. Secrets are named by file, never held here.
+/// Connection settings. Secrets are named by file.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// One or more URLs, separated by commas.
+    /// URLs, separated by commas.
     pub server: String,
-    /// The first token of every subject.
     pub prefix: Prefix,
     /// A credentials file (JWT and seed).
     pub creds: Option<PathBuf>,
-    /// A file that holds an nkey seed.
+    /// A file with an nkey seed.
     pub nkey: Option<PathBuf>,
-    /// The reader of the log that the operator made for this client, if its key may make none:
-    /// `node-n0`, `gateway-g0`. Without one it makes its own.
+    /// The provisioned log reader: `node-n0`, `gateway-g0`. `None`: the client creates its own.
     pub reader: Option<String>,
-    /// Whether a person connects, who may be in an account of their own: then the broker is asked
-    /// for what that account may ask (see `own`).
+    /// True for a person, whose account may be separate.
     pub person: bool,
-    /// TLS.
     pub tls: Tls,
-    /// What the broker calls this client in its monitoring.
+    /// Client name in the broker's monitoring.
     pub name: String,
-    /// Copies of each stream that [`crate::Log::ensure_streams`] asks for: 1 or 3.
+    /// Replicas of new streams: 1 or 3.
     pub replicas: usize,
-    /// How long to try to connect at the start.
     pub connect_timeout: Duration,
 }
 
-/// TLS material; all empty: none is asked for.
+/// TLS material.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Refuse a server without TLS.
+    /// Refuses a server without TLS.
     pub required: bool,
-    /// Certificates to trust, beyond the system's.
     pub ca: Option<PathBuf>,
-    /// This client's certificate and its key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -60,7 +53,7 @@ impl Default for Settings {
     }
 }
 
-/// Whether every one of the servers is this very machine: what is said to it crosses no network.
+/// Reports whether all servers are on this machine.
 #[must_use]
 pub fn is_local(servers: &str) -> bool {
     servers.split(',').all(|server| {
@@ -75,7 +68,7 @@ pub fn is_local(servers: &str) -> bool {
 }
 
 impl Settings {
-    /// The defaults, for the broker at `server`, as client `name`.
+    /// Returns the defaults for `server` and the client `name`.
     #[must_use]
     pub fn new(server: impl Into<String>, name: impl Into<String>) -> Self {
         Self {

@@ -1,12 +1,11 @@
-//! Snapshots: a cache of the fold, thrown away on any doubt.
+//! Snapshots: a cache of the fold, ignored on any doubt.
 //!
-//! `<dir>/<name>-v<version>-<build>.snap` holds the state after one sequence of one log, as one
-//! build folded it. It is not used when anything about it is doubtful: another build, version
-//! or log, a wrong checksum, a sequence that the log does not have or has under another time. Of the last
-//! two, which say that the log went back, who asks may have what was folded before ([`Snapshots::find`]).
+//! `<dir>/<name>-v<version>-<build>.snap` holds a state. Another build, version or log, a wrong checksum, or
+//! a sequence that the log lacks or has under another time invalidates it. In the last two cases the log went
+//! back ([`Snapshots::find`]).
 //!
-//! Layout: magic, length of the header (u32, big-endian), header (MessagePack), state
-//! (MessagePack, zstd), BLAKE3 of all that.
+//! Layout: magic, header length (u32, big-endian), header (MessagePack), state (MessagePack, zstd), BLAKE3 of
+//! all that.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,13 +24,12 @@ use crate::rollback::{Rollback, Verdict, Word};
 const MAGIC: &[u8] = b"DORMOUSE-SNAP-1\n";
 const CHECKSUM_BYTES: usize = 32;
 
-/// Level 3 halves what level 1 leaves of our states; higher ones cost more than they save.
+/// Higher levels cost more than they save.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Until the log's leader is asked again, where the log seems to have gone back.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Where snapshots are kept, and whose.
+/// A build's folder of snapshots.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
     dir: PathBuf,
@@ -50,7 +48,7 @@ struct Header {
 }
 
 impl Snapshots {
-    /// Snapshots of `build` in `dir`.
+    /// Uses the snapshots of `build` in `dir`.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>, build: impl Into<String>) -> Self {
         Self {
@@ -59,7 +57,7 @@ impl Snapshots {
         }
     }
 
-    /// Where the snapshot of `F` is.
+    /// Returns the path of the snapshot of `F`.
     #[must_use]
     pub fn path<F: Fold>(&self) -> PathBuf {
         let build: String = self
@@ -76,15 +74,15 @@ impl Snapshots {
         self.dir.join(format!("{}{build}.snap", prefix::<F>()))
     }
 
-    /// The snapshot, if there is one that can be used with this log.
+    /// Loads a fitting snapshot.
     pub async fn load<F: Fold>(&self, log: &Log) -> Option<Snapshot<F>> {
         self.find(log).await.ok().flatten()
     }
 
-    /// The same; else what was folded of this log before it went back behind that.
+    /// Loads a fitting snapshot.
     ///
     /// # Errors
-    /// That state.
+    /// The old state, if the log went back.
     pub async fn find<F: Fold>(&self, log: &Log) -> Result<Option<Snapshot<F>>, Box<F>> {
         let path = self.path::<F>();
         let read = {
@@ -112,10 +110,10 @@ impl Snapshots {
         }
     }
 
-    /// Writes the snapshot, atomically, and removes those of other builds and versions. Blocks.
+    /// Writes the snapshot atomically and removes those of other builds and versions. Blocks.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the snapshot cannot be written.
     pub fn save<F: Fold>(&self, snapshot: &Snapshot<F>) -> std::io::Result<()> {
         let bytes = encode(snapshot, &self.build).map_err(std::io::Error::other)?;
         std::fs::create_dir_all(&self.dir)?;
@@ -218,21 +216,17 @@ fn decode<F: Fold>(bytes: &[u8], build: &str) -> Result<Snapshot<F>, String> {
     })
 }
 
-/// Why a snapshot is of no use with a log.
 enum Other {
-    /// It is of another one, as far as can be told.
     Unknown(String),
-    /// It is of this one, which went back.
     WentBack(String),
 }
 
-/// Whether a snapshot was folded from this very log.
 async fn is_of(
     identity: &str,
     (sequence, stored_at): (Sequence, Timestamp),
     log: &Log,
 ) -> Result<(), Other> {
-    // It reads the log's identity.
+    // This call also reads the log's identity.
     let head = log.head().await;
     head.map_err(|error| Other::Unknown(error.to_string()))?;
     if identity != log.identity() {

@@ -1,9 +1,6 @@
-//! Spans: one for every append, one for every decision that led to one.
-//!
-//! An append's span continues the trace of the event's first cause and links the other causes;
-//! the event carries the span on. So one trace leads from a submission to the job's end, through
-//! every service. Without an exporter the contexts are made all the same: whoever has one sees
-//! what belongs together.
+//! Spans of appends and decisions. An append's span continues the trace of the event's first cause, links the
+//! others, and travels in the event: one trace spans a job. Contexts exist without an exporter, for processes
+//! that have one.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +18,6 @@ use crate::log::Log;
 use crate::sampling::{Sampling, Undecided};
 use crate::trace::{self, Cause};
 
-/// The service that a writer is, as traces name it: `dormouse-optimizer`.
 const fn service(writer: Writer) -> &'static str {
     match writer {
         Writer::Operator => "dormouse-operator",
@@ -35,39 +31,34 @@ const fn service(writer: Writer) -> &'static str {
     }
 }
 
-/// A span of an append; it ends when it is dropped.
 pub(crate) struct AppendSpan {
     span: BoxedSpan,
     context: SpanContext,
 }
 
 impl AppendSpan {
-    /// What the event carries on.
     pub fn traceparent(&self) -> String {
         trace::format(&self.context)
     }
 
-    /// The event is on the log.
     pub fn stored(mut self, sequence: u64) {
         let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
         self.span
             .set_attribute(KeyValue::new("dormouse.sequence", sequence));
     }
 
-    /// The event was not stored, as far as is known.
+    /// Marks the append as failed or in doubt.
     pub fn failed(mut self, why: &str) {
         self.span.set_status(Status::error(why.to_owned()));
     }
 }
 
-/// A decision's span, to be made after it is known that it leads to something.
+/// A decision's span, created only if there are events to append.
 pub(crate) struct DecideSpan {
-    /// Linked by the appends.
     pub context: SpanContext,
 }
 
 impl Log {
-    /// Starts the span of the append of `event`.
     pub(crate) fn append_span(
         &self,
         writer: Writer,
@@ -77,7 +68,6 @@ impl Log {
         append_span(writer, event, None, self.contexts(causes), None)
     }
 
-    /// The contexts of the events at `causes`, as far as they are remembered.
     pub(crate) fn contexts(&self, causes: &[Sequence]) -> Vec<Cause> {
         let Ok(traces) = self.inner.traces.lock() else {
             return Vec::new();
@@ -89,8 +79,7 @@ impl Log {
     }
 }
 
-/// Starts the span of an append: `parent`, or else the first of `causes`, is its parent, and the
-/// others are linked.
+/// The parent is `parent` or the first of `causes`; the others are linked.
 pub(crate) fn append_span(
     writer: Writer,
     event: &Event,
@@ -120,7 +109,7 @@ pub(crate) fn append_span(
         }
         Key::Shard => {}
     }
-    // The name as OpenTelemetry's conventions for messaging have it.
+    // The name follows OpenTelemetry's conventions for messaging.
     let builder = SpanBuilder::from_name(format!("publish {}", event.subject_name()))
         .with_kind(SpanKind::Producer)
         .with_attributes(attributes)
@@ -132,7 +121,7 @@ pub(crate) fn append_span(
     AppendSpan { span, context }
 }
 
-/// What an event says went wrong: its span is marked as an error.
+/// Returns the failure that an event reports, which marks its span.
 fn failure(event: &Event) -> Option<String> {
     match event {
         Event::JobRefused(event) => Some(event.reason.clone()),
@@ -150,7 +139,6 @@ fn failure(event: &Event) -> Option<String> {
     }
 }
 
-/// Records a decision that took from `started` until now.
 pub(crate) fn decide_span(
     writer: Writer,
     started: Timestamp,
@@ -194,7 +182,6 @@ fn start(writer: Writer, builder: SpanBuilder, parent: Option<Cause>) -> (BoxedS
     if context.is_valid() && parent.as_ref() != Some(&context) {
         return (span, context);
     }
-    // No exporter: the context alone.
     let ids = RandomIdGenerator::default();
     let trace_id = parent.map_or_else(|| ids.new_trace_id(), |parent| parent.trace_id());
     let sampled = Sampling::own().samples(&parent_context, trace_id);

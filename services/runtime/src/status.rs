@@ -1,15 +1,10 @@
-//! The one publisher of what tenants are shown (`<prefix>.status.>`): it follows the log.
+//! Publishes events to tenants (`<prefix>.status.>`) from the log.
 //!
-//! 1. The copy that holds the lease `status` publishes; the others wait.
-//! 2. It goes on where the last holder stopped: the position is noted in the bucket of the leases,
-//!    at most once a second, over the same connection as what was published before.
-//! 3. What has very many subjects is shown in portions, so that nobody waits behind it; until all of
-//!    it is shown, the position stays before it.
-//! 4. A log without a noted position is shown from its head: what was before nobody waits for.
+//! 1. The holder of the lease `status` publishes, from the last noted position, or the head.
+//! 2. Events with many subjects are published in portions, so that they delay no others; the position waits
+//!    for them.
 //!
-//! At most once for who listens, as core NATS is, and at least once from one holder to the next:
-//! a header names each event's sequence. Nothing waits for the publisher: it is one of those that
-//! follow the log, and the broker drops what nobody listens to.
+//! At most once for a listener, at least once across holders; a header carries the sequence.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,41 +22,31 @@ use crate::error::LogError;
 use crate::lease::LeaseState;
 use crate::log::{Log, within};
 
-/// The lease, and the first token of the key of the position.
+/// Also the first token of the position's key.
 const LEASE: &str = "status";
-/// How often the position is noted, while it moves.
 const NOTE: Duration = Duration::from_secs(1);
-/// How long until something that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// An event that is shown under more subjects than this (submissions that came too fast, each told so)
-/// is shown in portions, after what others are shown meanwhile.
+/// An event with more subjects is published in portions.
 const MANY: usize = 64;
 
-/// Between two portions: 16,000 subjects a second at most.
+/// Delay between portions, at most 16,000 subjects a second.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// An event as it is published.
+/// A status message.
 #[derive(Debug, Clone)]
 pub struct Published {
-    /// Where, each without the prefix and `status`.
     pub subjects: Vec<String>,
-    /// The form of the envelope.
     pub content_type: &'static str,
-    /// The envelope.
     pub payload: Bytes,
 }
 
-/// How far the log was shown.
 #[derive(Debug, Serialize, Deserialize)]
 struct Position {
-    /// Which log.
     log: String,
-    /// Up to here.
     sequence: u64,
 }
 
-/// What is shown in portions.
 #[derive(Default)]
 struct Later(VecDeque<(Arc<Recorded>, Published)>);
 
@@ -74,13 +59,11 @@ impl Later {
         self.0.is_empty()
     }
 
-    /// Up to where everything is shown, where `shown` is what was followed.
     fn before(&self, shown: Sequence) -> Sequence {
         let first = self.0.front();
         first.map_or(shown, |(recorded, _)| Sequence(recorded.sequence.0 - 1))
     }
 
-    /// The next portion of the first.
     fn portion(&mut self) -> Option<(Arc<Recorded>, Published)> {
         let (recorded, first) = self.0.front_mut()?;
         let rest = first.subjects.split_off(first.subjects.len().min(MANY));
@@ -98,8 +81,7 @@ impl Later {
 }
 
 impl Log {
-    /// Publishes what `show` makes of each event, while it holds the lease, until `shutdown`.
-    /// `show` is made anew whenever the lease is gained.
+    /// Publishes the messages of `show` until `shutdown`; each term of the lease has a new `show`.
     ///
     /// # Errors
     /// When the log no longer holds what was shown.
@@ -187,9 +169,8 @@ impl Log {
         }
     }
 
-    /// Publishes it, for as long as it takes: the connection comes back.
     async fn publish_shown(&self, recorded: &Recorded, published: &Published) {
-        // The headers that the broker itself adds when it republishes.
+        // The headers of the broker's own republishing.
         let mut headers = HeaderMap::new();
         headers.insert("content-type", published.content_type);
         headers.insert("Nats-Stream", self.prefix().log_stream().as_str());
@@ -212,17 +193,16 @@ impl Log {
         format!("$KV.{}.{reader}.position", self.prefix().lease_bucket())
     }
 
-    /// How far `reader` has come on this log, where it has noted that.
+    /// Returns the position noted by `reader`.
     ///
     /// # Errors
-    /// When the broker does not say.
+    /// When the broker does not answer.
     pub async fn noted(&self, reader: &str) -> Result<Option<Sequence>, String> {
         let noted = self.position(reader).await?;
         let own = noted.filter(|noted| noted.log == self.identity());
         Ok(own.map(|noted| Sequence(noted.sequence)))
     }
 
-    /// Where the last holder stopped; the head, where none did.
     async fn shown_to(&self) -> Sequence {
         loop {
             let (Ok(head), Ok(noted)) = (self.head().await, self.noted(LEASE).await) else {
@@ -251,12 +231,12 @@ impl Log {
         within(last).await
     }
 
-    /// The broker has taken all that was published before: it is one connection.
+    /// On one connection, so the broker has all earlier messages.
     async fn note_shown(&self, shown: Sequence) -> bool {
         self.note(LEASE, shown).await
     }
 
-    /// Notes how far `reader` has come on this log; whether the broker has it.
+    /// Notes the position of `reader`; true if stored.
     pub async fn note(&self, reader: &str, position: Sequence) -> bool {
         let position = Position {
             log: self.identity(),

@@ -1,4 +1,4 @@
-//! The streams and the lease bucket, as they must be configured.
+//! Configuration of the streams and the lease bucket.
 
 use std::time::Duration;
 
@@ -8,42 +8,38 @@ use async_nats::jetstream::stream::{
 };
 use dormouse_messages::Prefix;
 
-/// An ambiguous append is settled by the log itself (see `appender`), so that this window is a
-/// second line of defence only; two minutes outlast a failed-over leader.
+/// A second line of defence, since `appender` resolves ambiguous appends; outlasts a fail-over.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// What intake has recorded leaves the ingress; what nobody records in a week is given up.
+/// Submissions that nobody records expire.
 const INGRESS_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// All tenants' submissions that wait to be recorded.
+/// Bound of all tenants' waiting submissions.
 const INGRESS_MAX_BYTES: i64 = 6 << 30;
 
-/// Messages that wait under one subject: of one tenant, of one verb. What a tenant publishes beyond
-/// that the broker refuses, and takes the other tenants' on.
+/// Per tenant and verb: an overflow harms no others.
 const INGRESS_MAX_WAITING: i64 = 1_024;
 
-/// What is larger than a submission can be is refused with a reason on the log up to this, and by the
-/// broker beyond: all that one tenant may have waiting is less than the stream holds.
+/// Up to this intake records a refusal; beyond, the broker refuses. One tenant cannot fill
+/// [`INGRESS_MAX_BYTES`].
 const INGRESS_MAX_MESSAGE: i32 = 1_280 << 10;
 
-/// A broker with less room than this is too small.
+/// A smaller broker is refused.
 const LEAST_MAX_BYTES: i64 = 64 << 20;
 
-/// What a stream tries to reserve of the broker's room, the most first: a small disk has less.
+/// Returns decreasing reservations to try.
 pub(crate) fn reservations(max_bytes: i64) -> impl Iterator<Item = i64> {
     let less = |max_bytes: &i64| Some(max_bytes / 4).filter(|less| *less >= LEAST_MAX_BYTES);
     std::iter::successors(Some(max_bytes), less)
 }
 
-/// A broker that was killed goes on writing, at times, behind what it had compressed before, and such
-/// a block cannot be read again (nats-server 2.15.1): with three brokers all copies of the log were
-/// lost so within minutes of faults.
+/// nats-server 2.15.1, when killed, may write after a compressed block, which then is unreadable: faults
+/// destroyed all copies of a log.
 const UNCOMPRESSED: Option<Compression> = Some(Compression::None);
 
-/// How long the broker keeps the marker of an ended lease.
 const LEASE_MARKER: Duration = Duration::from_secs(3600);
 
-/// A stream without bounds, in files: every setting as the broker writes it, so that it can be compared.
+/// Every setting as the broker reports it, for comparison.
 fn plain() -> Config {
     Config {
         storage: StorageType::File,
@@ -59,7 +55,7 @@ fn plain() -> Config {
     }
 }
 
-/// The log: nothing is ever deleted, and what does not fit is refused.
+/// Returns the log: nothing is ever deleted, and overflow is refused.
 pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.log_stream(),
@@ -75,7 +71,7 @@ pub(crate) fn log(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// A source that never has a message.
+/// Returns a source that never has a message.
 fn nothing(prefix: &Prefix) -> Source {
     Source {
         name: prefix.log_stream(),
@@ -84,15 +80,13 @@ fn nothing(prefix: &Prefix) -> Source {
     }
 }
 
-/// The ingress: what tenants publish, until intake has recorded it.
 pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.ingress_stream(),
         subjects: prefix.ingress(),
         num_replicas: replicas,
-        // None. Ids are compared over the whole stream: one tenant's would make another's message a
-        // duplicate. The broker has a window of its own where none is named, but for streams that
-        // have a source.
+        // Ids are compared over the whole stream, and tenants' ids may collide. The broker replaces 0 by a
+        // default, except with a source.
         duplicate_window: Duration::ZERO,
         sources: Some(vec![nothing(prefix)]),
         discard: DiscardPolicy::New,
@@ -107,11 +101,10 @@ pub(crate) fn ingress(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// All tenants' packed folders.
+/// Bound of all tenants' packed folders.
 const CODE_MAX_BYTES: i64 = 16 << 30;
 
-/// The store of packed folders: a message a piece, which stays until it is purged. The packed folders
-/// of one tenant are bounded by whoever stores them ([`crate::code`]).
+/// A message per piece; [`crate::code`] bounds a tenant's share.
 pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
     Config {
         name: prefix.code_stream(),
@@ -126,7 +119,6 @@ pub(crate) fn code(prefix: &Prefix, replicas: usize) -> Config {
     }
 }
 
-/// The leases: one value a key, ended by the broker.
 pub(crate) fn leases(prefix: &Prefix, replicas: usize) -> kv::Config {
     kv::Config {
         bucket: prefix.lease_bucket(),

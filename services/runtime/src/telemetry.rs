@@ -1,8 +1,5 @@
-//! Logs, traces and metrics of a process.
-//!
-//! Logs go to standard error. Spans go to `OTEL_EXPORTER_OTLP_ENDPOINT`, by OTLP over HTTP in
-//! protobuf, where that is set; trace contexts travel in the events either way. Metrics are
-//! served for Prometheus where an address is given.
+//! Logs (standard error), traces and metrics. Spans go to `OTEL_EXPORTER_OTLP_ENDPOINT`, if set, by OTLP over
+//! HTTP; events carry trace contexts in any case.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -23,56 +20,45 @@ use tracing_subscriber::EnvFilter;
 
 use crate::sampling::Sampling;
 
-/// Spans are sent this often: a trace is to be seen while one still looks for it.
+/// Short, so that a new trace is visible soon.
 const SEND_EVERY: Duration = Duration::from_secs(1);
 
-/// What groups the services in a trace's resource.
 const NAMESPACE: &str = "dormouse";
 
-/// The last spans are waited for so long at the end.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// The form of the logs, on standard error.
+/// Format of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
     Pretty,
-    /// One JSON object a line.
     Json,
 }
 
 /// Telemetry cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The metrics' address.
     #[error("metrics at {address}: {why}; is the port free, or does another dormouse run with it?")]
     Metrics {
-        /// Where.
         address: SocketAddr,
-        /// Why not.
         why: String,
     },
-    /// The exporter of spans.
     #[error("traces to {endpoint}: {why}; check OTEL_EXPORTER_OTLP_ENDPOINT")]
     Traces {
-        /// Where to.
         endpoint: String,
-        /// Why not.
         why: String,
     },
-    /// Which traces are sent.
     #[error("traces: {0}")]
     Sampler(String),
 }
 
-/// Sends the last spans when it is dropped.
+/// Sends the last spans when dropped.
 #[derive(Debug)]
 pub struct Guard {
     traces: Option<ByService>,
 }
 
 impl Guard {
-    /// Sends what spans there are. Blocks until they are sent or refused.
+    /// Sends the present spans. Blocks.
     pub fn flush(&self) {
         for provider in self.traces.iter().flat_map(ByService::all) {
             if let Err(error) = provider.force_flush() {
@@ -92,26 +78,23 @@ impl Drop for Guard {
     }
 }
 
-/// A minute, an hour, three days.
 const LONG: &[f64] = &[
     1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0,
 ];
-/// A fast resize in place, a slow checkpoint.
 const SHORT: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 ];
-/// The histograms, in seconds; what is not named here is a summary.
+/// Histograms by name; other distributions are summaries.
 const BUCKETS: [(&str, &[f64]); 3] = [
     ("dormouse_job_wait_seconds", LONG),
     ("dormouse_job_completion_seconds", LONG),
     ("dormouse_resize_stall_seconds", SHORT),
 ];
 
-/// Sets up logs, traces to `OTEL_EXPORTER_OTLP_ENDPOINT` if that is set, and, at `metrics`, a
-/// Prometheus endpoint. `OTEL_TRACES_SAMPLER` says which traces.
+/// Sets up logs, traces, and a Prometheus endpoint at `metrics`.
 ///
 /// # Errors
-/// When the metrics' address is taken, the traces' endpoint is no URL, or their sampler is none.
+/// When the address of `metrics` is taken, the traces' endpoint is no URL, or their sampler is unknown.
 pub fn init(
     service: &str,
     format: Format,
@@ -121,7 +104,7 @@ pub fn init(
     init_with(service, format, metrics, endpoint.as_deref())
 }
 
-/// The same, with the traces' endpoint (`http://host:4318`) given.
+/// Sets up telemetry with a given endpoint (`http://host:4318`).
 ///
 /// # Errors
 /// As for [`init`].
@@ -137,10 +120,10 @@ pub fn init_with(
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        // Whoever read them may have gone; that ends nothing.
+        // A closed standard error ends nothing.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
-    // A second initialisation in one process (tests) keeps the first.
+    // The first initialisation in a process stays (tests have several).
     let _ = match format {
         Format::Pretty => logs.compact().try_init(),
         Format::Json => logs.json().try_init(),
@@ -164,8 +147,7 @@ pub fn init_with(
     Ok(Guard { traces })
 }
 
-/// What is logged. A level alone is Dormouse's own: the libraries below it would drown it; who wants
-/// them names them (`debug,async_nats=debug`).
+/// A bare level applies to Dormouse only, since its libraries would drown it.
 fn directives(asked: Option<&str>) -> String {
     const LIBRARIES: &str = "info,async_nats=error,opentelemetry=warn";
     let asked = asked.map(str::trim).filter(|asked| !asked.is_empty());
@@ -188,14 +170,13 @@ fn traces(process: &str, endpoint: &str) -> Result<ByService, TelemetryError> {
         endpoint: endpoint.to_owned(),
         made: Arc::default(),
     };
-    // An endpoint that is none is said at the start, not at the first span.
+    // Fails at the start, not at the first span.
     providers.made_for(process)?;
     opentelemetry::global::set_tracer_provider(providers.clone());
     Ok(providers)
 }
 
-/// The providers of spans, one for every service of the process: `up` runs them all in one, and a
-/// trace is to show which of them did what. The scope of a tracer names the service.
+/// `up` runs all services in one process; a tracer's scope names the service.
 #[derive(Debug, Clone)]
 struct ByService {
     process: String,
@@ -279,8 +260,7 @@ fn provider(
         .build())
 }
 
-/// The processor of spans calls its exporter on a thread of its own, without a runtime; the
-/// HTTP client needs one.
+/// The span processor exports on a thread without a runtime.
 #[derive(Debug)]
 struct OnOwnRuntime {
     exporter: Otlp,
@@ -306,7 +286,7 @@ impl SpanExporter for OnOwnRuntime {
 
 impl Drop for OnOwnRuntime {
     fn drop(&mut self) {
-        // Wherever it is dropped: it must not wait there.
+        // A drop must not wait.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,11 +1,10 @@
-//! W3C trace contexts: read, written, and remembered by the sequence of the event they came in.
+//! W3C trace contexts: parsed, formatted, and remembered by sequence.
 
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// How many of the last folded events can be the parent or a link of a new span.
+/// Recent events that can be a parent or link.
 const REMEMBERED: usize = 100_000;
 
-/// Reads a `traceparent`; `None` if it is not one.
 pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.split('-');
     let (version, trace, span, flags) =
@@ -23,7 +22,6 @@ pub(crate) fn parse(traceparent: &str) -> Option<SpanContext> {
     context.is_valid().then_some(context)
 }
 
-/// Writes a `traceparent`.
 pub(crate) fn format(context: &SpanContext) -> String {
     format!(
         "00-{}-{}-{:02x}",
@@ -33,7 +31,7 @@ pub(crate) fn format(context: &SpanContext) -> String {
     )
 }
 
-/// The trace contexts of the last events, by sequence: a ring, so that it stays small.
+/// The last trace contexts; a ring bounds the memory.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     ring: Vec<(u64, Packed)>,
@@ -41,16 +39,14 @@ pub(crate) struct Remembered {
 
 type Packed = (TraceId, SpanId, u8, bool);
 
-/// What a new span may follow from.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub context: SpanContext,
-    /// Whether its flag says what was decided about sampling; a command has decided nothing.
+    /// True if the flag is a sampling decision; a command's is not.
     pub decides: bool,
 }
 
 impl Cause {
-    /// A publisher's own context.
     pub fn published(traceparent: &str) -> Option<Self> {
         let decides = true;
         parse(traceparent).map(|context| Self { context, decides })
@@ -58,7 +54,6 @@ impl Cause {
 }
 
 impl Remembered {
-    /// Remembers the context that came in event `sequence`, and whether its flag is a decision.
     pub fn insert(&mut self, sequence: u64, traceparent: &str, decides: bool) {
         let Some(context) = parse(traceparent) else {
             return;
@@ -77,7 +72,6 @@ impl Remembered {
         }
     }
 
-    /// The context that came in event `sequence`, if it is recent enough.
     pub fn get(&self, sequence: u64) -> Option<Cause> {
         let (kept, (trace, span, flags, decides)) = *self.ring.get(slot(sequence))?;
         let flags = TraceFlags::new(flags);

@@ -1,41 +1,32 @@
-//! Whose question is answered next. Pure.
-//!
-//! 1. Each asker (a tenant, or the operators, who have turns of their own) has so many questions
-//!    answered at once, and so many that wait; whoever asks more is told to ask again.
-//! 2. Of those who have some waiting, and may have another one answered, each has a turn.
-//!
-//! So one that asks without end holds up nobody else, but by the answers that are under way.
+//! A fair queue of queries over askers: tenants and operators. Pure. Each asker has a limit of running and of
+//! waiting questions; askers with waiting ones take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// How much is answered, and waits.
+/// Limits of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Answered at once, of all askers together.
     pub at_once: usize,
-    /// Answered at once, of each.
     pub of_one: usize,
-    /// Waiting, of each.
     pub waiting_of_one: usize,
 }
 
-/// What one asks.
 struct Line<T> {
     waiting: VecDeque<T>,
     under_way: usize,
 }
 
-/// The questions of askers of one kind.
+/// A fair queue over askers.
 pub struct Turns<T> {
     bounds: Bounds,
     lines: BTreeMap<String, Line<T>>,
-    /// Those who have some waiting, each once; who had a turn goes to the end.
+    /// Askers with waiting questions, the last served at the end.
     order: VecDeque<String>,
     under_way: usize,
 }
 
 impl<T> Turns<T> {
-    /// None yet.
+    /// Creates an empty queue.
     pub const fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -45,10 +36,10 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes a question; gives it back where as many of that asker wait as may.
+    /// Enqueues a question.
     ///
     /// # Errors
-    /// The question.
+    /// The question, if the asker's queue is full.
     pub fn ask(&mut self, asker: &str, question: T) -> Result<(), T> {
         let Bounds {
             of_one,
@@ -69,7 +60,7 @@ impl<T> Turns<T> {
         Ok(())
     }
 
-    /// What is to be answered now, and whose it is: until [`Turns::done`] says so it is under way.
+    /// Returns the next question, running until [`Turns::done`].
     pub fn next(&mut self) -> Option<(String, T)> {
         if self.under_way >= self.bounds.at_once {
             return None;
@@ -92,7 +83,7 @@ impl<T> Turns<T> {
         None
     }
 
-    /// One of an asker's questions is answered.
+    /// Ends one of the asker's running questions.
     pub fn done(&mut self, asker: &str) {
         let Some(line) = self.lines.get_mut(asker) else {
             return;
@@ -105,17 +96,16 @@ impl<T> Turns<T> {
     }
 }
 
-/// The operators' questions, and the tenants'.
+/// Separate queues of operators and tenants.
 pub struct Desk<T> {
     operators: Turns<T>,
     tenants: Turns<T>,
 }
 
-/// The operators' one name among [`Turns`].
 const OPERATORS: &str = "";
 
 impl<T> Desk<T> {
-    /// None yet.
+    /// Creates empty queues.
     pub const fn new(operators: usize, waiting: usize, tenants: Bounds) -> Self {
         Self {
             operators: Turns::new(Bounds {
@@ -134,16 +124,16 @@ impl<T> Desk<T> {
         }
     }
 
-    /// As [`Turns::ask`]; of no tenant it is an operator's.
+    /// Enqueues a tenant's or an operator's question.
     ///
     /// # Errors
-    /// The question.
+    /// The question, if the asker's queue is full.
     pub fn ask(&mut self, tenant: Option<&str>, question: T) -> Result<(), T> {
         let turns = self.of(tenant);
         turns.ask(tenant.unwrap_or(OPERATORS), question)
     }
 
-    /// As [`Turns::next`].
+    /// Returns the next question, operators first.
     pub fn next(&mut self) -> Option<(Option<String>, T)> {
         if let Some((_, question)) = self.operators.next() {
             return Some((None, question));
@@ -152,7 +142,7 @@ impl<T> Desk<T> {
         Some((Some(tenant), question))
     }
 
-    /// As [`Turns::done`].
+    /// Ends a question.
     pub fn done(&mut self, tenant: Option<&str>) {
         self.of(tenant).done(tenant.unwrap_or(OPERATORS));
     }
@@ -190,7 +180,6 @@ mod tests {
         turns.done("vision");
         turns.done("search");
         assert_eq!(named(&mut turns), [pair("ads", 2)], "two of one at once");
-        // There is room for one more now, and one only.
         assert!(turns.ask("ads", 8).is_ok());
         assert_eq!(turns.ask("ads", 9), Err(9));
     }

@@ -1,5 +1,4 @@
-//! One trace through two services, as a collector sees it. Alone in its process: the tracer is
-//! the process's.
+//! One trace through two services. A separate binary, since the tracer is global.
 
 #[path = "all/common/mod.rs"]
 mod common;
@@ -15,7 +14,6 @@ use dormouse_runtime::telemetry::{self, Format};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde::{Deserialize, Serialize};
 
-/// Releases a job for every recovered node.
 struct Second;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

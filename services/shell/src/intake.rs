@@ -1,19 +1,15 @@
-//! The tenants' submissions between the broker and the log: in order for each tenant, in turns among
-//! them, so that one tenant's flood keeps nobody waiting. Pure.
+//! A fair queue of the tenants' submissions between broker and log. Pure.
 //!
-//! 1. [`Lines::push`] puts a message into its tenant's line. A line is bounded: what does not fit
-//!    stays with the broker and is fetched again ([`Lines::fetch_again`]).
-//! 2. [`Lines::take`] forgets what the state has on the log, then takes from the lines in turns. A
-//!    tenant with many undecided submissions waits until they are decided, also one that submits alone:
-//!    another one may come at any time, and decisions are made in the order of the log. As long as
-//!    something waits ([`Lines::waits`]), the lines are looked at again after every change of the state.
-//! 3. How many are taken at once follows from how long the last ones took ([`pace`](crate::pace)).
-//! 4. What came faster than the tenant's rate is refused as one event a window, before anything that
-//!    came later: a state knows a tenant's submissions by the last one. Measurements have a rate of
-//!    their own, so that neither takes the other's place.
+//! 1. [`Lines::push`] enqueues. Overflow stays with the broker ([`Lines::fetch_again`]).
+//! 2. [`Lines::take`] takes from the tenants in turn. Tenants with many undecided submissions wait, even
+//!    alone, since decisions follow the log's order. While [`Lines::waits`], every change of the state
+//!    triggers another look.
+//! 3. [`pace`](crate::pace) sets the batch size.
+//! 4. One event per window refuses messages beyond the rate, before later messages, since a state knows only
+//!    the last sequence. Measurements have a rate of their own.
 //!
-//! Invariant: what is taken follows from the state and the messages, how much of it also from the
-//! clock. What was taken and not stored is taken again.
+//! Invariant: the result follows from state and messages, its size also from the clock. Unstored results are
+//! taken again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,42 +19,37 @@ use dormouse_messages::subject::MEASURED;
 
 use crate::pace::Pace;
 
-/// Payload that is kept of one tenant: some thirty of the largest submissions.
+/// Bound per tenant: some thirty of the largest submissions.
 const LINE_BYTES: usize = 8 << 20;
 
-/// Messages that are kept of one tenant.
+/// Bound per tenant.
 const LINE_MESSAGES: usize = 4_096;
 
-/// Payload that is kept of all.
+/// Bound over all tenants.
 const TOTAL_BYTES: usize = 64 << 20;
 
-/// Payload in one append: a batch is held in the broker's memory.
+/// Bound per append, since the broker holds a batch in memory.
 const TAKEN_BYTES: usize = 4 << 20;
 
-/// Of one tenant in one append, while others wait: the others' wait for it.
+/// Bound per tenant and append, while others wait.
 const TURN: usize = 16;
 
-/// A tenant waits that has undecided submissions for so many appends: those of one are decided while
-/// the next one is recorded.
+/// A tenant waits beyond: one append is decided while the next is recorded.
 const UNDECIDED_APPENDS: usize = 2;
 
-/// What goes onto the log.
+/// An item for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// A submission.
     Received(Arrival),
-    /// Submissions of a tenant that came too fast.
     Shed(String, Shed),
 }
 
-/// The tenants' lines.
+/// The tenants' queues.
 #[derive(Debug, Default)]
 pub struct Lines {
     lines: BTreeMap<String, Line>,
     bytes: usize,
-    /// Whose turn was last.
     last: String,
-    /// By tenant, the last sequence that is on the log and was not told yet.
     recorded: BTreeMap<String, u64>,
     pace: Pace,
 }
@@ -67,13 +58,10 @@ pub struct Lines {
 struct Line {
     waiting: VecDeque<Arrival>,
     bytes: usize,
-    /// The last sequence that was put here.
     reached: u64,
-    /// The first sequence that did not fit.
     left: Option<u64>,
 }
 
-/// A tenant's turn.
 struct Turn<'a> {
     tenant: &'a str,
     line: &'a Line,
@@ -84,7 +72,7 @@ struct Turn<'a> {
 }
 
 impl Lines {
-    /// Puts a message into its tenant's line, unless it is there already or does not fit.
+    /// Enqueues a message, if new and not too large.
     pub fn push(&mut self, arrival: Arrival) {
         let line = self.lines.entry(arrival.tenant.clone()).or_default();
         if arrival.sequence <= line.reached || line.left.is_some() {
@@ -102,7 +90,7 @@ impl Lines {
         line.waiting.push_back(arrival);
     }
 
-    /// From where the stream is to be fetched again, once there is room for what did not fit.
+    /// Returns the sequence to fetch from, once there is space.
     pub fn fetch_again(&mut self) -> Option<u64> {
         let roomy =
             |line: &Line| line.bytes <= LINE_BYTES / 2 && line.waiting.len() <= LINE_MESSAGES / 2;
@@ -113,7 +101,7 @@ impl Lines {
         left.min()
     }
 
-    /// The stream begins anew: nothing that was fetched counts.
+    /// Forgets the messages of a former stream.
     pub fn clear(&mut self) {
         let last = std::mem::take(&mut self.last);
         let pace = std::mem::take(&mut self.pace);
@@ -124,26 +112,25 @@ impl Lines {
         };
     }
 
-    /// By tenant, up to where its submissions are on the log: what was not told before.
+    /// Returns newly recorded sequences.
     pub fn recorded(&mut self) -> BTreeMap<String, u64> {
         std::mem::take(&mut self.recorded)
     }
 
-    /// Whether something waits: for its turn, for decisions, for the end of a window.
+    /// Reports whether any message waits.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.lines.values().any(|line| !line.waiting.is_empty())
     }
 
-    /// How many submissions wait, and how many are taken at once.
+    /// Returns the numbers of waiting submissions and per append.
     #[must_use]
     pub fn figures(&self) -> (usize, usize) {
         let waiting = self.lines.values().map(|line| line.waiting.len());
         (waiting.sum(), self.pace.most())
     }
 
-    /// What is to be appended next, and when more may be without another message. `stand` says what
-    /// the state has of a tenant, and its rates.
+    /// Returns the next items, and a wake-up time. `stand` returns a tenant's state and rates.
     pub fn take(
         &mut self,
         now: Timestamp,
@@ -182,7 +169,7 @@ impl Lines {
             .collect();
         let after = turns.partition_point(|turn| turn.tenant <= self.last.as_str());
         turns.rotate_left(after);
-        // Nobody's turn is left out, however slow the appends are.
+        // Every tenant gets a turn, however slow the appends.
         let most = self.pace.next().max(turns.len());
         let (taken, wake, last) = in_turns(&mut turns, now, most);
         if let Some(last) = last {
@@ -208,7 +195,7 @@ impl Lines {
     }
 }
 
-/// One message of each at a time, until an append is full or nobody has more.
+/// Takes one message per tenant and round.
 fn in_turns(
     turns: &mut [Turn<'_>],
     now: Timestamp,
@@ -241,10 +228,8 @@ fn in_turns(
     }
 }
 
-/// What a turn gives.
 enum Step {
     Taken(Taken),
-    /// The window is not over, and more may come in it.
     Waits(Timestamp),
     Nothing,
 }
@@ -266,7 +251,6 @@ impl Turn<'_> {
         }
     }
 
-    /// The rate that it is beyond.
     fn beyond(&self, arrival: &Arrival) -> Option<u32> {
         let verb = arrival.verb.as_str();
         let max_rate = self.rates.of(verb);
@@ -276,7 +260,7 @@ impl Turn<'_> {
     fn shed(&mut self, first: &Arrival, max_rate: u32, now: Timestamp) -> Step {
         let window = window_of(first.at);
         let rest = self.line.waiting.iter().skip(self.next);
-        // Of both kinds, where both came too fast: however they alternate, they are one event.
+        // One event refuses both kinds, however they alternate.
         let run = rest.take_while(|it| window_of(it.at) == window && self.beyond(it).is_some());
         let all = (0, first, true);
         let (count, last, measured) = run.fold(all, |(count, _, measured), it| {

@@ -1,12 +1,10 @@
-//! The state machine: what a service does next, after everything that may have changed it.
+//! The state machine's steps, in order of precedence.
 //!
-//! 1. While it stops, it waits for what is in flight, writes a last snapshot and ends.
-//! 2. While it may not append (see `core`) or pauses after a failure, it only folds.
-//! 3. A slow decision that has reached the head is appended if it still holds, else made again.
-//! 4. Otherwise it decides, if something has happened since it last did: here, or for a slow
-//!    decider on another thread, on a copy of the state.
-//! 5. What was observed outside the log goes behind what was decided: both were made from the
-//!    same prefix.
+//! 1. While stopping: wait for work in flight, save, end.
+//! 2. Without the right to append (see `core`), or in a pause: only fold.
+//! 3. Append a slow decision at the head if valid, else decide again.
+//! 4. Decide after news: here, or on another thread.
+//! 5. Append observations after the decision, on the same prefix.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,103 +16,91 @@ use crate::core::{Core, Halt, Made, Snapshot, state_hash};
 use crate::followed::Followed;
 use crate::host::{HostTime, Mark};
 
-/// So many slow decisions may be discarded in a row before the next one has less time.
+/// Number of discards in a row after which the budget shrinks.
 const DISCARDS: u32 = 2;
 
-/// What permissions or limits forbid does not change by itself.
+/// Permissions and limits do not change quickly.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// After so many failures in a row the pauses grow no further.
+/// Number of failures in a row after which pauses stop growing.
 const MOST_FAILURES: u32 = 20;
 
-/// A pause after a conflict, for each failure in a row: the other copy is at work.
+/// Per failure in a row, since the other copy is at work.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A pause after a doubt, for each failure in a row: the broker has a moment to recover.
+/// Per failure in a row, since the broker needs time to recover.
 const DOUBT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Something that was observed outside the log.
+/// An observation from outside the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// The event to append.
     pub event: Event,
-    /// The trace that it continues.
     pub traceparent: Option<String>,
 }
 
 /// An event to append.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
-    /// The event; a decision's has its basis.
     pub event: Event,
-    /// What caused it, the main one first; nothing for an observation.
+    /// The main cause first; empty for an observation.
     pub causes: Vec<Sequence>,
-    /// The trace that an observation continues.
     pub traceparent: Option<String>,
 }
 
 /// Events to append, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Append {
-    /// The fence: the last own sequence on which all of them build.
+    /// The fence.
     pub expected: Sequence,
-    /// When they were decided, by the time of the log: never earlier than what is folded, and where the
-    /// service was away, later than what they were decided on by as much as its host's clocks say.
+    /// Log time, advanced by the host's clocks after an absence.
     pub time: Timestamp,
-    /// When the decision began, and how many of the first drafts it proposed.
+    /// Start of the decision, and its number of drafts.
     pub decided: Option<(Timestamp, usize)>,
-    /// The events.
     pub drafts: Vec<Draft>,
 }
 
-/// Why an append failed, as far as is known.
+/// Reason for a failed append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The fence: another copy appended before.
     Conflict,
-    /// For good, with the reason.
     Refused(String),
-    /// Perhaps stored, perhaps not, perhaps later; with the reason.
+    /// Stored now, later, or never.
     Doubt(String),
 }
 
-/// What is known of an append.
+/// Outcome of an append.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The last sequence that was acknowledged.
     pub last: Option<Sequence>,
-    /// What went wrong with what was not.
     pub failure: Option<Failure>,
 }
 
-/// What is to be done. [`Shell`] names the input that answers each of them.
+/// Work for the driver, with the answering input of [`Shell`].
 pub enum Effect<D: Decider> {
-    /// Append this: [`Shell::answered`].
+    /// Append these events: [`Shell::answered`].
     Append(Append),
-    /// Ask the log's leader how far it reaches, for as long as it takes: [`Shell::head`].
+    /// Ask the leader for the head until an answer comes: [`Shell::head`].
     AskHead,
-    /// Run this on another thread: [`Shell::made`].
+    /// Decide on another thread: [`Shell::made`].
     Decide(Task<D>),
-    /// Look again when the clock shows this time, instead of at any named before: [`Shell::woken`].
+    /// Wake at this time, replacing the former one: [`Shell::woken`].
     WakeAt(Option<Timestamp>),
-    /// Look again after this time: [`Shell::resumed`].
+    /// Wake after this delay: [`Shell::resumed`].
     Pause(Duration),
-    /// Keep this: [`Shell::saved`].
+    /// Save the snapshot: [`Shell::saved`].
     Save(Snapshot<D::State>),
-    /// Keep this, too, for [`Shell::recall`] in the next life. Nothing waits for it.
+    /// Keep the mark for [`Shell::recall`]; not answered.
     Keep(Mark),
-    /// A decision was made; it led to events or not.
+    /// A decision was made, with or without events.
     Decided,
-    /// A slow decision was discarded: the log has overtaken it.
+    /// The log has overtaken a slow decision.
     Discarded {
-        /// What it was made from.
         asof: Sequence,
     },
-    /// All is done.
     End,
 }
 
-/// A slow decision to be made.
+/// A slow decision to compute.
 pub struct Task<D: Decider> {
     decider: Arc<D>,
     state: D::State,
@@ -127,7 +113,7 @@ pub struct Task<D: Decider> {
 }
 
 impl<D: Decider> Task<D> {
-    /// Makes it.
+    /// Computes the decision.
     #[must_use]
     pub fn run(self) -> Made {
         let decision = self
@@ -146,57 +132,43 @@ impl<D: Decider> Task<D> {
     }
 }
 
-/// How much was folded.
+/// Counts of folded items.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Folded {
-    /// Events.
     pub events: u64,
-    /// Messages that are none, and events that are not believed.
     pub flagged: u64,
-    /// The first event that is not believed, and why.
     pub doubt: Option<(Sequence, String)>,
 }
 
 struct Slow {
     made: Made,
-    /// Whether the log's head of that time has been folded, or need not be.
     at_head: bool,
 }
 
-/// The machine around one decider.
+/// The machine of one decider.
 pub struct Shell<D: Decider> {
     decider: Arc<D>,
     core: Core<D::State>,
     effects: Vec<Effect<D>>,
-    /// Something was folded, or a time was reached, since the last decision.
     undecided: bool,
-    /// Something may have been observed.
     unobserved: bool,
-    /// A slow decision is being made.
     deciding: bool,
     slow: Option<Slow>,
-    /// Slow decisions discarded one after the other.
     discarded: u32,
-    /// Pauses that are not over: nothing is appended meanwhile.
     pauses: u32,
-    /// Appends that failed one after the other.
     failures: u32,
-    /// Why the last append was refused for good.
     refused: Option<String>,
-    /// Write a snapshot after so many events; never without.
     snapshot_every: Option<u64>,
     snapshot_due: Sequence,
     saving: bool,
     build: String,
     stopping: bool,
     ended: bool,
-    /// When to look again, by the time of the log.
     wake: Option<Timestamp>,
 }
 
 impl<D: Decider> Shell<D> {
-    /// A service that has folded what `snapshot` says. `build` is recorded in every decision. It
-    /// stands by until [`Self::lease`].
+    /// Creates an inactive service from `snapshot`.
     pub fn new(
         decider: Arc<D>,
         snapshot: Snapshot<D::State>,
@@ -227,47 +199,46 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// The last sequence folded.
+    /// Returns the last folded sequence.
     pub fn folded(&self) -> Sequence {
         self.core.folded
     }
 
-    /// The last own sequence folded.
+    /// Returns the last own folded sequence.
     pub fn own_last(&self) -> Sequence {
         self.core.own_last
     }
 
-    /// The broker's time of what was folded last.
+    /// Returns the broker's time of that event.
     pub fn stored_at(&self) -> Timestamp {
         self.core.stored_at
     }
 
-    /// Whether it is the active copy.
+    /// Reports whether this is the active copy.
     pub fn is_active(&self) -> bool {
         self.core.active
     }
 
-    /// Why the log refuses what is decided, where the last append was refused for good: it is tried
-    /// again after a pause, and an operator is to be told meanwhile.
+    /// Returns the reason for a permanent refusal, for an operator.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// What is folded.
+    /// Returns the folded state.
     pub fn state(&self) -> &D::State {
         &self.core.state
     }
 
-    /// What is to be done since the last call.
+    /// Returns the new effects.
     pub fn take_effects(&mut self) -> Vec<Effect<D>> {
         std::mem::take(&mut self.effects)
     }
 
-    /// A part of the log, in order.
+    /// Takes a part of the log, in order.
     ///
     /// # Errors
-    /// An event of a version that this build does not know: the service has to stop before it. Or one after
-    /// which the fold contradicts itself: it has to stop, and nothing of it is kept.
+    /// An unknown version, or an event that makes the fold contradictory. The service must stop and discard
+    /// the state.
     pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, Halt> {
         let mut folded = Folded::default();
         for followed in batch {
@@ -293,7 +264,7 @@ impl<D: Decider> Shell<D> {
         Ok(folded)
     }
 
-    /// The lease was gained or lost.
+    /// Notes the gain or loss of the lease.
     pub fn lease(&mut self, held: bool) {
         if self.core.active == held {
             return;
@@ -306,23 +277,22 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Without a lease every copy is active.
+    /// Activates this copy without a lease.
     pub fn activate(&mut self) {
         self.core.active = true;
     }
 
-    /// What an earlier life has kept ([`Effect::Keep`]): it says how long the service was away. Nothing
-    /// depends on it but what is written while the log is silent.
+    /// Restores an earlier process's mark ([`Effect::Keep`]), which affects only the written time.
     pub fn recall(&mut self, mark: Mark) {
         self.core.recall(mark);
     }
 
-    /// The host's clocks show this. Told before each step, where they are known.
+    /// Notes the host's clocks, before each step.
     pub fn host_shows(&mut self, host: HostTime) {
         self.core.host.shows(host);
     }
 
-    /// What became of the append in flight. Only the fold says what is on the log.
+    /// Notes the outcome of the append in flight.
     pub fn answered(&mut self, outcome: Outcome) {
         self.core.appending = false;
         if let Some(last) = outcome.last {
@@ -348,7 +318,7 @@ impl<D: Decider> Shell<D> {
         self.ask_head();
     }
 
-    /// How far the log reached after the question was asked.
+    /// Notes the log's head.
     pub fn head(&mut self, head: Sequence) {
         self.core.asking = self.core.asking.saturating_sub(1);
         self.core.await_folded(head);
@@ -357,8 +327,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// A slow decision is made. `quick`: it took so little that the question how far the log
-    /// reaches would cost more than it saves.
+    /// Notes a slow decision; `quick` skips the question for the head.
     pub fn made(&mut self, made: Made, quick: bool) {
         self.deciding = false;
         if made.decision.proposals.is_empty() {
@@ -372,35 +341,33 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// The time of the last [`Effect::WakeAt`] has come.
+    /// Notes the time of [`Effect::WakeAt`].
     pub fn woken(&mut self) {
         self.wake = None;
         self.undecided = true;
     }
 
-    /// An [`Effect::Pause`] is over.
+    /// Notes the end of an [`Effect::Pause`].
     pub fn resumed(&mut self) {
         self.pauses = self.pauses.saturating_sub(1);
     }
 
-    /// There may be something new to observe.
+    /// Notes possible new observations.
     pub fn observed(&mut self) {
         self.unobserved = true;
     }
 
-    /// The snapshot is written, or could not be.
+    /// Notes the end of a save.
     pub fn saved(&mut self) {
         self.saving = false;
     }
 
-    /// Finish what is in flight, write a snapshot, end.
+    /// Starts the stop: finish work in flight, save, end.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Takes the next step, if there is one. `clock` is a clock that does not step while the machine
-    /// runs; which time it shows does not matter. `observe` names what was observed and is not in the
-    /// state yet.
+    /// Takes the next step. `clock` is monotonic; `observe` returns the observations missing in the state.
     pub fn advance(
         &mut self,
         clock: Timestamp,
@@ -433,7 +400,7 @@ impl<D: Decider> Shell<D> {
         }
         if self.unobserved {
             let observed = observe(&self.core.state);
-            // Level-triggered: as long as there is something, there may be more.
+            // Level-triggered: there may be more observations.
             self.unobserved = !observed.is_empty();
             append.drafts.extend(observed.into_iter().map(|it| Draft {
                 event: it.event,
@@ -473,8 +440,7 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// A slow decision is at the head: it still holds, or is made again. It does not hold where
-    /// another copy has appended since: it was made without knowing of that decision.
+    /// A slow decision is invalid if another copy has appended since.
     fn finish_slow(&mut self, made: Made, append: &mut Append) {
         let alone = made.own_last == self.core.own_last;
         if alone && self.decider.still_valid(&self.core.state, &made.decision) {
@@ -487,7 +453,6 @@ impl<D: Decider> Shell<D> {
         }
     }
 
-    /// Its wake-up, its events.
     fn append_decision(&mut self, made: Made, append: &mut Append) {
         let made = self.decided(made);
         if made.decision.proposals.is_empty() {
@@ -520,20 +485,19 @@ impl<D: Decider> Shell<D> {
         made
     }
 
-    /// The wake-up, by the clock: the log's time may have moved otherwise than the clock.
+    /// Reschedules the wake-up, since log time and clock may diverge.
     fn wake_again(&mut self) {
         let at = self.wake.map(|at| self.core.clock_at(at));
         self.effects.push(Effect::WakeAt(at));
     }
 
-    /// Holds appending back for a while.
     fn pause(&mut self, pause: Duration) {
         self.pauses += 1;
         self.undecided = true;
         self.effects.push(Effect::Pause(pause));
     }
 
-    /// Asks how far the log reaches; nothing is appended until that much is folded.
+    /// Blocks appends until the head is folded.
     fn ask_head(&mut self) {
         self.core.asking += 1;
         self.effects.push(Effect::AskHead);
@@ -563,8 +527,7 @@ fn after(folded: Sequence, every: Option<u64>) -> Sequence {
     Sequence(folded.0.saturating_add(every.unwrap_or(0).max(1)))
 }
 
-/// After more than [`DISCARDS`] discards in a row, half the time for each further one: a cluster in
-/// which something always ends while the solver runs is to be decided on as well.
+/// Halves the budget per discard from [`DISCARDS`] on, so that a busy cluster gets decisions too.
 #[must_use]
 pub fn hurried(budget: Budget, discarded: u32) -> Budget {
     let halvings = discarded.saturating_sub(DISCARDS - 1).min(16);

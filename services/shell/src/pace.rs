@@ -1,48 +1,38 @@
-//! How many submissions are recorded at once, so that nobody waits long behind somebody else's: as many
-//! as are recorded and decided in a short round. Pure.
+//! Adaptive batch size, so that a round of recording and deciding stays short. Pure.
 //!
-//! 1. [`Pace::taken`] notes that as many were taken as may be: a round begins.
-//! 2. [`Pace::look`] notes that the lines may be looked at again: what was taken is on the log, and what
-//!    was decided with it, too. The round has ended.
-//! 3. A round that was too long makes the next one smaller, in the same proportion; a short one lets it
-//!    grow. A machine that is busy, or slow, or has replicas far away, finds its own number.
-//! 4. A part of each round does not depend on how many are taken: the broker stages an append on its
-//!    disk, and followers are told. Where that alone is long, smaller rounds are hardly shorter, and
-//!    fewer submissions are decided. So now and then a round is the smallest one, and one of many may be
-//!    up to twice as long, as long as it decides more of them in its time ([`Pace::long_us`]).
+//! 1. [`Pace::taken`] starts a round; [`Pace::look`] ends it, once the batch is decided.
+//! 2. A long round shrinks the batch in proportion; a short one lets it grow.
+//! 3. Where a round's fixed part dominates, smaller batches only cost throughput: one round in
+//!    `TRIED_EVERY` is minimal to measure that part, and others may last up to twice as long if they decide
+//!    more per time ([`Pace::long_us`]).
 //!
-//! Who comes in the middle of a round waits for its end, is recorded in the next one and decided in the
-//! one after it: three rounds at the most.
+//! A submission waits at most three rounds.
 
 use dormouse_messages::Timestamp;
 
-/// How long a round is to be. Three of them, and the ways of the two messages, are below 50 ms.
+/// Length of a round; three rounds stay below 50 ms.
 const ROUND_US: i64 = 10_000;
 
-/// Never fewer: each append has a cost of its own.
+/// Minimum, since each append has a fixed cost.
 const LEAST: usize = 32;
 
-/// Never more: one atomic batch of the broker, with what is decided at the same time.
+/// Maximum: one atomic batch of the broker.
 const MOST: usize = 500;
 
-/// Before anything is known.
 const FIRST: usize = 64;
 
-/// One round of so many is the smallest one.
 const TRIED_EVERY: u32 = 16;
 
-/// A longer round says that something stood still, not how long rounds are.
+/// A longer round was an outage, not a measurement.
 const PAUSE_US: i64 = 1_000_000;
 
-/// How many are taken at once.
+/// An adaptive batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     most: usize,
-    /// How long the smallest rounds lately were; 0 before the first one.
+    /// Average length of minimal rounds; 0 without one.
     smallest_us: i64,
-    /// Full rounds since the last one that was made small.
     rounds: u32,
-    /// When a full round began, and of how many.
     since: Option<(Timestamp, usize)>,
 }
 
@@ -58,13 +48,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How many may be taken at once, but for the rounds that are made small.
+    /// Returns the batch size of ordinary rounds.
     #[must_use]
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// How many may be taken in the next round.
+    /// Returns the next round's batch size.
     #[must_use]
     pub fn next(&self) -> usize {
         match self.rounds + 1 >= TRIED_EVERY {
@@ -73,7 +63,7 @@ impl Pace {
         }
     }
 
-    /// The lines are looked at: the round that was begun, if one was, has ended.
+    /// Ends the current round.
     pub fn look(&mut self, now: Timestamp) {
         let Some((since, count)) = self.since.take() else {
             return;
@@ -88,7 +78,7 @@ impl Pace {
         }
         let long = self.long_us();
         let most = match took {
-            // A clock that steps, or an append that was in doubt, halves it at the most.
+            // Halves at most, against clock steps and doubtful appends.
             _ if took > long => {
                 let per_mille = usize::try_from(long * 1_000 / took).unwrap_or(0);
                 self.most * per_mille.max(500) / 1_000
@@ -99,8 +89,8 @@ impl Pace {
         self.most = most.clamp(LEAST, MOST);
     }
 
-    /// What is too long for a round of as many as may be taken: with each that a round has more than
-    /// the smallest one, half of what it would have to take if time went by their number alone.
+    /// The limit of a round: for each submission beyond the minimum, half the time that a purely linear cost
+    /// would predict.
     fn long_us(&self) -> i64 {
         let count = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
         let (most, least) = (count(self.most), count(LEAST));
@@ -116,7 +106,7 @@ impl Pace {
         };
     }
 
-    /// So many were taken. Fewer than may be say nothing of how many are too many.
+    /// Starts a round, if the batch is full.
     pub fn taken(&mut self, now: Timestamp, count: usize) {
         self.since = (count >= self.next()).then_some((now, count));
     }
@@ -126,8 +116,6 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Rounds one after the other, of a machine that needs so long for each append and for each
-    /// submission.
     fn settle(pace: &mut Pace, append_us: i64, each_us: i64, rounds: usize) {
         let mut now = Timestamp::default().plus_ms(1_000);
         for _ in 0..rounds {
@@ -141,8 +129,7 @@ mod tests {
 
     #[test]
     fn a_round_settles_where_it_is_short() {
-        // Microseconds for each append and submission, and how many are decided in 10 ms, or in twice
-        // the time of the smallest round.
+        // Microseconds per append and submission; least and greatest batch.
         for (append_us, each_us, least, most) in [
             (0, 10, 400, 500),
             (0, 100, 60, 100),
@@ -173,7 +160,6 @@ mod tests {
         pace.look(at(9_000));
         pace.look(at(9_500));
         assert_eq!(pace.most(), FIRST / 2);
-        // A clock that went back.
         pace.taken(at(9_500), FIRST);
         pace.look(at(100));
         assert!(pace.most() > FIRST / 2);

@@ -1,73 +1,56 @@
-//! Appending for a writer that folds nothing: an agent, a gateway, the operator's command line.
+//! Appending without a fold: an agent, a gateway, the operator.
 //!
-//! The shell fences with its folded state. A writer without one reads its last own message once
-//! and then trusts its acknowledgements; what was never acknowledged is settled like this:
+//! Such a writer reads its last message once, then trusts acknowledgements. Without one:
 //!
-//! 1. A message is sent again, with the same id and the same fence, until it is answered.
-//! 2. A refusal by the fence is ambiguous: the first sending may have been stored. A message
-//!    stored under the fence `expected` is by construction the first own one after `expected`,
-//!    so one read tells: the same id, it was stored; another id, someone else wrote. What nobody of the
-//!    name wrote (bytes that are no event, a keeper's word) is passed. Where nothing is found, a leader
-//!    has answered that does not know yet that there is another one: nothing follows from that, and the
-//!    question is asked again. Only a log that stays behind has been lost and restored.
-//! 3. For an agent or a gateway someone else is a second one of the same name: an error. But before
-//!    anything of its own is stored it may be one that was killed, whose last message was in flight: the
-//!    new fence is taken. The operators' command lines share their name, and always do.
-//!
-//! It leaves to its driver: the id, which names the fence, and how long it waits between two attempts.
+//! 1. The message is repeated with its id and fence.
+//! 2. After a conflict the first own message after the fence decides: an equal id means stored, another id
+//!    another writer. Non-events and a supervisor's reports are skipped. No message means a deposed leader
+//!    answered: ask again. Only a log that stays behind was restored.
+//! 3. Another writer under an exclusive name is an error, unless nothing is stored yet: the other may be a
+//!    dead predecessor. Operators share their name.
 
 use dormouse_messages::Sequence;
 
-/// What is to be done next. [`Settle`] names the input that answers each of them.
+/// Next action, answered by an input of [`Settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the log's leader for the last own message: [`Settle::last`].
+    /// Read the last own message: [`Settle::last`].
     ReadLast,
-    /// Send the message under this fence, the same one under the same fence: [`Settle::sent`].
+    /// Send the message under this fence: [`Settle::sent`].
     Send(Sequence),
-    /// Ask for the first own message after this one: [`Settle::found`].
+    /// Read the first own message after this one: [`Settle::found`].
     Read(Sequence),
-    /// Wait a moment; nothing answers it.
+    /// Wait; no input answers.
     Wait,
-    /// It is stored.
     Stored(Sequence),
-    /// Someone else writes under this name.
     Taken {
-        /// The last own message as it was known.
         expected: Sequence,
-        /// What was found after it.
         found: Sequence,
     },
 }
 
-/// What became of a message that was sent.
+/// Result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// It is stored there.
     Stored(Sequence),
-    /// The fence.
     Conflict,
-    /// Perhaps stored, perhaps not, perhaps later.
+    /// Stored now, later, or never.
     Doubt,
 }
 
-/// A message that was found.
+/// A message found under the own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Where.
     pub sequence: Sequence,
-    /// Whose it is.
     pub whose: Whose,
 }
 
-/// Who wrote a message under the own name.
+/// Author of a message under the own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// It is the one that was sent.
+    /// This attempt or an earlier one.
     Own,
-    /// Another writer of the name.
     Anothers,
-    /// Nobody of the name.
     Nobodys,
 }
 
@@ -77,36 +60,31 @@ enum Phase {
     Reads {
         after: Sequence,
     },
-    /// Nothing was found after it, though the fence did not hold.
     Doubts {
         after: Sequence,
     },
     Over(Step),
 }
 
-/// Attempts, each a wait later, after which a log that answers less than it did has been restored: a
-/// leader that is none any more knows it by then.
+/// Number of stale answers in a row that prove a restored log: a deposed leader knows its state by then.
 const LOST: u32 = 150;
 
-/// The machine of one writer.
+/// The append machine of one writer.
 #[derive(Debug, Clone)]
 pub struct Settle {
-    /// Whether nobody else writes under its name.
     sole: bool,
-    /// The last own sequence; `None` until it has been read.
     last: Option<Sequence>,
-    /// A message under the own name is there: who answers less is behind.
+    /// Lower bound of the last own sequence; a lower answer is stale.
     least: Sequence,
-    /// How often in a row the last own message was answered to be before the fence.
     behind: u32,
-    /// Something of its own is stored: nobody before it writes any more.
+    /// True once an own message is stored: no predecessor writes any more.
     begun: bool,
     phase: Phase,
     waits: bool,
 }
 
 impl Settle {
-    /// A writer that has appended nothing yet; `sole` where nobody else writes under its name.
+    /// Creates a writer; `sole` if its name is exclusive.
     #[must_use]
     pub const fn new(sole: bool) -> Self {
         Self {
@@ -120,8 +98,7 @@ impl Settle {
         }
     }
 
-    /// A writer whose events hold only right after its name's message at `last`: another writer of the
-    /// name in between is [`Step::Taken`].
+    /// Creates a writer whose events must directly follow `last`; otherwise [`Step::Taken`].
     #[must_use]
     pub const fn after(last: Sequence) -> Self {
         Self {
@@ -131,13 +108,13 @@ impl Settle {
         }
     }
 
-    /// Another event is to be appended.
+    /// Starts the append of another event.
     pub const fn begin(&mut self) {
         self.phase = Phase::Sends;
         self.waits = false;
     }
 
-    /// What is to be done next.
+    /// Returns the next action.
     pub const fn next_step(&mut self) -> Step {
         if self.waits {
             self.waits = false;
@@ -151,7 +128,7 @@ impl Settle {
         }
     }
 
-    /// The last own message, 0 without one; `None`: nobody answered.
+    /// Takes the last own message, 0 without one; `None`: no answer.
     pub fn last(&mut self, last: Option<Sequence>) {
         let Some(last) = last else {
             self.waits = true;
@@ -172,7 +149,7 @@ impl Settle {
         }
     }
 
-    /// What became of the message.
+    /// Takes the result of an attempt.
     pub fn sent(&mut self, sent: Sent) {
         match sent {
             Sent::Stored(sequence) => self.stored(sequence),
@@ -184,7 +161,7 @@ impl Settle {
         }
     }
 
-    /// The first own message after the one that was asked about.
+    /// Takes the first own message after the sequence.
     pub fn found(&mut self, found: Option<Found>) {
         let expected = self.last.unwrap_or_default();
         match (found, self.phase) {
@@ -200,7 +177,7 @@ impl Settle {
                     self.phase = Phase::Sends;
                 }
             },
-            // What was passed is why the fence did not hold.
+            // The skipped messages explain the conflict.
             (None, Phase::Reads { after }) if after > expected => {
                 self.last = Some(after);
                 self.phase = Phase::Sends;
@@ -209,7 +186,7 @@ impl Settle {
         }
     }
 
-    /// Nobody answered the question for what is after: the message is sent once more.
+    /// Notes a missing answer.
     pub const fn unread(&mut self) {
         self.phase = Phase::Sends;
         self.waits = true;
@@ -226,7 +203,6 @@ impl Settle {
 mod tests {
     use super::*;
 
-    /// A writer that has read its last message and sent one.
     fn sent(sole: bool, answer: Sent) -> Settle {
         let mut settle = Settle::new(sole);
         assert_eq!(settle.next_step(), Step::ReadLast);
@@ -289,7 +265,6 @@ mod tests {
         assert_eq!(settle.next_step(), Step::Send(Sequence(8)));
     }
 
-    /// The fence did not hold because the message is stored, and a leader answers that is none any more.
     #[test]
     fn a_leader_that_is_behind_makes_no_double() {
         let mut settle = sent(true, Sent::Conflict);
@@ -302,7 +277,6 @@ mod tests {
         settle.found(None);
         settle.last(Some(Sequence(7)));
         assert_eq!(settle.next_step(), Step::Wait);
-        // With the same id.
         assert_eq!(settle.next_step(), Step::Send(Sequence(7)));
         settle.sent(Sent::Conflict);
         settle.found(found(8, Whose::Own));
@@ -315,7 +289,7 @@ mod tests {
         settle.found(found(9, Whose::Anothers));
         settle.last(Some(Sequence(8)));
         assert_eq!(settle.next_step(), Step::Send(Sequence(9)));
-        // A keeper's word is why it did not hold.
+        // A supervisor's report caused the conflict.
         let mut settle = sent(true, Sent::Conflict);
         settle.found(found(8, Whose::Nobodys));
         settle.found(None);

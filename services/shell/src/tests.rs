@@ -1,5 +1,4 @@
-//! The machine alone: given what it was told, what it asks for; and two copies over a log whose
-//! answers are late, lost or refused.
+//! The machine's effects, and two copies over a log with late, lost or refused answers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Effect, Failure, Followed, Halt, Observation, Outcome, Shell, Snapshot, hurried};
 
-/// What was drained and not answered, and how often each was answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct ToyState {
     open: BTreeSet<NodeId>,
@@ -43,7 +41,7 @@ impl Fold for ToyState {
     }
 }
 
-/// Answers every drained node once, all that are open at a time.
+/// Answers all open nodes at once.
 struct Toy<const SLOW: bool>;
 
 impl<const SLOW: bool> Decider for Toy<SLOW> {
@@ -70,14 +68,12 @@ impl<const SLOW: bool> Decider for Toy<SLOW> {
         decision.proposals.len() == state.open.len()
     }
 
-    /// [`PATIENT`] alone is in no hurry.
     fn put_off_until(&self, state: &ToyState) -> Option<Timestamp> {
         let mut open = state.open.iter();
         open.all(|node| node.as_str() == PATIENT).then(|| at(100))
     }
 }
 
-/// A node that may be answered later.
 const PATIENT: &str = "n77";
 
 fn at(seconds: u64) -> Timestamp {
@@ -126,7 +122,7 @@ fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<Fo
     shell.followed(&events).expect("known versions");
 }
 
-/// The next step, in one word an effect; what only informs is left out.
+/// Takes the next step; returns one word per effect.
 fn step<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>) -> Vec<String> {
     shell.advance(at(0), |_| Vec::new());
     let words = shell.take_effects().into_iter().filter_map(|effect| {
@@ -182,7 +178,6 @@ fn nothing_is_decided_before_the_last_own_append_is_folded() {
     assert_eq!(step(&mut shell), ["append 1 after 3"]);
 }
 
-/// What is refused for good is tried again after a pause; until it is taken the machine says why not.
 #[test]
 fn a_refusal_for_good_is_told_until_an_append_succeeds() {
     let mut shell = given::<false>(vec![recorded(1, Writer::Operator, drained(1))]);
@@ -320,7 +315,6 @@ fn a_slow_decision_that_holds_keeps_its_basis() {
     assert_eq!((basis.asof, basis.build.as_str()), (Sequence(1), "test"));
 }
 
-/// Takes the step that asks for a slow decision, and makes it.
 #[track_caller]
 fn decide(shell: &mut Shell<Toy<true>>) -> crate::Made {
     shell.advance(at(0), |_| Vec::new());
@@ -451,7 +445,7 @@ fn a_contradiction_stops_the_service_where_it_is_and_is_neither_kept_nor_decided
     assert!(step(&mut shell).is_empty());
 }
 
-/// A log of one broker with a fence, whose answers may be lost.
+/// A fenced log with lossy answers.
 #[derive(Default)]
 struct Broker {
     log: Vec<Followed>,
@@ -472,7 +466,6 @@ impl Broker {
     }
 }
 
-/// One copy of the service, and what is under way to it.
 struct Copy {
     shell: Shell<Toy<false>>,
     read: usize,
@@ -512,8 +505,6 @@ impl Copy {
         }
     }
 
-    /// The broker takes the append in flight, if its fence holds; its answer is lost or not. Of
-    /// several events, only `most` may arrive.
     fn deliver(&mut self, broker: &mut Broker, lost: bool, most: usize) {
         let Some(append) = self.appends.pop_front() else {
             return;
@@ -543,8 +534,7 @@ impl Copy {
 }
 
 proptest! {
-    /// Two active copies, told in any order of late folds, lost answers, cut-off decisions and
-    /// conflicts, answer every node exactly once.
+    /// Any order of late folds, lost answers, partial appends and conflicts.
     #[test]
     fn two_copies_answer_everything_once(steps in prop::collection::vec((0u8..7, 0usize..2, 1usize..4), 0..300)) {
         let mut broker = Broker::default();
@@ -572,7 +562,7 @@ proptest! {
             }
             copies[which].advance();
         }
-        // Calm: everything arrives.
+        // From here on everything arrives.
         for _ in 0..2_000 {
             for copy in &mut copies {
                 copy.fold(&broker, 100);
@@ -611,8 +601,7 @@ fn a_wake_up_is_set_with_every_decision() {
     assert_eq!(wakes, [at(0).plus_ms(1_000)]);
 }
 
-/// When the service will look again, and what time its decision is given, by clocks that show these
-/// times when event 5 is folded and when it decides.
+/// Returns the wake-up and the decision's time.
 fn decides(folded_at: u64, decided_at: u64) -> (Timestamp, Timestamp) {
     let mut shell = given::<false>(vec![recorded(5, Writer::Operator, drained(1))]);
     shell.lease(false);

@@ -1,19 +1,17 @@
-//! System calls of the sandbox that need unsafe code and that no safe crate offers.
+//! Unsafe system calls of the sandbox that no safe crate offers.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Which of the two processes a fork has returned in.
+/// Process in which a fork returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forked {
-    /// The caller, with the new process's number.
+    /// The caller, with the new pid.
     Caller(libc::pid_t),
-    /// The new process.
     New,
 }
 
-/// Forks a process that is a child of the caller's parent, not of the caller; the first one of a
-/// namespace of processes where `in_namespace` says so. The caller must have one thread.
+/// Forks a sibling; with `in_namespace`, the init of a new pid namespace. The caller must have one thread.
 ///
 /// # Errors
 /// The kernel's.
@@ -22,8 +20,8 @@ pub fn fork_sibling(in_namespace: bool) -> io::Result<Forked> {
     if in_namespace {
         flags |= libc::CLONE_NEWPID;
     }
-    // SAFETY: without CLONE_VM the new process works on a copy of this memory and of this stack, as
-    // after a fork; with one thread nobody else holds a lock that the copy would miss.
+    // SAFETY: without CLONE_VM the child works on copies; with one thread no other thread holds a lock in the
+    // copy.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
     match libc::pid_t::try_from(pid) {
         Ok(-1) | Err(_) => Err(io::Error::last_os_error()),
@@ -32,12 +30,12 @@ pub fn fork_sibling(in_namespace: bool) -> io::Result<Forked> {
     }
 }
 
-/// Gives this process a session keyring of its own: the keys of the caller's session are out of reach.
+/// Detaches the process from the caller's session keyring.
 ///
 /// # Errors
-/// The kernel's; that there are no keyrings is none.
+/// The kernel's, except a kernel without keyrings.
 pub fn new_session_keyring() -> io::Result<()> {
-    // SAFETY: the call takes a number and no name, and changes no memory of this process.
+    // SAFETY: the call takes a number and changes no memory.
     let joined = unsafe {
         let join = libc::c_long::from(libc::KEYCTL_JOIN_SESSION_KEYRING);
         libc::syscall(libc::SYS_keyctl, join, 0_usize)
@@ -51,9 +49,8 @@ pub fn new_session_keyring() -> io::Result<()> {
     }
 }
 
-/// Restricts a mount that is not attached yet, and those below it: no set-user programs, no devices,
-/// and no writing where `read_only` says so. What the node mounts below them later does not reach them: it
-/// would come with the node's own flags. Needs Linux 5.12.
+/// Restricts an unattached mount tree: no set-user programs, no devices, read-only on request. Later mounts
+/// of the node stay out. Needs Linux 5.12.
 ///
 /// # Errors
 /// The kernel's.
@@ -68,7 +65,7 @@ pub fn restrict_mount(tree: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
         attributes.attr_set |= libc::MOUNT_ATTR_RDONLY;
     }
     let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
-    // SAFETY: the descriptor is open, the path ends with a zero, and the structure is as long as is said.
+    // SAFETY: the descriptor is open, the path ends with a zero, the size fits.
     let set = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

@@ -1,15 +1,11 @@
-//! Starts a program without a copy of the process that starts it, and ends a process at once.
+//! Starts programs without copying the parent's memory, and ends a process at once.
 //!
-//! A fork copies the tables of the parent's pages, the child and then the parent copy what they write
-//! to, and all of that is thrown away at the exec: of the processor time that a container of a short
-//! program costs, a tenth. [`start`] is what `posix_spawn` does (`clone` with `CLONE_VM` and
-//! `CLONE_VFORK`: the child works in the parent's memory, which stands still until the child is another
-//! program or gone), with what that lacks: a session of its own, a life that ends with the parent's, and
-//! a score with which the kernel looks for memory.
+//! [`start`] uses `clone` with `CLONE_VM` and `CLONE_VFORK` like `posix_spawn`, and adds a session, death
+//! with the parent, and an out-of-memory score.
 //!
-//! 1. Everything that needs memory is made before ([`Start::new`]); the child only asks the kernel. No
-//!    signal reaches it before it has none of the parent's handlers.
-//! 2. Where the child cannot become the program, it leaves the reason in the parent's memory and goes.
+//! 1. [`Start::new`] allocates beforehand; the child makes only system calls, with signals blocked until the
+//!    parent's handlers are gone.
+//! 2. A child that cannot exec leaves the error in the parent's memory.
 
 pub mod kernel;
 
@@ -21,10 +17,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// What the child needs of it is a few calls deep.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// Where programs without an interpreter of their own go, as with `execvp`.
+/// Interpreter of scripts without one, as with `execvp`.
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program to start.
@@ -34,24 +29,22 @@ pub struct Start {
     arguments: Vec<CString>,
     env: Vec<CString>,
     working_dir: CString,
-    /// Its three standard descriptors, none of which is one of the three here.
+    /// Standard descriptors, numbered 3 or above here.
     standard: [OwnedFd; 3],
 }
 
-/// What kept a child from being the program.
+/// A failed start.
 #[derive(Debug)]
 pub enum Failure {
-    /// There is no process for it.
     Process(io::Error),
-    /// It cannot be run.
     Program(io::Error),
 }
 
-/// What the child is told, and tells.
+/// Memory shared with the child.
 struct Told<'a> {
     start: &'a Start,
     arguments: &'a [*const c_char],
-    /// The same for the shell, if the program is a text without an interpreter.
+    /// Arguments for the shell, if the program is such a script.
     of_shell: &'a [*const c_char],
     env: &'a [*const c_char],
     parent: libc::pid_t,
@@ -62,29 +55,28 @@ fn text(of: &OsStr) -> io::Result<CString> {
     CString::new(of.as_bytes()).map_err(io::Error::from)
 }
 
-/// The addresses of texts, with the null behind them that ends them.
+/// Returns null-terminated pointers.
 fn pointers<'a>(texts: impl Iterator<Item = &'a CString>) -> Vec<*const c_char> {
     let texts = texts.map(|text| text.as_ptr());
     texts.chain([ptr::null()]).collect()
 }
 
-/// A descriptor that is none of the standard three: those are written over one after the other.
+/// To 3 or above, since the child overwrites the standard descriptors.
 fn aside(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open as long as it is borrowed; the call changes no memory.
+    // SAFETY: the descriptor is open; the call changes no memory.
     let copy = unsafe { libc::fcntl(of.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
     match copy {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the kernel has just opened it for this process, and nobody else knows it.
+        // SAFETY: the kernel has just opened the descriptor for this process.
         copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
     }
 }
 
 impl Start {
-    /// The program at `path`, with its arguments (the first of which is the path), nothing but this
-    /// environment, in this folder, with these as its standard input, output and error output.
+    /// Prepares a program with exactly `env`.
     ///
     /// # Errors
-    /// A text has a zero in it, or there is no descriptor left.
+    /// A text contains a zero, or no descriptor is left.
     pub fn new(
         path: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -115,11 +107,11 @@ impl Start {
     }
 }
 
-/// Starts a program, as the leader of a session of its own, with no signal blocked, ended by a pipe that
-/// nobody reads, and killed when the thread that starts it ends; returns when it is one.
+/// Starts a program as a session leader, without blocked signals, killed when the starting thread ends.
+/// Returns after the exec.
 ///
 /// # Errors
-/// Why it does not run.
+/// The reason for the failed start.
 pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     let arguments = pointers(start.arguments.iter());
     let shell = [SHELL.to_owned(), start.path.clone()];
@@ -130,17 +122,16 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
         arguments: &arguments,
         of_shell: &of_shell,
         env: &env,
-        // SAFETY: it has no arguments, and cannot fail.
+        // SAFETY: the call has no arguments and cannot fail.
         parent: unsafe { libc::getpid() },
         errno: 0,
     };
     let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let of_child: *mut Told<'_> = &raw mut told;
-    // SAFETY: the stack is aligned, grows down from its end, and is there until this returns; the child
-    // has left it by then, since the kernel lets this thread go on (`CLONE_VFORK`) only when the child
-    // has become another program or has ended. Until then the child alone uses `told`. With all signals
-    // blocked, which it inherits, it runs no handler of this process in this process's memory.
+    // SAFETY: the stack is aligned, grows down from its end, and outlives its use: `CLONE_VFORK` resumes this
+    // thread only after the child's exec or exit. Until then only the child uses `told`, and blocked signals
+    // run no handler in this memory.
     let (pid, error) = unsafe {
         let top = stack.as_mut_ptr().add(stack.capacity());
         let (mut all, mut before) = (zeroed::<libc::sigset_t>(), zeroed::<libc::sigset_t>());
@@ -155,7 +146,7 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
         return Err(Failure::Process(error));
     }
     if told.errno != 0 {
-        // SAFETY: it is a child of this process; nothing is to be written.
+        // SAFETY: a child of this process; no status is written.
         while unsafe { libc::waitpid(pid, ptr::null_mut(), 0) } == -1
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
@@ -164,22 +155,21 @@ pub fn start(start: &Start) -> Result<libc::pid_t, Failure> {
     Ok(pid)
 }
 
-/// The child's whole life: it calls nothing that takes memory or a lock.
+/// Runs in the child, without memory allocation or locks.
 extern "C" fn child(told: *mut c_void) -> c_int {
     let told = told.cast::<Told<'_>>();
-    // SAFETY: it is the parent's, which stands still; nobody else uses it.
+    // SAFETY: the parent is suspended, so this is the only use of its memory.
     let told = unsafe { &mut *told };
     told.errno = becomes(told);
     end_now(127)
 }
 
-/// Returns only where it fails: the error's number.
+/// Returns only on failure.
 fn becomes(told: &Told<'_>) -> c_int {
     let start = told.start;
     let standard = start.standard.iter().zip(0..);
-    // SAFETY: every call gets descriptors and texts that the parent holds, or structures of this
-    // function; none of them takes memory. What they change is this process's alone: its session, its
-    // signals, its descriptors, its folder.
+    // SAFETY: all calls use descriptors and texts held by the parent, or local structures, and none
+    // allocates. Their effects are on this process alone.
     unsafe {
         libc::setsid();
         for (from, to) in standard {
@@ -187,7 +177,7 @@ fn becomes(told: &Told<'_>) -> c_int {
                 return errno();
             }
         }
-        // The kernel has one for the whole of a memory, but for a child that is not another program yet.
+        // Shared with the memory, except in a child before its exec.
         let scored = libc::open(
             c"/proc/self/oom_score_adj".as_ptr(),
             libc::O_WRONLY | libc::O_CLOEXEC,
@@ -202,7 +192,7 @@ fn becomes(told: &Told<'_>) -> c_int {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == -1 {
             return errno();
         }
-        // It may have died before.
+        // The parent may have died before prctl.
         if libc::getppid() != told.parent {
             return libc::ESRCH;
         }
@@ -217,13 +207,12 @@ fn becomes(told: &Told<'_>) -> c_int {
     }
 }
 
-/// Gives the child the signals as a program expects them: none of the parent's handlers, a closed pipe
-/// that ends it, and only then none blocked.
+/// Resets handlers and SIGPIPE, then unblocks all signals.
 ///
 /// # Safety
-/// The process is a child that shares nothing of its signals with others.
+/// The process is a child that shares no signal state with others.
 unsafe fn hears_signals() {
-    // SAFETY: the structures are this function's; handlers are only taken away.
+    // SAFETY: local structures; handlers are only removed.
     unsafe {
         let mut found = zeroed::<libc::sigaction>();
         for signal in 1..=libc::SIGRTMAX() {
@@ -240,14 +229,13 @@ unsafe fn hears_signals() {
 }
 
 fn errno() -> c_int {
-    // SAFETY: it is this thread's.
+    // SAFETY: this thread's own location.
     unsafe { *libc::__errno_location() }
 }
 
-/// Ends this process at once: nothing is written any more, and what it holds is the kernel's to free.
-/// Who has been copied by a fork and exits as usual first frees its memory piece by piece.
+/// Ends this process at once, without flushing or freeing.
 pub fn end_now(code: i32) -> ! {
-    // SAFETY: the call ends the process, and takes a number.
+    // SAFETY: the call takes a number and does not return.
     unsafe { libc::_exit(code) }
 }
 
@@ -274,11 +262,10 @@ mod tests {
             Start::new(Path::new(path), arguments, env, self.0.path(), standard).expect("sound")
         }
 
-        /// What it prints until it ends, and how that is.
         fn run(&self, start: &Start) -> (String, i32) {
             let pid = super::start(start).expect("it runs");
             let mut status = 0;
-            // SAFETY: a child of this process, and a number to write to.
+            // SAFETY: a child of this process, and a local status.
             unsafe { libc::waitpid(pid, &raw mut status, 0) };
             let text = fs::read_to_string(self.0.path().join("output")).expect("text");
             (text, status)
@@ -328,7 +315,7 @@ mod tests {
     #[test]
     fn a_text_without_an_interpreter_is_the_shells() {
         let world = World::new();
-        // Written by a program: what this process has open to write, a child of another test may have, too.
+        // Another test's child may inherit this process's writable descriptors.
         let words = "echo 'echo $0 $1' > script; chmod 755 script";
         world.run(&world.program("/bin/sh", &["-c", words]));
         let path = world.0.path().join("script").display().to_string();
@@ -344,7 +331,7 @@ mod tests {
         let pid = starting.join().expect("it is started");
         let until = Instant::now() + Duration::from_secs(10);
         let mut status = 0;
-        // SAFETY: a child of this process, and a number to write to.
+        // SAFETY: a child of this process, and a local status.
         while unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == 0 {
             assert!(Instant::now() < until, "it runs on");
             std::thread::sleep(Duration::from_millis(5));

@@ -1,7 +1,5 @@
-//! Nodes, jobs, policy and epochs: the state on which optimizer, placer and checkpointer decide.
-//!
-//! Queued jobs, released jobs and nodes are folded once here; each service embeds this state
-//! and adds what is its own. Ended jobs are dropped.
+//! Nodes, jobs, policy and epochs: the state that optimizer, placer and checkpointer embed. Ended jobs are
+//! dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,27 +31,24 @@ use super::tenants::Tenants;
 /// The newest allocation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// Its number; 0 before the first.
+    /// 0 before the first.
     pub epoch: Epoch,
-    /// The event.
     pub sequence: Sequence,
-    /// Jobs that it changes, with their containers (0: it waits).
+    /// Changed jobs with their containers; 0 if waiting.
     pub jobs: BTreeMap<JobId, u32>,
-    /// All containers of each type on each node that it changes.
+    /// Every type on each changed node.
     pub slots: BTreeMap<NodeId, Vec<(ContainerType, u32)>>,
 }
 
-/// What adjustments have cost, from the request to running again.
+/// Costs of adjustments, from the request until the job runs again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalls {
-    /// How many were measured.
     pub count: u64,
-    /// Their sum.
     pub total_ms: u64,
 }
 
 impl Stalls {
-    /// Their mean, once one was measured.
+    /// Returns the mean stall, if any.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -67,54 +62,43 @@ impl Stalls {
 /// The folded cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterState {
-    /// The last sequence folded.
     pub sequence: Sequence,
-    /// The time of the log then.
     pub now: Timestamp,
-    /// What tells that.
     pub clock: LogClock,
-    /// The last step of the brokers' clock that is on the log by name.
+    /// The newest step reported by a `ClockStepped` event.
     pub step_named: Sequence,
-    /// The policy in force.
     pub policy: Policy,
-    /// The nodes.
     pub nodes: Membership,
-    /// What the operator said of the tenants.
     pub tenants: Tenants,
-    /// Admitted jobs that are not yet released. There may be tens of thousands: a copy of the state, as
-    /// each slow decision and each snapshot takes one, shares them.
+    /// Admitted, not yet released. Copies of the state share these jobs, because each slow decision and each
+    /// snapshot copies the state with up to tens of thousands of jobs.
     pub queued: SharedMap<JobId, Job>,
-    /// Released jobs that have not ended.
+    /// Released, not ended.
     pub jobs: SharedMap<JobId, Job>,
-    /// The newest allocation.
     pub allocation: Allocation,
-    /// The newest allocation that was placed or refused.
+    /// The newest placed or refused allocation.
     pub placed_epoch: Epoch,
     /// The newest event that asks for another allocation.
     pub last_trigger: Sequence,
-    /// The end of a job, where nothing has asked for an allocation since, and the time of the first one
-    /// since the newest allocation, if nothing else has.
+    /// Set while job ends are the only triggers since the newest allocation: the newest end, and the first
+    /// end's time.
     pub ended: Option<(Sequence, Timestamp)>,
-    /// The prefix that the newest allocation, decided or kept, was made from.
+    /// The log prefix of the newest decision, changed or unchanged.
     pub decided_asof: Sequence,
-    /// The time that the newest allocation was given.
     pub decided_at: Timestamp,
-    /// Whether jobs were in transit when the newest allocation was decided or kept, or had to leave, and
-    /// it may come out otherwise afterwards.
+    /// True if arrivals of jobs in transit may change the newest allocation.
     pub decided_in_transit: bool,
-    /// The newest event with which a job came to run, or gave room back.
+    /// The newest arrival of a job in transit, or release of capacity.
     pub transit_sequence: Sequence,
-    /// What adjustments have cost so far.
     pub stalls: Stalls,
-    /// What the newest allocation says of waiting jobs.
     pub waiting: Vec<Waiting>,
-    /// The gateways that have joined: a leaving replica is drained by each of them.
+    /// Joined gateways; each must drain a leaving replica.
     pub gateways: BTreeSet<GatewayId>,
-    /// Nodes that joined again with less than was taken of them, and what that was.
+    /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
-    /// Which node may say what of a job.
+    /// Validates node events about jobs.
     pub witness: Witness,
-    /// A decision of the system's own that cannot be. What folds it stops, so that it is in no snapshot.
+    /// A contradiction between own decisions stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Option<String>,
 }
@@ -158,12 +142,11 @@ impl Fold for ClusterState {
                     self.shrunk(&event.node);
                 }
             }
-            // That of an earlier life of the agent may come after the later one has joined.
+            // An earlier incarnation's loss may follow the next join.
             Event::NodeLost(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeFenced(e) if members_changed => self.lose(&e.node, recorded.sequence),
             Event::NodeDrained(event) => self.displace(&event.node, false),
             Event::NodeLabelled(_) => self.relabelled(recorded.sequence),
-            // Nothing comes to it, and what can move moves.
             Event::NodeQuarantined(event) => self.displace(&event.node, false),
             Event::ContainerStarted(event) => {
                 self.ran(&event.container);
@@ -245,13 +228,11 @@ fn check_tasks<'a>(mut jobs: impl Iterator<Item = (&'a JobId, &'a Job)>) -> Resu
     })
 }
 
-/// The life, if it is this one.
 fn of_incarnation(life: &mut Option<Life>, incarnation: Incarnation) -> Option<&mut Life> {
     life.as_mut().filter(|life| life.incarnation == incarnation)
 }
 
-/// A container that is asked to start. Asked of a node that was lost meanwhile it is void: its agent
-/// will not start it, now or later.
+/// On a lost node the container counts as lost, because the agent will never start it.
 fn asked(nodes: &Membership, place: Place, at: Sequence) -> LifeContainer {
     let phase = match nodes.is_lost(&place.node) {
         true => ContainerPhase::Lost { at },
@@ -272,7 +253,6 @@ fn life_phase(
 }
 
 impl ClusterState {
-    /// Admission's and the checkpointer's events about one job, and what agents say of it.
     fn evolve_job(&mut self, event: &Event, recorded: &Recorded) {
         match event {
             Event::JobAdmitted(event) => {
@@ -303,7 +283,7 @@ impl ClusterState {
                 }
             }
             Event::JobRequeued(event) => {
-                // What has no containers gives none back, and waits for room already.
+                // A job without containers already waits for capacity.
                 if let Some(job) = self.jobs.get_mut(&event.job)
                     && job.life.is_some()
                     && !job.on_hold
@@ -334,7 +314,6 @@ impl ClusterState {
         }
     }
 
-    /// Whose word a leaving replica waits for.
     fn evolve_gateways(&mut self, event: &Event) {
         match event {
             Event::GatewayJoined(event) => {
@@ -350,7 +329,6 @@ impl ClusterState {
         }
     }
 
-    /// The checkpointer's events about one life.
     fn evolve_life(&mut self, event: &Event, recorded: &Recorded) {
         match event {
             Event::PartitionStartRequested(event) => self.start(event, recorded),
@@ -370,7 +348,7 @@ impl ClusterState {
                 self.set_phase(&event.job, recorded.sequence, LifePhase::Running);
                 if let Some(job) = self.jobs.get_mut(&event.job) {
                     job.start_faults = StartFaults::default();
-                    // What it had to have to start with is not what it has to keep.
+                    // A started job needs only its minimum: another allocation may shrink the job.
                     let least = job.beside.containers(job.containers.min);
                     let started_whole = job.containers.start() > job.containers.min;
                     if started_whole && job.is_adjustable() && event.containers > least {
@@ -414,13 +392,12 @@ impl ClusterState {
         }
     }
 
-    /// No container of a life runs any more.
     fn stopped(&mut self, event: &PartitionStopped, recorded: &Recorded) {
         let has = self.allocation.jobs.get(&event.job);
         let is_sent_back = has.is_none_or(|containers| *containers == 0);
         if let Some(job) = self.jobs.get_mut(&event.job) {
             if is_sent_back {
-                // What it waits in the queue, or on hold, is not what a resize takes.
+                // Queueing is no cost of an adjustment.
                 job.adjusting_since = None;
             }
             if std::mem::take(&mut job.requeued) {
@@ -446,14 +423,12 @@ impl ClusterState {
                 why: why.map(str::to_owned),
                 ran: ended.as_ref().is_some_and(|life| life.ran),
             });
-            // What was changed of its nodes while it ran counts for the next start.
             let next = job.assignment.iter_mut();
             next.for_each(|it| {
                 let usable = |place: &Place| self.nodes.is_usable(&place.node);
                 let takes = self.nodes.take((&job.needs, &job.beside), it);
                 it.displaced |= !takes || !it.places.values().all(usable);
             });
-            // It has to give its room up, and only now the room is there for anybody.
             let stays = job.assignment.as_ref().filter(|to| !to.displaced);
             if stays.is_none() {
                 self.last_trigger = recorded.sequence;
@@ -462,7 +437,6 @@ impl ClusterState {
         self.transit_ended(recorded.sequence);
     }
 
-    /// What changes the members of a partition that is resized in place.
     fn evolve_members(&mut self, event: &Event, recorded: &Recorded) {
         let at = self.now;
         match event {
@@ -501,8 +475,6 @@ impl ClusterState {
         }
     }
 
-    /// Containers of a life are to start or to go. Those that go although they are assigned are
-    /// replaced.
     fn resize(&mut self, event: &PartitionResizeRequested, recorded: &Recorded) {
         let now = self.now;
         let sequence = recorded.sequence;
@@ -518,7 +490,7 @@ impl ClusterState {
         life.last_event = sequence;
         members.requested(event, sequence, now);
         let mut replaced = false;
-        // Newcomers may be asked for after all their places were given up.
+        // All places of a joining container may have been given up.
         let superseded = job.superseded.remove(&event.incarnation);
         let assigned = job.assignment.as_ref();
         let assigned = assigned.filter(|it| it.incarnation == event.incarnation);
@@ -532,7 +504,6 @@ impl ClusterState {
             }
         }
         if let Some(assignment) = &mut job.assignment {
-            // The next request comes from one who has folded this one.
             assignment.dropped.clear();
             for rank in &event.leave {
                 let own = assignment.incarnation == event.incarnation;
@@ -550,7 +521,6 @@ impl ClusterState {
         }
     }
 
-    /// The members of a life are others now. What died is replaced.
     fn resized(&mut self, event: &PartitionResized, recorded: &Recorded) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(&event.job) else {
@@ -605,7 +575,6 @@ impl ClusterState {
         }
     }
 
-    /// What the tasks of a task set come to.
     fn evolve_tasks(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::TasksAssigned(event) => {
@@ -630,7 +599,6 @@ impl ClusterState {
         }
     }
 
-    /// A life makes its first progress.
     fn ready(&mut self, id: &JobId, incarnation: Incarnation, at: Timestamp) {
         let Some(life) = self.life(id, incarnation) else {
             return;
@@ -645,13 +613,12 @@ impl ClusterState {
         }
     }
 
-    /// The present life of a job, if it is this one.
     fn life(&mut self, id: &JobId, incarnation: Incarnation) -> Option<&mut Life> {
         of_incarnation(&mut self.jobs.get_mut(id)?.life, incarnation)
     }
 
-    /// An allocation that was decided while jobs were in transit, or that sent some on their way, took
-    /// their old and their new room as taken; once the last of them has arrived it is worth deciding again.
+    /// The previous decision counted old and new places of jobs in transit as taken, so the last arrival asks
+    /// for another.
     fn transit_ended(&mut self, sequence: Sequence) {
         self.transit_sequence = sequence;
         if self.decided_in_transit && !self.awaits_anybody() {
@@ -660,8 +627,8 @@ impl ClusterState {
         }
     }
 
-    /// Whether an allocation may come out otherwise when what is in transit has arrived. Who waits may get
-    /// the room of any of it then.
+    /// Reports whether arrivals of jobs in transit may change the allocation. Waiting jobs may get any
+    /// capacity that becomes free.
     fn awaits_anybody(&self) -> bool {
         let mut jobs = self.jobs.values();
         match self.waiting.is_empty() {
@@ -710,7 +677,7 @@ impl ClusterState {
         });
     }
 
-    /// One writer decides these, under a fence: their numbers never go back.
+    /// One fenced writer decides epochs, so epochs never decrease.
     fn goes_back(&mut self, what: &str, before: Epoch, epoch: Epoch) {
         if epoch < before {
             let found = || format!("{what} of epoch {epoch} comes after that of epoch {before}");
@@ -735,12 +702,11 @@ impl ClusterState {
         for allocated in &event.jobs {
             if let Some(job) = self.jobs.get_mut(&allocated.job) {
                 job.made_for.clone_from(&allocated.made_for);
-                // What died is not replaced.
                 let own = job.assignment.as_mut();
                 if let Some(own) = own.filter(|own| allocated.containers <= own.containers()) {
                     own.lost = 0;
                 }
-                // What is resized in place and goes on is not stopped.
+                // A job that shrinks in place is not stopped.
                 let stops = allocated.containers == 0 || !job.in_place;
                 let less = allocated.containers < allocated.previous;
                 if stops && less && allocated.made_for.is_some() {
@@ -764,7 +730,6 @@ impl ClusterState {
         self.decided(event.basis.as_ref());
     }
 
-    /// What an allocation says of waiting jobs.
     fn wait(&mut self, waiting: &[Waiting]) {
         waiting.clone_into(&mut self.waiting);
         for waiting in waiting {
@@ -778,7 +743,7 @@ impl ClusterState {
         self.decided_asof = basis.map_or(self.sequence, |basis| basis.asof);
         self.decided_at = basis.map_or(self.now, |basis| basis.now);
         self.decided_in_transit = self.awaits_anybody();
-        // A slow decision that was overtaken took room as taken that is free by now.
+        // Capacity became free since the decision.
         if self.transit_sequence > self.decided_asof {
             self.last_trigger = self.last_trigger.max(self.transit_sequence);
         }
@@ -788,7 +753,6 @@ impl ClusterState {
         self.goes_back("a placement", self.placed_epoch, event.epoch);
         if event.epoch > self.placed_epoch {
             self.placed_epoch = event.epoch;
-            // A displaced job that has to wait gives its room up.
             for (job, containers) in &self.allocation.jobs {
                 if *containers == 0
                     && let Some(job) = self.jobs.get_mut(job)
@@ -830,7 +794,6 @@ impl ClusterState {
             let usable = |place: &Place| self.nodes.is_usable(&place.node);
             assignment.displaced = !assignment.places.values().all(usable);
             if let Some(job) = self.jobs.get_mut(id) {
-                // A label that changed while it was decided.
                 assignment.displaced |= !self.nodes.allow((&job.needs, &job.beside), &assignment);
                 let leaves_devices = |before: &Assignment| {
                     let kept: BTreeSet<_> = assignment.gpus().collect();
@@ -840,8 +803,7 @@ impl ClusterState {
                     && !self.waiting.is_empty()
                     && job.assignment.as_ref().is_some_and(leaves_devices)
                 {
-                    // A device that parts were moved away from may now be free as a whole, which the
-                    // decision could not know.
+                    // A device that lost its parts may be free as a whole, unknown to the decision.
                     self.last_trigger = sequence;
                 }
                 job.last_incarnation = job.last_incarnation.max(assignment.incarnation);
@@ -850,7 +812,6 @@ impl ClusterState {
         }
     }
 
-    /// Containers that a placement adds to an incarnation that is placed already, or takes from it.
     fn changed_in_place(&mut self, event: &PlacementDecided, sequence: Sequence) {
         let whole: BTreeSet<&JobId> = event
             .create
@@ -878,7 +839,7 @@ impl ClusterState {
                 assignment.epoch = event.epoch;
                 assignment.placed = sequence;
                 assignment.lost = 0;
-                // A label that changed while it was decided: another place is asked for.
+                // The label changed since the decision.
                 match self.nodes.is_allowed(needs, &place.node) {
                     true => assignment.places.insert(container.rank, place),
                     false => {
@@ -909,7 +870,7 @@ impl ClusterState {
         }
     }
 
-    /// The adjustment is given up: the life's own places are the assignment again.
+    /// Abandons the adjustment: the incarnation's places become the assignment.
     fn kept(&mut self, id: &JobId, recorded: &Recorded) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
@@ -951,14 +912,13 @@ impl ClusterState {
         }
     }
 
-    /// A node has joined again with less: what runs or is placed there stays until it is decided anew.
+    /// Running and placed containers stay on a smaller node until the next decision.
     fn shrunk(&mut self, name: &NodeId) {
         let taken = self.taken(name);
         self.overfull.insert(name.clone(), taken);
         self.freed();
     }
 
-    /// Room may have been given up.
     fn freed(&mut self) {
         let names: Vec<NodeId> = self.overfull.keys().cloned().collect();
         for name in names {
@@ -970,7 +930,7 @@ impl ClusterState {
         }
     }
 
-    /// What runs on a node, and what is placed there and not yet started.
+    /// Returns the running and placed amounts.
     fn taken(&self, name: &NodeId) -> Amounts {
         let mut taken = Amounts::new();
         for job in self.jobs.values() {
@@ -986,7 +946,7 @@ impl ClusterState {
         taken
     }
 
-    /// An agent is there again: what it was asked to start it may never have heard of.
+    /// A restarted agent may have missed start requests.
     fn rejoined(&mut self, node: &NodeId) {
         for life in self.jobs.values_mut().filter_map(|job| job.life.as_mut()) {
             let asked = |it: &LifeContainer| {
@@ -996,7 +956,6 @@ impl ClusterState {
         }
     }
 
-    /// A node is lost: its containers are gone, and what is assigned to it must be decided again.
     fn lose(&mut self, node: &NodeId, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let containers = job
@@ -1009,7 +968,7 @@ impl ClusterState {
                 lost = true;
             }
             if lost {
-                // It stood still until the node's lease had ended, which no resize costs.
+                // Waiting for a lease is no cost of an adjustment.
                 job.adjusting_since = None;
             }
         }
@@ -1017,10 +976,9 @@ impl ClusterState {
         self.freed();
     }
 
-    /// A job without a checkpoint is never adjusted while it runs: it stays on a drained node
-    /// until it ends, as in Slurm.
+    /// A job without a checkpoint stays on a drained node until the job ends, as in Slurm.
     fn displace(&mut self, node: &NodeId, lost: bool) {
-        // What cannot be moved while it runs is not tried again there either.
+        // An unmovable job does not start there again.
         let is_tried_again = |job: &Job| match (&job.life, &job.assignment, &job.last_stop) {
             (None, Some(assignment), Some(stop)) => stop.incarnation >= assignment.incarnation,
             _ => false,
@@ -1034,8 +992,7 @@ impl ClusterState {
         }
     }
 
-    /// Labels or taints have changed. What runs stays; what is placed and has yet to start where it
-    /// may not be any more is decided again.
+    /// Replaces placed containers that new labels or taints forbid. Running containers stay.
     fn relabelled(&mut self, sequence: Sequence) {
         for job in self.jobs.values_mut() {
             let Some(assignment) = &mut job.assignment else {
@@ -1074,7 +1031,6 @@ impl ClusterState {
         }
     }
 
-    /// A node that is lost, or drained and empty, is forgotten.
     fn remove_node(&mut self, name: &NodeId) {
         let is_at = |place: &Place| place.node == *name;
         let in_use = self.jobs.values().any(|job| {
@@ -1134,13 +1090,12 @@ impl ClusterState {
         let demand = job.map(|job| job.demand_at(event.rank));
         let memory = demand.map_or(0, |demand| demand.get(&Resource::Memory));
         let phase = ContainerPhase::Exited {
-            // One that is taken away saves, and exits as it does when it is asked to save.
+            // An evicted container saves and exits as after a save request.
             success: event.exit_code == Some(0) && !event.evicted,
             evicted: event.evicted,
             why: describe_exit(event, memory),
             at: sequence,
         };
-        // One that ended before its start was reported had run all the same.
         if event.exit_code.is_some() || event.signal.is_some() {
             let id = &event.container;
             self.ran(id);
@@ -1159,13 +1114,12 @@ impl ClusterState {
         self.freed();
     }
 
-    /// The room that containers not known to have ended hold on each node.
+    /// Returns the amounts that possibly running containers hold on each node.
     #[must_use]
     pub fn held(&self) -> BTreeMap<NodeId, Amounts> {
         self.held_on(|_| true)
     }
 
-    /// The same on some nodes.
     fn held_on(&self, is_meant: impl Fn(&NodeId) -> bool) -> BTreeMap<NodeId, Amounts> {
         let mut held: BTreeMap<NodeId, Amounts> = BTreeMap::new();
         let holders = self.jobs.values().flat_map(Job::held);
@@ -1178,7 +1132,6 @@ impl ClusterState {
         held
     }
 
-    /// Whether the nodes have the room that is held on them.
     fn check_room(&self, held: &BTreeMap<NodeId, Amounts>) -> Result<(), String> {
         for (name, held) in held {
             let Some(node) = self.nodes.get(name) else {
@@ -1192,19 +1145,19 @@ impl ClusterState {
         Ok(())
     }
 
-    /// Every queued and released job: these in the order of their ids, then those.
+    /// Iterates over queued jobs by id, then over released jobs.
     pub fn live(&self) -> impl Iterator<Item = (&JobId, &Job)> {
         self.queued.iter().chain(&self.jobs)
     }
 
-    /// A queued or released job.
+    /// Returns a queued or released job.
     #[must_use]
     pub fn job(&self, id: &JobId) -> Option<&Job> {
         self.jobs.get(id).or_else(|| self.queued.get(id))
     }
 }
 
-/// How a container ended, for people. `memory`: the bytes that it demands; 0 where it demands none.
+/// Describes an exit for people. `memory`: demanded bytes, or 0.
 fn describe_exit(event: &ContainerExited, memory: u64) -> String {
     let rank = event.rank;
     if event.out_of_memory {

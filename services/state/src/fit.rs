@@ -1,13 +1,11 @@
-//! Whether a gang of containers fits on nodes, beside what is taken of them.
+//! Fits gangs of containers on nodes.
 //!
-//! 1. [`Gang`]: the containers that a job starts together, by type.
-//! 2. [`FreeNodes`]: what is free of each node, of its amounts and of each of its GPUs.
-//! 3. [`FreeNodes::place`] takes the room of a gang: container by container, on nodes that their labels and
-//!    taints allow, with whole GPUs or a part of one. Nodes without GPUs come first for containers that
-//!    need none, then the nodes that hold the fewest more.
+//! 1. [`Gang`]: containers that start together, by type.
+//! 2. [`FreeNodes`]: free amounts of each node, free parts of each GPU.
+//! 3. [`FreeNodes::place`] places containers one by one where labels and taints allow. Nodes without GPUs
+//!    come first for containers without GPUs, then nodes with space for the fewest more.
 //!
-//! For a gang of one type the answer is exact. For roles and workers it may miss an arrangement, and never
-//! names one that does not exist.
+//! The result is exact for one type. For roles and workers an arrangement may be missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +20,13 @@ use crate::membership::Membership;
 /// Containers of one type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Containers {
-    /// Their type.
     pub of_type: ContainerType,
-    /// The parts of GPUs that one of them takes ([`Membership::gpu_parts`]).
+    /// Parts that one container takes ([`Membership::gpu_parts`]).
     pub gpu_parts: u64,
-    /// How many.
     pub count: u64,
 }
 
 impl Containers {
-    /// Whether the labels, taints and GPUs of a node allow them.
     fn are_allowed(&self, node: &FreeNode<'_>) -> bool {
         let needs = &self.of_type.needs;
         let asked = needs.gpu_memory_bytes;
@@ -41,12 +36,10 @@ impl Containers {
         memory && needs.allow(node.labels, node.taints)
     }
 
-    /// Whether one of them has a part of a GPU, and not whole ones.
     fn share_gpu(&self) -> bool {
         self.of_type.shares_gpu()
     }
 
-    /// The whole GPUs of one.
     fn whole_gpus(&self) -> usize {
         match self.share_gpu() {
             true => 0,
@@ -55,12 +48,12 @@ impl Containers {
     }
 }
 
-/// What a job starts together: its roles, then its workers.
+/// Containers that start together: roles, then workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gang(pub Vec<Containers>);
 
 impl Gang {
-    /// The gang of so many workers, and what stands beside them.
+    /// Returns the gang of workers and auxiliary roles.
     #[must_use]
     pub fn new(nodes: &Membership, worker: ContainerType, beside: &Beside, workers: u32) -> Self {
         let roles = beside.parts().iter();
@@ -74,7 +67,7 @@ impl Gang {
         Self(all.collect())
     }
 
-    /// The containers that a job starts with.
+    /// Returns a job's initial gang.
     #[must_use]
     pub fn of(nodes: &Membership, job: &Job) -> Self {
         Self::new(
@@ -85,13 +78,13 @@ impl Gang {
         )
     }
 
-    /// The resources that its containers demand.
+    /// Returns the demanded resources.
     pub fn demanded(&self) -> BTreeSet<&Resource> {
         let demands = self.0.iter().flat_map(|them| them.of_type.demand.iter());
         demands.map(|(resource, _)| resource).collect()
     }
 
-    /// So many gangs together.
+    /// Multiplies the counts.
     #[must_use]
     pub fn times(&self, gangs: u64) -> Self {
         let mut all = self.clone();
@@ -101,7 +94,7 @@ impl Gang {
         all
     }
 
-    /// The same gang without a demand for one resource.
+    /// Drops the demand for one resource.
     #[must_use]
     pub fn without(&self, resource: &Resource) -> Self {
         let mut other = self.clone();
@@ -115,39 +108,34 @@ impl Gang {
     }
 }
 
-/// More GPUs of a node than this are a number for the accounts, as where an agent names none.
+/// Bounds the listed GPUs if the agent names none.
 const MOST_UNNAMED: usize = 64;
 
-/// A GPU of a node.
+/// A GPU's memory and free parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeGpu {
-    /// Its memory.
     pub memory_bytes: u64,
-    /// Its free parts, of [`GPU_PARTS`].
+    /// Free parts, of [`GPU_PARTS`].
     pub free: u64,
 }
 
-/// What is free of a node.
+/// The free capacity of a node.
 #[derive(Debug, Clone)]
 pub struct FreeNode<'a> {
-    /// Amounts.
     pub free: Amounts,
-    /// GPUs, in the agent's order.
+    /// In the agent's order.
     pub gpus: Vec<FreeGpu>,
-    /// Its labels.
     pub labels: &'a Labels,
-    /// Its taints.
     pub taints: &'a BTreeSet<String>,
-    /// Whether it has GPUs: they are left to those who need some.
+    /// Left to containers that need GPUs.
     has_gpus: bool,
-    /// Whether each of them is listed: of more than any machine has, only some are.
+    /// False if some GPUs are unlisted.
     lists_all: bool,
-    /// Containers that stand there.
     standing: u64,
 }
 
 impl<'a> FreeNode<'a> {
-    /// An empty node. GPUs that are not named count by the node's capacity.
+    /// Returns an empty node. Unnamed GPUs count by capacity.
     #[must_use]
     pub fn empty(
         capacity: &Amounts,
@@ -175,7 +163,7 @@ impl<'a> FreeNode<'a> {
         }
     }
 
-    /// How many more containers fit.
+    /// Returns how many more containers fit.
     #[must_use]
     pub fn holds(&self, them: &Containers) -> u64 {
         if !them.are_allowed(self) {
@@ -203,14 +191,12 @@ impl<'a> FreeNode<'a> {
         by_amounts.min(by_company).min(by_gpus)
     }
 
-    /// Takes the room of one container, on these GPUs where they are known.
     fn take(&mut self, them: &Containers, known: &[usize]) {
         self.free.subtract(&them.of_type.demand, 1);
         self.standing += 1;
         let own = usize::from(them.share_gpu()).max(them.whole_gpus());
         let mut gpus = known.to_vec();
         if gpus.len() != own {
-            // The fullest device that has the part free.
             let fits = |gpu: &FreeGpu| gpu.free >= them.gpu_parts.min(GPU_PARTS);
             let free = self.gpus.iter().enumerate().filter(|(_, gpu)| fits(gpu));
             let mut free: Vec<(u64, usize)> = free.map(|(index, gpu)| (gpu.free, index)).collect();
@@ -229,29 +215,29 @@ impl<'a> FreeNode<'a> {
     }
 }
 
-/// A set of nodes, by their index; [`None`]: all of them.
+/// A set of nodes, by index; [`None`] means all nodes.
 pub type NodeSet = Option<std::rc::Rc<Vec<bool>>>;
 
-/// Whether a node is in a set.
+/// Reports whether a node is in a set.
 #[must_use]
 pub fn is_in(set: &NodeSet, index: usize) -> bool {
     set.as_ref().is_none_or(|set| set.get(index) == Some(&true))
 }
 
-/// The nodes on which containers may be placed, by name, with what is free of them.
+/// Nodes for placement, by name, with their free capacity.
 #[derive(Debug, Clone, Default)]
 pub struct FreeNodes<'a> {
     nodes: Vec<FreeNode<'a>>,
 }
 
 impl<'a> FreeNodes<'a> {
-    /// These nodes.
+    /// Wraps the given nodes.
     #[must_use]
     pub const fn new(nodes: Vec<FreeNode<'a>>) -> Self {
         Self { nodes }
     }
 
-    /// The usable nodes, empty.
+    /// Returns the usable nodes, empty.
     #[must_use]
     pub fn empty(membership: &'a Membership) -> Self {
         let nodes = membership.usable().map(|(_, node)| {
@@ -261,8 +247,8 @@ impl<'a> FreeNodes<'a> {
         Self::new(nodes.collect())
     }
 
-    /// The usable nodes without what released jobs have on them. Of each job counts as many containers as
-    /// `keeps` says, those of the lowest ranks: its chief and its roles first.
+    /// Returns usable nodes without the `keeps` lowest ranks of each released job (coordinator and roles
+    /// first).
     #[must_use]
     pub fn beside(cluster: &'a ClusterState, keeps: impl Fn(&JobId, &Job) -> u64) -> Self {
         let mut free = Self::empty(&cluster.nodes);
@@ -295,13 +281,13 @@ impl<'a> FreeNodes<'a> {
         free
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     #[must_use]
     pub fn nodes(&self) -> &[FreeNode<'a>] {
         &self.nodes
     }
 
-    /// The nodes that hold a container of the gang; [`None`]: each of them does.
+    /// Returns the nodes that fit one container of the gang; [`None`] means all.
     #[must_use]
     pub fn eligible(&self, gang: &Gang) -> NodeSet {
         let holds = |node: &FreeNode<'_>| gang.0.iter().any(|them| node.holds(them) > 0);
@@ -309,7 +295,7 @@ impl<'a> FreeNodes<'a> {
         (!set.iter().all(|holds| *holds)).then(|| set.into())
     }
 
-    /// Whether the nodes of a set have room for a gang.
+    /// Reports whether the gang fits.
     #[must_use]
     pub fn fits(&self, gang: &Gang, open: &NodeSet) -> bool {
         match gang.0.as_slice() {
@@ -331,12 +317,12 @@ impl<'a> FreeNodes<'a> {
         }
     }
 
-    /// Takes the room of a gang on nodes of a set; false, and nothing is taken, where it does not fit.
+    /// Places a gang on nodes of a set; returns false, and takes nothing, if impossible.
     pub fn place(&mut self, gang: &Gang, open: &NodeSet) -> bool {
         if let [them] = gang.0.as_slice() {
             return self.place_all(them, open);
         }
-        // Roles and workers in either order: the second is tried where the first leaves some without.
+        // Either order may fit where the other fails.
         let orders = [
             gang.0.iter().collect::<Vec<_>>(),
             gang.0.iter().rev().collect(),
@@ -351,7 +337,6 @@ impl<'a> FreeNodes<'a> {
         false
     }
 
-    /// Containers of one type: all of them, or none.
     fn place_all(&mut self, them: &Containers, open: &NodeSet) -> bool {
         let wants_gpus = them.gpu_parts > 0;
         let nodes = self.nodes.iter().enumerate();
@@ -385,8 +370,7 @@ impl<'a> FreeNodes<'a> {
         true
     }
 
-    /// What keeps a gang from the nodes of a set: the resources without whose demand it would fit, or all
-    /// that it demands where no single one does it.
+    /// Returns the resources without whose demand the gang would fit, or all if no single one suffices.
     #[must_use]
     pub fn lacks(&self, gang: &Gang, open: &NodeSet) -> BTreeSet<Resource> {
         let demanded = gang.demanded();
@@ -400,14 +384,14 @@ impl<'a> FreeNodes<'a> {
     }
 }
 
-/// Whether all containers of a released job are still to be placed.
+/// Reports whether a released job has no usable placement.
 #[must_use]
 pub fn unplaced(job: &Job) -> bool {
     let assignment = job.assignment.as_ref();
     assignment.is_none_or(|assignment| assignment.displaced && !job.in_place)
 }
 
-/// The nodes of a set that are not in the other one.
+/// Returns the nodes in `set` and not in `other`.
 #[must_use]
 pub fn outside(set: &NodeSet, other: &NodeSet) -> NodeSet {
     let Some(other) = other else {
@@ -420,7 +404,7 @@ pub fn outside(set: &NodeSet, other: &NodeSet) -> NodeSet {
     Some(left.into())
 }
 
-/// Whether two sets have a node in common.
+/// Reports whether two sets share a node.
 #[must_use]
 pub fn meet(one: &NodeSet, other: &NodeSet) -> bool {
     match (one, other) {

@@ -1,9 +1,9 @@
-//! Which events the shared folds take in: every one is named, so that a new event does not compile
-//! before somebody has said whether decisions depend on it.
+//! The events that the shared folds handle. Every event is listed, so that a new event does not compile
+//! before somebody decides about it.
 
 use dormouse_messages::Event;
 
-/// Whether [`crate::ClusterState`] takes it in, the tenants apart.
+/// Reports whether [`crate::ClusterState`] handles the event, apart from tenants.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn by_cluster(event: &Event) -> bool {
     match event {
@@ -80,7 +80,7 @@ pub(crate) const fn by_cluster(event: &Event) -> bool {
     }
 }
 
-/// Whether [`crate::Queues`] takes it in, the tenants apart.
+/// Reports whether [`crate::Queues`] handles the event, apart from tenants.
 #[expect(clippy::too_many_lines, reason = "one line an event")]
 pub(crate) const fn by_queues(event: &Event) -> bool {
     match event {

@@ -1,4 +1,4 @@
-//! Starts that fail for reasons of a node's own: what is known of a node, and of a job.
+//! Failed starts, by node and by job.
 
 use std::collections::BTreeSet;
 
@@ -6,72 +6,59 @@ use dormouse_messages::events::{NodeFault, NodeFaulted, NodeQuarantined};
 use dormouse_messages::{Incarnation, JobId, NodeId, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Faults of one node that are kept: more than are needed to judge it.
 const FAULTS_KEPT: usize = 8;
 
-/// Failed starts in a row that make a node suspect.
+/// Failed starts in a row.
 const SUSPECT: usize = 3;
 
-/// Lives in a row that end so, for a reason that may be the job's, until it is taken for the job's.
+/// Dubious incarnations in a row that count as the job's own fault.
 const JOBS_OWN: u32 = 5;
 
-/// Lives in a row that may begin too late until that is the job's own doing.
+/// Late incarnations in a row that are forgiven.
 const LATE: u32 = 5;
 
-/// A start that failed for a reason of the node's.
+/// A start that failed because of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Of which job.
     pub job: JobId,
-    /// Of which of its lives.
     pub incarnation: Incarnation,
-    /// What was wrong.
     pub fault: NodeFault,
-    /// In words.
     pub reason: String,
-    /// The event.
     pub at: Sequence,
 }
 
-/// Why a node is out of use for a while.
+/// A node's temporary exclusion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
-    /// In words.
     pub reason: String,
-    /// Until when.
     pub until: Timestamp,
-    /// The event.
     pub at: Sequence,
 }
 
-/// What is known of a node's health.
+/// A node's failed starts and quarantine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Starts that failed since the last one that did not, the newest last.
+    /// Since the last success, oldest first.
     pub faults: Vec<Fault>,
-    /// Quarantines since then.
+    /// Since the last success.
     pub quarantines: u32,
-    /// The one it is in.
     pub quarantine: Option<Quarantine>,
 }
 
-/// What is known of a job whose starts fail for reasons of nodes, or come too late.
+/// A job's late starts, and failures because of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartFaults {
-    /// Lives in a row that ended so.
     pub lives: u32,
-    /// Of those, how many for a reason that may be the job's.
+    /// Possibly the job's fault.
     pub dubious: u32,
-    /// The last of them.
     pub last: Incarnation,
-    /// Where.
     pub nodes: BTreeSet<NodeId>,
-    /// Lives that were given up before they ran, perhaps since brokers or agents were away.
+    /// Abandoned before running, perhaps because brokers or agents were absent.
     pub late: u32,
 }
 
 impl Health {
-    /// A start has failed.
+    /// Records a failed start.
     pub fn faulted(&mut self, event: &NodeFaulted, at: Sequence) {
         self.faults.push(Fault {
             job: event.job.clone(),
@@ -85,7 +72,7 @@ impl Health {
         }
     }
 
-    /// It is put out of use.
+    /// Records a quarantine.
     pub fn quarantined(&mut self, event: &NodeQuarantined, at: Sequence) {
         self.faults.clear();
         self.quarantines = self.quarantines.saturating_add(1);
@@ -96,22 +83,21 @@ impl Health {
         });
     }
 
-    /// Whether starts have failed there since the last one that did not.
+    /// Reports failures since the last success.
     #[must_use]
     pub const fn is_doubted(&self) -> bool {
         !self.faults.is_empty() || self.quarantines > 0
     }
 
-    /// A container has started: whatever was wrong is over.
+    /// Records a success.
     pub fn started(&mut self) {
         self.faults.clear();
         self.quarantines = 0;
     }
 
-    /// Whether the node is to be put out of use: several starts in a row have failed, in more than
-    /// one life, or so many that one life has tried again and again, as the replicas of a service do.
-    /// What may be a job's doing counts only where two tenants say so: one of them with wrong images must
-    /// not take one node after another from all.
+    /// Reports whether to quarantine the node: several starts in a row failed, in two incarnations or often
+    /// in one (as with replicas). Faults possibly caused by a job need two tenants, so one tenant's wrong
+    /// image cannot exclude all nodes.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         let lives: BTreeSet<_> = self
@@ -127,7 +113,7 @@ impl Health {
 }
 
 impl StartFaults {
-    /// A start has failed; those of one life count once.
+    /// Records a failure, once per incarnation.
     pub fn faulted(&mut self, event: &NodeFaulted) {
         self.nodes.insert(event.node.clone());
         if event.incarnation > self.last {
@@ -137,14 +123,13 @@ impl StartFaults {
         }
     }
 
-    /// Whether another life may begin too late at no cost: brokers or agents were away, or the start
-    /// takes longer than it may.
+    /// Reports whether another late start is forgiven.
     #[must_use]
     pub const fn may_be_late(&self) -> bool {
         self.late < LATE
     }
 
-    /// Whether it is the job after all.
+    /// Reports whether the job is at fault.
     #[must_use]
     pub const fn are_the_jobs(&self) -> bool {
         self.dubious >= JOBS_OWN

@@ -1,4 +1,4 @@
-//! Histories for tests: the events of a small cluster, one a second.
+//! Event histories of a small cluster for tests, one event a second.
 #![allow(missing_docs, reason = "for tests only; the names say it")]
 
 use std::collections::BTreeMap;
@@ -12,12 +12,11 @@ use dormouse_messages::{
     Sequence, Timestamp, Writer,
 };
 
-/// A log under construction; the clock stands at its last event.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub log: Vec<Recorded>,
     pub seconds: i64,
-    /// By how much the brokers' clock is off.
+    /// The skew of the brokers' clock.
     pub broker_off_s: i64,
 }
 
@@ -29,7 +28,6 @@ pub fn node(name: &str) -> NodeId {
     name.parse().expect("a node name")
 }
 
-/// The time so many seconds after the start of every history.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros((1_795_255_200 + seconds) * 1_000_000)
 }
@@ -109,15 +107,14 @@ impl History {
         self
     }
 
-    /// Another broker leads, whose clock is off by this much. The next event comes in the same second, so
-    /// that no time is lost.
+    /// Switches to a broker with this skew; the next event shares the second.
     pub fn step(&mut self, broker_off_s: i64) -> &mut Self {
         self.broker_off_s = broker_off_s;
         self.seconds -= 1;
         self
     }
 
-    /// What `F` is after the whole history, its invariants checked after every event.
+    /// Folds all and checks the invariants after every event.
     pub fn fold<F: Fold>(&self) -> F {
         let mut state = F::default();
         let mut before = state.clone();
@@ -179,7 +176,6 @@ impl History {
         })
     }
 
-    /// A job whose containers come and go within one life.
     pub fn admit_in_place(&mut self, id: &str) -> &mut Self {
         self.submit(id);
         let last = self.log.last_mut().expect("just pushed");
@@ -198,7 +194,7 @@ impl History {
         })
     }
 
-    /// An allocation of `(job, previous, containers)`.
+    /// Takes `(job, previous, containers)`.
     pub fn allocate(
         &mut self,
         epoch: u64,
@@ -237,7 +233,7 @@ impl History {
         })
     }
 
-    /// An allocation of `(job, containers)` to jobs that wait, in slots `(node, containers)`.
+    /// Takes `(job, containers)` of waiting jobs and slots `(node, containers)`.
     pub fn allocate_on(
         &mut self,
         epoch: u64,
@@ -265,7 +261,7 @@ impl History {
         self
     }
 
-    /// Places a gang whole, by `(node, containers)`, and removes the one before it.
+    /// Places a whole gang by `(node, containers)`.
     pub fn place(&mut self, epoch: u64, id: &str, life: u32, on: &[(&str, u32)]) -> &mut Self {
         let places = on
             .iter()
@@ -287,7 +283,7 @@ impl History {
         })
     }
 
-    /// Containers `(rank, node)` that come to a life, and that go from it.
+    /// Takes `(rank, node)` of joining and leaving containers.
     pub fn place_more(
         &mut self,
         epoch: u64,
@@ -468,7 +464,7 @@ impl History {
         })
     }
 
-    /// From the submission to a running partition of `containers` on `n0`, in epoch 1.
+    /// Takes a job from submission to a running partition on `n0`, in epoch 1.
     pub fn run(&mut self, id: &str, containers: u32) -> &mut Self {
         self.submit(id)
             .release(id)

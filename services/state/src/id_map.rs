@@ -1,7 +1,4 @@
-//! A map by id that is looked into with every event, and gone through when somebody asks.
-//!
-//! A tree compares a dozen ids that lie apart in memory; here it is one or two. What can be seen
-//! of its order is that of the ids ([`IdMap::iter`], serialisation), so that equal folds stay
+//! A hash map by id for frequent lookups. Iteration and serialisation follow the ids, so equal folds are
 //! equal to the last byte.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The map.
+/// A hash map visibly ordered by id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IdMap<K: Hash + Eq, V>(HashMap<K, V, BuildHasherDefault<IdHasher>>);
 
@@ -20,35 +17,35 @@ impl<K: Hash + Eq, V> Default for IdMap<K, V> {
 }
 
 impl<K: Hash + Ord, V> IdMap<K, V> {
-    /// How many there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What `id` has.
+    /// Returns the value of `id`.
     #[must_use]
     pub fn get(&self, id: &K) -> Option<&V> {
         self.0.get(id)
     }
 
-    /// What `id` has, to change it.
+    /// Returns the value mutably.
     pub fn get_mut(&mut self, id: &K) -> Option<&mut V> {
         self.0.get_mut(id)
     }
 
-    /// Gives `id` a value; the one before.
+    /// Sets a value; returns the previous one.
     pub fn insert(&mut self, id: K, value: V) -> Option<V> {
         self.0.insert(id, value)
     }
 
-    /// What `id` has, made where it has nothing.
+    /// Returns the value, or inserts the default.
     pub fn or_default(&mut self, id: &K) -> &mut V
     where
         K: Clone,
@@ -57,28 +54,28 @@ impl<K: Hash + Ord, V> IdMap<K, V> {
         self.0.entry(id.clone()).or_default()
     }
 
-    /// Takes `id` out.
+    /// Removes `id`.
     pub fn remove(&mut self, id: &K) -> Option<V> {
         self.0.remove(id)
     }
 
-    /// Takes `id` out, with the key that stood here.
+    /// Removes an entry.
     pub fn remove_entry(&mut self, id: &K) -> Option<(K, V)> {
         self.0.remove_entry(id)
     }
 
-    /// All by id. Sorts them: not for every event.
+    /// Iterates by id. Sorts: too slow for every event.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let sorted: BTreeMap<&K, &V> = self.0.iter().collect();
         sorted.into_iter()
     }
 
-    /// All in no order: only where it cannot be seen in what comes of it.
+    /// Iterates in arbitrary order, for order-independent results.
     pub fn in_any_order(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter()
     }
 
-    /// All in no order, to change them: only where it cannot be seen in what comes of it.
+    /// Iterates mutably, for order-independent results.
     pub fn values_mut_in_any_order(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.values_mut()
     }
@@ -96,13 +93,12 @@ impl<'de, K: Hash + Eq + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de>
     }
 }
 
-/// Mixes eight bytes at a time by a multiplication whose halves are folded together. The same in
-/// every process: chance has no place in a fold.
+/// A multiplicative hasher, deterministic as folds require.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IdHasher(u64);
 
 impl IdHasher {
-    /// An odd number without a pattern: 2⁶⁴ divided by the golden ratio.
+    /// 2⁶⁴ ÷ golden ratio: odd and without pattern.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
     fn mix(&mut self, word: u64) {
@@ -121,14 +117,14 @@ impl Hasher for IdHasher {
         if rest.is_empty() {
             return;
         }
-        // The last eight bytes, or all of a short id; its length is mixed in behind it.
+        // The last eight bytes, or a short id with its length.
         let last = bytes.last_chunk().map(|last| u64::from_le_bytes(*last));
         let all = |word: u64, byte: &u8| word << 8 | u64::from(*byte);
         self.mix(last.unwrap_or_else(|| rest.iter().fold(bytes.len() as u64, all)));
     }
 
     fn write_u8(&mut self, _: u8) {
-        // The end of a text: an id is one text.
+        // An id needs no terminator.
     }
 
     fn finish(&self) -> u64 {
@@ -173,7 +169,6 @@ mod tests {
             format!("ads/j{id:06}").hash(&mut hasher);
             buckets[(hasher.finish() % 256) as usize] += 1;
         }
-        // 100 each, and ± 10 is the standard deviation of chance.
         assert!(
             buckets.iter().all(|count| (50..160).contains(count)),
             "{buckets:?}"

@@ -1,8 +1,6 @@
-//! One live job: what it asked for, where it is assigned, and the life that it lives.
-//!
-//! A job's *assignment* is the newest placement of its partition; its *life* is the incarnation
-//! whose containers were last asked to start. While the two differ, or the life is not yet
-//! running, the job is in transit: its new room and what it still holds both count as taken.
+//! A live job. Its *assignment* is the newest placement; its *life* is the incarnation last asked to start.
+//! While the two differ or the life is not yet running, the job is in transit: new places and held capacity
+//! both count as taken.
 
 use std::collections::BTreeMap;
 
@@ -22,83 +20,71 @@ use super::members::Members;
 use super::precedence::Precedence;
 use super::tasks::TaskSet;
 
-/// A checkpointer is behind by a moment, in which a job is placed once or twice. With the newest
-/// one, the agents keep as many.
+/// Covers a lagging checkpointer; agents keep as many placements.
 const SUPERSEDED_KEPT: usize = 4;
 
-/// Where a job and the policy name no `min_run_s`: so many times what a resize of the job costs, so
-/// that at most a fifth of its time goes into its own resizes however often others come and go.
+/// The default `min_run_s`, in costs of a resize: at most a fifth of a job's time goes into resizes.
 const MIN_RUN_COSTS: u64 = 4;
 
-/// The least of it: a trainer's processes end their imports and install what handles a signal within
-/// a few seconds, and what is resized more often than that does little else.
+/// The default's lower bound: a trainer needs a few seconds to import and to install signal handlers.
 const MIN_RUN_LEAST_MS: u64 = 5_000;
 
-/// The most of it: the time within which the default objective lets a restart pay for itself.
+/// The default's upper bound: the default objective lets a restart pay for itself within this time.
 const MIN_RUN_MOST_MS: u64 = 900_000;
 
-/// A life that has reported no progress counts as ready after so long: agents look for progress
-/// every second, and a framework on a busy machine takes ten seconds to its first step.
+/// An incarnation without progress counts as ready after this time. Agents poll every second, and a framework
+/// takes up to ten seconds to its first step.
 const SILENT_MS: u64 = 15_000;
 
-/// The same where the job says that it is ready with its first progress: a day, so that one that
-/// never reports any is not in everybody's way without end.
+/// Bounds the wait for a promised first progress, so that a silent job does not block others without end.
 const SILENT_AT_MOST_MS: u64 = 86_400_000;
 
-/// Where one container of an assignment stands.
+/// Node, GPUs and ports of an assigned container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The node.
     pub node: NodeId,
-    /// UUIDs of the GPUs it may use.
     pub gpus: Vec<String>,
-    /// The first of its own ports.
+    /// The first port.
     pub port: u16,
 }
 
 /// The newest placement of a job's partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// The allocation.
     pub epoch: Epoch,
-    /// The life that it is for.
     pub incarnation: Incarnation,
-    /// The event.
     pub placed: Sequence,
-    /// One place a rank.
     pub places: BTreeMap<Rank, Place>,
-    /// The number of the next container: numbers are not used twice in a life.
+    /// An incarnation never reuses ranks.
     pub next: Rank,
-    /// Places that were taken back before they were started: a checkpointer that has not seen that
-    /// may still start them.
+    /// Withdrawn before the start; a lagging checkpointer may still start them.
     pub dropped: BTreeMap<Rank, Place>,
-    /// Places of which the containers died since, or may not start there any more: others are yet
-    /// to be decided.
+    /// Places to replace.
     pub lost: u32,
-    /// Whether a node of it was lost or drained since: it must be decided again.
+    /// True if a lost or drained node forces another decision.
     pub displaced: bool,
 }
 
 impl Assignment {
-    /// How many containers.
+    /// Returns the number of containers.
     #[must_use]
     pub fn containers(&self) -> u32 {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// Containers on each node.
+    /// Counts the containers on each node.
     #[must_use]
     pub fn by_node(&self) -> BTreeMap<NodeId, u32> {
         self.by_node_of(|_| true)
     }
 
-    /// The node and the id of each GPU, once for each container on it.
+    /// Iterates over node and GPU, once for each container.
     pub fn gpus(&self) -> impl Iterator<Item = (&NodeId, &str)> {
         let places = self.places.values();
         places.flat_map(|place| place.gpus.iter().map(|gpu| (&place.node, gpu.as_str())))
     }
 
-    /// Those of some ranks on each node.
+    /// Counts the selected ranks on each node.
     #[must_use]
     pub fn by_node_of(&self, which: impl Fn(Rank) -> bool) -> BTreeMap<NodeId, u32> {
         let mut counts = BTreeMap::new();
@@ -109,68 +95,52 @@ impl Assignment {
     }
 }
 
-/// What is known of a container.
+/// A container's last known phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerPhase {
-    /// Asked to start.
     Requested,
-    /// Running.
     Started,
-    /// Ended by itself or by a signal.
     Exited {
-        /// Whether it ended with exit code 0.
         success: bool,
-        /// Whether the platform ended it, not the job.
+        /// Ended by the platform.
         evicted: bool,
-        /// In words, where it did not succeed.
         why: String,
-        /// The event.
         at: Sequence,
     },
-    /// Its node was lost.
     Lost {
-        /// The event.
         at: Sequence,
     },
 }
 
-/// Whether a container takes part.
+/// The readiness of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
-    /// Nothing was said yet.
     #[default]
     Unknown,
-    /// It can.
     Ready,
-    /// It was not ready in time, or is so no longer.
     Unready {
-        /// The event.
         at: Sequence,
     },
 }
 
-/// A container of a life.
+/// A container of an incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifeContainer {
-    /// Where it runs.
     pub place: Place,
-    /// What is known of it.
     pub phase: ContainerPhase,
-    /// Whether it takes part, where that is asked.
+    /// Only if the job asks for readiness.
     pub readiness: Readiness,
 }
 
-/// What a service or a notebook asks of its life.
+/// A service's or notebook's time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// Seconds that a leaving replica has for the requests that it works on.
     pub drain_s: u32,
-    /// Seconds until a replica must be ready.
     pub ready_timeout_s: u32,
 }
 
 impl LifeContainer {
-    /// Whether it may still hold its room.
+    /// Reports whether the container may hold capacity.
     #[must_use]
     pub fn holds_room(&self) -> bool {
         matches!(
@@ -180,77 +150,60 @@ impl LifeContainer {
     }
 }
 
-/// How far a life is.
+/// The phase of an incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LifePhase {
-    /// Its containers were asked to start.
     Starting,
-    /// All of them run.
     Running,
-    /// They were asked to save, for an adjustment.
     Saving {
-        /// When.
         since: Timestamp,
-        /// The request.
         requested: Sequence,
-        /// Whether a checkpoint was saved since.
         saved: Option<Sequence>,
-        /// Why it was not saved, where the agent said so.
+        /// The agent's report.
         failed: Option<(Sequence, String)>,
     },
-    /// They were asked to stop.
     Stopping {
-        /// Why.
         reason: StopReason,
-        /// The request.
         requested: Sequence,
-        /// Whether every container was said to run then.
+        /// All containers were reported running.
         whole: bool,
     },
 }
 
-/// The incarnation whose containers were last asked to start.
+/// The incarnation last asked to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// Which one.
     pub incarnation: Incarnation,
-    /// The allocation.
     pub epoch: Epoch,
-    /// When it was asked to start.
     pub requested_at: Timestamp,
-    /// Since when all of its containers run.
+    /// Since all containers run.
     pub running_since: Option<Timestamp>,
-    /// When it first reported progress: it is ready then, to be asked to save too.
+    /// First progress, from which on saves may be requested.
     pub ready_at: Option<Timestamp>,
-    /// The newest event about it.
     pub last_event: Sequence,
-    /// The checkpoint it resumed from.
     pub resumed_from: Option<String>,
-    /// Its containers.
     pub containers: BTreeMap<Rank, LifeContainer>,
-    /// The number behind all that were asked for: numbers are not used twice in a life.
+    /// An incarnation never reuses ranks.
     pub numbered: Rank,
-    /// How far it is.
     pub phase: LifePhase,
-    /// Whether any of its containers ran, however shortly: only these can have printed anything.
+    /// Any container ran, so output may exist.
     pub ran: bool,
-    /// How many of its containers were said to run, at the time or later.
+    /// Containers reported running, then or later.
     pub begun: u32,
-    /// Whether an agent has joined again that was to start one of them.
+    /// An agent that was to start a container has rejoined.
     pub rejoined: bool,
-    /// Its members, where they come and go.
     pub members: Option<Members>,
 }
 
 impl Life {
-    /// Whether none of its containers holds room any more.
+    /// Reports whether no container holds capacity.
     #[must_use]
     pub fn is_over(&self) -> bool {
         !self.containers.values().any(LifeContainer::holds_room)
     }
 
-    /// The first of its containers that did not succeed, in words; of a life that never ran as a whole, of
-    /// those that were not asked to stop before.
+    /// Returns the first failure. If the containers never ran together, failures after the stop request do
+    /// not count.
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         let asked = match self.phase {
@@ -272,15 +225,15 @@ impl Life {
         failed.min().map(|(_, why)| why)
     }
 
-    /// Whether every container runs, by what was said of it.
+    /// Reports whether every container is reported running.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let mut containers = self.containers.values();
         containers.all(|container| container.phase == ContainerPhase::Started)
     }
 
-    /// Whether all of its containers never ran together, and that may be because brokers or agents were
-    /// away: every one was said to run at some time, or an agent came back that was to start one.
+    /// Reports whether absent brokers or agents may explain a start time-out: every container was reported
+    /// running, or the agent of one has rejoined.
     #[must_use]
     pub fn may_have_been_delayed(&self) -> bool {
         let all = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
@@ -288,7 +241,7 @@ impl Life {
         self.running_since.is_none() && (have_begun || self.rejoined)
     }
 
-    /// Whether every container has been seen running (or past it).
+    /// Reports whether every container ran or ended.
     #[must_use]
     pub fn all_started(&self) -> bool {
         let requested = |c: &LifeContainer| c.phase == ContainerPhase::Requested;
@@ -296,136 +249,89 @@ impl Life {
     }
 }
 
-/// How the last life ended.
+/// The end of the last incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Which life.
     pub incarnation: Incarnation,
-    /// Why.
     pub reason: StopReason,
-    /// When.
     pub at: Timestamp,
-    /// The event.
     pub sequence: Sequence,
-    /// The first exit that was no success, in words.
+    /// The first failure.
     pub why: Option<String>,
-    /// Whether any of its containers ran.
     pub ran: bool,
 }
 
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedCheckpoint {
-    /// Where it is.
     pub uri: String,
-    /// The job's step.
     pub step: u64,
-    /// The life that saved it.
     pub incarnation: Incarnation,
 }
 
-/// A live job.
+/// A live job and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Demand of one worker.
     pub demand: Amounts,
-    /// What stands beside the workers.
     pub beside: Beside,
-    /// Weight of its fair share.
     pub weight: u32,
-    /// Fewest and most containers.
     pub containers: Containers,
-    /// What they ask of their nodes besides room.
     pub needs: Needs,
-    /// Containers under the policy `static`, where the job names them.
     pub static_containers: Option<u32>,
-    /// How it saves.
     pub mode: CheckpointMode,
-    /// Seconds to save and to stop.
     pub grace_s: u32,
-    /// The fewest seconds between its start and its next resize, where the job says so.
     pub min_run_s: Option<u32>,
-    /// When a life of it counts as ready, where the job says so.
     pub ready: Option<Ready>,
-    /// When it has succeeded.
     pub success: Success,
-    /// How often a failed gang is started again.
     pub retries: u32,
-    /// How long it may run and wait.
     pub limits: Limits,
-    /// Whether it is on hold: it is given nothing, and gives back what it has.
+    /// Gets no containers.
     pub on_hold: bool,
-    /// Whether it is so only until its containers have ended.
+    /// On hold until its containers end.
     pub requeued: bool,
-    /// The event that admitted it.
     pub admitted: Sequence,
-    /// The event that released it.
     pub released: Option<Sequence>,
-    /// The request to cancel it.
     pub cancel_requested: Option<Sequence>,
-    /// Since when an allocation says of it that it waits.
     pub waiting_since: Option<Timestamp>,
-    /// The newest placement.
     pub assignment: Option<Assignment>,
-    /// Older placements that were never started, and newcomers of what runs that were not: a
-    /// checkpointer that had not seen the newer one may still start them.
+    /// Older placements, or joining containers, never started; a lagging checkpointer may still start them.
     pub superseded: BTreeMap<Incarnation, BTreeMap<Rank, Place>>,
-    /// The current life.
     pub life: Option<Life>,
-    /// How the life before ended.
     pub last_stop: Option<Stop>,
-    /// Lives that ended in a failure of the job's own.
     pub attempts: u32,
-    /// The newest complete checkpoint.
     pub checkpoint: Option<SavedCheckpoint>,
-    /// Those before it, the newest first: it resumes from there where a newer one cannot be read.
+    /// Newest first; fallbacks for unreadable checkpoints.
     pub older_checkpoints: Vec<SavedCheckpoint>,
-    /// Its starts that failed for reasons of nodes.
     pub start_faults: StartFaults,
-    /// When an adjustment was last given up.
     pub kept_at: Option<Timestamp>,
-    /// When the adjustment under way began.
     pub adjusting_since: Option<Timestamp>,
-    /// How long its last adjustment took, from the request to running again.
+    /// From the last adjustment's request until running again.
     pub stall_ms: Option<u64>,
-    /// How long its last life took from running to its first progress.
     pub warm_up_ms: Option<u64>,
-    /// The highest incarnation ever placed.
     pub last_incarnation: Incarnation,
-    /// Its tasks, where it is a task set.
     pub tasks: Option<TaskSet>,
-    /// Whether its containers come and go within one life.
     pub in_place: bool,
-    /// Whose need is met first.
     pub urgency: Urgency,
-    /// What it asks as a service.
     pub serving: Option<Serving>,
-    /// Whether each node makes an environment of its packages before it starts there.
     pub has_packages: bool,
-    /// How many replicas the autoscaler wants.
     pub replicas: Option<u32>,
-    /// Members in a row that died, and when the last one did.
     pub deaths: Deaths,
-    /// The job that its newest allocation makes room for.
+    /// Gets the capacity taken from this job.
     pub made_for: Option<JobId>,
-    /// Its class, and how often it was preempted.
     pub precedence: Precedence,
 }
 
-/// Members that died in a row.
+/// Consecutive deaths of members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deaths {
-    /// How many.
     pub count: u32,
-    /// When the last one did.
     pub last: Timestamp,
 }
 
 impl Deaths {
-    /// Ten minutes without one, and the next is the first again.
+    /// A longer pause resets the count.
     const FORGOTTEN_MS: u64 = 600_000;
 
-    /// Another one.
     pub(crate) fn one_more(&mut self, at: Timestamp) {
         let long_ago = at.ms_since(self.last) > Self::FORGOTTEN_MS;
         self.count = if long_ago {
@@ -436,7 +342,7 @@ impl Deaths {
         self.last = at;
     }
 
-    /// When the next container may start: after 1, 2, 4, … at most 60 s.
+    /// Returns the next start: after 1, 2, 4, … at most 60 s.
     #[must_use]
     pub fn next_start(&self) -> Timestamp {
         match self.count.checked_sub(1) {
@@ -452,7 +358,7 @@ impl Deaths {
 }
 
 impl Job {
-    /// A job as it was admitted.
+    /// Returns the job as admitted.
     #[must_use]
     pub fn admitted(spec: &JobSpec, admitted: Sequence, at: Timestamp) -> Self {
         Self {
@@ -503,7 +409,7 @@ impl Job {
         }
     }
 
-    /// Demand of the container of a rank.
+    /// Returns the demand of a rank's container.
     #[must_use]
     pub fn demand_at(&self, rank: Rank) -> &Amounts {
         self.beside
@@ -511,20 +417,20 @@ impl Job {
             .map_or(&self.demand, |part| &part.demand)
     }
 
-    /// What the container of a rank asks of its node besides room.
+    /// Returns a rank's node constraints.
     #[must_use]
     pub fn needs_at(&self, rank: Rank) -> &Needs {
         self.beside.at(rank).map_or(&self.needs, |part| &part.needs)
     }
 
-    /// The type of the container of a rank.
+    /// Returns the container type of a rank.
     #[must_use]
     pub fn type_at(&self, rank: Rank) -> ContainerType {
         let part = self.beside.at(rank);
         part.map_or_else(|| self.container_type(), Part::container_type)
     }
 
-    /// Its workers by node, in the newest placement.
+    /// Counts the placed workers on each node.
     #[must_use]
     pub fn workers_by_node(&self) -> BTreeMap<NodeId, u32> {
         let assignment = self.assignment.as_ref();
@@ -533,14 +439,14 @@ impl Job {
         })
     }
 
-    /// Its workers, in the newest placement.
+    /// Returns the number of placed workers.
     #[must_use]
     pub fn workers(&self) -> u32 {
         let assignment = self.assignment.as_ref();
         assignment.map_or(0, |it| self.beside.workers(it.containers()))
     }
 
-    /// The type of its workers.
+    /// Returns the container type of the workers.
     #[must_use]
     pub fn container_type(&self) -> ContainerType {
         ContainerType {
@@ -549,8 +455,7 @@ impl Job {
         }
     }
 
-    /// How much of each GPU that it is given a container holds, in thousandths: a fraction of one
-    /// GPU, or GPUs whole.
+    /// Returns a container's part of each assigned GPU, in thousandths.
     #[must_use]
     pub fn gpu_share(&self, rank: Rank) -> u64 {
         match self.demand_at(rank).get(&Resource::Gpu) {
@@ -559,62 +464,58 @@ impl Job {
         }
     }
 
-    /// Whether it runs until it is cancelled, by replicas that are replaced.
+    /// Reports whether the job has replaceable replicas until cancelled.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.serving.is_some()
     }
 
-    /// The replicas that a service is to have: the autoscaler's word within its bounds.
+    /// Returns the autoscaler's replicas, within bounds.
     #[must_use]
     pub fn target(&self) -> u32 {
         let Containers { min, max, .. } = self.containers;
         self.replicas.unwrap_or(min).clamp(min, max.max(min))
     }
 
-    /// Whether it is to have no container: a service without a replica to have, or a job on hold.
+    /// Reports whether the job should have no container.
     #[must_use]
     pub fn stands_down(&self) -> bool {
         self.on_hold || (self.is_served() && self.target() == 0)
     }
 
-    /// Whether it is to have no container and gives its places up now: on its way to them it arrives
-    /// first.
+    /// Reports whether the job gives its places up now. A held job in transit arrives first.
     #[must_use]
     pub fn gives_up(&self) -> bool {
         let on_its_way = self.assignment.is_some() && self.life.is_some() && self.in_transit();
         self.stands_down() && (self.is_served() || !on_its_way)
     }
 
-    /// Whether a life of it ever ran or was asked to.
+    /// Reports whether any start was requested.
     #[must_use]
     pub fn ever_started(&self) -> bool {
         self.life.is_some() || self.last_stop.is_some()
     }
 
-    /// Whether its containers can be changed while it runs.
+    /// Reports whether a running job can change.
     #[must_use]
     pub fn is_adjustable(&self) -> bool {
         self.in_place || self.mode != CheckpointMode::None
     }
 
-    /// Whether its containers are on the way: in transit, members change, or it has to leave where it
-    /// is. Then it holds, for a while, room that is free afterwards.
+    /// Reports whether containers are starting, changing or leaving.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         self.in_transit() || self.differs() || self.has_to_leave()
     }
 
-    /// Whether an allocation may come out otherwise once it has arrived, if nobody waits: it is moving, and
-    /// holds room until then that is free afterwards, or may be changed or put on hold from then on. What
-    /// starts and cannot be changed while it runs is neither.
+    /// Reports whether the arrival may change the allocation although no job waits. Not so for a starting job
+    /// that cannot be changed.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         let changes = self.is_adjustable() || self.stands_down() || !self.is_only_starting();
         self.is_moving() && changes
     }
 
-    /// Whether it holds nothing but what it is to have, and has not begun there.
     fn is_only_starting(&self) -> bool {
         let Some(assignment) = self.assignment.as_ref().filter(|it| !it.displaced) else {
             return false;
@@ -624,14 +525,13 @@ impl Job {
         })
     }
 
-    /// Whether it lost a node, or is to leave one, and its others still run.
+    /// True if the job runs on a lost or draining node.
     fn has_to_leave(&self) -> bool {
         let assignment = self.assignment.as_ref();
         let displaced = assignment.is_some_and(|assignment| assignment.displaced);
         displaced && self.life.is_some() && !self.in_place
     }
 
-    /// Whether the members of its life are not those of its assignment.
     fn differs(&self) -> bool {
         let members = self.life.as_ref().and_then(|life| life.members.as_ref());
         let (Some(members), Some(assignment)) = (members, &self.assignment) else {
@@ -640,8 +540,7 @@ impl Job {
         members.change.is_some() || !members.current.iter().eq(assignment.places.keys())
     }
 
-    /// Another complete checkpoint. A node that comes back may report late what an earlier life has
-    /// saved: that is passed over.
+    /// Records a complete checkpoint. Late reports of earlier incarnations are ignored.
     pub fn saved(&mut self, saved: SavedCheckpoint) {
         let known = self.checkpoint.as_ref();
         if known.is_some_and(|known| known.incarnation > saved.incarnation) {
@@ -658,7 +557,7 @@ impl Job {
         self.older_checkpoints.truncate(CHECKPOINTS_RESUMABLE - 1);
     }
 
-    /// A checkpoint cannot be read: the one before takes its place.
+    /// Falls back to the previous checkpoint.
     pub fn rejected(&mut self, uri: &str) {
         self.older_checkpoints.retain(|it| it.uri != uri);
         if self.checkpoint.as_ref().is_some_and(|it| it.uri == uri) {
@@ -667,15 +566,14 @@ impl Job {
         }
     }
 
-    /// The tasks of its present life.
+    /// Returns the current incarnation's tasks.
     pub fn tasks_of(&mut self, incarnation: Incarnation) -> Option<&mut TaskSet> {
         let life = self.life.as_ref()?;
         let is_present = life.incarnation == incarnation;
         self.tasks.as_mut().filter(|_| is_present)
     }
 
-    /// A task set never needs more containers than it has tasks left; those that it has it
-    /// keeps, since taking one away stops them all.
+    /// Bounds the containers by the remaining tasks, but not below the present ones: removing one stops all.
     pub fn bound_by_tasks(&mut self) {
         let Some(tasks) = &self.tasks else {
             return;
@@ -686,7 +584,7 @@ impl Job {
         self.containers.max = self.containers.max.min(needs);
     }
 
-    /// Another assignment takes the place of the present one.
+    /// Replaces the assignment.
     pub fn assign(&mut self, assignment: Option<Assignment>) {
         if assignment.is_some() {
             self.waiting_since = None;
@@ -699,7 +597,7 @@ impl Job {
         };
         match &self.life {
             Some(life) if life.incarnation == old.incarnation => {
-                // Of what is resized in place, newcomers that have not been asked for.
+                // Unrequested joining containers.
                 old.places.append(&mut old.dropped);
                 let asked = |rank: &Rank| life.containers.contains_key(rank);
                 let may_join = |rank: &Rank| life.members.is_some() && !asked(rank);
@@ -717,7 +615,7 @@ impl Job {
         }
     }
 
-    /// The places of an incarnation that is asked to start. Those of earlier ones are forgotten.
+    /// Returns a starting incarnation's places and forgets earlier ones.
     pub fn places_to_start(&mut self, incarnation: Incarnation) -> Option<BTreeMap<Rank, Place>> {
         let later = self.superseded.split_off(&incarnation);
         self.superseded = later;
@@ -729,7 +627,7 @@ impl Job {
             .or(superseded)
     }
 
-    /// Whether its assignment is not (yet) what runs.
+    /// Reports whether the assignment does not run yet.
     #[must_use]
     pub fn in_transit(&self) -> bool {
         match (&self.assignment, &self.life) {
@@ -741,10 +639,9 @@ impl Job {
         }
     }
 
-    /// When the life that runs may be resized because others come and go: when it is ready (it has
-    /// reported progress, or has been silent for long enough) and has run for its `min_run_s`. Drains,
-    /// losses and cancellations do not ask. It depends on the job's own life alone, so that it does
-    /// not move with what others measure.
+    /// Returns the earliest resize on behalf of other jobs: once ready (or long silent) and after
+    /// `min_run_s`. Drains, losses and cancellations do not wait. Measurements of other jobs do not move this
+    /// time.
     #[must_use]
     pub fn settled_at(&self, policy: &Policy) -> Option<Timestamp> {
         let life = self.life.as_ref()?;
@@ -768,7 +665,7 @@ impl Job {
         })
     }
 
-    /// Whether its newest assignment still has to be started.
+    /// Returns the newest assignment if not yet started.
     #[must_use]
     pub fn waits_to_start(&self) -> Option<&Assignment> {
         let assignment = self.assignment.as_ref()?;
@@ -782,7 +679,7 @@ impl Job {
             .then_some(assignment)
     }
 
-    /// The containers of its life that still hold room: their nodes and demands.
+    /// Iterates over node and demand of containers that hold capacity.
     pub fn held(&self) -> impl Iterator<Item = (&NodeId, &Amounts)> {
         let containers = self.life.iter().flat_map(|life| &life.containers);
         let held = containers.filter(|(_, container)| container.holds_room());

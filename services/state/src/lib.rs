@@ -1,18 +1,13 @@
-//! The folds that several services decide on: one interpretation of the log, not four.
+//! State that several services fold from the log, so that all interpret the log alike. The crate folds events
+//! and does no I/O.
 //!
-//! 1. [`membership`]: which nodes there are, what they offer, whether they may be used.
-//!    [`health`]: starts that failed for reasons of theirs.
-//! 2. [`job`]: one live job: what it asked for, where it is assigned, the life it lives.
-//!    [`limits`]: how long it may run and wait.
-//!    [`members`]: who takes part in a life whose containers come and go.
-//! 3. [`tasks`]: how far a task set is.
-//! 4. [`tenants`], [`queues`]: what each tenant is entitled to, has queued and runs, with exact
-//!    dominant shares ([`share`]) and sums that do not saturate ([`total`]).
-//! 5. [`cluster`]: nodes and jobs together, with the policy and the epochs; what the services embed.
-//! 6. [`fit`]: whether a gang of containers fits on nodes, beside what is taken of them.
-//!
-//! [`id_map`] is the map that the read models find jobs and nodes in, [`shared_map`] that
-//! of the live jobs, of which copies share what has not changed ([`shared`]).
+//! - [`cluster`]: nodes, jobs, policy and epochs; services embed this state.
+//! - [`membership`], [`health`]: nodes, usability, failed starts.
+//! - [`job`], [`limits`], [`members`], [`precedence`]: one job, its limits, members and preemptions.
+//! - [`tasks`]: progress of a task set.
+//! - [`tenants`], [`queues`], [`share`], [`total`]: entitlements, queues, dominant shares, wide sums.
+//! - [`fit`]: placement of gangs on free nodes.
+//! - [`id_map`], [`shared_map`], [`shared`]: maps and pointers for cheap lookups and copies.
 
 pub mod cluster;
 pub mod fit;

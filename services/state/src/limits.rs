@@ -1,31 +1,23 @@
-//! How long a job may run, over all of its lives, and how long it may wait for its first start.
-//!
-//! What counts as running is the time from the moment when every container of a life runs to the
-//! moment when none does any more: waiting, starting and being put on hold do not count.
+//! Time limits: run time over all incarnations, and the wait for the first start. Only time with all
+//! containers running counts.
 
 use dormouse_messages::events::JobRevised;
 use dormouse_messages::job::{JobSpec, Warning};
 use dormouse_messages::{Incarnation, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// A job's limits, and what it has used of them.
+/// A job's limits and usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// When it was admitted.
     pub admitted_at: Timestamp,
-    /// The most seconds that it may run.
     pub time_limit_s: Option<u32>,
-    /// A signal before that.
     pub warning: Option<Warning>,
-    /// The life that was sent it.
     pub warned: Option<Incarnation>,
-    /// The most seconds that it may wait for its first start.
     pub queue_limit_s: Option<u32>,
-    /// Milliseconds that its lives before the present one ran.
     pub ran_ms: u64,
 }
 
-/// Why a job that has waited for too long is cancelled.
+/// Explains a cancellation after too long a wait.
 #[must_use]
 pub fn queue_limit_over(limit_s: u32) -> String {
     format!("it had not started {limit_s} s after its admission: its queue_limit_s")
@@ -36,7 +28,7 @@ fn after(since: Timestamp, seconds: u32) -> Timestamp {
 }
 
 impl Limits {
-    /// Those of a job that is admitted now.
+    /// Returns the limits at admission.
     #[must_use]
     pub fn of(spec: &JobSpec, admitted_at: Timestamp) -> Self {
         Self {
@@ -49,12 +41,12 @@ impl Limits {
         }
     }
 
-    /// Others; 0 lifts one.
+    /// Revises the limits; 0 lifts one.
     pub fn revise(&mut self, event: &JobRevised) {
         let bounded = |limit_s: u32| Some(limit_s).filter(|limit_s| *limit_s > 0);
         if let Some(limit_s) = event.time_limit_s {
             self.time_limit_s = bounded(limit_s);
-            // A longer time has a warning of its own.
+            // A longer limit has its own warning.
             self.warned = None;
         }
         if let Some(limit_s) = event.queue_limit_s {
@@ -62,14 +54,14 @@ impl Limits {
         }
     }
 
-    /// When a life that runs since then has used up its time.
+    /// Returns the time at which a run exceeds the limit.
     #[must_use]
     pub fn stops_at(&self, running_since: Timestamp) -> Option<Timestamp> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
         Some(running_since.plus_ms(limit_ms.saturating_sub(self.ran_ms)))
     }
 
-    /// When a life that runs since then is to be warned, by what, and how many seconds are left.
+    /// Returns a pending warning and its time.
     #[must_use]
     pub fn warns_at(
         &self,
@@ -83,7 +75,7 @@ impl Limits {
         (self.warned != Some(incarnation)).then_some((at.max(running_since), warning))
     }
 
-    /// Until when it waits for its first start, where that is bounded.
+    /// Returns the deadline of the first start.
     #[must_use]
     pub fn waits_until(&self) -> Option<Timestamp> {
         Some(after(self.admitted_at, self.queue_limit_s?))
@@ -117,7 +109,7 @@ mod tests {
         assert_eq!(warned_at(&limits, 1, 10), Some(at(90)));
         (limits.ran_ms, limits.warned) = (90_000, Some(Incarnation(1)));
         assert_eq!(limits.stops_at(at(200)), Some(at(210)));
-        // Less is left than the warning comes before: it comes at once.
+        // Less time is left than the warning needs.
         assert_eq!(warned_at(&limits, 2, 200), Some(at(200)));
         limits.warned = Some(Incarnation(2));
         assert_eq!(warned_at(&limits, 2, 200), None);

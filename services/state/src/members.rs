@@ -1,12 +1,11 @@
-//! The members of a partition that is resized in place: who takes part, and which change is under
-//! way.
+//! Members of a partition resized in place.
 //!
-//! 1. A life begins with generation 0: the containers that started together.
-//! 2. `partition.resize_requested`: containers are to join or to leave; one change is under way.
-//! 3. `container.ready`, `gateway.unrouted`, `container.exited`: what the change waits for.
-//! 4. `partition.resized`: the members are others now. It comes without a request where members died.
+//! 1. Generation 0: the containers that started together.
+//! 2. `partition.resize_requested` begins a change.
+//! 3. The change waits for `container.ready`, `gateway.unrouted` or `container.exited`.
+//! 4. `partition.resized` sets the new members; deaths need no request.
 //!
-//! A container's [`Rank`] is its number in the life and never reused; 0 is the chief.
+//! An incarnation never reuses a [`Rank`]; rank 0 is the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,44 +15,32 @@ use dormouse_messages::events::{
 use dormouse_messages::{GatewayId, Rank, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The members of a life.
+/// An incarnation's members.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
-    /// How many changes there were.
     pub generation: u32,
-    /// Who takes part; the order is that of their ranks.
     pub current: BTreeSet<Rank>,
-    /// The change under way.
     pub change: Option<Change>,
-    /// When the members last changed.
     pub changed_at: Option<Timestamp>,
 }
 
 /// A change under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its number.
     pub generation: u32,
-    /// Those that start.
     pub join: BTreeSet<Rank>,
-    /// Those that go.
     pub leave: BTreeSet<Rank>,
-    /// Why.
     pub cause: ResizeCause,
-    /// The request.
     pub requested: Sequence,
-    /// When it was requested.
     pub since: Timestamp,
-    /// When those that go are asked to stop.
     pub deadline: Timestamp,
-    /// Those that were asked to stop.
     pub stopping: BTreeSet<Rank>,
-    /// By leaving container: the gateways that use it no more.
+    /// Gateways without routes to a leaving container.
     pub unrouted: BTreeMap<Rank, BTreeSet<GatewayId>>,
 }
 
 impl Members {
-    /// Of a life that starts with these containers.
+    /// Returns the initial members.
     #[must_use]
     pub fn starting(ranks: impl Iterator<Item = Rank>) -> Self {
         Self {
@@ -62,14 +49,14 @@ impl Members {
         }
     }
 
-    /// The number of the change after all that are known.
+    /// Returns the next change's number.
     #[must_use]
     pub fn next_generation(&self) -> u32 {
         let under_way = self.change.as_ref().map_or(0, |change| change.generation);
         self.generation.max(under_way) + 1
     }
 
-    /// Whether a container is leaving.
+    /// Reports whether a container is leaving.
     #[must_use]
     pub fn is_leaving(&self, rank: Rank) -> bool {
         let change = self.change.as_ref();

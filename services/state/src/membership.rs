@@ -1,4 +1,4 @@
-//! Which nodes there are, what they offer, and whether containers may be placed on them.
+//! Nodes, their capacity and usability.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,52 +11,40 @@ use crate::health::Health;
 use crate::job::Assignment;
 use crate::shared_map::SharedMap;
 
-/// Whether a node is a member.
+/// The membership of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodePhase {
-    /// Its agent holds its lease.
     Up,
-    /// Its lease has ended.
     Lost {
-        /// When it was last renewed.
         last_seen: Timestamp,
     },
-    /// It was lost and its agent has joined again; the placer takes it back.
+    /// Rejoined after a loss; the placer takes the node back.
     Returning {
-        /// When it was last renewed before it was lost.
+        /// The last renewal before the loss.
         last_seen: Timestamp,
-        /// The event that announced its return.
         joined: Sequence,
     },
 }
 
-/// A node.
+/// A node's agent, capacity and condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// What it offers.
     pub capacity: Amounts,
-    /// Its GPUs, in the agent's order.
     pub gpus: Vec<Gpu>,
-    /// Where other nodes reach it.
     pub address: String,
-    /// The agent's life.
     pub incarnation: u64,
-    /// Whether it is a member.
     pub phase: NodePhase,
-    /// Whether the operator has drained it.
     pub drained: bool,
-    /// When what still runs on a drained node is stopped.
+    /// The end of the drain.
     pub leave_by: Option<Timestamp>,
-    /// Whether it can start what it is asked to.
     pub health: Health,
-    /// Its labels: its own, then the operator's.
+    /// The operator's labels override the agent's.
     pub labels: Labels,
-    /// What keeps containers away that do not tolerate it.
     pub taints: BTreeSet<String>,
 }
 
 impl Node {
-    /// Whether each of its GPUs has the memory that is asked.
+    /// Reports whether each GPU has the requested memory.
     #[must_use]
     pub fn has_gpu_memory(&self, needs: &Needs) -> bool {
         let asked = needs.gpu_memory_bytes;
@@ -64,7 +52,7 @@ impl Node {
         asked == 0 || (!self.gpus.is_empty() && gpus.all(|gpu| gpu.memory_bytes >= asked))
     }
 
-    /// Whether containers may be placed on it.
+    /// Reports whether containers may be placed here.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.phase == NodePhase::Up && !self.drained && self.health.quarantine.is_none()
@@ -75,16 +63,15 @@ impl Node {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     nodes: SharedMap<NodeId, Node>,
-    /// Those that the operator has drained, also before they ever joined.
+    /// May precede the first join.
     drained: BTreeMap<NodeId, Option<Timestamp>>,
-    /// What the operator has said of labels and taints, also before they ever joined.
     said: SharedMap<NodeId, NodeLabels>,
-    /// Drained nodes that were [set aside](Self::set_aside).
+    /// See [`set_aside`](Self::set_aside).
     #[serde(default)]
     aside: BTreeMap<NodeId, (Node, NodeLabels)>,
 }
 
-/// Labels and taints of a node: what its agent brought, and what the operator says.
+/// Labels and taints from the agent and the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLabels {
     own: (Labels, BTreeSet<String>),
@@ -93,7 +80,7 @@ pub struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// What its agent brings.
+    /// Replaces the agent's part.
     pub fn joined(&mut self, event: &NodeJoined) {
         let mut labels = event.labels.clone();
         labels.insert(NODE_LABEL.to_owned(), event.node.to_string());
@@ -108,13 +95,13 @@ impl NodeLabels {
         self.own = (labels, event.taints.clone());
     }
 
-    /// What the operator says.
+    /// Adds the operator's part.
     pub fn labelled(&mut self, event: &NodeLabelled) {
         self.labels.extend(event.labels.clone());
         self.taints.extend(event.taints.clone());
     }
 
-    /// What holds.
+    /// Returns the effective labels and taints.
     #[must_use]
     pub fn both(&self) -> (Labels, BTreeSet<String>) {
         let (mut labels, mut taints) = self.own.clone();
@@ -135,14 +122,14 @@ impl NodeLabels {
 }
 
 impl Membership {
-    /// Folds one event, at this time of the log; says whether what may be used has changed.
+    /// Folds one event at log time `now`; reports changed usability.
     pub fn evolve(&mut self, recorded: &Recorded, now: Timestamp) -> bool {
         match recorded.event() {
             Some(Event::NodeJoined(event)) => self.joined(event, recorded.sequence),
             Some(Event::NodeLost(event)) => {
                 self.lost(&event.node, event.incarnation, event.last_seen)
             }
-            // Its containers have ended: nobody waits for the end of its lease.
+            // Fenced containers have ended, so no lease is awaited.
             Some(Event::NodeFenced(event)) => self.lost(&event.node, event.incarnation, now),
             Some(Event::NodeRecovered(event)) => self.recovered(&event.node),
             Some(Event::NodeDrained(event)) => {
@@ -195,7 +182,7 @@ impl Membership {
         }
     }
 
-    /// A life of the agent is over; a newer one is not concerned.
+    /// Ignores losses of other incarnations.
     fn lost(&mut self, name: &NodeId, incarnation: u64, last_seen: Timestamp) -> bool {
         let node = self.nodes.get_mut(name);
         let node = node.filter(|node| {
@@ -240,8 +227,7 @@ impl Membership {
         !unchanged
     }
 
-    /// A placer that had not seen another loss yet recovers a node that is lost again: that is
-    /// then nothing.
+    /// Ignores a recovery that crossed another loss.
     fn recovered(&mut self, name: &NodeId) -> bool {
         let returning = |node: &&mut Node| matches!(node.phase, NodePhase::Returning { .. });
         let node = self.nodes.get_mut(name).filter(returning);
@@ -252,35 +238,35 @@ impl Membership {
         self.nodes.get_mut(name).map(change).is_some()
     }
 
-    /// A node by name.
+    /// Returns a node.
     #[must_use]
     pub fn get(&self, name: &NodeId) -> Option<&Node> {
         self.nodes.get(name)
     }
 
-    /// All nodes, by name.
+    /// Iterates over all nodes, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter()
     }
 
-    /// Those that an earlier copy does not share.
+    /// Iterates over nodes not shared with an earlier copy.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a NodeId> {
         let changed = self.nodes.changed_since(&before.nodes);
         changed.map(|(name, _)| name)
     }
 
-    /// The nodes on which containers may be placed, by name.
+    /// Iterates over the usable nodes, by name.
     pub fn usable(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter().filter(|(_, node)| node.is_usable())
     }
 
-    /// Whether containers may be placed on the node `name`.
+    /// Reports whether the node is usable.
     #[must_use]
     pub fn is_usable(&self, name: &NodeId) -> bool {
         self.nodes.get(name).is_some_and(Node::is_usable)
     }
 
-    /// Whether containers with these needs may start on the node `name`.
+    /// Reports whether the node satisfies the needs.
     #[must_use]
     pub fn is_allowed(&self, needs: &Needs, name: &NodeId) -> bool {
         let node = self.nodes.get(name);
@@ -289,8 +275,8 @@ impl Membership {
         })
     }
 
-    /// The parts of GPUs that a container takes ([`ContainerType::gpu_parts`]), wherever it is: by the
-    /// least memory of the devices that it may have.
+    /// Returns a container's GPU parts ([`ContainerType::gpu_parts`]) by the smallest eligible device, so the
+    /// number holds on every node.
     #[must_use]
     pub fn gpu_parts(&self, of_type: &ContainerType) -> u64 {
         let needs = &of_type.needs;
@@ -305,8 +291,7 @@ impl Membership {
         of_type.gpu_parts(memories.min().unwrap_or(needs.gpu_memory_bytes))
     }
 
-    /// Whether workers with these needs, and what stands beside them, may start at every place of an
-    /// assignment.
+    /// Reports whether every place satisfies its needs.
     #[must_use]
     pub fn allow(&self, (needs, beside): (&Needs, &Beside), assignment: &Assignment) -> bool {
         let mut places = assignment.places.iter();
@@ -316,7 +301,7 @@ impl Membership {
         })
     }
 
-    /// Forgets a node that is lost or drained.
+    /// Forgets a lost or drained node.
     pub fn remove(&mut self, name: &NodeId) -> bool {
         let gone = |node: &Node| node.drained || matches!(node.phase, NodePhase::Lost { .. });
         let is_gone = self.nodes.get(name).is_some_and(gone);
@@ -328,9 +313,8 @@ impl Membership {
         is_gone
     }
 
-    /// Forgets a node as [`Self::remove`] does, for a fold that does not know whether containers still
-    /// stand on it: where they do, those that know keep the node, and it stays drained. What tells is
-    /// what comes next: where an agent joins, the node had been removed; where it is restored, it had not.
+    /// Forgets a drained node for folds that do not track containers. Other folds keep a node in use; a later
+    /// join confirms the removal, a restore undoes it.
     pub fn set_aside(&mut self, name: &NodeId) {
         let node = self.nodes.get(name).cloned();
         let said = self.said.get(name).cloned().unwrap_or_default();
@@ -341,27 +325,27 @@ impl Membership {
         }
     }
 
-    /// The same, and whether every place may be used now.
+    /// Reports whether every place is usable and satisfies its needs.
     #[must_use]
     pub fn take(&self, needs: (&Needs, &Beside), assignment: &Assignment) -> bool {
         self.hold(assignment) && self.allow(needs, assignment)
     }
 
-    /// Whether every place of an assignment may be used.
+    /// Reports whether every place is usable.
     #[must_use]
     pub fn hold(&self, assignment: &Assignment) -> bool {
         let mut places = assignment.places.values();
         places.all(|place| self.is_usable(&place.node))
     }
 
-    /// Whether the node `name` is lost and its agent has not joined again.
+    /// Reports whether the node is lost and not rejoined.
     #[must_use]
     pub fn is_lost(&self, name: &NodeId) -> bool {
         let node = self.nodes.get(name);
         node.is_some_and(|node| matches!(node.phase, NodePhase::Lost { .. }))
     }
 
-    /// The sum of what the usable nodes offer.
+    /// Sums the usable nodes.
     #[must_use]
     pub fn total(&self) -> Amounts {
         let mut total = Amounts::new();

@@ -1,9 +1,6 @@
-//! Who makes room for whom: a job's priority class, and how often and how soon it was preempted.
-//!
-//! A preemption is what stops a job for another one: it is restarted with fewer containers, or sent
-//! back to the queue. The bound is one of each job, not of the cluster: θ2 bounds what the cluster
-//! restarts at once, and a bound of the cluster would neither keep one job from being the victim
-//! every time nor hold on a larger cluster.
+//! A job's priority class and preemptions. A preemption stops a job for another one: fewer containers after a
+//! restart, or back to the queue. The bound holds per job, because a cluster-wide bound could hit one job
+//! every time; θ2 bounds concurrent restarts.
 
 use std::collections::VecDeque;
 
@@ -15,33 +12,28 @@ use serde::{Deserialize, Serialize};
 
 use super::job::Job;
 
-/// The time in which preemptions are counted.
 const PERIOD_MS: u64 = 3_600_000;
 
-/// A job's class, and what was taken from it.
+/// A job's class and preemptions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Precedence {
-    /// The class that it was admitted with.
     pub class: Option<JobClass>,
-    /// When it was preempted, the oldest first: as many as any bound allows in an hour.
+    /// Oldest first.
     preempted: VecDeque<Timestamp>,
-    /// When its newest checkpoint was saved.
     saved_at: Option<Timestamp>,
 }
 
-/// Whether a job may be preempted.
+/// A job's protection from preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// It may.
     None,
-    /// Not before then.
     Until(Timestamp),
-    /// Not before it runs, and has run long enough.
+    /// Until run for long enough.
     UntilItRuns,
 }
 
 impl Precedence {
-    /// Of a job as it was admitted.
+    /// Returns the precedence at admission.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         Self {
@@ -50,19 +42,18 @@ impl Precedence {
         }
     }
 
-    /// The value of its class; 0 without one.
+    /// Returns the class's value, or 0.
     #[must_use]
     pub fn value(&self) -> i32 {
         self.class.as_ref().map_or(0, |class| class.value)
     }
 
-    /// Whether jobs of lower classes make room for it.
+    /// Reports whether jobs of lower classes give way.
     #[must_use]
     pub fn preempts(&self) -> bool {
         self.class.as_ref().is_some_and(|class| class.preempts)
     }
 
-    /// It was preempted.
     pub(crate) fn preempted(&mut self, at: Timestamp) {
         self.preempted.push_back(at);
         while self.preempted.len() > MAX_PREEMPTIONS_PER_HOUR as usize {
@@ -70,24 +61,22 @@ impl Precedence {
         }
     }
 
-    /// A checkpoint of it was saved.
     pub(crate) fn saved(&mut self, at: Timestamp) {
         self.saved_at = Some(at);
     }
 
-    /// How often it was preempted in the hour before `now`.
+    /// Counts the last hour's preemptions.
     #[must_use]
     pub fn preemptions(&self, now: Timestamp) -> usize {
         let within = |at: &&Timestamp| now.ms_since(**at) < PERIOD_MS;
         self.preempted.iter().rev().take_while(within).count()
     }
 
-    /// When fewer than `most` preemptions lie within the hour; nothing where that is never.
+    /// Returns when fewer than `most` lie within the hour; `None`: never.
     fn spent_until(&self, most: u32) -> Option<Timestamp> {
         let most = most as usize;
         match most {
             0 => None,
-            // The last one of those that must have left the hour.
             _ => {
                 let nth = self.preempted.len().checked_sub(most)?;
                 Some(self.preempted[nth].plus_ms(PERIOD_MS))
@@ -97,7 +86,7 @@ impl Precedence {
 }
 
 impl Job {
-    /// Whether the policy's bound on preemptions keeps it from being preempted at `now`.
+    /// Returns the protection by the policy's bound.
     #[must_use]
     pub fn protection(&self, policy: &Policy, now: Timestamp) -> Protection {
         let bound = policy.preemption;
@@ -123,8 +112,7 @@ impl Job {
         }
     }
 
-    /// Seconds of its run that are lost if it is sent back to the queue at `now`; 0 where it saves
-    /// before it stops.
+    /// Returns the seconds of work lost by a requeue; 0 if the job saves first.
     #[must_use]
     pub fn at_risk_s(&self, now: Timestamp) -> f64 {
         let life = self

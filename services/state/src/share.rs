@@ -1,8 +1,7 @@
-//! Dominant shares, exactly: what admission, the optimizer's callers and the read models agree on.
+//! Exact dominant shares.
 //!
-//! share = max over resources r of which there are any of amount_r / total_r (Ghodsi et al., DRF,
-//! NSDI 2011). It is kept as the integer fraction that it is; comparing is multiplying, so that
-//! equal shares are equal and ties are ties.
+//! share = max over resources r with total_r > 0 of amount_r / total_r (Ghodsi et al., DRF, NSDI 2011).
+//! Fractions compare by multiplication, so ties are exact.
 
 use std::cmp::Ordering;
 
@@ -11,17 +10,17 @@ use dormouse_messages::Amounts;
 /// A dominant share: `over` / `under`, `under` above 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// The amount of the dominant resource.
+    /// Amount of the dominant resource.
     pub over: u64,
-    /// The cluster's total of it; 1 where the amounts hold nothing that the cluster has.
+    /// The total; 1 if none applies.
     pub under: u64,
 }
 
 impl Share {
-    /// Nothing.
+    /// The empty share.
     pub const ZERO: Self = Self { over: 0, under: 1 };
 
-    /// The dominant share of `amounts` in `total`; ties between resources go to the first.
+    /// Returns the dominant share; the first resource wins ties.
     #[must_use]
     pub fn dominant(amounts: &Amounts, total: &Amounts) -> Self {
         let mut largest = Self::ZERO;
@@ -38,7 +37,7 @@ impl Share {
         largest
     }
 
-    /// As a decimal number, to read.
+    /// Returns a decimal for display.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,

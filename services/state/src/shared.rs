@@ -1,24 +1,21 @@
-//! A value with several owners, copied when one of them changes it.
-//!
-//! Read models of many places of a log differ in few jobs, and so does a state from the copy that a slow
-//! decision is made on: what is equal is held once.
+//! A copy-on-write value.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The value.
+/// A shared value, copied when an owner changes it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
-    /// With one owner.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self(Arc::new(value))
     }
 
-    /// Whether both own the same value, not only an equal one.
+    /// Reports identity, not equality.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -26,12 +23,12 @@ impl<T> Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The value to change: its own from now on, if it had other owners.
+    /// Returns the value mutably, copied if shared.
     pub fn to_change(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
     }
 
-    /// The value alone.
+    /// Unwraps the value.
     pub fn into_value(self) -> T {
         Arc::unwrap_or_clone(self.0)
     }

@@ -1,7 +1,5 @@
-//! A map of which copies share the values ([`Shared`]): a state is copied for each slow decision and each
-//! snapshot.
-//!
-//! What can be seen of it is that of a `BTreeMap`: its order, its serialisation.
+//! A `BTreeMap` with values shared between copies ([`Shared`]), because slow decisions and snapshots copy the
+//! state.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
@@ -11,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::Shared;
 
-/// The map.
+/// Behaves as a `BTreeMap`, in order and serialisation too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SharedMap<K: Ord, V>(BTreeMap<K, Shared<V>>);
@@ -23,19 +21,19 @@ impl<K: Ord, V> Default for SharedMap<K, V> {
 }
 
 impl<K: Ord, V: Clone> SharedMap<K, V> {
-    /// How many there are.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `key` has a value.
+    /// Reports whether `key` has a value.
     #[must_use]
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
@@ -44,7 +42,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.contains_key(key)
     }
 
-    /// What `key` has.
+    /// Returns the value of `key`.
     #[must_use]
     pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
@@ -53,7 +51,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.get(key).map(Deref::deref)
     }
 
-    /// What `key` has, to change it: this map's own from here on.
+    /// Returns the value mutably, unshared.
     pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -61,7 +59,7 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.get_mut(key).map(Shared::to_change)
     }
 
-    /// What `key` has, made where it has nothing.
+    /// Returns the value, or inserts the default.
     pub fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -69,13 +67,13 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.entry(key).or_default().to_change()
     }
 
-    /// Gives `key` a value; the one before.
+    /// Sets a value; returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = self.0.insert(key, Shared::new(value));
         before.map(Shared::into_value)
     }
 
-    /// Takes `key` out.
+    /// Removes `key`.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -83,27 +81,26 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.remove(key).map(Shared::into_value)
     }
 
-    /// The keys, in their order.
+    /// Iterates over the keys, in order.
     pub fn keys(&self) -> btree_map::Keys<'_, K, Shared<V>> {
         self.0.keys()
     }
 
-    /// The values, in the order of their keys.
+    /// Iterates over the values, in key order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + Clone {
         self.0.values().map(Deref::deref)
     }
 
-    /// All values, to change them: each is this map's own from here on.
+    /// Iterates over all values mutably, unshared.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.values_mut().map(Shared::to_change)
     }
 
-    /// The entries that an earlier copy of this map does not share, in order: what is new, and what has
-    /// been changed since.
+    /// Iterates over entries changed since an earlier copy, in order.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a K, &'a V)> {
         let mut before = before.0.iter().peekable();
         let is_changed = move |(key, value): &(&K, &Shared<V>)| {
-            // Most are the same value, which has one key: the keys need not be compared.
+            // Shared values need no key comparison.
             while before
                 .next_if(|(it, was)| !was.is(value) && it < key)
                 .is_some()
@@ -115,13 +112,13 @@ impl<K: Ord, V: Clone> SharedMap<K, V> {
         self.0.iter().filter(is_changed).map(shown)
     }
 
-    /// Keys and values, in order.
+    /// Iterates in order.
     pub fn iter(&self) -> Iter<'_, K, V> {
         self.0.iter().map(shown)
     }
 }
 
-/// Keys and values, in order.
+/// The iterator of [`SharedMap::iter`].
 pub type Iter<'a, K, V> =
     std::iter::Map<btree_map::Iter<'a, K, Shared<V>>, fn((&'a K, &'a Shared<V>)) -> (&'a K, &'a V)>;
 

@@ -1,6 +1,4 @@
-//! The tasks of a task set: which wait, which a container has, which have ended.
-//!
-//! Folds: `tasks.assigned` and `tasks.ended` of the life that runs, and the end of a life.
+//! The tasks of a task set: pending, assigned, completed or failed.
 //!
 //! ```text
 //!            assigned               exited with 0
@@ -10,9 +8,8 @@
 //!      └──────────────────┴───┴──────────────────────▶ failed
 //! ```
 //!
-//! Invariant: a task is in one of the four places. A report of a task that its container does not
-//! have (told twice by an agent that was started again, or of a life that is over) changes
-//! nothing; so a task completes once, though it may run twice when a container is lost.
+//! Invariant: a task is in one of the four places. Repeated or outdated reports change nothing, so a task
+//! completes once, though the task may run twice when a container is lost.
 
 use std::collections::BTreeMap;
 
@@ -21,40 +18,31 @@ use dormouse_messages::job::Tasks;
 use dormouse_messages::{Rank, TaskRanges, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What a container has been given and has not reported.
+/// A container's unreported tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
-    /// The tasks.
     pub tasks: TaskRanges,
-    /// When it was given the first of them, or last reported.
     pub since: Timestamp,
 }
 
 /// The tasks of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSet {
-    /// How many.
     pub count: u32,
-    /// Those that no container has.
     pub pending: TaskRanges,
-    /// Those that a container has.
     pub assigned: BTreeMap<Rank, Given>,
-    /// How many have exited with 0.
     pub completed: u32,
-    /// Those that failed more often than they are retried.
     pub failed: TaskRanges,
-    /// The first of them.
     pub first_failed: Option<FailedTask>,
-    /// How often those tasks have failed that are to be tried again.
+    /// Only tasks to be retried.
     pub failures: BTreeMap<u32, u32>,
-    /// How many failures were, or are to be, tried again.
     pub retried: u32,
-    /// How long a task takes in one container, in microseconds, of late.
+    /// Moving average per container, in microseconds.
     pub pace_us: Option<u64>,
 }
 
 impl TaskSet {
-    /// All tasks wait.
+    /// Returns all tasks as pending.
     #[must_use]
     pub fn new(tasks: Tasks) -> Self {
         Self {
@@ -70,20 +58,20 @@ impl TaskSet {
         }
     }
 
-    /// How many have not ended for good.
+    /// Counts unended tasks.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         let ended = u64::from(self.completed) + self.failed.len();
         u64::from(self.count).saturating_sub(ended)
     }
 
-    /// How many containers have.
+    /// Counts the assigned tasks.
     #[must_use]
     pub fn running(&self) -> u64 {
         self.assigned.values().map(|given| given.tasks.len()).sum()
     }
 
-    /// A container is given tasks.
+    /// Assigns tasks to a container.
     pub fn assign(&mut self, assigned: &Assigned, at: Timestamp) {
         let tasks = self.pending.take_common(&assigned.tasks);
         let given = self.assigned.entry(assigned.rank).or_insert_with(|| Given {
@@ -96,7 +84,7 @@ impl TaskSet {
         given.tasks.extend(&tasks);
     }
 
-    /// A container reports.
+    /// Records a container's report.
     pub fn ended(&mut self, event: &TasksEnded, retries: u32, at: Timestamp) {
         let Some(given) = self.assigned.get_mut(&event.rank) else {
             return;
@@ -112,7 +100,7 @@ impl TaskSet {
         }
         let sample_us = at.micros_since(given.since) / ended;
         given.since = at;
-        // The mean of the last ones, each weighing half of the one after it.
+        // Each sample weighs half of its successor.
         self.pace_us = Some(match self.pace_us {
             Some(pace_us) => pace_us.midpoint(sample_us),
             None => sample_us,
@@ -141,17 +129,17 @@ impl TaskSet {
         self.first_failed.get_or_insert(failed);
     }
 
-    /// The life is over: what its containers had not reported is to be done again.
+    /// Returns unreported tasks to pending.
     pub fn life_ended(&mut self) {
         for (_, given) in std::mem::take(&mut self.assigned) {
             self.pending.extend(&given.tasks);
         }
     }
 
-    /// Whether every task is in one place, and in one only.
+    /// Checks that every task is in exactly one place.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The discrepancy.
     pub fn check(&self) -> Result<(), String> {
         let known = self.pending.len() + self.running() + self.failed.len();
         match known + u64::from(self.completed) == u64::from(self.count) {

@@ -1,4 +1,4 @@
-//! What the operator has said of each tenant: weight, quota, bounds on its jobs, grants.
+//! The operator's settings for each tenant.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,11 @@ use serde::{Deserialize, Serialize};
 /// A configured tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its weight beside the others.
     pub weight: u32,
-    /// The most it may have at one time; no bound where a resource is absent.
+    /// Absent resources are unbounded.
     pub quota: Quota,
-    /// The largest weight of a job of it.
     pub max_job_weight: Option<u32>,
-    /// The priority of its jobs that ask for none.
+    /// Default for jobs.
     pub priority: i32,
 }
 
@@ -24,33 +22,28 @@ pub struct Tenant {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenants {
     configured: BTreeMap<TenantId, Tenant>,
-    /// What was granted to them, and the cluster's rule for what was not.
+    /// Includes the cluster's default.
     pub grants: GrantBook,
 }
 
-/// A bound of a tenant's that one partition exceeds by itself: it cannot start, whatever ends.
+/// A tenant's bound that one partition exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Above<'a> {
-    /// The containers that its jobs may have together.
+    /// All jobs together.
     Containers {
-        /// Those of the partition.
+        /// The partition's containers.
         needs: u32,
-        /// The most.
         most: u32,
     },
-    /// Its quota.
     Quota {
-        /// Of which resource.
         resource: &'a Resource,
-        /// What the partition needs of it.
         needs: u64,
-        /// The most.
         most: u64,
     },
 }
 
 impl Above<'_> {
-    /// The code, of a refusal and of a job that waits.
+    /// Returns the code of a refusal or a wait.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -59,7 +52,7 @@ impl Above<'_> {
         }
     }
 
-    /// What a job of `tenant` needs and what may be had, for a person.
+    /// Describes the excess to a person.
     #[must_use]
     pub fn words(&self, tenant: &str) -> String {
         match self {
@@ -79,7 +72,7 @@ impl Above<'_> {
         }
     }
 
-    /// The same of one that was admitted before the bound was, with what to do.
+    /// Describes the wait and its remedies.
     #[must_use]
     pub fn waits(&self, tenant: &str) -> String {
         let what = match self {
@@ -94,7 +87,7 @@ impl Above<'_> {
 }
 
 impl Tenants {
-    /// Folds one event; says whether anything has changed.
+    /// Folds one event; reports changes.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
         let Some(event) = recorded.event() else {
             return false;
@@ -118,33 +111,32 @@ impl Tenants {
         }
     }
 
-    /// A tenant that was configured.
+    /// Returns a configured tenant.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tenant> {
         self.configured.get(name)
     }
 
-    /// Every configured tenant, by name.
+    /// Iterates over the configured tenants, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&TenantId, &Tenant)> {
         self.configured.iter()
     }
 
-    /// A tenant's weight: the policy's for one that was not configured.
+    /// Returns the weight, or the policy's default.
     #[must_use]
     pub fn weight(&self, name: &str, policy: &Policy) -> u32 {
         self.get(name)
             .map_or(policy.unknown_weight.max(1), |tenant| tenant.weight)
     }
 
-    /// A tenant's quota, where it has one.
+    /// Returns a tenant's quota, if set.
     #[must_use]
     pub fn quota(&self, name: &str) -> Option<&Quota> {
         let quota = &self.get(name)?.quota;
         (!quota.is_empty()).then_some(quota)
     }
 
-    /// The bound that a partition with so many workers exceeds by itself. A service that may have no
-    /// replica is measured by one.
+    /// Returns the bound that `workers` exceed by themselves. A service counts at least one replica.
     #[must_use]
     pub fn above(
         &self,

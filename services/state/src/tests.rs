@@ -1,4 +1,4 @@
-//! The shared fold, given histories in which a service had not seen everything when it appended.
+//! Tests of the shared fold with lagging writers.
 
 use dormouse_messages::Fold;
 use dormouse_messages::events::{
@@ -22,7 +22,7 @@ fn fold(history: &History) -> ClusterState {
     state
 }
 
-/// Two nodes, and a job that is placed on `n0` and not started.
+/// A job placed on `n0` and not started.
 fn placed() -> History {
     let mut history = History::default();
     history.join("n0", 1).join("n1", 1);
@@ -45,7 +45,7 @@ fn a_start_that_crossed_a_newer_placement_runs_where_it_was_placed() {
     let mut history = placed();
     history.allocate(2, &[("t/a", 2, 1)], &[]);
     history.place(2, "t/a", 2, &[("n1", 1)]);
-    // The checkpointer had not seen the second placement: the agents start the first one.
+    // The checkpointer had not seen the second placement.
     history.request_start(1, "t/a", 1, 2);
     let state = fold(&history);
     let job = &state.jobs[&job("t/a")];
@@ -125,7 +125,7 @@ fn newcomers_asked_for_when_their_places_were_given_up_hold_their_room() {
     });
     history.allocate(3, &[("t/a", 2, 0)], &[("t/a", "waits")]);
     history.place(3, "t/b", 1, &[]);
-    // The checkpointer had not seen that: the agent of n1 starts the newcomer.
+    // The checkpointer had not seen the removal.
     history.push(PartitionResizeRequested {
         job: job("t/a"),
         epoch: Epoch(2),
@@ -146,7 +146,6 @@ fn newcomers_asked_for_when_their_places_were_given_up_hold_their_room() {
     assert_eq!(held.count(), 1);
 }
 
-/// Both containers of t/a run.
 fn started() -> History {
     let mut history = placed();
     history.request_start(1, "t/a", 1, 2);
@@ -171,7 +170,6 @@ fn room_that_was_given_up_asks_for_another_allocation() {
     assert_eq!(after.last_trigger, after.sequence);
 }
 
-/// The lease of a dead agent is waited out, which is no cost of the resize that it held up.
 #[test]
 fn the_wait_for_a_lost_node_is_no_cost_of_a_resize() {
     let resized = |is_lost: bool| {
@@ -198,8 +196,7 @@ fn the_wait_for_a_lost_node_is_no_cost_of_a_resize() {
     assert_eq!(resized(true), (false, 0));
 }
 
-/// Its containers on the other node hold room when it is decided that it leaves a drained one: what it
-/// gets then may be less than there is once they have ended.
+/// Capacity on the other node stays taken during the move, so the decision may give too little.
 #[test]
 fn where_a_job_has_moved_off_a_drained_node_it_is_decided_again() {
     let mut history = History::default();
@@ -246,7 +243,7 @@ fn a_decision_that_was_overtaken_by_a_stop_is_made_again() {
     history.container_exited("t/a", 1, 1, "n0", Some(143));
     history.stopped(1, "t/a", 1, StopReason::NodeLost);
     let stopped = fold(&history).sequence;
-    // Decided on the log up to the loss, when the old containers still held their room.
+    // Decided with the old containers in place.
     history.push(AllocationKept {
         reason: "nothing fits".to_owned(),
         outcome: outcome(&[("t/a", "waits")]),
@@ -349,7 +346,6 @@ fn a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before() {
     assert_eq!(newest(&job), None, "the oldest is no longer known");
 }
 
-/// `n0`'s containers have ended, in its life `incarnation`.
 fn fenced(history: &mut History, incarnation: u64) {
     history.push(NodeFenced {
         node: node("n0"),
@@ -396,8 +392,6 @@ fn a_decision_whose_number_goes_back_is_a_contradiction() {
     assert!(state.check_invariants().is_err());
 }
 
-/// An allocation that was made while a job started: its arrival asks for another one only if that could
-/// come out otherwise.
 #[test]
 fn what_starts_and_cannot_be_changed_asks_for_nothing_when_it_runs() {
     let asks = |mode: CheckpointMode, waiting: &[(&str, &str)], held: bool| {
@@ -438,7 +432,7 @@ fn what_starts_and_cannot_be_changed_asks_for_nothing_when_it_runs() {
     assert!(asks(CheckpointMode::None, &waiting, false));
 }
 
-/// The log alone lets it go: nobody has to be there when its containers have ended.
+/// The fold alone ends the hold.
 #[test]
 fn what_is_requeued_is_on_hold_until_its_containers_have_ended() {
     let requeued = JobRequeued {
@@ -462,13 +456,12 @@ fn what_is_requeued_is_on_hold_until_its_containers_have_ended() {
     let (on_hold, trigger) = state(&history);
     assert!(!on_hold && trigger == history.log.last().expect("one").sequence);
 
-    // What has no containers waits already.
     let mut waits = History::default();
     waits.join("n0", 1).submit("t/a").release("t/a");
     waits.push(requeued.clone());
     assert!(!state(&waits).0);
 
-    // A hold that comes meanwhile stays.
+    // A hold set meanwhile stays.
     let mut held = History::default();
     held.join("n0", 1).run("t/a", 2).push(requeued);
     held.push(JobRevised {

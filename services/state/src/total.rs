@@ -1,16 +1,13 @@
-//! Amounts of any number of jobs together.
+//! Sums over any number of jobs.
 
 use dormouse_messages::roles::Beside;
 use dormouse_messages::{Amounts, Resource};
 use serde::{Deserialize, Serialize};
 
-/// A sum that what is added can be subtracted from again: it is kept in 128 bits, in which no number of
-/// jobs reaches the largest integer.
+/// A reversible sum: 128 bits, which no number of jobs overflows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// The lower half of each sum.
     low: Amounts,
-    /// The upper half.
     high: Amounts,
 }
 
@@ -20,17 +17,17 @@ impl Total {
         self.change(amounts, u128::saturating_add);
     }
 
-    /// Subtracts amounts; stops at 0.
+    /// Subtracts amounts; saturates at 0.
     pub fn subtract(&mut self, amounts: &Amounts) {
         self.change(amounts, u128::saturating_sub);
     }
 
-    /// Adds what a job holds that has so many containers, roles and all, of workers with `demand`.
+    /// Adds a job's containers, roles included.
     pub fn add_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
         self.add(&held(beside, demand, containers));
     }
 
-    /// Subtracts the same.
+    /// Subtracts a job's containers.
     pub fn subtract_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
         self.subtract(&held(beside, demand, containers));
     }
@@ -48,13 +45,13 @@ impl Total {
         }
     }
 
-    /// Whether every sum is 0.
+    /// Reports whether all sums are 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.low.is_empty() && self.high.is_empty()
     }
 
-    /// The sum of one resource; at most the largest integer.
+    /// Returns one sum, at most `u64::MAX`.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> u64 {
         match self.high.get(resource) {
@@ -63,7 +60,7 @@ impl Total {
         }
     }
 
-    /// The sums; at most the largest integer each.
+    /// Returns all sums, at most `u64::MAX` each.
     #[must_use]
     pub fn amounts(&self) -> Amounts {
         let mut amounts = self.low.clone();

@@ -1,8 +1,4 @@
-//! How fast the page is on a long log: reading it, the first view, drags of the time line, and
-//! explanations.
-//!
-//! The log is made here: 1,000 nodes, jobs that come one by one and live while 2,000 others come.
-//! `DORMOUSE_JOBS` says how many (default 100,000: a million events).
+//! The page's speed on a long log. `DORMOUSE_JOBS` sets its jobs (default 100,000: a million events).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +12,6 @@ use dormouse_web::{Page, Past};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Jobs that live at the same time.
 const LIVE: usize = 2_000;
 const NODES: usize = 1_000;
 const TENANTS: usize = 20;
@@ -27,7 +22,7 @@ fn name(job: usize) -> String {
     format!("t{}/j{job:06}", job % TENANTS)
 }
 
-/// What happens when a job comes: it starts, reports, and the oldest one ends.
+/// An arrival: a job starts and reports, and the oldest one ends.
 fn step(job: usize) -> History {
     let (mut history, id, epoch) = (History::default(), name(job), job as u64 + 1);
     let node = format!("n{:04}", job % NODES);
@@ -69,7 +64,6 @@ fn read(past: &Past, jobs: usize) {
     past.caught_up();
 }
 
-/// What the page asks of a moment, as it is sent.
 fn view(site: &Site, at: u64) -> usize {
     let question = format!("at={at}&sort=admitted&descending=true");
     let state = serde_urlencoded::from_str(&question).expect("a question");
@@ -88,7 +82,7 @@ fn memory_mib() -> u64 {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the benchmark runs.
     let tested = !std::env::args().any(|it| it == "--bench");
     let asked = std::env::var("DORMOUSE_JOBS")
         .ok()
@@ -113,7 +107,6 @@ fn main() {
     let bytes = view(&site, head.head.0);
     println!("first view: {:.1?}, {} KiB", begun.elapsed(), bytes / 1024);
     let mut took: Vec<Duration> = Vec::new();
-    // Places without a pattern, the same in every run.
     for drag in 1..=DRAGS {
         let at = 1 + drag.wrapping_mul(0x9e37_79b9_7f4a_7c15) % head.head.0;
         let begun = Instant::now();
@@ -132,14 +125,12 @@ fn main() {
     explained(&site, jobs);
 }
 
-/// Why jobs of places without a pattern are as they are: the deciders' states are folded up to there
-/// from the nearest that are kept, of which the first question finds none.
+/// Scattered places, folded from the nearest kept fork.
 fn explained(site: &Site, jobs: usize) {
     let head = site.page.past.head().head.0;
     let mut took: Vec<Duration> = Vec::new();
     for place in 1..=EXPLAINED {
         let at = head / 10 + place.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (head * 9 / 10);
-        // One of the newest there.
         let newest = usize::try_from(at).unwrap_or(0) * jobs / usize::try_from(head).unwrap_or(1);
         let id = name(newest.saturating_sub(LIVE / 2));
         let question = format!("at={at}&kind=job&id={id}");

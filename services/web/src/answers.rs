@@ -1,5 +1,6 @@
-//! What the page is answered: the queries of the read models at a moment, and the history's
-//! questions.
+//! Answers for the page: queries of the read models at a moment, and of the history.
+//!
+//! `log`: from the whole log; `map`: nodes and containers; `whatif`: forks; `error`: failures.
 
 mod error;
 mod log;
@@ -23,15 +24,13 @@ pub use whatif::whatif;
 
 use crate::routes::Site;
 
-/// Events of one thing that are listed, the last ones.
+/// Limit of listed events about one subject.
 const EVENTS: usize = 400;
-/// Rows of a page of nodes.
 const ROWS: usize = 60;
 
 type Answer<T> = Result<T, AnswerError>;
 
 impl Site {
-    /// The event that is asked for, or the head.
     fn moment(&self, at: Option<u64>) -> Sequence {
         let head = self.page.past.head().head;
         at.map_or(head, |at| Sequence(at).min(head))
@@ -56,13 +55,13 @@ impl Site {
     }
 }
 
-/// Which moment.
+/// A moment; default: the head.
 #[derive(Debug, Deserialize)]
 pub struct AtQuery {
     at: Option<u64>,
 }
 
-/// An event, in a line.
+/// A described event.
 #[derive(Debug, Serialize)]
 pub struct EventRow {
     sequence: Sequence,
@@ -77,14 +76,13 @@ pub struct EventRow {
 pub struct StateAnswer {
     sequence: Sequence,
     at: Timestamp,
-    /// What happened last.
     event: Option<EventRow>,
     cluster: ClusterAnswer,
     tenants: TenantsAnswer,
     map: NodeMap,
 }
 
-/// The cluster at a moment: figures, tenants, and nodes with what stands on them.
+/// Returns the cluster at a moment.
 pub fn state(site: &Site, query: &AtQuery) -> Answer<StateAnswer> {
     let model = site.model(query.at)?;
     let now = model.cluster.now;
@@ -115,7 +113,7 @@ fn ask<T: serde::de::DeserializeOwned>(model: &ReadModel, name: &str, query: Val
     serde_json::from_value(answer).map_err(AnswerError::internal)
 }
 
-/// Which jobs.
+/// Filter and page of jobs.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -130,7 +128,7 @@ pub struct JobsQuery {
     limit: usize,
 }
 
-/// A page of the jobs.
+/// Returns a page of jobs.
 pub fn jobs(site: &Site, query: &JobsQuery) -> Answer<JobsPage> {
     let model = site.model(query.at)?;
     let page = JobsPageQuery {
@@ -145,30 +143,28 @@ pub fn jobs(site: &Site, query: &JobsQuery) -> Answer<JobsPage> {
     Ok(queries::jobs_page(&model, &page, model.cluster.now)?)
 }
 
-/// Which job.
+/// A job at a moment.
 #[derive(Debug, Deserialize)]
 pub struct JobQuery {
     at: Option<u64>,
     id: JobId,
 }
 
-/// A job with what happened to it.
+/// A job and its events.
 #[derive(Debug, Serialize)]
 pub struct JobAnswer {
     job: Value,
     events: Vec<EventRow>,
-    /// Earlier events that are not listed.
     more: usize,
-    /// The decisions of its lives, by epoch.
     decisions: Vec<(u64, Sequence)>,
 }
 
-/// A job at a moment, and its track up to there.
+/// Returns a job at a moment.
 pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     let model = site.model(query.at)?;
     let asked = json!({ "job": query.id });
     let mut job = queries::answer(&model, "job", asked, model.cluster.now)?;
-    // Only the newest model knows the whole line.
+    // Only the newest model has the whole timeline.
     let window = json!({"metric": "containers", "job": query.id, "to": model.cluster.now});
     let line = site
         .page
@@ -190,7 +186,7 @@ pub fn job(site: &Site, query: &JobQuery) -> Answer<JobAnswer> {
     })
 }
 
-/// The last events about something, and how many there were before them.
+/// Returns the last events about a subject, and the number of earlier ones.
 fn about(site: &Site, what: &str, at: Option<u64>) -> Answer<(Vec<EventRow>, usize)> {
     let moment = site.moment(at);
     let places = site
@@ -202,7 +198,7 @@ fn about(site: &Site, what: &str, at: Option<u64>) -> Answer<(Vec<EventRow>, usi
     Ok((events.iter().map(|it| site.event(it)).collect(), more))
 }
 
-/// Which nodes.
+/// Filter and page of nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodesQuery {
@@ -211,7 +207,7 @@ pub struct NodesQuery {
     offset: usize,
 }
 
-/// A page of the nodes.
+/// A page of nodes.
 #[derive(Debug, Serialize)]
 pub struct NodesPage {
     nodes: Vec<NodeRow>,
@@ -219,7 +215,7 @@ pub struct NodesPage {
     total: usize,
 }
 
-/// A page of the nodes, by name.
+/// Returns a page of nodes.
 pub fn nodes(site: &Site, query: &NodesQuery) -> Answer<NodesPage> {
     let model = site.model(query.at)?;
     let all: queries::NodesAnswer = ask(&model, "nodes", json!({"all": true}))?;
@@ -239,14 +235,14 @@ pub fn nodes(site: &Site, query: &NodesQuery) -> Answer<NodesPage> {
     })
 }
 
-/// Which node.
+/// A node at a moment.
 #[derive(Debug, Deserialize)]
 pub struct NodeQuery {
     at: Option<u64>,
     id: NodeId,
 }
 
-/// A node at a moment, with its containers, and what happened to it.
+/// Returns a node at a moment.
 pub fn node(site: &Site, query: &NodeQuery) -> Answer<Value> {
     let model = site.model(query.at)?;
     let node = queries::answer(&model, "node", json!({"node": query.id}), model.cluster.now)?;
@@ -254,14 +250,14 @@ pub fn node(site: &Site, query: &NodeQuery) -> Answer<Value> {
     Ok(json!({"node": node, "events": events, "more": more}))
 }
 
-/// Which tenant.
+/// A tenant at a moment.
 #[derive(Debug, Deserialize)]
 pub struct TenantQuery {
     at: Option<u64>,
     id: TenantId,
 }
 
-/// A tenant at a moment, with the head of its queue.
+/// Returns a tenant at a moment.
 pub fn tenant(site: &Site, query: &TenantQuery) -> Answer<Value> {
     let model = site.model(query.at)?;
     let asked = json!({"tenant": query.id});

@@ -1,4 +1,4 @@
-//! The page itself, in the binary: what the browser runs is what was tested with this build.
+//! The page's files, embedded in the binary.
 
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, StatusCode};
@@ -41,7 +41,7 @@ files![
     ("/vendor/LICENSE.uPlot", "vendor/LICENSE.uPlot", TEXT),
 ];
 
-/// The file at a path; 304 where the browser has it.
+/// Returns a file, or 304 if the browser has it.
 #[must_use]
 pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     let (_, content, kind) = FILES.iter().find(|(name, ..)| *name == path)?;
@@ -55,12 +55,12 @@ pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     };
     let headers = reply.headers_mut();
     headers.insert(ETAG, HeaderValue::try_from(tag).ok()?);
-    // A new build has new files: the browser asks whether they are.
+    // The browser revalidates, since a new build has new files.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Some(reply)
 }
 
-/// The bytes of the page in all.
+/// Returns the page's size.
 #[must_use]
 pub fn bytes() -> usize {
     FILES.iter().map(|(_, content, _)| content.len()).sum()
@@ -70,7 +70,7 @@ pub fn bytes() -> usize {
 mod tests {
     use super::*;
 
-    /// uPlot 1.6.32 as its package has it.
+    /// uPlot 1.6.32, as published.
     #[test]
     fn what_was_not_written_here_is_as_it_was_published() {
         for (path, wanted) in [

@@ -1,14 +1,9 @@
-//! Who is let in, before anything looks at what is asked for.
+//! Access control, before any other handling.
 //!
-//! 1. The Host header is one of the names of this server, to the letter and with the port: a name
-//!    of somebody else's that leads here (DNS rebinding) is refused, whatever the method.
-//! 2. Only reading: `GET` and `HEAD`, and the `POST` that exchanges the token.
-//! 3. Nothing on behalf of another site, as the browser tells it (`Sec-Fetch-Site`, `Origin`); a
-//!    link to the page itself may be followed from anywhere.
-//! 4. Where there is a token, a cookie that was given for it. The page without answers is no secret.
-//!
-//! Every answer, refusals too, carries the headers that forbid the browser everything that the page
-//! does not do itself.
+//! 1. The Host header must be a name of this server, with the port, against DNS rebinding.
+//! 2. Only `GET`, `HEAD`, and the `POST` that exchanges the token.
+//! 3. No requests from other sites (`Sec-Fetch-Site`, `Origin`), except links to the page.
+//! 4. With a token, a cookie obtained by it.
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue,
@@ -21,22 +16,22 @@ use std::sync::Arc;
 use crate::config::Access;
 use crate::reply::{self, Reply};
 
-/// What the page may do: what it has brought itself, and questions to its server.
+/// The page may use its own files and ask its server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Where the token is exchanged.
+/// Path of the token exchange.
 pub const SESSION: &str = "/session";
-/// A header that no other site's form can send.
+/// A header that no foreign form can send.
 pub const OWN_HEADER: &str = "x-dormouse";
 
-/// Who may ask.
+/// The access rules of a server.
 #[derive(Debug, Clone)]
 pub struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// What a cookie must say, and its name; nothing where everybody on this machine may look.
+    /// The cookie; `None` if everybody has access.
     session: Option<Session>,
 }
 
@@ -49,7 +44,7 @@ struct Session {
 }
 
 impl Guard {
-    /// Of the server that listens there and is called so.
+    /// Creates the rules of a server.
     #[must_use]
     pub fn new(listens: SocketAddr, names: &[String], access: &Access) -> Arc<Self> {
         let port = listens.port();
@@ -61,7 +56,7 @@ impl Guard {
             true => name.to_lowercase(),
             false => format!("{}:{port}", name.to_lowercase()),
         }));
-        // Browsers leave out the port of the scheme.
+        // Browsers omit the scheme's default port.
         let scheme = match access {
             Access::Loopback | Access::Token { tls: None, .. } => "http",
             Access::Token { tls: Some(_), .. } => "https",
@@ -74,9 +69,9 @@ impl Guard {
             Access::Loopback => None,
             Access::Token { token, tls } => Some(Session {
                 token: token.clone(),
-                // A browser keeps a cookie of this kind from what is not encrypted.
+                // Browsers send such a cookie only encrypted.
                 secure: if tls.is_some() { " Secure;" } else { "" },
-                // Cookies know hosts and no ports.
+                // Cookies ignore ports.
                 cookie: format!("dormouse-{port}"),
                 value: blake3::derive_key("dormouse page session 1", token.as_bytes())
                     .iter()
@@ -94,7 +89,7 @@ impl Guard {
         })
     }
 
-    /// The refusal of a request, if it is refused.
+    /// Returns a refusal, if any.
     #[must_use]
     pub fn refuse<B>(&self, request: &Request<B>) -> Option<Reply> {
         let (status, why) = self.why_not(request)?;
@@ -149,7 +144,6 @@ impl Guard {
         site && origin.is_none_or(|origin| self.origins.iter().any(|own| own == origin))
     }
 
-    /// Whether there is no token, or a cookie says that it was known.
     fn knows(&self, headers: &HeaderMap) -> bool {
         let Some(session) = &self.session else {
             return true;
@@ -164,7 +158,7 @@ impl Guard {
         pairs.any(|(name, value)| name == session.cookie && equal(value, &session.value))
     }
 
-    /// The cookie for a token, if it is the one.
+    /// Returns the cookie for a valid token.
     #[must_use]
     pub fn exchange(&self, token: &str) -> Option<String> {
         let session = self
@@ -182,7 +176,7 @@ impl Guard {
         ))
     }
 
-    /// Adds what protects every answer.
+    /// Adds the protective headers.
     pub fn protect(reply: &mut Reply) {
         let headers = reply.headers_mut();
         let fixed = [
@@ -208,7 +202,7 @@ impl Guard {
     }
 }
 
-/// Compares hashes, which says nothing of where two texts differ.
+/// Compares hashes, so that timing reveals nothing.
 fn equal(a: &str, b: &str) -> bool {
     blake3::hash(a.as_bytes()) == blake3::hash(b.as_bytes())
 }

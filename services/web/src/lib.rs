@@ -1,13 +1,9 @@
-//! The page: the cluster at every moment of its log, in a browser.
+//! The page: the cluster at every moment of its log, in a browser. Read-only.
 //!
-//! 1. [`past`] holds the log: packed events, read models at distances, an index.
-//! 2. [`answers`] are what the page asks for, each of a moment; moments never change, so answers
-//!    have an ETag. They come from the queries of the read models and from the history's questions.
-//! 3. [`guard`] lets in who may ask, before anything else looks at a request.
-//! 4. [`server`] binds, serves, and tells of new events ([`live`]); [`assets`] is the page itself.
-//!
-//! It only reads: nothing of it appends to the log. Where the log comes from is the caller's: the
-//! broker's, or a file.
+//! - [`past`]: packed events, read models, an index.
+//! - [`answers`], [`routes`]: answers about moments.
+//! - [`guard`]: access. [`server`], `tls`, [`reply`], [`config`]: serving. [`live`]: new events. [`assets`]:
+//!   the page's files.
 
 pub mod answers;
 pub mod assets;

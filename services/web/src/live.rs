@@ -1,4 +1,4 @@
-//! New events, as they come: where the log stands, four times a second at most.
+//! Updates of the head, at most four times a second.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,13 +14,11 @@ use tokio::time::{sleep, timeout};
 use crate::past::Head;
 use crate::reply::{self, Reply};
 
-/// Nobody reads faster.
 const APART: Duration = Duration::from_millis(250);
-/// So that what lies between does not take the silence for an end.
+/// Keeps idle connections open through proxies.
 const ALIVE: Duration = Duration::from_secs(20);
 
-/// Where the log stands, now and whenever it goes on; what comes meanwhile is told once. As
-/// server-sent events, whose ids are sequences.
+/// Streams the head as server-sent events, with sequences as ids.
 pub fn stream(heads: watch::Receiver<Head>) -> Reply {
     let told = unfold((heads, true), |(mut heads, first)| async move {
         if !first {

@@ -1,4 +1,4 @@
-//! Answers of the server, in the forms that it has.
+//! Forms of replies.
 
 use std::convert::Infallible;
 
@@ -14,17 +14,17 @@ use tokio::sync::mpsc;
 
 use crate::answers::AnswerError;
 
-/// The body of an answer: whole, or a stream of events.
+/// A whole body, or a stream.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-/// An answer.
+/// A reply of the server.
 pub type Reply = Response<Body>;
 
-/// A whole body.
+/// Creates a whole body.
 pub fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed_unsync()
 }
 
-/// Bytes of a kind.
+/// Creates a reply of a content type.
 pub fn of_kind(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(whole(bytes));
     *reply.status_mut() = status;
@@ -33,19 +33,19 @@ pub fn of_kind(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) 
     reply
 }
 
-/// A line of text.
+/// Creates a line of text.
 pub fn text(status: StatusCode, text: &str) -> Reply {
     of_kind(status, "text/plain; charset=utf-8", format!("{text}\n"))
 }
 
-/// Nothing.
+/// Creates an empty reply.
 pub fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(whole(Bytes::new()));
     *reply.status_mut() = status;
     reply
 }
 
-/// An answer in JSON.
+/// Creates a JSON reply.
 pub fn json(status: StatusCode, answer: &impl Serialize) -> Reply {
     match serde_json::to_vec(answer) {
         Ok(bytes) => of_kind(status, "application/json", bytes),
@@ -53,7 +53,7 @@ pub fn json(status: StatusCode, answer: &impl Serialize) -> Reply {
     }
 }
 
-/// Lines of JSON, the first one and those that come.
+/// Creates a stream of JSON lines.
 pub fn lines(first: Bytes, rest: mpsc::Receiver<Result<Bytes, AnswerError>>) -> Reply {
     let told = unfold((Some(first), rest), |(first, mut rest)| async move {
         let line = match first {

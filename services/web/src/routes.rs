@@ -1,8 +1,5 @@
-//! What can be asked for.
-//!
-//! `/api/head` and `/api/live` say where the log stands. Everything else is of a moment, `at` an
-//! event. With `v`, the version of log and build that the head says, it never changes, and a
-//! browser need not ask again; without `at` it is of the head.
+//! The routes. Answers are about a moment, the event `at` or the head; with `v`, the version of log and
+//! build, they never change.
 
 use std::sync::Arc;
 
@@ -25,23 +22,17 @@ use crate::past::Head;
 use crate::reply::{self, Reply};
 use crate::server::Page;
 
-/// A token is shorter.
 const MOST_BODY: usize = 4_096;
-/// Lines of an answer that wait for a slow reader.
 const LINES: usize = 16;
 
-/// What every answer is made from.
+/// Source of all answers.
 #[derive(Clone)]
 pub struct Site {
-    /// The log.
     pub page: Page,
-    /// What an event says, in a line.
     pub describe: fn(&Event) -> String,
-    /// This build.
     pub build: Arc<str>,
 }
 
-/// Where the log stands.
 #[derive(Serialize)]
 struct HeadAnswer {
     #[serde(flatten)]
@@ -50,16 +41,15 @@ struct HeadAnswer {
     build: String,
 }
 
-/// Of which moment something is asked.
 #[derive(Deserialize)]
 struct Asked {
     at: Option<u64>,
-    /// Where the answer depends on what followed: up to there.
+    /// End of the future that the answer depends on.
     to: Option<String>,
     v: Option<String>,
 }
 
-/// The answer to a request that the guard lets in.
+/// Answers a request that passed the guard.
 pub async fn route(site: Site, guard: &Guard, request: http::Request<Incoming>) -> Reply {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
@@ -120,7 +110,6 @@ fn head(site: &Site) -> Reply {
 }
 
 impl Site {
-    /// The same for the same log and build.
     fn version(&self, head: &Head) -> String {
         let named = format!("{}\n{}\n{}", head.log, head.begun, self.build);
         blake3::hash(named.as_bytes()).to_hex()[..12].to_owned()
@@ -132,7 +121,7 @@ fn read<Q: DeserializeOwned>(parts: &Parts) -> Result<Q, AnswerError> {
     serde_urlencoded::from_str(query).map_err(AnswerError::wrong)
 }
 
-/// An answer of a moment, worked out on a thread where it holds up nobody.
+/// Computes an answer on a blocking thread.
 async fn moment<Q, A>(
     site: Site,
     parts: &Parts,
@@ -154,8 +143,7 @@ where
     .await
 }
 
-/// An answer of a moment that grows while it is worked out: a line of JSON each time, the last one
-/// is whole.
+/// Streams a growing answer as JSON lines; the last line is complete.
 async fn growing<Q, A>(site: Site, parts: &Parts, answer: Grows<Q, A>) -> Reply
 where
     Q: DeserializeOwned + Send + 'static,
@@ -164,7 +152,7 @@ where
     cached(site, parts, |site, question: Q| async move {
         let (lines, mut told) = mpsc::channel(LINES);
         let worked_out = move || {
-            // Who does not listen any more has no use for the rest, but the search is bounded.
+            // The search goes on for a closed reader, but is bounded.
             let tell = |answer: &A| drop(lines.blocking_send(Ok(line(answer))));
             if let Err(error) = answer(&site, &question, &tell) {
                 drop(lines.blocking_send(Err(error)));
@@ -180,7 +168,6 @@ where
     .await
 }
 
-/// Tells an answer again and again, each time with more.
 type Grows<Q, A> = fn(&Site, &Q, &dyn Fn(&A)) -> Result<(), AnswerError>;
 
 fn line(answer: &impl Serialize) -> Bytes {
@@ -189,7 +176,7 @@ fn line(answer: &impl Serialize) -> Bytes {
     line.into()
 }
 
-/// An answer that a browser may keep, of a moment that does not change.
+/// Adds an ETag if the moment is fixed.
 async fn cached<Q, F>(site: Site, parts: &Parts, work: impl FnOnce(Site, Q) -> F) -> Reply
 where
     Q: DeserializeOwned,
@@ -204,7 +191,7 @@ where
     if asked.v.as_ref().is_some_and(|asked| *asked != version) {
         return AnswerError::other_log().into_reply();
     }
-    // Without a moment it is of the head; what lies behind the head may come yet.
+    // Without `at`, or with an end beyond the head, the answer may change.
     let known = |event: u64| event <= head.head.0;
     let to = asked.to.and_then(|to| to.parse().ok());
     let is_past = asked.at.is_some_and(known) && to.is_none_or(known);

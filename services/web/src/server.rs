@@ -1,4 +1,4 @@
-//! The server: a thread of its own, so that no question of a browser holds up a service.
+//! The server, on its own thread, so that browsers delay no service.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,21 +21,19 @@ use crate::past::Past;
 use crate::routes::{self, Site};
 use crate::tls;
 
-/// Connections at once: some people with some tabs each.
+/// Several people with several tabs.
 const CONNECTIONS: usize = 256;
-/// A client that has not shaken hands, or sent the head of a request, by then is let go.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the page shows, and whether somebody looks.
+/// The log, and the interest in it.
 #[derive(Clone)]
 pub struct Page {
-    /// The log.
     pub past: Arc<Past>,
     wanted: watch::Sender<bool>,
 }
 
 impl Page {
-    /// Of a log that is still to be read.
+    /// Creates a page of an unread log.
     #[must_use]
     pub fn new(past: Past) -> Self {
         Self {
@@ -44,19 +42,19 @@ impl Page {
         }
     }
 
-    /// Resolves when somebody has asked for something: until then the log need not be read.
+    /// Waits for the first request; before, the log need not be read.
     pub async fn wanted(&self) {
         let _ = self.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
-    /// Somebody has asked for something.
+    /// Notes a request.
     pub fn want(&self) {
         self.wanted
             .send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 }
 
-/// A server that has its address.
+/// A bound server.
 pub struct Server {
     listener: std::net::TcpListener,
     address: SocketAddr,
@@ -66,10 +64,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address.
+    /// Binds the address.
     ///
     /// # Errors
-    /// When it is taken, or open to a network without token and TLS.
+    /// When the address is taken, or open to a network without token and TLS.
     pub fn bind(config: Config, page: Page) -> Result<Self, ConfigError> {
         let tls = match &config.access {
             Access::Token {
@@ -101,13 +99,13 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What a browser is given to open.
+    /// Returns the URL to open.
     #[must_use]
     pub fn url(&self) -> String {
         match self.tls {
@@ -116,10 +114,10 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, on a thread of its own.
+    /// Serves until `shutdown`, on its own thread.
     ///
     /// # Errors
-    /// When there is no thread to be had, or the listener breaks.
+    /// When no thread can start, or the listener fails.
     pub async fn run(self, shutdown: CancellationToken) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -127,7 +125,6 @@ impl Server {
         let (done, ended) = tokio::sync::oneshot::channel();
         let serve = move || {
             let _ = done.send(runtime.block_on(self.serve(shutdown)));
-            // An answer that is being worked out is nobody's any more.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -136,7 +133,7 @@ impl Server {
         ended.await.unwrap_or(Ok(()))
     }
 
-    /// Streams of events have no end: connections end with the runtime.
+    /// Serves until `shutdown`; event streams end only with the runtime.
     async fn serve(self, shutdown: CancellationToken) -> std::io::Result<()> {
         let listener = TcpListener::from_std(self.listener)?;
         let (free, open) = (Arc::new(Semaphore::new(CONNECTIONS)), Open::default());
@@ -146,7 +143,6 @@ impl Server {
                 () = shutdown.cancelled() => return Ok(()),
             };
             let Ok((stream, _)) = accepted else {
-                // Without files left to open, others must end first.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -179,12 +175,11 @@ impl Server {
     }
 }
 
-/// The connections, by age. Where there is no place left the oldest one that has not asked for anything is
-/// closed, or else the oldest: nobody keeps others out with connections that are held open.
+/// At the limit the oldest connection without a request is closed, else the oldest, so that idle connections
+/// lock nobody out.
 #[derive(Clone, Default)]
 struct Open(Arc<Mutex<BTreeMap<u64, (CancellationToken, bool)>>>);
 
-/// One of them, until it is dropped.
 struct Own {
     open: Open,
     number: u64,
@@ -231,7 +226,6 @@ impl Drop for Own {
     }
 }
 
-/// Serves a connection until it ends; how it ends is the client's.
 async fn connection<S>(stream: S, site: Site, guard: Arc<Guard>, own: &Own)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,

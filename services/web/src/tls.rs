@@ -1,4 +1,4 @@
-//! TLS before the page.
+//! TLS for the page.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::ConfigError;
 
-/// Reads certificate and key.
+/// Reads certificates and key.
 ///
 /// # Errors
-/// When they are none.
+/// When they are invalid.
 pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, ConfigError> {
     let wrong = |why: String| ConfigError::Tls {
         certificate: certificate.to_owned(),

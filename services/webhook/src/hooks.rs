@@ -1,26 +1,25 @@
-//! Which tenant has an address: a fold of the log.
+//! The webhook of each tenant, as a fold of the log.
 
 use std::collections::BTreeMap;
 
 use dormouse_messages::{Event, Recorded, Sequence, TenantId};
 
-/// Where a tenant's events are posted to.
+/// A tenant's webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// The address.
     pub url: String,
-    /// The event with which the tenant got an address; a later address takes over its place.
+    /// The event that first set an address; a new address continues there.
     pub since: Sequence,
 }
 
-/// The tenants with an address.
+/// All webhooks.
 #[derive(Debug, Default)]
 pub struct Hooks {
     by_tenant: BTreeMap<TenantId, Hook>,
 }
 
 impl Hooks {
-    /// Folds an event; whether anything has changed.
+    /// Folds an event; reports whether a webhook has changed.
     pub fn evolve(&mut self, recorded: &Recorded) -> bool {
         let event = match recorded.event() {
             Some(Event::WebhookConfigured(event)) => event,
@@ -43,12 +42,12 @@ impl Hooks {
         }
     }
 
-    /// A tenant's.
+    /// Returns a tenant's webhook.
     pub fn get(&self, tenant: &TenantId) -> Option<&Hook> {
         self.by_tenant.get(tenant)
     }
 
-    /// All, by tenant.
+    /// Returns all, by tenant.
     pub fn iter(&self) -> impl Iterator<Item = (&TenantId, &Hook)> {
         self.by_tenant.iter()
     }

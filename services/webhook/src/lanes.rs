@@ -1,23 +1,23 @@
-//! What is to be posted, in lanes: within a lane one after the other, lanes side by side. Pure.
+//! Queues posts in lanes: in order within a lane, in parallel across lanes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::Sequence;
 
-/// What waits and what is under way, for one tenant.
+/// Waiting and unfinished posts of one tenant.
 #[derive(Debug)]
 pub struct Lanes<T> {
-    /// By the name of the lane: a job's.
+    /// By lane, that is, by job.
     waiting: BTreeMap<String, VecDeque<(Sequence, T)>>,
     under_way: BTreeMap<String, Sequence>,
-    /// Not taken yet; an event can be in several lanes.
+    /// Unfinished; an event can be in several lanes.
     open: BTreeSet<(Sequence, String)>,
-    /// The log was read up to here.
+    /// The last event read.
     read: Sequence,
 }
 
 impl<T> Lanes<T> {
-    /// Nothing, up to and with `read`.
+    /// Creates empty lanes, with the log read up to `read`.
     pub fn new(read: Sequence) -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -27,7 +27,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The event at `sequence` was read, and is nothing for this tenant beyond what was pushed.
+    /// Marks the event at `sequence` as read, after its pushes.
     pub fn read(&mut self, sequence: Sequence) {
         self.read = self.read.max(sequence);
     }
@@ -41,12 +41,12 @@ impl<T> Lanes<T> {
             .push_back((sequence, what));
     }
 
-    /// How many are not taken yet.
+    /// Returns the number of unfinished posts.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// The oldest that may be posted now, while fewer than `most` are under way.
+    /// Returns the oldest post whose lane is idle, while fewer than `most` posts are in flight.
     pub fn next(&mut self, most: usize) -> Option<(String, T)> {
         if self.under_way.len() >= most {
             return None;
@@ -68,14 +68,14 @@ impl<T> Lanes<T> {
         Some((lane, what))
     }
 
-    /// What was under way in a lane is done.
+    /// Marks the lane's post in flight as done.
     pub fn done(&mut self, lane: &str) {
         if let Some(sequence) = self.under_way.remove(lane) {
             self.open.remove(&(sequence, lane.to_owned()));
         }
     }
 
-    /// Up to and with this event everything is done.
+    /// Returns the last event up to which everything is done.
     pub fn position(&self) -> Sequence {
         match self.open.first() {
             Some((Sequence(open), _)) => Sequence(open.saturating_sub(1)).min(self.read),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done when: each lane in its order, all of it, and no position beyond an
+        /// In any order of ends, lanes keep their order and lose nothing, and the position stays before every
         /// open event.
         #[test]
         fn lanes_keep_their_order(

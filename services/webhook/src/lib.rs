@@ -1,15 +1,14 @@
 //! Posts tenants' events to the addresses that the operator configured (`webhook.configured`).
 //!
-//! 1. One copy posts, the one that holds the lease; the others wait.
-//! 2. A tenant sees what it sees under `<prefix>.status.<tenant>.>`: the same events, the same parts.
-//! 3. A job's events arrive in their order: the next one is posted when the one before was taken.
-//! 4. What was taken is noted, so that the next holder goes on there. An event may come twice, under
-//!    the same `webhook-id`; none is left out while its address takes it within a day.
-//! 5. An address that does not answer holds up its own tenant's events alone.
+//! 1. Only the lease holder posts.
+//! 2. Tenants get the events of `<prefix>.status.<tenant>.>`.
+//! 3. A job's next event is posted after the receiver accepted the one before.
+//! 4. Positions are noted for the next holder. An event may come twice, with equal `webhook-id`, and is
+//!    dropped only if its address refuses it for a day.
+//! 5. A silent address delays only its own tenant.
 //!
-//! ```text
-//! hooks (a fold: who has an address) ─▶ one sender a tenant: log ─▶ lanes (pure) ─▶ post, again, note
-//! ```
+//! Files: `hooks` folds addresses, `sender` runs one task per tenant, `lanes` queues, `post` posts and
+//! retries, `signature` signs.
 
 mod hooks;
 mod lanes;
@@ -30,24 +29,24 @@ use tokio_util::sync::CancellationToken;
 pub use crate::hooks::{Hook, Hooks};
 pub use crate::signature::Secret;
 
-/// The lease, and the first token of the keys under which positions are noted.
+/// Name of the lease, and prefix of the keys of noted positions.
 const LEASE: &str = "webhooks";
 
-/// How it runs.
+/// Settings of the service.
 #[derive(Clone)]
 pub struct Config {
-    /// Who it is, beside other copies.
+    /// This copy's name.
     pub holder: String,
-    /// How long until another copy takes over.
+    /// Time until another copy takes over.
     pub takeover: Duration,
-    /// With what a tenant's posts are signed.
+    /// Returns the secret that signs a tenant's posts.
     pub secret_of: Arc<dyn Fn(&TenantId) -> Secret + Send + Sync>,
 }
 
 /// Posts until `shutdown`.
 ///
 /// # Errors
-/// When the log can no longer be followed.
+/// If the log can no longer be followed.
 pub async fn run(log: Log, config: Config, shutdown: CancellationToken) -> Result<(), LogWentBack> {
     let lease = log.leases().seek(LEASE, &config.holder, 0, config.takeover);
     let mut state = lease.watch();
@@ -101,7 +100,6 @@ async fn while_held(
     Ok(())
 }
 
-/// One sender a tenant with an address.
 #[derive(Default)]
 struct Senders {
     running: BTreeMap<TenantId, Sender>,
@@ -114,7 +112,7 @@ struct Sender {
 }
 
 impl Senders {
-    /// Starts, ends and changes senders, so that they are those of `hooks`.
+    /// Starts, ends and replaces senders to match `hooks`.
     async fn follow(&mut self, hooks: &Hooks, log: &Log, config: &Config) {
         let kept = |tenant: &TenantId, sender: &Sender| hooks.get(tenant) == Some(&sender.hook);
         let (kept, ended): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.running)

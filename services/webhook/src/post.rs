@@ -1,28 +1,27 @@
-//! One post: a CloudEvents event in structured mode, over HTTP.
+//! Posts a CloudEvents event in structured mode over HTTP.
 
 use std::time::Duration;
 
 use crate::signature::Secret;
 
-/// The media type of a CloudEvents event in structured mode.
 const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
-/// The least and the greatest pause before the next try.
+/// Shortest and longest pause between tries.
 const PAUSES_S: (u64, u64) = (1, 300);
-/// An address that takes nothing for so long loses the event; it stays on the log.
+/// An event is dropped after this time; it stays on the log.
 const GIVE_UP: Duration = Duration::from_secs(86_400);
-/// A receiver takes an event first and works on it later.
+/// A receiver accepts an event first and works on it later.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An event to be posted.
+/// An event to post.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
-    /// The event's id: the same each time it is posted.
+    /// Equal in every try.
     pub id: String,
-    /// The event in JSON.
+    /// JSON.
     pub body: String,
 }
 
-/// The client that posts. Nobody is followed elsewhere: the operator named this address alone.
+/// Returns the HTTP client. It follows no redirects: the operator named this address alone.
 pub fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
@@ -37,7 +36,7 @@ pub fn agent() -> ureq::Agent {
 /// Posts once. `now` is in seconds since 1970.
 ///
 /// # Errors
-/// Why it was not taken: no answer, or one that is no success.
+/// No answer, or an answer without success.
 pub fn once(
     agent: &ureq::Agent,
     url: &str,
@@ -62,7 +61,7 @@ pub fn once(
     }
 }
 
-/// The pause before try number `tries` + 1, after `spent`; nothing where it is given up.
+/// Returns the pause after `tries` tries, or `None` to give up after `spent`.
 pub fn pause(tries: u32, spent: Duration) -> Option<Duration> {
     let (least, most) = PAUSES_S;
     let seconds = least.saturating_mul(1 << tries.saturating_sub(1).min(16));

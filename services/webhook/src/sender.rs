@@ -16,11 +16,11 @@ use crate::lanes::Lanes;
 use crate::post::{self, Post};
 use crate::signature::Secret;
 
-/// Posts of one tenant at a time.
+/// Concurrent posts of one tenant.
 const AT_ONCE: usize = 8;
-/// Beyond so many that wait, the log is not read further.
+/// Bound on open posts, beyond which the log is not read further.
 const WAITING: usize = 1_000;
-/// How often the position is noted.
+/// Interval of noting the position.
 const NOTE: Duration = Duration::from_secs(1);
 
 /// Posts until `stop`, or until the log ends.
@@ -74,12 +74,12 @@ pub async fn run(log: Log, tenant: TenantId, hook: Hook, secret: Secret, stop: C
             },
         }
     }
-    // What was under way may arrive and be posted again: its id is the same.
+    // A post in flight may arrive and be repeated with an equal id.
     posting.shutdown().await;
     log.note(&reader, lanes.position()).await;
 }
 
-/// Where to go on: what was noted, but not before the tenant had an address.
+/// Starts at the noted position, but not before the tenant had an address.
 async fn begin(log: &Log, reader: &str, hook: &Hook) -> Sequence {
     loop {
         match log.noted(reader).await {
@@ -92,7 +92,6 @@ async fn begin(log: &Log, reader: &str, hook: &Hook) -> Sequence {
     }
 }
 
-/// What the tenant sees of an event, into the lanes of its jobs.
 fn show(
     view: &mut StatusView,
     log: &Log,
@@ -113,7 +112,7 @@ fn show(
         match shown.to_json(recorded, &log.identity()) {
             Ok(body) => {
                 let post = Post {
-                    // Of an allocation each job sees its own part.
+                    // Each job gets its own part of an allocation.
                     id: format!("{}.{job}", shown.envelope.id),
                     body,
                 };
@@ -124,7 +123,6 @@ fn show(
     }
 }
 
-/// Where a tenant's events go.
 struct To {
     agent: ureq::Agent,
     url: String,
@@ -133,7 +131,7 @@ struct To {
 }
 
 impl To {
-    /// Posts until it is taken or given up; returns the lane.
+    /// Posts until success or the give-up; returns the lane.
     async fn until_taken(self: Arc<Self>, lane: String, post: Post) -> String {
         let began = Instant::now();
         let post = Arc::new(post);

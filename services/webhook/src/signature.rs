@@ -1,29 +1,26 @@
-//! How a receiver knows that a post is ours: Standard Webhooks (standardwebhooks.com, 1.0), the
-//! symmetric form.
-//!
-//! `webhook-signature: v1,` and the base64 of HMAC-SHA256, with the tenant's secret, of
-//! `<webhook-id>.<webhook-timestamp>.<body>`.
+//! Signs posts by Standard Webhooks (standardwebhooks.com, 1.0), symmetric form: `webhook-signature: v1,` and
+//! the base64 of HMAC-SHA256, with the tenant's secret, of `<webhook-id>.<webhook-timestamp>.<body>`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// What a tenant's posts are signed with.
+/// A tenant's signing key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// From its bytes.
+    /// Creates a secret from its bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The value of `webhook-signature`. `timestamp` is in seconds since 1970.
+    /// Returns the value of `webhook-signature`. `timestamp` is in seconds since 1970.
     #[must_use]
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
-        // A key of any length will do.
+        // HMAC accepts keys of any length.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
             return String::new();
         };
@@ -33,7 +30,7 @@ impl Secret {
     }
 }
 
-/// As receivers' libraries take it: `whsec_` and base64.
+/// Formats the secret for receivers' libraries: `whsec_` and base64.
 impl std::fmt::Display for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "whsec_{}", STANDARD.encode(self.0))
@@ -44,7 +41,7 @@ impl std::fmt::Display for Secret {
 mod tests {
     use super::*;
 
-    /// Computed by Python's `hmac` module from the same key, id, time and body.
+    /// Computed by Python's `hmac` module.
     #[test]
     fn a_signature_is_as_the_standard_says() {
         let secret = Secret::new(*b"0123456789abcdef0123456789abcdef");

@@ -1,5 +1,4 @@
-//! The AsyncAPI 3 document, from the registry of events: channels are the subjects, messages the
-//! event types, operations what Dormouse receives and sends.
+//! Builds the AsyncAPI 3 document from the registry of events: subjects, event types, and who sends them.
 
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::events::Key;
@@ -8,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::common::events;
 
-/// The document in YAML.
+/// Returns the document as YAML.
 pub fn document() -> String {
     let mut channels = Map::new();
     let mut operations = Map::new();
@@ -47,7 +46,7 @@ fn reference(target: &str) -> Value {
     json!({"$ref": target})
 }
 
-/// `dormouse.job.admitted.v1` as the key of a channel.
+/// Turns `dormouse.job.admitted.v1` into the key of a channel.
 fn identifier(text: &str) -> String {
     text.replace(['.', '/'], "-")
 }
@@ -136,7 +135,7 @@ fn log_channel(writer: Writer, event: &Event) -> Value {
     })
 }
 
-/// Events of many jobs, of which each job is shown its own part.
+/// Events about many jobs; each job sees its own part.
 const OF_MANY: [&str; 4] = [
     "allocation.decided",
     "allocation.kept",
@@ -144,7 +143,7 @@ const OF_MANY: [&str; 4] = [
     "placement.refused",
 ];
 
-/// Events that say what became of a message.
+/// Events about the fate of a message.
 const OF_MESSAGES: [&str; 8] = [
     "submission.received",
     "job.admitted",

@@ -1,4 +1,4 @@
-//! One event of every type, with every field filled in.
+//! One event of every type, with every field set.
 
 mod serving;
 
@@ -14,7 +14,7 @@ use dormouse_messages::{
     Sequence, Timestamp,
 };
 
-/// The log that the samples are exported from.
+/// The log of the exported samples.
 pub const LOG: &str = "01J0SAMPLE";
 
 fn job() -> JobId {
@@ -159,7 +159,7 @@ fn fences_and_clocks(events: &mut Vec<Event>) {
     }));
 }
 
-/// Every type once, in the registry's order.
+/// Returns every type once, in the registry's order.
 pub fn events() -> Vec<Event> {
     let mut events = Vec::new();
     operator(&mut events);
@@ -667,7 +667,7 @@ fn keys(events: &mut Vec<Event>) {
     }));
 }
 
-/// Every type once, as it stands on a log.
+/// Returns every type once, as recorded on a log.
 pub fn samples() -> Vec<Recorded> {
     let placed = events().into_iter().zip(42u64..);
     let samples = placed.map(|(event, sequence)| {

@@ -1,4 +1,4 @@
-//! Samples of what partitions resized in place, services and gateways say.
+//! Samples of events about partitions resized in place, services and gateways.
 
 use dormouse_messages::GatewayId;
 use dormouse_messages::service::Scaling;

@@ -1,4 +1,4 @@
-//! What the queries say of services.
+//! Answers of the queries about services.
 
 use dormouse_messages::TenantId;
 use dormouse_state::history::{History, job};
@@ -9,7 +9,7 @@ use crate::ReadModel;
 use crate::queries::{self, JobDetail, JobsAnswer};
 use crate::timelines::Timeline;
 
-/// A service that runs and answers one request of ten too late.
+/// Returns a service that answers one request of ten too late.
 fn slow() -> History {
     let mut history = History::default();
     history.join("n0", 1).push(admitted("ads/line"));
@@ -74,7 +74,7 @@ fn what_starts_when_it_is_asked_for_is_idle_and_waits_for_nothing() {
     let tenant = ask(&history, "tenant", json!({"tenant": "ads"}));
     assert_eq!(tenant["longest_start_wait_s"], 0.0);
     assert_eq!(tenant["mean_start_wait_s"], 0.0);
-    // Once it is asked for, it waits for room like any other.
+    // After a request it waits for capacity like other jobs.
     history.push(scaled(1, false));
     let row = ask(&history, "job", json!({"job": "ads/line"}));
     assert_eq!(row.get("code"), None);

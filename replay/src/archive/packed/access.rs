@@ -1,4 +1,4 @@
-//! What is inside a value, one after the other.
+//! Serde's access to the contents of a value, in order.
 
 use serde::de::value::{BorrowedStrDeserializer, Error, U64Deserializer};
 use serde::de::{
@@ -22,7 +22,7 @@ impl<'a, 't, 'de> Items<'a, 't, 'de> {
         }
     }
 
-    /// Whether all were taken.
+    /// Fails unless all values were taken.
     pub fn end(self) -> Result<(), Error> {
         match self.left {
             0 => Ok(()),
@@ -54,7 +54,6 @@ impl<'de> SeqAccess<'de> for Items<'_, '_, 'de> {
 pub struct Fields<'a, 't, 'de> {
     reader: &'a mut ValueReader<'t, 'de>,
     names: &'t [&'de str],
-    /// Which field of the struct that is read each of them is, where that is known.
     places: Option<&'t [Option<u64>]>,
     next: usize,
 }
@@ -73,7 +72,7 @@ impl<'a, 't, 'de> Fields<'a, 't, 'de> {
         }
     }
 
-    /// Whether all were taken.
+    /// Fails unless all fields were taken.
     pub fn end(self) -> Result<(), Error> {
         match self.next == self.names.len() {
             true => Ok(()),
@@ -94,7 +93,7 @@ impl<'de> MapAccess<'de> for Fields<'_, '_, 'de> {
         };
         let places = self.places.and_then(|places| places.get(self.next));
         let key = match places.copied().flatten() {
-            // Derived structs know their fields by number too.
+            // Derived structs also identify their fields by number.
             Some(place) => {
                 let place: U64Deserializer<Error> = place.into_deserializer();
                 seed.deserialize(place)
@@ -114,7 +113,7 @@ impl<'de> MapAccess<'de> for Fields<'_, '_, 'de> {
     }
 }
 
-/// A variant with values.
+/// An enum variant with values.
 pub struct Variant<'a, 't, 'de> {
     pub reader: &'a mut ValueReader<'t, 'de>,
     pub name: &'de str,

@@ -1,4 +1,4 @@
-//! Events in blocks.
+//! Reads and writes events in blocks.
 
 use std::io::{self, Write};
 
@@ -13,35 +13,30 @@ use super::reader::{Cursor, ValueReader};
 use super::writer::ValueWriter;
 use super::{put, put_text, zigzag};
 
-/// Fast to write, and a third smaller than level 1 on event logs.
+/// Fast to write, and smaller than level 1.
 const LEVEL: i32 = 3;
 
-/// Events of a block: so many that what they share is written seldom, and so few that several
-/// blocks under way need little memory.
+/// Enough events to amortise the shared tables, and few enough that blocks in flight need little memory.
 const MOST_EVENTS: u32 = 2048;
 
 /// A block of longer events ends earlier.
 const ENOUGH_BYTES: usize = 256 * 1024;
 
-/// The broker takes no message of more than 8 MiB, and an event is smaller here than there.
+/// The broker accepts at most 8 MiB per message, and an event is smaller here.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// What stands before a block.
+/// The header of a block; lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHead {
-    /// Its length in the archive.
     pub packed: usize,
-    /// Its length.
     pub unpacked: usize,
-    /// Its events.
     pub events: usize,
 }
 
 impl BlockHead {
-    /// Its length in the archive.
     pub const BYTES: usize = 3 * 4;
 
-    /// Reads it; one of no events ends the archive.
+    /// Reads the header; a header with no events ends the archive.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Result<Self, String> {
         let (numbers, _) = bytes.as_chunks::<4>();
         let number = |index: usize| u32::from_le_bytes(numbers[index]) as usize;
@@ -68,7 +63,6 @@ impl BlockHead {
     }
 }
 
-/// Writes events in blocks.
 pub struct BlockWriter<W: Write> {
     sink: W,
     compressor: Compressor<'static>,
@@ -80,7 +74,6 @@ pub struct BlockWriter<W: Write> {
 }
 
 impl<W: Write> BlockWriter<W> {
-    /// Appends blocks to `sink`.
     pub fn new(sink: W) -> io::Result<Self> {
         let mut compressor = Compressor::new(LEVEL)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
@@ -95,7 +88,6 @@ impl<W: Write> BlockWriter<W> {
         })
     }
 
-    /// Writes the next event.
     pub fn write(&mut self, recorded: &Recorded) -> io::Result<()> {
         self.append(recorded).map_err(io::Error::other)?;
         self.events += 1;
@@ -105,7 +97,6 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Ends the archive.
     pub fn finish(mut self) -> io::Result<W> {
         if self.events > 0 {
             self.end_block()?;
@@ -183,10 +174,10 @@ impl<W: Write> BlockWriter<W> {
     }
 }
 
-/// Shows each of the `events` of an unpacked block to `each`, until it wants no more.
+/// Passes each of the `events` of an unpacked block to `each` until `each` returns false.
 ///
 /// # Errors
-/// What is wrong with the event behind the last one that was shown.
+/// The event after the last one passed is damaged.
 pub fn decode_block(
     block: &[u8],
     events: usize,

@@ -11,10 +11,10 @@ use serde::forward_to_deserialize_any;
 use super::access::{Fields, Items, Variant};
 use super::{tag, unzigzag};
 
-/// Values within values: no event has that many, and a damaged one must not overflow the stack.
+/// Bounds nesting: no event nests as deeply, and a damaged one must not overflow the stack.
 const DEEPEST: u32 = 100;
 
-/// What the values of a block share.
+/// The tables that the values of a block share.
 #[derive(Default)]
 pub struct Tables<'de> {
     pub types: Vec<(&'de str, Option<EventType>)>,
@@ -22,7 +22,6 @@ pub struct Tables<'de> {
     shapes: Vec<Shape<'de>>,
 }
 
-/// A text that several values are.
 struct Word<'de> {
     text: &'de str,
     owned: OnceCell<Text>,
@@ -32,23 +31,22 @@ struct Word<'de> {
 #[derive(Default)]
 pub struct Shape<'de> {
     pub names: Vec<&'de str>,
-    /// The fields of the struct that was first read from such a record, and where they are.
     places: OnceCell<(Names, Places)>,
 }
 
-/// Where the fields of a struct are in a record.
+/// Maps a record's names to a struct's fields.
 pub enum Places {
-    /// They are its names, in this order.
+    /// The names are the fields, in the struct's order.
     Same,
-    /// Which of the fields each name is, counted from 0.
+    /// The field's index for each name, counted from 0.
     Of(Vec<Option<u64>>),
 }
 
 type Names = &'static [&'static str];
 
 impl Shape<'_> {
-    /// Where the struct's `fields` are. Only for the first struct: hardly a shape is that of two.
-    /// No field of an event has another name besides (`alias`): that would be counted as well.
+    /// Returns the places of the struct's `fields`. Caches the first struct alone, since a shape hardly
+    /// ever serves two. No field of an event has an `alias`, which would be counted as a field.
     fn places(&self, fields: Names) -> Option<&Places> {
         let place = |name: &&str| {
             let place = fields.iter().position(|field| field == name)?;
@@ -63,7 +61,7 @@ impl Shape<'_> {
     }
 }
 
-/// Bytes that are read, front to back.
+/// Reads bytes front to back.
 pub struct Cursor<'de> {
     rest: &'de [u8],
 }
@@ -115,7 +113,6 @@ impl<'de> Cursor<'de> {
         self.number().map(unzigzag)
     }
 
-    /// A number of things that take a byte each, or more.
     fn length(&mut self) -> Result<usize, Error> {
         match usize::try_from(self.number()?) {
             Ok(length) if length <= self.rest.len() => Ok(length),
@@ -137,7 +134,6 @@ impl<'de> Cursor<'de> {
         (0..self.length()?).map(|_| item(self)).collect()
     }
 
-    /// What stands before the events.
     pub fn tables(&mut self) -> Result<Tables<'de>, Error> {
         let event_type = |name| (name, EventType::of(name));
         Ok(Tables {
@@ -159,7 +155,7 @@ impl<'de> Cursor<'de> {
 pub struct ValueReader<'t, 'de> {
     pub cursor: Cursor<'de>,
     pub tables: &'t Tables<'de>,
-    /// Where times are counted from, in microseconds.
+    /// The origin of times, in microseconds.
     pub from: i64,
     depth: u32,
 }
@@ -179,7 +175,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         self.tables.words.get(number).map_or_else(damaged, Ok)
     }
 
-    /// The word behind `tag`, if it is one.
     #[inline]
     fn word_of(&mut self, tag: u8) -> Result<Option<&'t Word<'de>>, Error> {
         let number = match tag {
@@ -190,7 +185,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         self.word(number).map(Some)
     }
 
-    /// The text behind `tag`, if it is one.
     #[inline]
     fn text_of(&mut self, tag: u8) -> Result<Option<&'de str>, Error> {
         if tag == tag::TEXT {
@@ -199,7 +193,7 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         Ok(self.word_of(tag)?.map(|word| word.text))
     }
 
-    /// A text; one that is a word is made once.
+    /// Reads a text; a word is allocated only once.
     pub fn text(&mut self) -> Result<Text, Error> {
         let tag = self.cursor.byte()?;
         if let Some(word) = self.word_of(tag)? {
@@ -209,7 +203,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
             .map_or_else(damaged, |text| Ok(text.into()))
     }
 
-    /// A text, or nothing.
     pub fn optional_text(&mut self) -> Result<Option<&'de str>, Error> {
         match self.cursor.byte()? {
             tag::NIL => Ok(None),
@@ -228,7 +221,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         Ok(self.from.wrapping_add(self.cursor.signed()?))
     }
 
-    /// Reads what is inside a value.
     fn inside<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth == DEEPEST {
             return damaged();
@@ -255,7 +247,7 @@ impl<'t, 'de> ValueReader<'t, 'de> {
     ) -> Result<V::Value, Error> {
         let shape = self.shape()?;
         let places = match fields.and_then(|fields| shape.places(fields)) {
-            // Derived structs read their fields as a list, too: without a look at what comes.
+            // Derived structs also read their fields as a list, without comparing names.
             Some(Places::Same) => return self.list(shape.names.len(), visitor),
             Some(Places::Of(places)) => Some(places.as_slice()),
             None => None,
@@ -268,7 +260,6 @@ impl<'t, 'de> ValueReader<'t, 'de> {
         })
     }
 
-    /// Reads the value behind `tag`, whatever it is.
     fn value<V: Visitor<'de>>(&mut self, tag: u8, visitor: V) -> Result<V::Value, Error> {
         match tag {
             0..tag::NIL => visitor.visit_u64(tag.into()),

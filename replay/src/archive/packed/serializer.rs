@@ -1,4 +1,4 @@
-//! The serializer over a [`ValueWriter`]: which of its values each of serde's is.
+//! The serializer over a [`ValueWriter`].
 
 use dormouse_messages::Timestamp;
 use serde::de::value::Error;
@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::tag;
 use super::writer::{Open, ValueWriter};
 
-/// What `value` is as a text, if it is one.
 fn as_text<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
     match serde_json::to_value(value) {
         Ok(Value::String(text)) => Ok(text),
@@ -124,7 +123,7 @@ impl<'a> Serializer for &'a mut ValueWriter {
         value: &T,
     ) -> Result<(), Error> {
         if name == Timestamp::NEWTYPE {
-            // Outside the years that can be written it is a text.
+            // A time outside the writable years is a text.
             if let Ok(time) = as_text(value)?.parse() {
                 self.time(time);
                 return Ok(());

@@ -1,4 +1,4 @@
-//! What is written reads back, by other builds too, and damage is an error.
+//! Events round-trip, also between builds, and damage is an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,7 +13,6 @@ use super::writer::ValueWriter;
 use super::*;
 use crate::random::Random;
 
-/// The committed sample of every event version.
 fn samples() -> Vec<Recorded> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../messages/tests/fixtures");
     let files = std::fs::read_dir(folder).expect("the fixtures are there");
@@ -27,7 +26,6 @@ fn samples() -> Vec<Recorded> {
         .collect()
 }
 
-/// The only block of an archive of these events, unpacked.
 fn block(events: &[Recorded]) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut writer = BlockWriter::new(&mut archive).expect("starts");
@@ -55,7 +53,6 @@ fn decoded(block: &[u8], events: usize) -> (Vec<Recorded>, Result<(), String>) {
 fn every_event_reads_back_to_the_last_bit() {
     let mut events = samples();
     assert!(events.len() > 30, "{}", events.len());
-    // The second time they are words and shapes that are known.
     events.extend(events.clone());
     let (read, result) = decoded(&block(&events), events.len());
     assert_eq!(result, Ok(()));
@@ -99,7 +96,6 @@ fn an_event_that_this_build_does_not_know_is_skipped() {
     assert_eq!((&read[0], &read[2]), (&events[0], &events[2]));
     let unknown = Body::Unknown { type_name: renamed };
     assert_eq!(read[1].envelope.body, unknown);
-    // It is written again as what it is.
     let (again, result) = decoded(&block(&read), read.len());
     assert_eq!((result, again), (Ok(()), read));
 }
@@ -150,7 +146,7 @@ fn values_of_every_kind_read_back() {
         Shape::Square { side: 3 },
     ]);
     same(vec![Timestamp::from_micros(-1), Timestamp::default()]);
-    // More than have a tag of their own, thrice.
+    // More words than one-byte tags, three times each.
     let words = (0..900).map(|number| format!("word {}", number % 300));
     same(words.collect::<Vec<_>>());
     let read: f64 = reread(&-0.0_f64).expect("reads");
@@ -195,7 +191,6 @@ fn a_later_build_reads_what_an_earlier_one_wrote_and_the_other_way_round() {
     assert_eq!(later[1], expected);
     let error = reread::<_, Earlier>(&expected).expect_err("a field is missing");
     assert!(error.contains("missing field `gone`"), "{error}");
-    // Both from records of one shape.
     let (one, other): (Later, Earlier) = reread(&(&earlier, &earlier)).expect("reads");
     assert_eq!((one, other), (expected, earlier));
 }
@@ -236,7 +231,6 @@ fn damage_is_an_error_and_never_a_panic() {
         wrong += usize::from(result.is_err());
     }
     assert!(wrong > 10_000, "{wrong}");
-    // Values within values without end.
     let deep = [tag::LIST, 1].repeat(100_000);
     let tables = Tables::default();
     let mut reader = ValueReader::new(Cursor::new(&deep), &tables);

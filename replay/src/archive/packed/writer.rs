@@ -1,4 +1,4 @@
-//! Writes values, whose words and shapes are shared by all values of a block.
+//! Writes values whose words and shapes all values of a block share.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,24 @@ use serde::de::value::Error;
 
 use super::{put, put_text, tag, zigzag};
 
-/// Longer texts are not looked for again.
+/// Longer texts are not shared.
 const WORD_BYTES: usize = 64;
 
-/// Values, and what they share.
+/// The values of a block and their shared tables.
 #[derive(Default)]
 pub struct ValueWriter {
-    /// The values.
     pub out: Vec<u8>,
-    /// Where times are counted from, in microseconds.
+    /// The origin of times, in microseconds.
     pub from: i64,
-    /// Texts that came once, and the numbers of those that came more often. Never iterated.
+    /// `None` for a text seen once, else the word's number. Never iterated.
     seen: HashMap<Box<str>, Option<u64>>,
     words: List,
     /// The numbers of the shapes by their encoding. Never iterated.
     numbers: HashMap<Box<[u8]>, u64>,
     shapes: List,
-    /// The encoded names so far of the records that are open.
     names: Vec<u8>,
 }
 
-/// An encoded list that grows.
 #[derive(Default)]
 struct List {
     length: u64,
@@ -43,13 +40,11 @@ impl List {
 }
 
 impl ValueWriter {
-    /// Appends the words and the shapes of all values.
     pub fn put_tables(&self, out: &mut Vec<u8>) {
         self.words.put_into(out);
         self.shapes.put_into(out);
     }
 
-    /// Forgets everything, for the next block.
     pub fn clear(&mut self) {
         self.out.clear();
         self.seen.clear();
@@ -58,13 +53,13 @@ impl ValueWriter {
         self.shapes = List::default();
     }
 
-    /// A text that is hardly written again.
+    /// Writes a text that hardly repeats.
     pub fn unique(&mut self, text: &str) {
         self.out.push(tag::TEXT);
         put_text(&mut self.out, text);
     }
 
-    /// A text: as it is the first time, as a word from the second time on.
+    /// Writes a text in full the first time, as a word from the second time on.
     pub fn text(&mut self, text: &str) {
         if text.len() > WORD_BYTES {
             return self.unique(text);
@@ -92,7 +87,6 @@ impl ValueWriter {
         }
     }
 
-    /// A number.
     pub fn unsigned(&mut self, number: u64) {
         match u8::try_from(number) {
             Ok(short) if short < tag::NIL => self.out.push(short),
@@ -103,7 +97,6 @@ impl ValueWriter {
         }
     }
 
-    /// A number.
     pub fn signed(&mut self, number: i64) {
         if let Ok(number) = u64::try_from(number) {
             return self.unsigned(number);
@@ -112,14 +105,13 @@ impl ValueWriter {
         put(&mut self.out, (!number).cast_unsigned());
     }
 
-    /// A time.
+    /// Writes a time relative to `from`.
     pub fn time(&mut self, time: Timestamp) {
         self.out.push(tag::TIME);
         let later = time.as_micros().wrapping_sub(self.from);
         put(&mut self.out, zigzag(later));
     }
 
-    /// A list or a record.
     pub fn open(&mut self) -> Open<'_> {
         Open {
             start: self.out.len(),
@@ -130,7 +122,7 @@ impl ValueWriter {
         }
     }
 
-    /// A variant with values is a record of one field, named as the variant.
+    /// Opens a variant with values: a record of one field with the variant's name.
     pub fn open_variant(&mut self, name: &str) -> Open<'_> {
         let outside = (self.out.len(), self.names.len());
         put_text(&mut self.names, name);
@@ -140,7 +132,6 @@ impl ValueWriter {
         }
     }
 
-    /// Puts the head of a list or a record before its values, which begin at `start`.
     fn head(&mut self, start: usize, tag: u8, number: u64) {
         let end = self.out.len();
         self.out.push(tag);
@@ -149,7 +140,6 @@ impl ValueWriter {
         self.out[start..].rotate_right(head);
     }
 
-    /// Ends a record of `length` fields.
     fn end_record(&mut self, start: usize, names: usize, length: u64) {
         let shape = &self.names[names..];
         let number = match self.numbers.get(shape) {
@@ -168,26 +158,21 @@ impl ValueWriter {
     }
 }
 
-/// A list or a record whose values are being written.
+/// A list or a record in progress.
 pub struct Open<'a> {
     writer: &'a mut ValueWriter,
-    /// Where its values begin.
     start: usize,
-    /// Where its names begin.
     names: usize,
     length: u64,
-    /// Where the record around it and its name begin, if it is a variant's.
     variant: Option<(usize, usize)>,
 }
 
 impl Open<'_> {
-    /// The next value.
     pub fn item<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
         self.length += 1;
         value.serialize(&mut *self.writer)
     }
 
-    /// The name of the next value.
     pub fn name(&mut self, name: &str) {
         put_text(&mut self.writer.names, name);
     }
@@ -198,14 +183,12 @@ impl Open<'_> {
         }
     }
 
-    /// Ends a list.
     pub fn end_list(self) -> Result<(), Error> {
         self.writer.head(self.start, tag::LIST, self.length);
         self.end_variant();
         Ok(())
     }
 
-    /// Ends a record.
     pub fn end_record(self) -> Result<(), Error> {
         self.writer.end_record(self.start, self.names, self.length);
         self.end_variant();

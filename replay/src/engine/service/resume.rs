@@ -1,4 +1,4 @@
-//! A service that goes on with a state.
+//! Resumes a service from a state.
 
 use std::sync::Arc;
 
@@ -7,19 +7,16 @@ use dormouse_shell::Snapshot;
 
 use super::{Copy, Service};
 
-/// Where a service goes on.
+/// The position from which a service resumes.
 #[derive(Debug, Clone, std::marker::Copy)]
 pub struct Begun {
-    /// The last sequence folded.
     pub sequence: Sequence,
-    /// When that was stored.
     pub now: Timestamp,
-    /// The last sequence of its own subjects.
     pub own_last: Sequence,
 }
 
 impl<D: Decider> Service<D> {
-    /// A service that goes on with a state, and looks at once whether there is anything to decide.
+    /// Resumes a service, which takes a turn at once.
     pub fn resume(decider: D, state: D::State, begun: Begun) -> Self {
         let decider = Arc::new(decider);
         let snapshot = Snapshot {

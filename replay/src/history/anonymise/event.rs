@@ -1,5 +1,5 @@
-//! One event under new names. A list says what passes: numbers, the words that the events' types
-//! enumerate, times, and what has a new name. Every other text is left out, so that a new field is, too.
+//! Renames one event. An allow-list passes numbers, times, enumerated words and renamed names. Every
+//! other text is left out, also in new fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,21 @@ use serde_json::{Map, Value, json};
 use super::names::Names;
 use super::vocabulary::Vocabulary;
 
-/// What stands for a command line.
 const PROGRAM: &str = "program";
 
-/// What stands for a text that may say anything.
+/// Replaces a free text.
 pub const LEFT_OUT: &str = "left out";
 
-/// Renames event after event.
+/// Renames events in order.
 #[derive(Debug)]
 pub struct Renamer {
     vocabulary: &'static Vocabulary,
     names: Names,
     documents: BTreeMap<u64, Value>,
-    /// Checkpoints, numbered as they come.
     uris: BTreeMap<String, String>,
 }
 
 impl Renamer {
-    /// With these names, and the documents that were submitted.
     #[must_use]
     pub fn new(names: Names, documents: BTreeMap<u64, Value>) -> Self {
         Self {
@@ -40,13 +37,13 @@ impl Renamer {
         }
     }
 
-    /// The event under new names; nothing of one that only the old names can give again.
+    /// Renames an event; `None` if only the old names could reproduce the event.
     ///
     /// # Errors
-    /// When it cannot be written or read.
+    /// The event cannot be written or read.
     pub fn rename(&mut self, recorded: &Recorded) -> Result<Option<Recorded>, CodecError> {
         match recorded.event() {
-            // Tokens are digests of the old names; keys name people.
+            // Tokens are digests of the old names, and keys name people.
             None
             | Some(
                 Event::PlanAccepted(_)
@@ -99,7 +96,6 @@ impl Renamer {
         }))
     }
 
-    /// A value that stands in this field.
     fn value(&mut self, field: &str, value: &mut Value) {
         match (field, &mut *value) {
             ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
@@ -120,7 +116,7 @@ impl Renamer {
         }
     }
 
-    /// Fields that events have, by their rules; nothing of other ones.
+    /// Renames known fields and removes all others.
     fn fields(&mut self, of: &str, fields: &mut Map<String, Value>) {
         for left_out in ["env", "image", "secrets", "state_hash"] {
             fields.remove(left_out);
@@ -137,7 +133,7 @@ impl Renamer {
                     *words = vec![json!(PROGRAM)];
                 }
                 ("requirements", _) => *value = json!(["package"]),
-                // It says its name and not the job's.
+                // The field names a class, not the job.
                 ("name", Value::String(class)) if of == "priority_class" => {
                     *class = self.names.word(class);
                 }
@@ -147,7 +143,7 @@ impl Renamer {
         }
     }
 
-    /// Labels, taints and classes: decisions depend on them, so each has a name of its own.
+    /// Renames labels, taints and classes. Decisions depend on them, so each keeps a distinct name.
     fn words(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.names.word(text),
@@ -155,7 +151,6 @@ impl Renamer {
             Value::Object(fields) => {
                 for (name, mut value) in std::mem::take(fields) {
                     match name.as_str() {
-                        // Labels by name, and rules by label.
                         "spread" | "pack" | "prefer" | "not" => self.words(&mut value),
                         "exclusive" => {}
                         label => self.values(label, &mut value),
@@ -167,7 +162,6 @@ impl Renamer {
         }
     }
 
-    /// Values of a label. A pattern becomes the values on the log that it matches.
     fn values(&self, label: &str, value: &mut Value) {
         match value {
             Value::String(text) if text.contains('*') => {
@@ -200,7 +194,6 @@ impl Renamer {
         }
     }
 
-    /// What the job is made of goes.
     fn spec(&self, fields: &mut Map<String, Value>) {
         let tenant = fields.get("tenant").and_then(Value::as_str);
         let name = fields.get("name").and_then(Value::as_str);
@@ -211,7 +204,6 @@ impl Renamer {
         }
     }
 
-    /// What stands for a text: itself only where it is a word of Dormouse's own.
     fn text(&mut self, field: &str, text: &str) -> String {
         let vocabulary = self.vocabulary;
         if let Some(new) = self.names.field(field, text) {
@@ -238,7 +230,7 @@ impl Renamer {
         match field {
             "gpus" | "uuid" => self.names.gpu(text),
             "model" => self.names.word(text),
-            // What is short may be none of them: it is said again.
+            // A short resource may not be on the log; the remaker restores the text.
             "resource" => {
                 let new = self.names.resource(text);
                 new.unwrap_or_else(|| LEFT_OUT.to_owned())
@@ -250,12 +242,11 @@ impl Renamer {
                     .clone()
             }
             "address" | "raw" | "content_type" => String::new(),
-            // What is read again must be one.
             "sha256" => "0".repeat(64),
             "signal" => SIGNALS[0].to_owned(),
             "url" => "https://example.invalid/".to_owned(),
             "path" => "/".to_owned(),
-            // Of a decision it is said again.
+            // The remaker restores a decision's text.
             _ => LEFT_OUT.to_owned(),
         }
     }

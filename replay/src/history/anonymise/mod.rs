@@ -1,13 +1,9 @@
-//! A slice of a log for others: new names that keep the old order, and nothing of what jobs are
-//! made of.
+//! Anonymises a log: new names keep the old order, and job contents are left out.
 //!
-//! 1. The whole log is read for its names ([`names`]).
-//! 2. Every event is written again under the new ones ([`event`]). Only what is known to tell nothing
-//!    passes ([`vocabulary`]): numbers, times, ids under new names, and the words of the events' types.
-//!    Documents are remade from what was admitted, with their hashes.
-//! 3. The services decide again from the renamed events, and what they say in words is taken
-//!    ([`remake`]). So the slice verifies like any other. Of a submission that was refused the document
-//!    is not known: it is refused as one that cannot be read.
+//! 1. [`names`] reads the whole log for its names.
+//! 2. [`event`] rewrites every event; [`vocabulary`] tells which texts may pass.
+//! 3. [`remake`] lets the services decide again and takes over their messages. A refused submission's
+//!    document is unknown, and is refused as unreadable.
 
 mod event;
 mod names;
@@ -22,14 +18,14 @@ use event::Renamer;
 pub use names::Seen;
 use remake::Remaker;
 
-/// Makes a log anonymous, event by event, from its first one on.
+/// Anonymises a log event by event, from the first one on.
 pub struct Anonymiser {
     renamer: Renamer,
     remaker: Remaker,
 }
 
 impl Anonymiser {
-    /// With the names of the whole log.
+    /// Takes the names of the whole log.
     #[must_use]
     pub fn new(mut seen: Seen) -> Self {
         let documents = std::mem::take(&mut seen.documents);
@@ -39,10 +35,10 @@ impl Anonymiser {
         }
     }
 
-    /// The next event, as it stands in the slice; nothing of one that is left out.
+    /// Anonymises the next event; `None` if it is left out.
     ///
     /// # Errors
-    /// When it cannot be written or read.
+    /// The event cannot be written or read.
     pub fn read(&mut self, recorded: &Recorded) -> Result<Option<Arc<Recorded>>, CodecError> {
         let Some(renamed) = self.renamer.rename(recorded)? else {
             return Ok(None);

@@ -1,5 +1,4 @@
-//! New names that keep the order of the old ones: wherever names are compared, ties are broken as
-//! they were.
+//! Assigns new names in the old order, so that comparisons of names break ties as before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::vocabulary::Vocabulary;
 
-/// What stands on a log by name.
+/// The names on a log.
 #[derive(Debug, Default)]
 pub struct Seen {
     tenants: BTreeSet<String>,
@@ -20,12 +19,11 @@ pub struct Seen {
     gpus: BTreeSet<String>,
     /// Labels and their values, taints, classes, resources and models.
     words: BTreeSet<String>,
-    /// The documents that were submitted, as far as what was decided says them.
     pub documents: BTreeMap<u64, Value>,
 }
 
 impl Seen {
-    /// The next event of the log.
+    /// Reads the next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
         let Some(event) = recorded.event() else {
             return;
@@ -64,7 +62,6 @@ impl Seen {
         }
     }
 
-    /// A proxy of a tenant's has a name, and the message that admission decided on a document.
     fn measured(&mut self, event: &ServiceMeasured) {
         let Some((_, proxy)) = event.gateway.as_str().split_once('/') else {
             return;
@@ -88,7 +85,6 @@ impl Seen {
         self.documents.insert(ingress, json!({"job": job}));
     }
 
-    /// The names in a value that stands in this field.
     fn value(&mut self, field: &str, value: &Value) {
         match (field, value) {
             ("labels" | "taints" | "tolerations" | "constraints" | "priority_classes", _) => {
@@ -131,7 +127,7 @@ impl Seen {
             ("NodeId", &mut self.nodes),
             ("GatewayId", &mut self.gateways),
         ] {
-            // A tenant's own proxy has the tenant's name before its own.
+            // The name of a tenant's own proxy has the tenant as prefix.
             let own = text.rsplit_once('/').map_or(text, |(_, own)| own);
             if vocabulary.holds(field, id) {
                 names.insert(own.to_owned());
@@ -139,7 +135,6 @@ impl Seen {
         }
     }
 
-    /// Every name and value of labels, taints, classes and rules.
     fn word_of(&mut self, value: &Value) {
         match value {
             Value::String(text) => drop(self.words.insert(text.clone())),
@@ -164,7 +159,7 @@ impl Seen {
         self.jobs.insert(job.clone());
     }
 
-    /// The new names.
+    /// Assigns the new names.
     #[must_use]
     pub fn names(&self) -> Names {
         let tenants = numbered(&self.tenants, "t");
@@ -190,7 +185,7 @@ impl Seen {
     }
 }
 
-/// `t01`, `t02`, …: as many digits as the count has, so that their order is that of the numbers.
+/// Returns `t01`, `t02`, …: padded, so that names sort as numbers.
 fn numbered(old: &BTreeSet<String>, prefix: &str) -> BTreeMap<String, String> {
     let digits = old.len().to_string().len();
     let numbered = old.iter().zip(1_u64..);
@@ -199,7 +194,6 @@ fn numbered(old: &BTreeSet<String>, prefix: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A resource's name, and its unit where it has one.
 fn resource_of(name: &str) -> (&str, &str) {
     for unit in ["_milli", "_bytes"] {
         if let Some(name) = name.strip_suffix(unit) {
@@ -209,10 +203,9 @@ fn resource_of(name: &str) -> (&str, &str) {
     (name, "")
 }
 
-/// The most values that a rule may have.
 const MOST: usize = 64;
 
-/// Old names, and the new ones.
+/// New names by old names.
 #[derive(Debug, Default)]
 pub struct Names {
     tenants: BTreeMap<String, String>,
@@ -224,7 +217,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// A tenant's, a node's or a gateway's new name, by the field that holds it.
     #[must_use]
     pub fn field(&self, field: &str, old: &str) -> Option<String> {
         match field {
@@ -241,7 +233,7 @@ impl Names {
         }
     }
 
-    /// The new name of a job or a container (`tenant/name/incarnation/rank`).
+    /// Returns the new name of a job or a container (`tenant/name/incarnation/rank`).
     #[must_use]
     pub fn anywhere(&self, old: &str) -> Option<String> {
         if let Some(new) = self.jobs.get(old) {
@@ -253,20 +245,17 @@ impl Names {
         self.jobs.get(&job).map(|new| format!("{new}/{rest}"))
     }
 
-    /// The name of a job without its tenant.
     #[must_use]
     pub fn bare(&self, tenant: &str, name: &str) -> Option<String> {
         let new = self.jobs.get(&format!("{tenant}/{name}"))?;
         new.split_once('/').map(|(_, name)| name.to_owned())
     }
 
-    /// The new name of a GPU.
     #[must_use]
     pub fn gpu(&self, old: &str) -> String {
         self.gpus.get(old).cloned().unwrap_or_default()
     }
 
-    /// The new name of a label, taint, class or model; what has a meaning of its own keeps it.
     #[must_use]
     pub fn word(&self, old: &str) -> String {
         let own = [NODE_LABEL, GPU_MODEL_LABEL];
@@ -277,7 +266,6 @@ impl Names {
         new.cloned().unwrap_or_else(|| "w".to_owned())
     }
 
-    /// The new value of a label.
     #[must_use]
     pub fn label(&self, label: &str, old: &str) -> String {
         match self.nodes.get(old).filter(|_| label == NODE_LABEL) {
@@ -286,8 +274,7 @@ impl Names {
         }
     }
 
-    /// The new values of a label for those on the log that a pattern matches; one that no node has where
-    /// there is none.
+    /// Returns the new values of a label that match a pattern; a value of no node if none matches.
     #[must_use]
     pub fn matching(&self, label: &str, pattern: &str) -> Vec<String> {
         let values = match label {
@@ -302,8 +289,7 @@ impl Names {
         found
     }
 
-    /// The new name of a resource that some node has or some job asks for, also with its unit
-    /// (`fpga_milli`).
+    /// Returns the new name of a resource on the log, also with its unit (`fpga_milli`).
     #[must_use]
     pub fn resource(&self, old: &str) -> Option<String> {
         let (name, unit) = resource_of(old);
@@ -313,7 +299,7 @@ impl Names {
         }
     }
 
-    /// Where an event comes from: `/dormouse/node/n3`. Nothing of who an operator is.
+    /// Returns an event's source, such as `/dormouse/node/n3`, without the operator's name.
     #[must_use]
     pub fn source(&self, old: &str, writer: Writer) -> String {
         let last = old.rsplit('/').next().unwrap_or_default();

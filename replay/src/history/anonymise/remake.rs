@@ -1,5 +1,5 @@
-//! Decisions of a renamed log, said again: each service folds the renamed events and decides from the
-//! recorded basis; its words take the place of those that name the old ones.
+//! Remakes the messages of a renamed log: each service decides again from the recorded basis, and its
+//! messages replace those with old names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::event::LEFT_OUT;
 
-/// A service that lags behind.
+/// A service that folds up to the recorded basis.
 struct Lagging<D: Decider> {
     decider: D,
     state: D::State,
@@ -34,7 +34,6 @@ impl<D: Decider> Lagging<D> {
         }
     }
 
-    /// What it decides from the basis of this event.
     fn again(&mut self, event: &Event) -> Option<Event> {
         let basis = event.basis()?;
         let of = (basis.asof, basis.now);
@@ -75,10 +74,10 @@ impl Default for Remaker {
 }
 
 impl Remaker {
-    /// A renamed event, with the words of the service that would decide it now.
+    /// Returns a renamed event with the remade messages.
     ///
     /// # Errors
-    /// When it cannot be written or read.
+    /// The event cannot be written or read.
     pub fn remake(&mut self, mut recorded: Recorded) -> Result<Recorded, CodecError> {
         if let Some(event) = recorded.event().filter(|it| it.basis().is_some()) {
             let again = match recorded.writer {
@@ -103,7 +102,6 @@ impl Remaker {
     }
 }
 
-/// The event with the words of `again`; a refusal as it is made again.
 fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecError> {
     let Some(event) = recorded.event() else {
         return Ok(recorded);
@@ -124,7 +122,6 @@ fn said_again(recorded: Recorded, mut again: Event) -> Result<Recorded, CodecErr
     Ok(said)
 }
 
-/// Takes over what was left out, place by place.
 fn take_words(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

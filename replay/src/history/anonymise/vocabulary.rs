@@ -1,4 +1,4 @@
-//! What the schemas of the events say of a field's strings: the words of their enumerations, and the ids.
+//! Reads from the events' schemas which words and ids a field's strings can be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use dormouse_messages::Event;
 use serde_json::Value;
 
-/// Of each field's name, over all events.
+/// The string types of each field name, over all events.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
     fields: BTreeMap<String, Field>,
@@ -14,14 +14,11 @@ pub struct Vocabulary {
 
 #[derive(Debug, Default)]
 struct Field {
-    /// Words that its types enumerate.
     words: BTreeSet<String>,
-    /// Its types by name, such as `JobId`.
     types: BTreeSet<String>,
 }
 
 impl Vocabulary {
-    /// Of this build's events.
     pub fn of_events() -> &'static Self {
         static OF_EVENTS: OnceLock<Vocabulary> = OnceLock::new();
         OF_EVENTS.get_or_init(|| {
@@ -34,26 +31,22 @@ impl Vocabulary {
         })
     }
 
-    /// Whether a type of some event has the field.
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// Whether the text is a word that the field's types enumerate.
     pub fn enumerates(&self, field: &str, text: &str) -> bool {
         self.fields
             .get(field)
             .is_some_and(|field| field.words.contains(text))
     }
 
-    /// Whether the field holds values of the type.
     pub fn holds(&self, field: &str, of: &str) -> bool {
         self.fields
             .get(field)
             .is_some_and(|field| field.types.contains(of))
     }
 
-    /// Reads a schema that stands in `field`.
     fn read<'a>(
         &mut self,
         schema: &'a Value,

@@ -1,4 +1,4 @@
-//! What is looked for, and how it is written.
+//! Predicates of a search and their syntax.
 
 use std::str::FromStr;
 
@@ -6,44 +6,37 @@ use dormouse_messages::JobId;
 use dormouse_projections::ReadModel;
 use dormouse_projections::jobs::Phase;
 
-/// What is looked for.
+/// A condition to search for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Predicate {
-    /// The job has been admitted.
     Seen(JobId),
-    /// The job is in this phase.
     Job(JobId, Phase),
-    /// The job's containers have changed to so many.
+    /// The job's number of containers has changed to this one.
     Containers(JobId, u32),
-    /// The metric is above the value, or below.
     Metric(Metric, Side, f64),
-    /// An invariant of a service's fold is broken.
     Broken,
 }
 
 /// A figure of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
-    /// Σ of the resources' parts in use, by the newest allocation.
+    /// Σ of the used fractions of the resources, by the newest allocation.
     Utilization,
     /// Σ |s − ŝ| of the jobs with containers.
     FairnessLoss,
-    /// Jobs that wait or are queued.
+    /// Waiting and queued jobs.
     Waiting,
-    /// Jobs that run.
     Running,
 }
 
-/// On which side of a value.
+/// A side of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Above.
     Above,
-    /// Below.
     Below,
 }
 
-/// A predicate that cannot be read.
+/// An unreadable predicate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is nothing that is looked for; write ads/lr=running, ads/lr=seen, ads/lr.containers=4, utilization>0.9, fairness-loss<0.1, waiting>10, running<1 or broken"
@@ -85,7 +78,7 @@ impl FromStr for Predicate {
 }
 
 impl Predicate {
-    /// The job that it is about.
+    /// Returns the job of the predicate.
     #[must_use]
     pub const fn job(&self) -> Option<&JobId> {
         match self {
@@ -94,7 +87,7 @@ impl Predicate {
         }
     }
 
-    /// Whether it stays so once it is so, as long as no other job takes the name.
+    /// True if the predicate, once it holds, holds until another job takes the name.
     #[must_use]
     pub const fn stays(&self) -> bool {
         match self {

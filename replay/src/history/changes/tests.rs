@@ -1,4 +1,4 @@
-//! What the command line says, and what becomes of it.
+//! Parsing and effects of the command line's changes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What stands against a job having one container more, or its least.
+//! Finds the reasons against one container more for a job, or against its minimum.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,6 @@ use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 use super::answer::{Explanation, Reason};
 use super::job::reason;
 
-/// Why a job may have no more than it has, though it could use more. A service may have as many as the
-/// autoscaler asks for.
 fn held_to(posed: &ProblemJob) -> Reason {
     if posed.urgency > Urgency::Training {
         let words = format!(
@@ -26,7 +24,6 @@ fn held_to(posed: &ProblemJob) -> Reason {
     reason("quota", words)
 }
 
-/// Why a job has no more where P2 does not decide; nothing where it does.
 fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
     let name = match allocation {
         Allocation::Dorm => return None,
@@ -48,12 +45,11 @@ fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
     })
 }
 
-/// Why what could be had is not, by what the decision weighs.
 fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
     let (had, solver) = (containers(least), &solution.solver);
     let chosen = solver.objective;
     let words = match objective > chosen + solver.gap * chosen.abs() + 1e-9 {
-        // More than the objective is weighed: who starts, and in which order.
+        // The order of starts outweighs the objective.
         true => {
             format!("{had} could be had, but what goes first, by class and release, has the room")
         }
@@ -64,8 +60,8 @@ fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
     reason("price", words)
 }
 
-/// What stands against one container more, or its least. P2 is asked, so only where P2 decides.
-/// The kinds of changes that cannot help.
+/// Finds the reasons against one container more, or against the minimum. Returns the kinds of changes
+/// that cannot help.
 pub fn against(
     id: &JobId,
     problem: &Problem,
@@ -107,7 +103,7 @@ pub fn against(
     };
     let idle = idle(problem, &found);
     if let Some(objective) = found.feasible {
-        // A waiting job that alone could start waits for the jobs before it.
+        // A waiting job that could start alone waits for earlier jobs.
         if has > 0 {
             answer.all.push(weighed(objective, least, solution));
         }
@@ -132,19 +128,17 @@ pub fn against(
     {
         let more = words(group, problem, id, least, has, solution);
         if let Some(said) = answer.all.iter_mut().find(|it| it.code == more.code) {
-            // The log says it in words; the quantities are added.
+            // The log states the reason, without the quantities.
             if said.resource.is_none() {
                 (said.resource, said.short, said.of) = (more.resource, more.short, more.of);
             }
         } else if has > 0 || more.code != "resources" || answer.all.is_empty() {
-            // Of a waiting job the decision itself names what is short, not what would help too.
             answer.all.push(more);
         }
     }
     idle
 }
 
-/// The group's name in an answer.
 fn name(group: &Group) -> String {
     match group {
         Group::Capacity(resource) => format!("capacity {}", resource.name()),
@@ -220,9 +214,8 @@ fn words(
     }
 }
 
-/// Kinds of changes that cannot help: P2 has no solution without the bound, so it has none with any
-/// value of it. Services and classes that preempt are met by steps of their own: with them nothing is
-/// concluded.
+/// P2 has no solution without the bound, hence none with any value. Services and preempting classes use
+/// steps of their own, so they allow no conclusion.
 fn idle(problem: &Problem, found: &Conflict) -> BTreeSet<&'static str> {
     let mut idle = BTreeSet::new();
     let served = problem
@@ -237,7 +230,7 @@ fn idle(problem: &Problem, found: &Conflict) -> BTreeSet<&'static str> {
             idle.insert(kind);
         }
     }
-    // Less of another job restarts that job without counting it, and moves the fair shares.
+    // Fewer containers of another job restart that job uncounted, and move the fair shares.
     if found.beyond_bounds {
         idle.insert("others_give");
     }

@@ -1,13 +1,9 @@
-//! What a decision was better than.
+//! Finds the alternatives that a decision was better than: no change, and each changed job kept as it
+//! was.
 //!
-//! 1. **No change at all**: what has containers keeps them, what waits goes on waiting.
-//! 2. **Each job that it changed, kept as it was**, and everything else as well as can be: of a job that
-//!    the decision started, as if it had to wait.
-//!
-//! Each is the problem that the decision was made from, with those jobs held, solved again. An
-//! alternative loses because a job that the decision starts would wait (those that can start do, before
-//! anything is weighed), because it breaks a bound, or because it is worth less. Nothing is said of
-//! procedures other than P2: they weigh nothing.
+//! Each alternative solves the decision's own problem again with those jobs fixed. An alternative loses
+//! if a started job would wait, if it breaks a bound, or by its objective. Policies other than P2 weigh
+//! nothing and have no alternatives.
 
 use dormouse_messages::JobId;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
@@ -17,10 +13,9 @@ use super::Explainer;
 use super::answer::Alternative;
 use crate::history::whatif::in_threads;
 
-/// Changed jobs that are looked at.
 const MOST_KEPT: usize = 8;
 
-/// The alternatives of a decision; at most `most` problems are solved.
+/// Returns a decision's alternatives after at most `most` solves.
 pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alternative> {
     if made.problem.policy.allocation != Allocation::Dorm || most == 0 {
         return Vec::new();
@@ -28,14 +23,13 @@ pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alte
     let changed = made.solution.jobs.iter();
     let changed = changed.filter(|it| it.previous.unwrap_or(0) != it.containers);
     let changed: Vec<&JobId> = changed.map(|it| &it.job).collect();
-    // A role has its containers with its job.
     let is_job = |job: &&&JobId| {
         let posed = made.problem.jobs.iter().find(|it| it.job == ***job);
         posed.is_some_and(|it| it.role.is_none())
     };
     let jobs: Vec<&JobId> = changed.iter().filter(is_job).copied().collect();
     let mut kept = vec![None];
-    // One alone that changed is no change at all.
+    // Keeping the only changed job is no change at all.
     if jobs.len() > 1 {
         let few = jobs.into_iter().take(MOST_KEPT.min(most - 1));
         kept.extend(few.map(Some));
@@ -46,7 +40,6 @@ pub fn alternatives(explainer: &Explainer, made: &Made, most: usize) -> Vec<Alte
     })
 }
 
-/// The alternative in which `kept`, or everybody, is as it was.
 fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
     let (what, to) = match kept {
         None => ("no change at all".to_owned(), None),
@@ -96,7 +89,7 @@ fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
     let gives = solution.jobs.iter().find(|it| Some(&it.job) == kept);
     let has = gives.map_or(0, |it| it.containers);
     if to.is_some_and(|was| was > 0 && has != was) {
-        // A service or a class that preempts takes room of what may not be resized, too.
+        // Services and preempting classes also displace jobs that may not be resized.
         "preempted".clone_into(&mut answer.code);
         answer.words = format!("it could not: room was made for what goes first, and it had {has}");
         return answer;
@@ -105,7 +98,6 @@ fn of(explainer: &Explainer, made: &Made, kept: Option<&JobId>) -> Alternative {
     answer
 }
 
-/// Why an alternative lost.
 fn judge(
     explainer: &Explainer,
     (made, problem, solution): (&Made, &Problem, &Solution),

@@ -1,4 +1,4 @@
-//! Something that did not happen, let happen on a fork.
+//! Hypothetical changes, applied to a fork.
 
 use dormouse_messages::events::{ClusterConfigured, JobRevised, NodeJoined, TenantConfigured};
 use dormouse_messages::job::CheckpointMode;
@@ -8,29 +8,23 @@ use dormouse_messages::{Amounts, Event, JobId, Resource, TenantId, Writer};
 use super::answer::Gives;
 use crate::history::fork::Fork;
 
-/// Something that did not happen.
+/// A hypothetical change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Another policy.
     Policy(Box<Policy>),
-    /// Other bounds of a job.
     Bounds(JobId, u32, u32),
-    /// Containers of another demand.
     Demand(JobId, Amounts),
-    /// The job can save and end.
+    /// Lets the job save and end.
     Checkpoint(JobId),
-    /// A tenant's quota, by resource.
     Quota(TenantId, Vec<(Resource, u64)>),
-    /// So many more nodes of this capacity.
+    /// A number of additional nodes of this capacity.
     Nodes(u32, Amounts),
-    /// Something that the operator says.
     Operator(Box<Event>),
-    /// Several at once.
     All(Vec<Change>),
 }
 
 impl Change {
-    /// Lets it happen.
+    /// Applies the change to a fork.
     pub fn apply(&self, fork: &mut Fork) {
         match self {
             Self::Policy(policy) => {
@@ -100,23 +94,19 @@ impl Change {
     }
 }
 
-/// A change to try, and how to say it.
+/// A change to try, with its description.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// What is let happen.
     pub change: Change,
-    /// As the command line says it.
+    /// In the command line's syntax.
     pub says: String,
-    /// As it is.
     pub from: String,
-    /// As it would be.
     pub to: String,
-    /// Who gives.
     pub gives: Vec<Gives>,
 }
 
 impl Candidate {
-    /// All of them at once.
+    /// Combines candidates into one.
     #[must_use]
     pub fn all(candidates: Vec<Self>) -> Self {
         let joined = |of: fn(&Self) -> &str, with: &str| {

@@ -1,15 +1,15 @@
-//! The values of each kind of change that are tried, the least first.
+//! The values to try for each kind of change, the least first.
 //!
 //! | kind | grid |
 //! |---|---|
-//! | `theta1`, `theta2` | hundredths above the present value; where bounds are whole numbers, the least value of each bound |
+//! | `theta1`, `theta2` | hundredths above the present value; for integer bounds, the least value of each |
 //! | `min` | one container less at a time |
-//! | `max` | one container more (only of a job that has its most) |
+//! | `max` | one container more (only for a job at its maximum) |
 //! | `demand` | twentieths of the present amount, one resource at a time |
 //! | `checkpoint` | mode `exit` instead of none |
-//! | `quota` | the demand of one container more at a time, of every resource it bounds |
-//! | `nodes` | one to four nodes like one that is there |
-//! | `others_give` | one other job with one container less, then two, and so on; or several with as many less as an allocation has that changes as few jobs as possible. Up to three times, each with other jobs |
+//! | `quota` | one container's demand more at a time, of every bounded resource |
+//! | `nodes` | one to four nodes like an existing one |
+//! | `others_give` | one other job with one container less, then two, …; or several jobs, by the allocation that changes the fewest jobs; up to three times, with different jobs |
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,8 @@ use super::answer::Gives;
 use super::changes::{Candidate, Change};
 use crate::history::fork::Fork;
 
-/// Nodes of one kind that are tried.
 const MOST_NODES: u32 = 4;
 
-/// Hundredths above `theta` up to 1, as texts and values: the first of each bound.
 fn hundredths(theta: f64, bound: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut last = bound(theta);
     let mut values = Vec::new();
@@ -39,12 +37,11 @@ fn hundredths(theta: f64, bound: impl Fn(f64) -> f64) -> Vec<f64> {
     values
 }
 
-/// ⌈x⌉, where x is a product of a decimal number of two places: what floats add is cut off.
+/// Returns ⌈x⌉ without the floating-point error of a product with a two-place decimal.
 fn ceil(value: f64) -> f64 {
     (value - 1e-9).ceil()
 }
 
-/// θ1 above the present value.
 pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     let usable = base.cluster.nodes.usable();
     let resources: BTreeSet<&Resource> = usable
@@ -70,7 +67,6 @@ pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     values.into_iter().map(candidate).collect()
 }
 
-/// θ2 above the present value.
 pub fn theta2(base: &Fork, policy: &Policy) -> Vec<Candidate> {
     let jobs = base.cluster.jobs.values();
     let running = jobs.filter(|job| {
@@ -106,14 +102,12 @@ fn bounds(id: &JobId, job: &Job, field: &str, min: u32, max: u32) -> Candidate {
     }
 }
 
-/// Of a job without containers.
 pub fn min(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
     let less = (1..job.containers.min).rev().filter(|_| has == 0);
     less.map(|min| bounds(id, job, "min", min, job.containers.max))
         .collect()
 }
 
-/// Of a job that has all it may have.
 pub fn max(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
     let more = (has > 0 && has >= job.containers.max).then_some(has + 1);
     more.map(|max| bounds(id, job, "max", job.containers.min, max))
@@ -121,7 +115,6 @@ pub fn max(id: &JobId, job: &Job, has: u32) -> Vec<Candidate> {
         .collect()
 }
 
-/// Less of one resource, of a job that waits.
 pub fn demand(id: &JobId, job: &Job, resource: &Resource) -> Vec<Candidate> {
     let present = job.demand.get(resource);
     let lower = (1..20_u64).map(|step| present * (20 - step) / 20);
@@ -137,7 +130,7 @@ pub fn demand(id: &JobId, job: &Job, resource: &Resource) -> Vec<Candidate> {
             gives: Vec::new(),
         }
     };
-    // Of a job that runs all containers would change.
+    // A running job would have to replace all its containers.
     let waits = job.assignment.is_none();
     lower
         .filter(|amount| waits && *amount > 0)
@@ -145,7 +138,6 @@ pub fn demand(id: &JobId, job: &Job, resource: &Resource) -> Vec<Candidate> {
         .collect()
 }
 
-/// A checkpoint, of a job that has none.
 pub fn checkpoint(id: &JobId, job: &Job) -> Option<Candidate> {
     (job.mode == CheckpointMode::None).then(|| Candidate {
         change: Change::Checkpoint(id.clone()),
@@ -156,7 +148,6 @@ pub fn checkpoint(id: &JobId, job: &Job) -> Option<Candidate> {
     })
 }
 
-/// More of a quota.
 pub fn quota(base: &Fork, id: &JobId, job: &Job) -> Vec<Candidate> {
     let Ok(tenant) = TenantId::new(id.tenant()) else {
         return Vec::new();
@@ -200,7 +191,6 @@ pub fn quota(base: &Fork, id: &JobId, job: &Job) -> Vec<Candidate> {
     (1..=u64::from(job.containers.max)).map(candidate).collect()
 }
 
-/// More nodes of a capacity.
 pub fn nodes(capacity: &Amounts) -> Vec<Candidate> {
     let candidate = |count: u32| Candidate {
         change: Change::Nodes(count, capacity.clone()),
@@ -215,7 +205,7 @@ pub fn nodes(capacity: &Amounts) -> Vec<Candidate> {
     (1..=MOST_NODES).map(candidate).collect()
 }
 
-/// The job `id` with `to` containers at the most, of `has`.
+/// Limits the job `id` to `to` of its `has` containers.
 pub fn gives(id: &JobId, job: &Job, has: u32, to: u32) -> Candidate {
     let stall_ms = job
         .stall_ms

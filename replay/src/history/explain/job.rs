@@ -1,4 +1,4 @@
-//! Why a job has what it has.
+//! Explains a job.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,9 @@ use super::search::Search;
 use super::{Decided, ExplainError, Explainer};
 use crate::history::fork::{Fork, Outcome};
 
-/// Jobs of a queue that are named.
 const MOST_NAMED: usize = 20;
 
-/// Explains a job; `tell` hears what is known as soon as the reason is, and again with each change.
+/// Explains a job; `tell` receives the partial answer after the reason and after each change.
 pub fn explain(
     explainer: &Explainer,
     id: &JobId,
@@ -62,7 +61,7 @@ pub fn explain(
     };
     let made = decided.made();
     answer.decision = decided.reference_by(explainer, &made);
-    // A job that has come since is explained by what would be decided now.
+    // A job newer than the decision is explained by a decision made now.
     let known_then = decided.before.cluster.job(id).is_some();
     let base = match known_then {
         true => &decided.before,
@@ -97,7 +96,6 @@ pub fn explain(
     Ok(answer)
 }
 
-/// Who has done what to it.
 fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {
     let did = [
         (&known.submitted_by, "submitted"),
@@ -109,14 +107,13 @@ fn people(id: &JobId, known: &Job) -> impl Iterator<Item = String> {
     })
 }
 
-/// A service that is to have no replica.
 fn idle_service(known: &Job) -> Option<Reason> {
     let is_idle = known.kind.is_served() && known.now == 0 && known.target == 0;
     let words = "it is idle: it is to have no replica until somebody asks for it";
     is_idle.then(|| reason("idle", words.to_owned()))
 }
 
-/// Whether no decision is why the job is as it is: it has ended, or is on hold.
+/// Explains jobs that no decision affects: ended jobs and jobs on hold.
 fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explanation) -> bool {
     if known.phase.is_over() {
         let why = match known.note.as_str() {
@@ -142,7 +139,6 @@ fn alone(explainer: &Explainer, (id, known): (&JobId, &Job), answer: &mut Explan
     true
 }
 
-/// What its clients see of it, where it is a service and a gateway has told.
 fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     let (_, now) = explainer.place();
     let service = explainer.model.services.get(id)?;
@@ -150,7 +146,6 @@ fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
     is_told.then(|| format!("its clients see: {}", service.health(now).words))
 }
 
-/// Its priority class, and how often it was preempted.
 fn class(known: &Job) -> Option<String> {
     let class = known.class.as_ref().map(|class| {
         let preempts = match class.preempts {
@@ -171,7 +166,6 @@ fn class(known: &Job) -> Option<String> {
     Some(format!("{class}; it was preempted {times}"))
 }
 
-/// What a job that is admitted gets.
 pub(super) fn gets(becomes: u32) -> String {
     match becomes {
         0 => "and wait".to_owned(),
@@ -179,7 +173,6 @@ pub(super) fn gets(becomes: u32) -> String {
     }
 }
 
-/// A change in words. `begins`: what a job does that would get containers, and has none.
 pub(super) fn say(correction: &Correction, begins: &str) -> String {
     let gets = match correction.admitted {
         true => format!("would {begins}, {}", gets(correction.becomes)),
@@ -205,7 +198,6 @@ pub(super) fn reason(code: &str, words: String) -> Reason {
     }
 }
 
-/// A job that admission has not released.
 fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let queues = &explainer.head.admission.queues;
     let Some(job) = queues.jobs.get(id) else {
@@ -262,7 +254,6 @@ fn queued(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     answer.queue = Some(place);
 }
 
-/// Its place in its tenant's queue.
 fn queue_place(
     explainer: &Explainer,
     queues: &Queues,
@@ -291,8 +282,7 @@ fn queue_place(
     }
 }
 
-/// What the decision says of a released job, and what stands against more.
-/// The containers that it has by it, and the kinds of changes that cannot help.
+/// Returns the job's containers and the kinds of changes that cannot help.
 fn decision(
     explainer: &Explainer,
     id: &JobId,
@@ -340,7 +330,6 @@ fn figures(event: &Event) -> Option<&Figures> {
     }
 }
 
-/// What can be told of the job alone.
 fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     let cluster = &decided.before.cluster;
     let Some(job) = cluster.jobs.get(id) else {
@@ -379,7 +368,6 @@ fn stand(id: &JobId, decided: &Decided, has: u32, answer: &mut Explanation) {
     }
 }
 
-/// The least changes, from a fork; with what was decided there, where that is known.
 fn changes(
     explainer: &Explainer,
     id: &JobId,
@@ -398,7 +386,7 @@ fn changes(
         None => fork.settle(&optimizer),
     };
     let has = outcome.containers(&fork, id);
-    // What was proven holds of the same question only.
+    // The proof holds only for the same number of containers.
     let idle = idle.filter(|(of, _)| *of == has).map(|(_, idle)| idle);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut search = Search {
@@ -422,7 +410,6 @@ fn changes(
     answer.not_searched = search.cut;
 }
 
-/// Names of others, and the changes that name them, as the one who asks may know them.
 fn hide(explainer: &Explainer, correction: &mut Correction) {
     let mut hidden = false;
     for gives in &mut correction.gives {
@@ -440,7 +427,6 @@ fn hide(explainer: &Explainer, correction: &mut Correction) {
     }
 }
 
-/// The phases in which a job has or awaits containers.
 pub(crate) fn is_live(phase: Phase) -> bool {
     !phase.is_over()
 }

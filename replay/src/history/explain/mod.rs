@@ -1,14 +1,15 @@
-//! Why a job, a tenant, a node or a decision is as it is, by the log.
+//! Explains a job, a tenant, a node or a decision from the log.
 //!
-//! 1. The log is read up to the place that is asked for. The state that the last allocation was made
-//!    from is kept behind ([`Explainer`]): what is decided on it again must be what was decided.
-//! 2. Three questions of a job: can it have more (P2 is asked for one container more, groups of
-//!    constraints relaxed: [`dormouse_optimizer::conflict`]), was it chosen (the decision), was it
-//!    released (the queue).
-//! 3. Changes are let happen on forks, and the real services decide ([`search`]).
+//! [`Explainer`] keeps the state behind the last allocation, which must lead to the same decision again.
+//! A job raises three questions: could it have more (P2 with relaxed constraints:
+//! [`dormouse_optimizer::conflict`]), was it chosen, was it released? A tenant sees only its own names;
+//! [`seen_by`] checks the answer.
 //!
-//! A tenant that asks is told its own names; others are `a job of another tenant`. The finished answer
-//! passes through [`seen_by`], which takes what is left in words.
+//! - `job`, `others`: explanations of jobs; of tenants, nodes and decisions.
+//! - `against`, `room`: reasons for a shortage; holders of the missing resources.
+//! - `alternatives`, `resizes`: alternatives of a decision; a job's past resizes.
+//! - `search`, `grids`, `changes`: the least changes, decided by the real services on forks.
+//! - `refusal`: changes that lift a refusal; `answer`: the answer's types.
 
 mod against;
 mod alternatives;
@@ -42,44 +43,33 @@ use super::fork::Fork;
 use super::seen::{self, SeenError, seen_by};
 use crate::beside::Beside;
 
-/// Decisions that are made to look for changes where nobody says how many: a job among fifty takes at
-/// most forty.
+/// The default number of decisions in a search; more than a job among fifty needs.
 pub const SOLVES: usize = 120;
-/// Events that are kept by which the causes of later decisions are told.
 const FOLDED_LIMIT: usize = 10_000;
 
-/// What is to be explained.
+/// The subject of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// A job.
     Job(JobId),
-    /// A tenant.
     Tenant(TenantId),
-    /// A node.
     Node(NodeId),
-    /// A decision.
     Epoch(Epoch),
 }
 
-/// Why there is no explanation.
+/// An error instead of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// It is not on the log, or the tenant that asks may not see it.
+    /// The subject is not on the log, or hidden from the tenant.
     #[error("there is no {what} up to event {at}; {instead}")]
     NotThere {
-        /// What was asked for.
         what: String,
-        /// Where the reading ended.
         at: Sequence,
-        /// What to ask instead.
         instead: String,
     },
-    /// It cannot be told without names that the tenant that asks may not know.
     #[error(transparent)]
     NotSeen(#[from] SeenError),
 }
 
-/// An allocation, and what it was made from.
 #[derive(Clone)]
 pub(crate) struct Decided {
     pub recorded: Arc<Recorded>,
@@ -96,7 +86,7 @@ pub struct Explainer {
     clock: Option<Clock>,
     before: Fork,
     tail: VecDeque<Arc<Recorded>>,
-    /// The last events before `tail`: a decision may answer to what an earlier one put off.
+    /// The last events before `tail`, since a decision may answer a postponed cause.
     folded: VecDeque<Arc<Recorded>>,
     decided: Option<Decided>,
     done: bool,
@@ -104,14 +94,13 @@ pub struct Explainer {
     submitted: refusal::Submitted,
     reading: Beside<ReadModel>,
     log_clock: LogClock,
-    /// What is behind `reading`, once all is read.
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
 }
 
 impl Explainer {
-    /// For one question, asked by a tenant or by the operator. `solves`: decisions that may be made
-    /// to look for changes.
+    /// Prepares one explanation for a tenant or the operator; `solves` limits the decisions of the
+    /// search.
     #[must_use]
     pub fn new(subject: Subject, viewer: Option<TenantId>, solves: usize) -> Self {
         Self {
@@ -133,14 +122,14 @@ impl Explainer {
         }
     }
 
-    /// What time had stopped is made again within that time, by this clock.
+    /// Repeats decisions that ran out of time within the same time, by this clock.
     #[must_use]
     pub const fn timed(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Begins with states from a snapshot.
+    /// Begins with the states of a snapshot.
     #[must_use]
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
@@ -149,7 +138,7 @@ impl Explainer {
         self
     }
 
-    /// The next event of the log.
+    /// Reads the next event of the log.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         if self.done {
             return;
@@ -185,7 +174,7 @@ impl Explainer {
         }
         let too_many = self.folded.len().saturating_sub(FOLDED_LIMIT);
         self.folded.drain(..too_many);
-        // The state may be as large as the cluster: it is copied when it is asked for.
+        // The state may be large, and is copied only when needed.
         self.decided = Some(Decided {
             recorded: Arc::clone(recorded),
             before: Fork::default(),
@@ -194,19 +183,19 @@ impl Explainer {
         });
     }
 
-    /// The answer.
+    /// Returns the explanation.
     ///
     /// # Errors
-    /// When there is no such thing on the log.
+    /// The subject is not on the log.
     pub fn explain(self) -> Result<Explanation, ExplainError> {
         self.explain_step_by_step(|_| {})
     }
 
-    /// The same. What is known already is told as soon as the reason is, and again with every change
-    /// that was proven since: each time the same words with more behind them.
+    /// As [`Self::explain`], and passes partial answers to `tell`: once the reason is known, and after
+    /// each proven change.
     ///
     /// # Errors
-    /// When there is no such thing on the log.
+    /// The subject is not on the log.
     pub fn explain_step_by_step(
         mut self,
         mut tell: impl FnMut(&Explanation),
@@ -253,7 +242,6 @@ impl Explainer {
         )
     }
 
-    /// There is no such job. A node or a tenant of that name is what was meant.
     pub(crate) fn no_job(&self, id: &JobId) -> ExplainError {
         let (what, name) = (format!("job {id}"), id.name());
         let node = name.parse().ok();
@@ -278,7 +266,6 @@ impl Explainer {
         ExplainError::NotThere { what, at, instead }
     }
 
-    /// A job's name as the one who asks may know it.
     pub(crate) fn name(&self, job: &JobId) -> String {
         seen::name(job, self.viewer.as_ref())
     }
@@ -291,7 +278,6 @@ impl Explainer {
 }
 
 impl Decided {
-    /// The optimizer as it decided.
     pub fn optimizer(&self) -> Optimizer {
         let budget = self
             .recorded
@@ -309,15 +295,13 @@ impl Decided {
         budget.map_or(own, |budget| own.within(&budget))
     }
 
-    /// The decision again, with all that it is made from. As long as time did not stop it, it is
-    /// the same without a limit of time, on any machine.
+    /// Repeats the decision. Unless time stopped the solver, the result is the same on any machine.
     pub fn made(&self) -> Made {
         let basis = self.recorded.event().and_then(Event::basis);
         let now = basis.map_or(self.before.now, |basis| basis.now);
         self.optimizer().make(&self.before.cluster, now)
     }
 
-    /// How the log names it, and whether it comes out again, having been made again.
     pub fn reference_by(&self, explainer: &Explainer, made: &Made) -> Option<DecisionRef> {
         let event = self.recorded.event()?;
         let basis = event.basis()?;
@@ -353,7 +337,6 @@ impl Decided {
 }
 
 impl Explainer {
-    /// What an event is about and who did it, if it is somebody else's.
     pub(crate) fn hide(&self, cause: &mut Cause) {
         let viewer = self.viewer.as_ref();
         let hidden = viewer.and_then(|it| seen::subject(&cause.event, &cause.subject, it));
@@ -364,7 +347,6 @@ impl Explainer {
     }
 }
 
-/// The events that made a decision necessary, as far as they are still known.
 fn causes(
     (folded, tail): (&VecDeque<Arc<Recorded>>, &VecDeque<Arc<Recorded>>),
     causes: &[Sequence],
@@ -410,7 +392,7 @@ pub(crate) fn in_words(causes: &[Cause]) -> String {
             .map_or_else(String::new, |by| format!(" by {by}"));
         let subject = match cause.subject.as_str() {
             "" => String::new(),
-            // Told apart from the job n3 of a tenant called node.
+            // Distinguishes the node n3 from the job n3 of a tenant `node`.
             subject if cause.event.starts_with("node.") => {
                 format!(" {}", subject.replacen('/', " ", 1))
             }

@@ -1,4 +1,4 @@
-//! Why a tenant, a node or a decision is as it is.
+//! Explains a tenant, a node or a decision.
 
 use dormouse_messages::events::{Outcome as Figures, StoppedBy};
 use dormouse_messages::{Epoch, Event, NodeId, TenantId, Timestamp};
@@ -41,7 +41,6 @@ fn key((name, holder): (&str, &KeyHolder)) -> KeyLine {
     }
 }
 
-/// A tenant: what it is entitled to, what its jobs have, why those without wait, and who has its keys.
 pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let queues = &explainer.head.admission.queues;
@@ -91,7 +90,7 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     if let Some(decided) = explainer.decided() {
         let made = decided.made();
         answer.decision = decided.reference_by(explainer, &made);
-        // An allocation names the jobs that it changes; fair shares change with every other one, too.
+        // An allocation names only changed jobs, but fair shares change with any of them.
         for line in &mut answer.jobs {
             let now = made
                 .solution
@@ -113,14 +112,12 @@ pub fn tenant(explainer: &Explainer, tenant: &TenantId) -> Result<Explanation, E
     Ok(answer)
 }
 
-/// Who has drained it.
 fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
     let known = explainer.model.nodes.get(name);
     let by = known.and_then(|node| node.drain.by.as_ref());
     by.map_or_else(|| "the operator".to_owned(), ToString::to_string)
 }
 
-/// Why a node is lost; when its lease was renewed last is not always known.
 fn lost(last_seen: Timestamp) -> String {
     match last_seen == Timestamp::default() {
         true => "its agent's lease has ended".to_owned(),
@@ -131,7 +128,6 @@ fn lost(last_seen: Timestamp) -> String {
     }
 }
 
-/// A node: whether it may be used, and who is on it.
 pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, ExplainError> {
     let (at, time) = explainer.place();
     let cluster = &explainer.head.cluster;
@@ -197,7 +193,6 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     Ok(answer)
 }
 
-/// `2 of at most 3 jobs`; where room is made for services and classes that preempt there is no bound.
 pub(crate) fn restarts(adjusted: u32, bound: u32) -> String {
     match bound {
         u32::MAX => format!("{adjusted} jobs, without a bound"),
@@ -205,7 +200,6 @@ pub(crate) fn restarts(adjusted: u32, bound: u32) -> String {
     }
 }
 
-/// How good a decision is, and by which bounds.
 fn quality(figures: &Figures, answer: &mut Explanation) {
     let solver = &figures.solver;
     answer.words.push(format!(
@@ -234,8 +228,7 @@ fn quality(figures: &Figures, answer: &mut Explanation) {
     }
 }
 
-/// A decision: why it was made, what it changed, how good it is, who waits.
-/// `tell` hears that first, then what it was better than.
+/// Explains a decision; `tell` receives the answer before the alternatives.
 pub fn epoch(
     explainer: &Explainer,
     epoch: Epoch,
@@ -278,7 +271,7 @@ pub fn epoch(
         }
     }
     tell(&answer);
-    // What is not the decision cannot be weighed against it.
+    // Only a repeatable decision can be weighed against alternatives.
     if answer
         .decision
         .as_ref()

@@ -1,13 +1,8 @@
-//! What would lift a refusal: admission decides on the same document again, on a fork on which
-//! something else has happened, or on the document with one field changed.
+//! Searches for changes that lift a refusal. Every listed change was tried on a fork, and admitted.
 //!
-//! 1. The document as it is: where it would be admitted by now, there is nothing to change.
-//! 2. **What the operator would do**: what the refusal's code asks for ([`fix`]), and what the next
-//!    refusal asks for, until it is admitted. Amounts are the least: with one unit less it is refused.
-//! 3. **What the document would say instead**: one field at a time ([`lift`]), each on its
-//!    grid from the nearest value on.
-//!
-//! What is listed was tried, and was admitted; then the services decided what it gets.
+//! 1. The unchanged document, which may be admitted by now.
+//! 2. **Changes by the operator** ([`fix`]), one refusal after the other, with the least amounts.
+//! 3. **Changes of the document** ([`lift`]), one field at a time, from the nearest value of its grid.
 
 mod fix;
 mod lift;
@@ -25,20 +20,17 @@ use super::{Decided, Explainer};
 use lift::Lift;
 pub(super) use lift::verified;
 
-/// Submissions without a decision that are kept.
 const MOST_OPEN: usize = 10_000;
 
-/// A submission that was refused.
+/// A refused submission.
 #[derive(Debug, Clone)]
 pub struct Refused {
-    /// What was submitted.
     pub submission: SubmissionReceived,
-    /// What was said of it.
     pub event: JobRefused,
 }
 
 impl Refused {
-    /// Whether this is the job that is asked for: some are refused before their names are known.
+    /// True if the refusal concerns `job`; some refusals precede the job's name.
     #[must_use]
     pub fn is_of(&self, job: &JobId) -> bool {
         let tenant = self.event.tenant.as_ref().map(TenantId::as_str);
@@ -53,16 +45,14 @@ impl Refused {
     }
 }
 
-/// The submissions of a job's tenant, until they are decided.
+/// The undecided submissions of a job's tenant.
 #[derive(Debug, Default)]
 pub struct Submitted {
     open: BTreeMap<u64, SubmissionReceived>,
-    /// The last one for the job that was refused.
     pub refused: Option<Refused>,
 }
 
 impl Submitted {
-    /// Notes what an event says of them.
     pub fn read(&mut self, job: &JobId, recorded: &Recorded) {
         match recorded.event() {
             Some(Event::SubmissionReceived(event))
@@ -90,7 +80,6 @@ impl Submitted {
     }
 }
 
-/// A job that was refused: why, and what would lift it.
 pub fn refused(
     explainer: &Explainer,
     id: &JobId,

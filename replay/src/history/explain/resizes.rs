@@ -1,11 +1,11 @@
-//! What resizes a job has been through: why, who gained, what they cost.
+//! The past resizes of a job: their causes, gainers and costs.
 
 use dormouse_messages::{Event, Fact, JobId, Sequence, Timestamp};
 
 use super::answer::{Cause, Explanation, Gives, PastResize};
 use super::{Explainer, in_words};
 
-/// The job's resizes, as they come by.
+/// Collects a job's resizes.
 #[derive(Debug, Default)]
 pub struct Resizes {
     all: Vec<PastResize>,
@@ -15,7 +15,6 @@ pub struct Resizes {
 }
 
 impl Resizes {
-    /// Notes what an event does to `job`.
     pub fn read(
         &mut self,
         job: &JobId,
@@ -54,7 +53,7 @@ impl Resizes {
                 self.asked.get_or_insert(fact.at);
             }
             Some(Event::PartitionStopped(event)) if event.job == *job => {
-                // It goes back to the queue, or on hold: what it waits there is no cost of a resize.
+                // Further waiting of a requeued or held job is no cost of the resize.
                 if let Some(last) = self.all.last_mut().filter(|last| last.to == 0)
                     && let Some(asked) = self.asked.take()
                 {
@@ -70,7 +69,7 @@ impl Resizes {
                     last.cost_s.get_or_insert(fact.at.seconds_since(since));
                 }
             }
-            // In place nobody waits for anybody.
+            // A resize in place does not wait for other members.
             Some(Event::PartitionResized(event)) if event.job == *job => {
                 if let Some(last) = self.all.last_mut() {
                     resized(last, event.containers, fact.at);
@@ -86,7 +85,6 @@ impl Resizes {
         }
     }
 
-    /// As the one who asks may know them.
     pub fn seen_by(&self, explainer: &Explainer) -> Vec<PastResize> {
         let mut all = self.all.clone();
         for (resize, job) in all.iter_mut().zip(&self.made_for) {
@@ -108,14 +106,12 @@ impl Resizes {
     }
 }
 
-/// What came of a resize in place.
 fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
     match (last.from, containers) {
-        // The replicas that it was to have left before they were used.
+        // The requested replicas left before any use.
         (0, 0) if last.cost_s.is_none() => {
             last.given_up = Some("no replica of it was used".to_owned());
         }
-        // They were used before.
         (0, 0) => {}
         (0, _) => {
             let took_s = at.seconds_since(last.at);
@@ -128,10 +124,8 @@ fn resized(last: &mut PastResize, containers: u32, at: Timestamp) {
     }
 }
 
-/// Resizes that are told in words.
 const MOST_TOLD: usize = 3;
 
-/// The resizes in words, the last ones.
 pub fn past(answer: &mut Explanation) {
     let older = answer.resizes.len().saturating_sub(MOST_TOLD);
     for resize in answer.resizes.iter().rev().take(MOST_TOLD) {
@@ -141,7 +135,7 @@ pub fn past(answer: &mut Explanation) {
             .map(|gain| format!("{} {}→{}", gain.job, gain.from, gain.to))
             .collect();
         let causes = in_words(&resize.causes);
-        // What made a decision due is not what the room was taken for.
+        // The cause of a decision is not the job that it makes room for.
         let why = match &resize.made_for {
             Some(job) => format!("to make room for {job}; it was decided upon {causes}"),
             None => format!("because of {causes}"),

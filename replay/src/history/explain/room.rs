@@ -1,5 +1,4 @@
-//! Who holds the room that a job waits for: all of them, where a table's line names two. By sums, or, where
-//! these have room, on the nodes and on each of their GPUs.
+//! Finds the holders of missing resources: by sums or, if the sums suffice, by node and GPU.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,8 @@ use dormouse_state::{FreeNodes, Gang, Job};
 use super::Explainer;
 use super::answer::{Explanation, HeldBy};
 
-/// Holders that are listed: beyond, the amounts are small.
 const MOST_LISTED: usize = 20;
 
-/// Says what a job without containers lacks, by sums, and who keeps it.
 pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let (_, now) = explainer.place();
     let room = Room::new(&explainer.model.queues, &explainer.model.jobs);
@@ -45,16 +42,15 @@ pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) 
     }
 }
 
-/// What a job lacks on nodes: the sums have room for it, and no nodes have.
+/// A shortage on nodes although the sums suffice.
 struct Lack<'a> {
     resources: Vec<Resource>,
     gang: Gang,
-    /// The nodes that it could use, with what is free of them.
     nodes: Vec<(&'a NodeId, FreeNode<'a>)>,
 }
 
 impl<'a> Lack<'a> {
-    /// Nothing where the job has room, or would have none on empty nodes either.
+    /// Returns `None` if the job fits, or would not fit on empty nodes either.
     fn of(explainer: &'a Explainer, id: &JobId) -> Option<Self> {
         let cluster = &explainer.head.cluster;
         let job = cluster.job(id).filter(|job| unplaced(job))?;
@@ -93,15 +89,12 @@ impl<'a> Lack<'a> {
     }
 }
 
-/// Nodes that are named.
 const MOST_NAMED: usize = 5;
 
-/// Why a job is not released although the sums have room for it.
 pub(super) fn no_nodes(explainer: &Explainer, id: &JobId) -> Option<String> {
     Lack::of(explainer, id).map(|lack| lack.words())
 }
 
-/// Says what a job lacks on nodes, and who keeps it.
 fn held_on_nodes(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     let Some(lack) = Lack::of(explainer, id) else {
         return;
@@ -142,7 +135,6 @@ fn held_on_nodes(explainer: &Explainer, id: &JobId, answer: &mut Explanation) {
     }
 }
 
-/// What a job has on a node, by its newest placement.
 fn on_node(job: &Job, node: &NodeId) -> Amounts {
     let mut held = Amounts::new();
     let places = job.assignment.iter().filter(|_| !unplaced(job));
@@ -154,7 +146,6 @@ fn on_node(job: &Job, node: &NodeId) -> Amounts {
     held
 }
 
-/// What is free of each GPU of a node, and who has the rest.
 fn devices(explainer: &Explainer, node: &NodeId, free: &FreeNode<'_>) -> Option<String> {
     let cluster = &explainer.head.cluster;
     let known = cluster.nodes.get(node)?;

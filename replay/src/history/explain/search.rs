@@ -1,18 +1,13 @@
-//! The search for the least changes that would have given a job containers: each is let happen on a
-//! fork, and the real services decide.
+//! Searches for the least changes that give a job more containers; the real services decide each on a
+//! fork.
 //!
-//! 1. Of each kind the largest value of its grid ([`super::grids`]) is tried first. Where that is not
-//!    enough, the kind is left. Else the grid is tried from its least value on, and the first with
-//!    which the job gets what it did not get is named.
-//! 2. A value with which no allocation gives it to the job ([`may_have`]) is not decided: it is enough
-//!    that P2 has no such solution. So is what is proven to help nobody ([`Search::idle`]).
-//! 3. Whose containers would do is not searched for: one allocation in which the job has more, and as
-//!    few others as possible are changed, says it ([`givers`]); then the services decide with it.
-//!    The same is asked again with those left out that were named, so that up to [`MOST_GIVERS`] sets
-//!    of jobs are told, none of which shares a job with another.
+//! 1. Each kind's largest value ([`super::grids`]) is tried first; an insufficient kind is dropped.
+//!    Otherwise the least sufficient value is reported.
+//! 2. Values without any P2 solution ([`may_have`]), and useless kinds ([`Search::idle`]), are skipped.
+//! 3. [`givers`] finds other jobs to shrink: one allocation that gives the job more and changes the
+//!    fewest others, for up to [`MOST_GIVERS`] disjoint sets.
 //!
-//! Several values are tried at the same time; what is named does not depend on how many. The
-//! solver's limits are those of work alone, so that it does not depend on the machine either.
+//! Neither the number of threads nor the machine changes the result.
 
 use std::collections::BTreeSet;
 
@@ -28,40 +23,27 @@ use super::refusal::verified;
 use crate::beside::at_once;
 use crate::history::fork::Fork;
 
-/// Sets of givers that are asked for: each is one allocation without services, and the decisions that
-/// prove it.
+/// The most sets of givers; each costs one allocation without services and the decisions that prove it.
 const MOST_GIVERS: usize = 3;
-/// Decisions that may be made for each set after the first.
 const FOR_AN_ALTERNATIVE: usize = 8;
 
 /// The search for the least changes.
 pub struct Search<'a> {
-    /// Where the services decide.
     pub base: &'a Fork,
-    /// As it decided.
     pub optimizer: Optimizer,
-    /// Whose containers are wanted.
     pub job: &'a JobId,
-    /// What it has without any change.
     pub has: u32,
-    /// Decisions that may still be made.
     pub left: usize,
-    /// Kinds that were cut short.
     pub cut: Vec<String>,
-    /// Kinds that cannot help: without any bound of theirs there is no allocation in which it has
-    /// more.
+    /// Kinds that cannot help: no allocation gives the job more even without their bounds.
     pub idle: BTreeSet<&'static str>,
-    /// Values that are tried at the same time.
     pub threads: usize,
 }
 
-/// A candidate, and what the job has with it; nothing where no allocation gives it more.
 type Tried = (Candidate, Option<(u32, VerifiedBy)>);
-/// A kind, and the values of it, the least first.
 type Grid = (&'static str, Vec<Candidate>);
 
 impl Search<'_> {
-    /// What the job has if this happens, how well that is proven, and what those who give would keep.
     fn attempt(&self, change: &Change, gives: &mut [Gives]) -> Option<(u32, VerifiedBy)> {
         let mut fork = self.base.clone();
         change.apply(&mut fork);
@@ -88,7 +70,6 @@ impl Search<'_> {
         problem_of(&fork.cluster, fork.now, budget)
     }
 
-    /// The first candidate of a grid, in its order, with which the job gets more.
     fn least(&mut self, kind: &str, grid: Vec<Candidate>) -> Option<Correction> {
         let mut grid = grid.into_iter().peekable();
         let mut not_at = None;
@@ -117,7 +98,6 @@ impl Search<'_> {
         None
     }
 
-    /// The grids whose largest value is enough. Of the others, the values in between are not tried.
     fn promising(&mut self, mut grids: Vec<Grid>) -> Vec<Grid> {
         grids.retain(|(kind, grid)| !grid.is_empty() && !self.idle.contains(kind));
         let mut promising = Vec::new();
@@ -161,7 +141,6 @@ impl Search<'_> {
         }
     }
 
-    /// What the job has with each of these, tried at the same time.
     fn together(&self, candidates: Vec<Candidate>) -> Vec<Tried> {
         let attempt = |mut candidate: Candidate| {
             let decided = self.attempt(&candidate.change, &mut candidate.gives);
@@ -173,8 +152,7 @@ impl Search<'_> {
         at_once(candidates, attempt)
     }
 
-    /// The least change of every kind that has one, each as soon as it is proven; then other jobs
-    /// that could give instead.
+    /// Reports the least change of every kind once proven, then further sets of givers.
     pub fn all(&mut self, policy: &Policy, mut each: impl FnMut(Correction)) {
         let mut asked = BTreeSet::new();
         let mut grids = self.grids(policy);
@@ -228,8 +206,6 @@ impl Search<'_> {
         grids
     }
 
-    /// The other jobs that would have to keep less, none of those that were `asked` before: of one
-    /// job, less and less.
     fn others_give(&self, policy: &Policy, asked: &mut BTreeSet<JobId>) -> Option<Grid> {
         let kind = "others_give";
         if policy.allocation != Allocation::Dorm || self.left == 0 || self.idle.contains(kind) {

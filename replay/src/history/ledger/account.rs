@@ -1,17 +1,16 @@
-//! One job's containers, life by life, and what became of their time.
+//! Accounts for the time of one job's containers, per incarnation.
 //!
 //! | part | from | to |
 //! |---|---|---|
-//! | waiting | the job is there and has no containers | its first, or its next after it had to wait |
+//! | waiting | the job exists without containers | its first, or next, containers |
 //! | starting | `partition.start_requested` | `partition.started` |
-//! | productive | `partition.started` | a request to save or stop, or its end |
+//! | productive | `partition.started` | a request to save or stop, or the end |
 //! | stopping | that request | the container's exit |
-//! | stopped | the end of a life that is to be followed by another | its `partition.start_requested` |
+//! | stopped | the end of an incarnation before another | the next `partition.start_requested` |
 //!
-//! Waiting counts the smallest partition, stopped the one that is to come; neither holds room. When
-//! a life ends without success, what it did since its last checkpoint moves from productive to
-//! *redone* (it was resized) or *failed* (it failed, or a node of it was lost: then its start, too).
-//! Of a task set nothing is redone: its tasks that have ended stay ended.
+//! An unsuccessful end moves the work since the last checkpoint from productive to *redone* (after a
+//! resize) or *failed* (after a failure or a lost node, which move the start too). Ended tasks are never
+//! redone.
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::ids::Incarnation;
@@ -20,33 +19,31 @@ use dormouse_state::{Job, LifePhase};
 
 use super::Window;
 
-/// The parts of a job's time, in containers times milliseconds.
+/// The parts of a job's time, in container milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Without containers, before it has any: those of its smallest partition.
+    /// Without containers; counts the smallest partition.
     pub waiting: u128,
-    /// Asked to start, not running yet.
     pub starting: u128,
-    /// Running, and not lost so far as is known.
+    /// Running, without a known loss.
     pub productive: u128,
-    /// Saving and stopping.
     pub stopping: u128,
     /// Work since the last checkpoint, lost to a resize.
     pub redone: u128,
-    /// Work of lives that failed or lost a node, since their last checkpoint.
+    /// Work since the last checkpoint, lost to a failure or a lost node.
     pub failed: u128,
-    /// Between two lives: those of the next one.
+    /// Between two incarnations; counts the next one.
     pub stopped: u128,
 }
 
 impl Parts {
-    /// What held room: all but waiting and stopped.
+    /// Returns the time that held resources: all but waiting and stopped.
     #[must_use]
     pub fn used(&self) -> u128 {
         self.starting + self.productive + self.stopping + self.redone + self.failed
     }
 
-    /// Adds another's.
+    /// Adds another job's parts.
     pub fn add(&mut self, other: &Self) {
         self.waiting += other.waiting;
         self.starting += other.starting;
@@ -58,7 +55,6 @@ impl Parts {
     }
 }
 
-/// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Waiting,
@@ -68,7 +64,6 @@ enum Doing {
     Stopped,
 }
 
-/// A time in which nothing changed.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: i64,
@@ -82,19 +77,16 @@ struct Span {
 pub struct Account {
     demand: Amounts,
     parts: Parts,
-    /// What it does since when, with so many containers.
+    /// The current activity: start, kind and number of containers.
     open: Option<(i64, Doing, u64)>,
-    /// The spans of the present life.
     life: Vec<Span>,
     incarnation: Option<Incarnation>,
     saved_at: Option<i64>,
     has_tasks: bool,
     how: &'static str,
-    /// Its roles: the same for the containers beside its workers.
     roles: Vec<Account>,
 }
 
-/// Whether the life's work since its last checkpoint is lost, and to what.
 enum Lost {
     Nothing,
     Resize,
@@ -102,18 +94,15 @@ enum Lost {
 }
 
 impl Account {
-    /// What it used its containers for, each with its demand: its workers', then its roles'.
     pub fn uses(&self) -> impl Iterator<Item = (&Amounts, &Parts)> {
         let all = std::iter::once(self).chain(&self.roles);
         all.map(|it| (&it.demand, &it.parts))
     }
 
-    /// How it ended; empty while it lives.
     pub fn how(&self) -> &'static str {
         self.how
     }
 
-    /// What the containers that hold room hold.
     pub fn held(&self) -> Amounts {
         let mut held = Amounts::new();
         for it in std::iter::once(self).chain(&self.roles) {
@@ -129,7 +118,6 @@ impl Account {
         }
     }
 
-    /// The job as it is from `now` on.
     pub fn follow(&mut self, job: &Job, window: Window, now: i64) {
         let parts = job.beside.parts();
         self.roles.resize_with(parts.len(), Self::default);
@@ -148,7 +136,6 @@ impl Account {
         let (doing, containers) = doing(job, part);
         let incarnation = job.life.as_ref().map(|life| life.incarnation);
         if incarnation.is_some() && incarnation != self.incarnation {
-            // The one before has ended without a word of it: by nothing that is known.
             self.close(window, now);
             self.settle(&Lost::Nothing, window);
             self.incarnation = incarnation;
@@ -163,7 +150,6 @@ impl Account {
         self.open = Some((now, doing, containers));
     }
 
-    /// A checkpoint of it is complete.
     pub fn saved(&mut self, incarnation: Incarnation, now: i64) {
         if self.incarnation == Some(incarnation) {
             self.saved_at = Some(now);
@@ -172,7 +158,6 @@ impl Account {
         roles.for_each(|role| role.saved(incarnation, now));
     }
 
-    /// Its life has ended.
     pub fn life_ended(&mut self, reason: StopReason, window: Window, now: i64) {
         self.close(window, now);
         let lost = match reason {
@@ -186,7 +171,6 @@ impl Account {
         roles.for_each(|role| role.life_ended(reason, window, now));
     }
 
-    /// The job has ended.
     pub fn end(&mut self, how: &'static str, window: Window, now: i64) {
         self.close(window, now);
         let lost = match how {
@@ -199,7 +183,6 @@ impl Account {
         roles.for_each(|role| role.end(how, window, now));
     }
 
-    /// The end of what is known: what runs is productive as far as anybody can tell.
     pub fn cut(&mut self, window: Window, now: i64) {
         self.close(window, now);
         self.settle(&Lost::Nothing, window);
@@ -224,7 +207,6 @@ impl Account {
         }
     }
 
-    /// The life is over: what its time was.
     fn settle(&mut self, lost: &Lost, window: Window) {
         let saved_at = self.saved_at.take();
         for span in std::mem::take(&mut self.life) {
@@ -259,7 +241,6 @@ impl Span {
     }
 }
 
-/// What the workers of a job do, or the containers of one of its roles, and how many these are.
 fn doing(job: &Job, part: Option<usize>) -> (Doing, u64) {
     let is_of = |rank: Rank| job.beside.index_at(rank) == part;
     if let Some(life) = &job.life {

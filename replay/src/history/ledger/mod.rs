@@ -1,17 +1,14 @@
-//! The ledger: what every tenant and job was entitled to, used, lent and lost in a window of time.
+//! Computes what every tenant and job was entitled to, used, lent and lost in a time window.
 //!
-//! 1. The log is folded by the services' own [`ClusterState`]; between two events nothing changes,
-//!    so that every amount is a rate times a time, in whole numbers: containers (or a resource's
-//!    units) times milliseconds of the log's time.
-//! 2. Each job's containers are followed life by life ([`account`]): starting, productive, saving and
-//!    stopping; when a life ends it is known what of it was work to be done again.
-//! 3. Each tenant's rate of use is held against the part of the capacity that its weight entitles
-//!    it to ([`shares`]): what is above is borrowed, what is below is unused, and what is borrowed is
-//!    split over the unused in proportion, by largest remainders.
+//! 1. The services' own [`ClusterState`] folds the log. Between two events nothing changes, so every
+//!    amount is a rate times a time, in integers.
+//! 2. [`account`] follows each job's containers per incarnation.
+//! 3. [`shares`] compares each tenant's use with its weight's part of the capacity, and splits the
+//!    borrowed amounts over the unused ones in proportion. [`table`] formats the result.
 //!
-//! So that, to the last unit and for each resource: capacity = used + idle + down; used = Σ tenants'
-//! use = Σ of its parts; Σ entitled = capacity; Σ unused = Σ borrowed + idle + down; Σ lent =
-//! Σ borrowed; and the ledgers of adjoining windows add up to the ledger of both.
+//! Invariants, exact for each resource: capacity = used + idle + down; used = Σ tenants' use = Σ parts;
+//! Σ entitled = capacity; Σ unused = Σ borrowed + idle + down; Σ lent = Σ borrowed. The ledgers of
+//! adjoining windows add up.
 
 mod account;
 mod shares;
@@ -31,7 +28,7 @@ pub use account::Parts;
 use shares::{apportion, lent};
 pub use table::{CapacityRow, GpuRow, JobRow, LedgerTable, PartsRow, TenantRow, UnitMs};
 
-/// A window of time, in milliseconds since 1970.
+/// A time window in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Window {
     from: i64,
@@ -39,14 +36,12 @@ struct Window {
 }
 
 impl Window {
-    /// The part of `from..to` that lies in it.
     fn clip(self, from: i64, to: i64) -> u128 {
         let length = to.min(self.to) - from.max(self.from);
         u128::try_from(length).unwrap_or(0)
     }
 }
 
-/// One resource of the cluster, in units times milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Capacity {
     capacity: u128,
@@ -55,7 +50,6 @@ struct Capacity {
     down: u128,
 }
 
-/// One resource of a tenant, in units times milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Entitlement {
     entitled: u128,
@@ -65,37 +59,33 @@ struct Entitlement {
     lent: u128,
 }
 
-/// What the nodes offer at a moment, by resource.
 #[derive(Debug, Clone, Default)]
 struct Offer {
-    /// With what is held of nodes that offer less by now.
+    /// Includes held amounts of nodes that have shrunk.
     capacity: BTreeMap<Resource, u64>,
-    /// Of it, on nodes that may not be used, beside what runs there.
+    /// The unheld part on unusable nodes.
     down: BTreeMap<Resource, u64>,
 }
 
-/// The ledger of one window, while the log is read.
+/// The ledger of one window while reading a log.
 pub struct Ledger {
     window: Window,
     cluster: ClusterState,
     now: i64,
     offer: Offer,
-    /// Whether a node that may not be used may still hold something.
+    /// True if an unusable node may still hold something.
     delicate: bool,
-    /// What each tenant that was ever there uses now.
     using: BTreeMap<TenantId, Amounts>,
     live: BTreeMap<JobId, Account>,
     ended: Vec<(JobId, Account)>,
     capacity: BTreeMap<Resource, Capacity>,
     tenants: BTreeMap<TenantId, BTreeMap<Resource, Entitlement>>,
-    /// What jobs with parts of GPUs were measured to use of them.
     gpus: BTreeMap<JobId, GpuRow>,
-    /// Containers that jobs gave to jobs of other tenants.
     gave: BTreeMap<JobId, BTreeMap<String, u64>>,
 }
 
 impl Ledger {
-    /// An empty ledger of what happens from `from` to `to`; open where there is no end.
+    /// Returns an empty ledger from `from` to `to`; `None` is unbounded.
     #[must_use]
     pub fn new(from: Option<Timestamp>, to: Option<Timestamp>) -> Self {
         Self {
@@ -117,7 +107,7 @@ impl Ledger {
         }
     }
 
-    /// Begins with a state from a snapshot, folded up to its own sequence.
+    /// Begins with a snapshot's state.
     #[must_use]
     pub fn starting_from(mut self, cluster: &ClusterState) -> Self {
         self.cluster = cluster.clone();
@@ -136,9 +126,9 @@ impl Ledger {
         self
     }
 
-    /// The next event of the log.
+    /// Reads the next event of the log.
     pub fn read(&mut self, recorded: &Recorded) {
-        // The time of the log: stamps may step.
+        // The log's time, since stamps may step.
         let at = self.cluster.clock.at(recorded);
         self.pass(ms(at));
         if let Some(Event::AllocationDecided(event)) = recorded.event() {
@@ -188,7 +178,7 @@ impl Ledger {
             Event::JobCompleted(event) => self.end(&event.job, "completed"),
             Event::JobFailed(event) => self.end(&event.job, "failed"),
             Event::JobCancelled(event) => self.end(&event.job, "cancelled"),
-            // It changes no container, and comes most often.
+            // The most frequent event; changes no container.
             Event::Progress(_) => {}
             event => {
                 if let Some(job) = job_of(event) {
@@ -201,7 +191,7 @@ impl Ledger {
         }
     }
 
-    /// The table. What was last read holds until `now`, or the end of the window.
+    /// Returns the table. The last state holds until `now` or the end of the window.
     #[must_use]
     pub fn finish(mut self, now: Timestamp) -> LedgerTable {
         self.pass(ms(now));
@@ -212,7 +202,7 @@ impl Ledger {
         table::table(self)
     }
 
-    /// Time passes: what is used at the present rates until then is booked.
+    /// Books the current rates up to `to`.
     fn pass(&mut self, to: i64) {
         let from = self.now;
         self.now = from.max(to);
@@ -261,7 +251,6 @@ impl Ledger {
         }
     }
 
-    /// A job may be in another phase, or have other containers.
     fn follow(&mut self, id: &JobId) {
         let Some(job) = self.cluster.job(id) else {
             return;
@@ -300,7 +289,7 @@ impl Ledger {
         self.ended.push((id.clone(), account));
     }
 
-    /// A window of use counts where it was told: whole.
+    /// A measured window counts whole, at the time of its report.
     fn gpu_used(&mut self, event: &ContainerGpuUsed, at: Timestamp) {
         if self.window.clip(ms(at), ms(at) + 1) == 0 {
             return;
@@ -316,8 +305,6 @@ impl Ledger {
         }
     }
 
-    /// A decision takes containers of jobs and gives containers to others: each job that gives is
-    /// noted with the tenants that get, in proportion to what these get.
     fn handed_over(&mut self, event: &dormouse_messages::events::AllocationDecided, at: Timestamp) {
         if self.window.clip(ms(at), ms(at) + 1) == 0 {
             return;
@@ -346,7 +333,8 @@ impl Ledger {
     }
 }
 
-/// What the nodes offer. A lost node is down, until it is drained as well: that takes it away.
+/// Returns the nodes' capacity. A lost node counts as down until it is also drained, and then not at
+/// all.
 fn offer(cluster: &ClusterState) -> Offer {
     let mut offer = Offer::default();
     let held = cluster.held();
@@ -364,7 +352,7 @@ fn offer(cluster: &ClusterState) -> Offer {
                 *offer.down.entry(resource.clone()).or_default() += capacity - held;
             }
         }
-        // What it offered before it came back with less.
+        // Held amounts of resources that a returned node no longer has.
         for (resource, held) in held.into_iter().flat_map(Amounts::iter) {
             if node.capacity.get(resource) == 0 {
                 *offer.capacity.entry(resource.clone()).or_default() += held;
@@ -375,7 +363,6 @@ fn offer(cluster: &ClusterState) -> Offer {
 }
 
 fn tenant_of(job: &JobId) -> TenantId {
-    // A job's tenant is a valid name.
     TenantId::new(job.tenant()).unwrap_or_else(|_| unreachable!("{job} names its tenant"))
 }
 
@@ -383,8 +370,8 @@ fn ms(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(1000)
 }
 
-/// Which event the ledger was read up to: what is lost is known only when a life has ended, so a
-/// later ledger of the same window may say more of it.
+/// Returns the last event read. Losses become known later, so a later ledger of the same window may
+/// differ.
 pub(crate) fn known_to(ledger: &Ledger) -> (Sequence, Timestamp) {
     (ledger.cluster.sequence, ledger.cluster.now)
 }

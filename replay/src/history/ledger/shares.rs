@@ -1,7 +1,7 @@
-//! Whole numbers split in proportion, by largest remainders: nothing is lost to rounding.
+//! Splits integers in proportion by largest remainders, without rounding loss.
 
-/// Splits `total` in proportion to `weights`. The remainders go to the largest fractions, the first
-/// of equal ones. Nothing is split where all weights are 0.
+/// Splits `total` in proportion to `weights`. The largest fractions get the remainders, the first one at
+/// a tie. All-zero weights get nothing.
 pub fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
     if sum == 0 {
@@ -21,7 +21,7 @@ pub fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
     parts
 }
 
-/// What each lends: all that is borrowed, split over those who use less than they are entitled to.
+/// Returns the amount that each lends: the borrowed total, split over the unused amounts.
 pub fn lent(entitled: &[u64], used: &[u64]) -> Vec<u64> {
     let pairs = || entitled.iter().zip(used);
     let borrowed = pairs().map(|(entitled, used)| used.saturating_sub(*entitled));

@@ -1,4 +1,4 @@
-//! The ledger as rows: of the cluster, of each tenant, of each job, and all of them as CSV.
+//! The ledger as rows for the cluster, tenants and jobs, and as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -10,8 +10,8 @@ use super::account::Account;
 use super::{Ledger, Parts, known_to};
 use crate::history::seen::{SeenError, seen_by};
 
-/// An amount of a resource, in its log unit times milliseconds. Written as a decimal text: it may be
-/// larger than what readers of JSON take for a number.
+/// An amount in the resource's log unit times milliseconds. Written as a decimal text, since it may
+/// exceed the numbers of JSON readers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitMs(pub u128);
 
@@ -37,84 +37,63 @@ impl<'de> Deserialize<'de> for UnitMs {
 /// One resource of the cluster: capacity = used + idle + down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRow {
-    /// The resource.
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
-    /// What the nodes offered.
     pub capacity: UnitMs,
-    /// What containers held.
     pub used: UnitMs,
-    /// What nobody held.
     pub idle: UnitMs,
-    /// What could not be had: on nodes that were lost, drained or in quarantine.
     pub down: UnitMs,
 }
 
-/// What became of the time that something held room, or waited for it.
+/// The use of held and awaited time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartsRow {
-    /// Held room: the sum of the next five.
+    /// The sum of the next five.
     pub used: UnitMs,
-    /// Running, and not lost.
     pub productive: UnitMs,
-    /// Asked to start, not running yet.
     pub starting: UnitMs,
-    /// Saving and stopping.
     pub stopping: UnitMs,
-    /// Work since the last checkpoint, lost to resizes.
     pub redone: UnitMs,
-    /// Work of lives that failed or lost a node, since their last checkpoint.
     pub failed: UnitMs,
-    /// Held no room between two lives: what the next one was to have.
     pub stopped: UnitMs,
-    /// Held no room, and was to have its smallest partition.
     pub waiting: UnitMs,
 }
 
 /// One resource of a tenant: entitled = used − borrowed + unused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantRow {
-    /// The tenant; `others` stands for all others together where one tenant asks.
+    /// `others` stands for all other tenants when one tenant asks.
     pub tenant: String,
-    /// The resource.
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
-    /// Its weight's part of the capacity.
     pub entitled: UnitMs,
-    /// Above what it was entitled to.
     pub borrowed: UnitMs,
-    /// Below what it was entitled to.
+    /// Entitlement beyond the use.
     pub unused: UnitMs,
-    /// Of that, what others used: all that is borrowed is lent by another.
+    /// The part of `unused` that others borrowed.
     pub lent: UnitMs,
-    /// What became of it.
     #[serde(flatten)]
     pub parts: PartsRow,
 }
 
-/// What a job with parts of GPUs was measured to use of them. Sums over its containers and devices;
-/// beside the amounts above, which are what was held for it.
+/// Measured use by a job with parts of GPUs, summed over containers and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuRow {
-    /// `tenant/name`.
     pub job: JobId,
-    /// Time that its work took on devices, in microseconds.
+    /// Busy device time in microseconds.
     pub busy_us: u64,
-    /// The same with pauses too short for another container.
+    /// As `busy_us`, with gaps too short for another container.
     pub charged_us: u64,
-    /// How long its threads waited for devices.
+    /// The threads' wait for devices in microseconds.
     pub waited_us: u64,
-    /// Allocations that its cap on memory refused.
     pub refused: u64,
-    /// Memory of devices that it had at a window's end, times the window, in MiB and milliseconds.
+    /// Device memory at the end of each window, in MiB times the window's milliseconds.
     #[serde(default)]
     pub memory_mib_ms: u64,
 }
 
 impl GpuRow {
-    /// Nothing was used yet.
+    /// Returns a row without use.
     #[must_use]
     pub fn new(job: &JobId) -> Self {
         Self {
@@ -131,20 +110,16 @@ impl GpuRow {
 /// One resource of a job, or its containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// `tenant/name`.
     pub job: JobId,
-    /// `completed`, `failed` or `cancelled`; empty while it lives.
+    /// `completed`, `failed` or `cancelled`; empty for a live job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
-    /// The resource; `containers` counts the job's own.
+    /// A resource, or `containers`.
     pub resource: String,
-    /// The unit of the amounts.
     pub unit: String,
-    /// What became of its time.
     #[serde(flatten)]
     pub parts: PartsRow,
-    /// Containers that decisions took of it, by the tenant whose jobs got containers in the same
-    /// decision; in the row of its containers.
+    /// In the row `containers`: containers lost in decisions, by the gaining tenants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gave: BTreeMap<String, u64>,
 }
@@ -152,21 +127,16 @@ pub struct JobRow {
 /// The ledger of a window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerTable {
-    /// From when; the log's beginning where it is absent.
+    /// `None` is the log's beginning.
     pub from: Option<Timestamp>,
-    /// To when; the last event where it is absent.
+    /// `None` is the last event.
     pub to: Option<Timestamp>,
-    /// The last event that was read: what lives that run then will have lost is not known yet.
+    /// The last event read; later losses of running incarnations are unknown.
     pub known_to: Sequence,
-    /// When that was.
     pub known_at: Timestamp,
-    /// The cluster.
     pub cluster: Vec<CapacityRow>,
-    /// The tenants.
     pub tenants: Vec<TenantRow>,
-    /// The jobs.
     pub jobs: Vec<JobRow>,
-    /// What was measured of jobs with parts of GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuRow>,
 }
@@ -219,7 +189,6 @@ fn unit(resource: &Resource) -> String {
     format!("{}_ms", resource.field())
 }
 
-/// Draws the table up.
 pub(super) fn table(ledger: Ledger) -> LedgerTable {
     let (known_to, known_at) = known_to(&ledger);
     let window = ledger.window;
@@ -309,10 +278,10 @@ fn jobs(ledger: &Ledger, all: &[(&JobId, &Account)]) -> Vec<JobRow> {
 }
 
 impl LedgerTable {
-    /// As a tenant may see it: its own rows, and all others together as amounts.
+    /// Keeps the tenant's own rows, and sums all other tenants.
     ///
     /// # Errors
-    /// When a name cannot be taken out.
+    /// A name cannot be removed.
     pub fn seen_by(mut self, tenant: &TenantId) -> Result<Self, SeenError> {
         self.jobs.retain(|row| row.job.tenant() == tenant.as_str());
         self.gpus.retain(|row| row.job.tenant() == tenant.as_str());
@@ -355,14 +324,14 @@ impl LedgerTable {
         seen_by(self, Some(tenant))
     }
 
-    /// All rows as comma-separated values with a line of names; a cell that does not apply is empty.
+    /// Returns all rows as CSV with a header; an inapplicable cell is empty.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::from(
             "scope,name,resource,unit,capacity,idle,down,entitled,borrowed,unused,lent,used,productive,starting,stopping,redone,failed,stopped,waiting\n",
         );
         let mut line = |scope: &str, name: &str, resource: &str, unit: &str, cells: &[String]| {
-            // Names, resources and units hold no comma and no quotation mark.
+            // Names, resources and units contain no comma and no quotation mark.
             let _ = writeln!(text, "{scope},{name},{resource},{unit},{}", cells.join(","));
         };
         let empty = |count: usize| vec![String::new(); count];

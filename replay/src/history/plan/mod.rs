@@ -1,8 +1,6 @@
-//! What a submission, a drain, a node or a policy would get now, before it is said.
-//!
-//! 1. The log is forked at its head, and the change is let happen ([`crate::history::whatif`]).
-//! 2. What the services decide at that instant is the plan: containers, nodes, who gives and gains.
-//! 3. When it starts is found by running the fork forward until it does, several times ([`start`]).
+//! Predicts the effects of a submission, a drain, a node or a policy now: the services' first decisions
+//! on a fork at the head ([`crate::history::whatif`]), and the time of the start from several runs
+//! ([`start`]).
 
 mod answer;
 mod start;
@@ -24,19 +22,17 @@ use super::whatif::{Forked, GIVEN_MS, History, WhatifError, ended, run};
 use crate::engine::ModelJob;
 use crate::scenario::Submission;
 
-/// What is planned.
+/// The subject of a plan.
 #[derive(Debug, Clone)]
 pub enum Subject {
-    /// A submission of a tenant.
     Job(TenantId, Value),
-    /// Changes of the cluster.
     Changes(Box<Changes>),
 }
 
-/// Plans at the head of a log. `draws`: runs for the time of the start.
+/// Plans at the head of a log, with `draws` runs for the time of the start.
 ///
 /// # Errors
-/// When a change does not fit, or the services break a rule.
+/// A change does not fit, or the services break a rule.
 pub fn plan(
     history: &History,
     forked: &Forked<'_>,
@@ -56,7 +52,7 @@ pub fn plan(
         anyway.mark(&mut plan);
     }
     if let Some(job) = noted.job.filter(|_| plan.code != "refused") {
-        // What has room at once waits for nobody: one run says when it starts.
+        // A job that fits at once waits for nobody, so one run suffices.
         let at_once = plan.containers > 0 && plan.shrinks.is_empty();
         let draws = if at_once { 1 } else { draws };
         plan.start = Some(start(history, forked, &changes, &job, draws)?);
@@ -71,7 +67,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// What asks for a decision and changes nothing: the policy, said once more.
+/// Returns a change without effect that requests a decision: the policy again.
 fn nothing(forked: &Forked<'_>) -> Changes {
     let theta2 = json!(forked.cluster().policy.theta2);
     Changes {
@@ -80,7 +76,6 @@ fn nothing(forked: &Forked<'_>) -> Changes {
     }
 }
 
-/// The changes that submit a document.
 fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeError> {
     let name = document.get("name").and_then(Value::as_str);
     let job = JobId::new(tenant, name.unwrap_or("unnamed"))
@@ -100,7 +95,6 @@ fn submission(tenant: &TenantId, document: &Value) -> Result<Changes, ChangeErro
     Ok(variants.pop().unwrap_or_default())
 }
 
-/// What was decided at the instant of the fork.
 #[derive(Debug, Default)]
 struct Noted {
     job: Option<JobId>,
@@ -108,22 +102,18 @@ struct Noted {
     decided: Option<Box<AllocationDecided>>,
     outcome: Option<Outcome>,
     released: bool,
-    /// No job is planned, but changes of the cluster.
     of_cluster: bool,
-    /// Jobs that are left out and have yet to end: what they had is given only then.
+    /// Omitted jobs that have not ended; their containers become free only then.
     leaving: BTreeSet<JobId>,
-    /// What is decided until then is the answer.
+    /// Decisions until then belong to the answer.
     until: Timestamp,
     nodes: BTreeMap<String, u32>,
-    /// Jobs of which containers are taken from where they are.
     moving: BTreeSet<JobId>,
 }
 
-/// A job that is left out ends within its grace; who takes longer is not waited for.
 const MOST_LEAVING_MS: u64 = 10 * 60 * 1_000;
 
 impl Noted {
-    /// What is decided on the fork under changes.
     fn of(
         forked: &Forked<'_>,
         changes: &Changes,
@@ -146,7 +136,6 @@ impl Noted {
         Ok(noted)
     }
 
-    /// Marks in a plan what is decided here, too.
     fn mark(&self, plan: &mut Plan) {
         let decided = self.decided.iter().flat_map(|it| &it.jobs);
         let decided: BTreeMap<String, (u32, u32)> = decided
@@ -160,7 +149,6 @@ impl Noted {
         }
     }
 
-    /// Whether what is decided from `at` on is no answer any more.
     fn is_over(&self, forked: Timestamp, at: Timestamp) -> bool {
         match self.leaving.is_empty() {
             true => at > self.until,
@@ -168,7 +156,6 @@ impl Noted {
         }
     }
 
-    /// A job is over.
     fn left(&mut self, job: &JobId, at: Timestamp) {
         if self.leaving.remove(job) && self.leaving.is_empty() {
             self.until = at.plus_ms(GIVEN_MS);
@@ -215,7 +202,6 @@ impl Noted {
         }
     }
 
-    /// Whether an allocation is the first that can answer: of a job, the first behind its release.
     fn counts(&self) -> bool {
         let given = self.of_cluster && self.leaving.is_empty();
         self.decided.is_none() && (given || self.released)
@@ -263,7 +249,6 @@ impl Noted {
         plan
     }
 
-    /// Who gives and who gains.
     fn moves(&self, forked: &Forked<'_>, dropped: &BTreeSet<JobId>, plan: &mut Plan) {
         let cluster = forked.cluster();
         let moves = |job: &JobId, from: u32, to: u32| {
@@ -332,12 +317,10 @@ impl Noted {
     }
 }
 
-/// Whether a life that is stopped for that goes on elsewhere.
 const fn goes_on(reason: StopReason) -> bool {
     matches!(reason, StopReason::Adjusted | StopReason::NodeLost)
 }
 
-/// Fairness loss of the last decision.
 fn last_loss(before: &[KeptFact]) -> Option<f64> {
     before.iter().rev().find_map(|it| match it.event() {
         Some(Event::AllocationDecided(event)) => Some(event.outcome.fairness_loss),
@@ -351,7 +334,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1e3
 }
 
-/// Whether a plan made at `asof` may still hold: nothing that a decision depends on has changed.
+/// True if a plan made at `asof` may still hold: no state that decides has changed.
 #[must_use]
 pub fn holds(planned: &Planned, forked: &Forked<'_>) -> bool {
     planned.asof <= forked.sequence

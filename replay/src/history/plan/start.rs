@@ -1,13 +1,8 @@
-//! When a job that waits would start.
+//! Estimates when a waiting job starts.
 //!
-//! The fork is run forward until it does, several times, with everything drawn that nobody knows: the
-//! curves and the work of jobs that do not say how much they have left ([`Course::imagined`]), and who
-//! comes meanwhile. Unless the queue is first in, first out, others may go first, and take containers
-//! from those whose end it waits for: submissions of the log come again, at its rate, with the work of
-//! the jobs that they were.
-//!
-//! With fewer than [`LEAST_BASIS`] completed jobs on the log nothing is said: a bad estimate is worse
-//! than none.
+//! The fork runs forward several times with random curves, remaining work ([`Course::imagined`]) and,
+//! unless the queue is first in, first out, new submissions like the log's. With fewer than
+//! [`LEAST_BASIS`] completed jobs there is no estimate, since a bad one is worse than none.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +17,14 @@ use crate::history::whatif::{Course, Forked, History, WhatifError, run};
 use crate::random::Random;
 use crate::scenario::Submission;
 
-/// Completed jobs that an estimate needs.
+/// The least number of completed jobs for an estimate.
 pub const LEAST_BASIS: u64 = 30;
-/// The newest submissions, which say how many come and what they ask for.
 const NEWEST: usize = 100;
-/// Fewer say nothing of their rate.
+/// The least number of submissions for a rate.
 const LEAST_SUBMISSIONS: usize = 10;
-/// Those that are let come in a run.
 const MOST_RIVALS: u32 = 40;
 
-/// Runs the fork forward until the job starts, again and again.
+/// Runs the fork forward until the job starts, `draws` times.
 pub fn start(
     history: &History,
     forked: &Forked<'_>,
@@ -65,7 +58,7 @@ pub fn start(
             }
             started.is_some()
         })?;
-        // One that does not start counts as later than all that do.
+        // A job that does not start counts as later than all others.
         starts.push(started.map_or(f64::INFINITY, |at| at.seconds_since(forked.now)));
     }
     starts.sort_by(f64::total_cmp);
@@ -78,8 +71,7 @@ pub fn start(
     })
 }
 
-/// What one more draw lies below with this probability: of n that are drawn alike, the k-th is above
-/// it with k / (n + 1). Nothing where that is later than all that started.
+/// The k-th of n draws exceeds one more draw with probability k / (n + 1). `None` beyond the last start.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -98,14 +90,13 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     .filter(|it| it.is_finite())
 }
 
-/// Submissions of the log, and how fast they came.
 struct Rivals {
     seen: Vec<(JobId, Value)>,
     gap_s: f64,
 }
 
 impl Rivals {
-    /// Nothing where nobody who comes later can go first.
+    /// Returns `None` if later jobs cannot go first.
     fn of(forked: &Forked<'_>) -> Option<Self> {
         if forked.cluster().policy.queue == Queue::Fifo {
             return None;
@@ -137,7 +128,6 @@ impl Rivals {
         })
     }
 
-    /// Those that come in one run.
     fn draw(&self, course: &Course<'_>, random: &mut Random) -> Vec<Submission> {
         let mut at_s = 0.0;
         let rival = |number: u32| {

@@ -1,5 +1,4 @@
-//! Two courses of a fork compared: change less identity, so that what is wrong with the model is in
-//! both.
+//! Compares two courses of a fork as change less identity, so that the model's error cancels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +12,9 @@ use crate::history::changes::Changes;
 use crate::random::Random;
 use crate::simulate::{End, JobRecord, mean};
 
-/// Samples of the jobs.
 const SAMPLES: u32 = 200;
 
-/// Where two courses first differ.
+/// Returns the first difference of two courses.
 #[must_use]
 pub fn first_difference(left: &Ran, right: &Ran) -> Option<Place> {
     let epochs: BTreeSet<_> = left
@@ -52,7 +50,7 @@ fn same(left: Option<&Allocated>, right: Option<&Allocated>) -> bool {
     left.map(|it| &it.jobs) == right.map(|it| &it.jobs)
 }
 
-/// How far the model is off the log.
+/// Returns the model's error against the log.
 #[must_use]
 pub fn model_error(forked: &Forked<'_>, log: &Ran, identity: &Ran) -> ModelError {
     let fork_s = forked.now.seconds_since(forked.span.0);
@@ -73,7 +71,7 @@ pub fn model_error(forked: &Forked<'_>, log: &Ran, identity: &Ran) -> ModelError
         })
         .collect();
     let loss = |ran: &Ran| mean(&ran.outcome.loss, fork_s, end_s);
-    // What the log has not decided yet cannot differ from it.
+    // Decisions after the end of the log cannot be compared.
     let within = Ran {
         decisions: identity
             .decisions
@@ -127,17 +125,14 @@ fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.get(index).copied().unwrap_or(0.0)
 }
 
-/// One job in both courses.
 struct Pair<'a> {
     job: &'a JobId,
     identity: &'a JobRecord,
     changed: &'a JobRecord,
 }
 
-/// A figure of a whole run.
 type Over<'a> = &'a dyn Fn(&Ran) -> f64;
 
-/// A figure of some jobs in a run.
 type OfJobs = fn(&[&JobRecord], &Ran) -> f64;
 
 const OF_JOBS: [(&str, OfJobs); 4] = [
@@ -159,20 +154,16 @@ fn average(jobs: &[&JobRecord], of: fn(&JobRecord) -> f64) -> f64 {
     jobs.iter().map(|job| of(job)).sum::<f64>() / f64::from(count)
 }
 
-/// Compares a change, and draws of it, with the course without changes.
+/// Compares a change, with its draws, with the unchanged course.
 pub struct Comparison<'a> {
-    /// The fork.
     pub forked: &'a Forked<'a>,
-    /// Without changes.
     pub identity: &'a Ran,
-    /// With them.
     pub changed: &'a Ran,
-    /// The same in each draw: without and with the changes.
+    /// The runs of each draw: without and with the changes.
     pub draws: &'a [(Ran, Ran)],
 }
 
 impl Comparison<'_> {
-    /// The figures.
     #[must_use]
     pub fn variant(&self, changes: &Changes) -> Variant {
         let pairs = self.pairs();
@@ -209,7 +200,6 @@ impl Comparison<'_> {
         }
     }
 
-    /// Jobs that completed in both courses, and not before the fork.
     fn pairs(&self) -> Vec<Pair<'_>> {
         let fork_s = self.forked.now.seconds_since(self.forked.span.0);
         let changed = completed(self.changed);
@@ -264,7 +254,6 @@ impl Comparison<'_> {
         metrics.collect()
     }
 
-    /// The bootstrap over jobs.
     fn sampled(
         &self,
         identity: &[&JobRecord],
@@ -288,8 +277,6 @@ impl Comparison<'_> {
         eight_in_ten(differences.collect())
     }
 
-    /// The part of the cluster's utilization that a tenant's containers are, those of its jobs too
-    /// that are not compared.
     fn utilization_of(&self, tenant: &str) -> Metric {
         let (fork_s, end_s) = self.span_s();
         self.over("utilization", &|ran| {
@@ -304,7 +291,6 @@ impl Comparison<'_> {
         (fork_s, end.seconds_since(begin))
     }
 
-    /// Means over time, from the fork to the end of the log, and the end of the last job.
     fn over_time(&self) -> Vec<Metric> {
         let (fork_s, end_s) = self.span_s();
         let of: [(&str, Over<'_>); 3] = [
@@ -356,7 +342,6 @@ impl Comparison<'_> {
         left_out.collect()
     }
 
-    /// Jobs that ran with more or fewer containers than any with which their curve was measured.
     fn extrapolated(&self, pairs: &[Pair<'_>]) -> u64 {
         let beyond = pairs.iter().filter(|pair| {
             let known = self.forked.models.jobs.get(pair.job);
@@ -371,12 +356,10 @@ impl Comparison<'_> {
     }
 }
 
-/// The tenth and the ninetieth of a hundred; nothing of fewer than five values.
 fn eight_in_ten(values: Vec<f64>) -> Option<[f64; 2]> {
     (values.len() >= 5).then(|| [quantile(values.clone(), 0.1), quantile(values, 0.9)])
 }
 
-/// The median of the errors that are known.
 #[must_use]
 pub fn known_error(errors: Vec<f64>) -> Option<f64> {
     median(errors)

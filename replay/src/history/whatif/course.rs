@@ -1,4 +1,4 @@
-//! A course that a fork may take: curves, and what jobs have to do by them.
+//! A possible course of a fork: curves, and the jobs' work by them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::observed::{Observed, Seen};
 use crate::engine::{ModelAgents, ModelJob};
 use crate::random::Random;
 
-/// What jobs have to do after the fork, by some curves.
+/// The jobs' work after the fork, by some curves.
 pub struct Course<'a> {
     pub(super) models: Models,
     pub(super) work: Work,
@@ -19,7 +19,6 @@ pub struct Course<'a> {
     pub(super) imagined: BTreeMap<JobId, f64>,
 }
 
-/// A job that others may be like, in one draw.
 struct Drawn<'a> {
     work: f64,
     weight: f64,
@@ -27,7 +26,6 @@ struct Drawn<'a> {
     form: Option<Form>,
 }
 
-/// The work of one of them.
 fn weighted(from: &[&Drawn<'_>], random: &mut Random) -> Option<f64> {
     let all: f64 = from.iter().map(|it| it.weight).sum();
     let mut left = all * random.unit();
@@ -48,15 +46,11 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// The same, where jobs whose end nobody knows have the work of another one: of one alike, else of
-    /// any, and more than they have done. Where no job had so much to do, as much again as they have
-    /// done. What a job says that it has left is off as such words were.
+    /// Draws the work of jobs with an unknown end from similar jobs, else from any, with more than the work
+    /// done. A stated remainder is scaled by the past errors of such statements.
     ///
-    /// - Those that have completed are no fair sample: the longest still run. So what runs has its
-    ///   work drawn first, and is then drawn from for what has not begun (Kaplan and Meier's estimate:
-    ///   what is known of an unfinished case goes to those beyond it).
-    /// - They are a small sample, too: each draw gives each of them a weight (Rubin's Bayesian
-    ///   bootstrap), so that draws differ by as much as is not known of the distribution.
+    /// - Completed jobs are biased towards short ones, so running jobs are drawn first (Kaplan–Meier).
+    /// - The sample is small, so each draw weights it at random (Rubin's Bayesian bootstrap).
     #[must_use]
     pub fn imagined(mut self, forked: &Forked<'_>, random: &mut Random) -> Self {
         let mut pool: Vec<Drawn> = Vec::new();
@@ -103,7 +97,7 @@ impl<'a> Course<'a> {
         self
     }
 
-    /// The model of a job.
+    /// Returns the model of a job.
     #[must_use]
     pub fn model(&self, id: &JobId) -> ModelJob {
         let mut model = self.models.model(id, self.observed);
@@ -115,7 +109,6 @@ impl<'a> Course<'a> {
         model
     }
 
-    /// The agents at the fork, with these models.
     pub(super) fn agents(&self) -> ModelAgents {
         let mut agents = self.work.agents.clone();
         for id in self.observed.jobs.keys() {

@@ -1,61 +1,55 @@
-//! The time of a step with n containers, T(n) = a + b/n + c(n − 1), fitted to what a job reported.
+//! Fits the time of a step with n containers, T(n) = a + b/n + c(n − 1), to a job's reports.
 //!
-//! With a batch that does not depend on n the time is linear in (a, b, c), all of them 0 or more:
-//! least squares with bounds has one optimum. With three columns every set of those that are not 0 is
-//! tried, which is exact. Residuals are relative to the measured time and weighted with how long it
-//! was measured (Ernest, NSDI 2016, fits the same family by non-negative least squares).
+//! The time is linear in a, b, c ≥ 0, so bounded least squares has one optimum. With three columns,
+//! trying every set of nonzero ones is exact. Residuals are relative and weighted with the duration
+//! (Ernest, NSDI 2016, fits the same family by non-negative least squares).
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Scaling;
 
-/// Seconds a step took with so many containers.
+/// Seconds per step at a number of containers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Containers.
     pub containers: u32,
-    /// Seconds a step.
     pub step_s: f64,
-    /// For how long that was measured.
+    /// Duration of the measurement.
     pub weight_s: f64,
 }
 
-/// What is known of a job's curve.
+/// The quality of a job's curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// a, b and c, from three numbers of containers or more.
+    /// a, b and c, from three or more numbers of containers.
     Fitted,
-    /// a and b, from two.
+    /// a and b, from two numbers of containers.
     FittedTwo,
-    /// From it and jobs of the same tenant, executor, command and demand.
+    /// From the job and jobs of the same tenant, executor, command and demand.
     Pooled,
-    /// One number of containers was seen: speed is taken to grow with the containers.
+    /// From one number of containers; assumes linear speed.
     LinearAssumed,
-    /// It reports no progress: work is counted in seconds of a container.
+    /// Without progress reports; work counts in container seconds.
     NoProgress,
 }
 
-/// A curve.
+/// The time of a step by containers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
-    /// Seconds that cannot be divided.
     pub a: f64,
-    /// Seconds that are divided.
     pub b: f64,
-    /// Seconds that each further container adds.
     pub c: f64,
 }
 
 impl Curve {
-    /// Seconds a step.
+    /// Returns the seconds per step.
     #[must_use]
     pub fn step_s(&self, containers: u32) -> f64 {
         let n = f64::from(containers.max(1));
         self.a + self.b / n + self.c * (n - 1.0)
     }
 
-    /// For the model agents.
+    /// Returns the curve for the model agents.
     #[must_use]
     pub const fn scaling(&self) -> Scaling {
         Scaling::Steps {
@@ -66,14 +60,14 @@ impl Curve {
     }
 }
 
-/// How many numbers of containers the points are of.
+/// Returns the number of distinct container counts.
 #[must_use]
 pub fn distinct(points: &[Point]) -> usize {
     let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
     seen.len()
 }
 
-/// The best curve; nothing without a point.
+/// Returns the best curve; `None` without a point.
 #[must_use]
 pub fn fit(points: &[Point]) -> Option<Curve> {
     let columns = distinct(points).min(3);
@@ -88,7 +82,7 @@ pub fn fit(points: &[Point]) -> Option<Curve> {
         let b = mean * f64::from(first.containers.max(1));
         return Some(Curve { a: 0.0, b, c: 0.0 });
     }
-    // b alone is the linear one; with two numbers of containers c is left at 0.
+    // b alone is linear scaling; two container counts leave c at 0.
     let allowed: &[usize] = if columns == 2 { &[0, 1] } else { &[0, 1, 2] };
     let mut best: Option<(f64, [f64; 3])> = None;
     for set in 1..8_usize {
@@ -127,7 +121,7 @@ fn error(points: &[Point], [a, b, c]: [f64; 3]) -> f64 {
     each.sum()
 }
 
-/// Weighted least squares over some columns, by the normal equations and Gauss's elimination.
+/// Solves weighted least squares over some columns, by the normal equations and Gaussian elimination.
 fn solve(points: &[Point], used: &[usize]) -> Option<[f64; 3]> {
     let size = used.len();
     let mut matrix = vec![vec![0.0; size + 1]; size];
@@ -164,8 +158,8 @@ fn solve(points: &[Point], used: &[usize]) -> Option<[f64; 3]> {
     Some(found)
 }
 
-/// |log(predicted / measured)| where each number of containers in turn is left out: the median of
-/// them; nothing with fewer than three.
+/// Returns the median of |log(predicted / measured)|, leaving out each container count in turn; `None`
+/// for fewer than three.
 #[must_use]
 pub fn left_out_error(points: &[Point]) -> Option<f64> {
     let seen: std::collections::BTreeSet<u32> = points.iter().map(|it| it.containers).collect();
@@ -186,7 +180,7 @@ pub fn left_out_error(points: &[Point]) -> Option<f64> {
     median(errors)
 }
 
-/// Root mean square of log(measured / fitted).
+/// Returns the root mean square of log(measured / fitted).
 #[must_use]
 pub fn residual(points: &[Point], curve: &Curve) -> f64 {
     let squares = points.iter().map(|it| {
@@ -197,7 +191,7 @@ pub fn residual(points: &[Point], curve: &Curve) -> f64 {
     (squares.sum::<f64>() / f64::from(count)).sqrt()
 }
 
-/// The middle one; nothing of nothing.
+/// Returns the median; `None` for no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
@@ -246,7 +240,7 @@ mod tests {
         assert!((one.step_s(4) - 0.75).abs() < 1e-12, "linear from one");
     }
 
-    /// With 5 % noise on {1, 2, 4, 8} the time of 6 is within 5 %, in nine of ten cases.
+    /// With 5 % noise on {1, 2, 4, 8}, nine of ten predictions for 6 lie within 5 %.
     #[test]
     fn between_what_was_seen_it_is_within_the_noise() {
         let mut random = Random::new(7);

@@ -1,13 +1,10 @@
-//! The fork: everything that the services, the agents and the measures need to go on from a place
-//! of a log.
+//! Forks a log: collects the state that services, agents and measures need to continue there.
 //!
-//! 1. The log is read twice: for what jobs cost ([`super::observed`]), then the model agents are led
-//!    along it ([`crate::engine::ModelAgents::observe`]). At the fork they are copied.
-//! 2. Led to the end of the log they know the work of each job that completed: what its lives did, by
-//!    the curves, less what was lost. A job that had not completed has as much to do as its steps
-//!    say; of one that names no total nobody knows the end.
-//! 3. A life that died of itself dies in the fork where it has done the same work; a node is lost at
-//!    the same time.
+//! 1. The log is read for the jobs' costs ([`super::observed`]), then leads the model agents
+//!    ([`crate::engine::ModelAgents::observe`]), which the fork copies.
+//! 2. At the end of the log the agents know the work of each completed job. An unfinished job's work
+//!    follows from its total steps; without a total its end is unknown.
+//! 3. An incarnation that failed on the log fails on the fork after the same work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +23,12 @@ use crate::history::fork::Fork;
 use crate::history::slice::States;
 use crate::simulate::Measures;
 
-/// What is overdue at a head is expected so much later.
+/// The delay of reports that are overdue at the head.
 const OVERDUE_MS: u64 = 1_000;
 
-/// Where a log is forked.
+/// The position of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkAt {
-    /// After this event.
     Sequence(Sequence),
     /// After the last event of this time.
     Time(Timestamp),
@@ -47,7 +43,7 @@ impl ForkAt {
     }
 }
 
-/// A whole log, or one that begins with states.
+/// A whole log, or a log that begins with states.
 #[derive(Debug, Default)]
 pub struct History {
     begun: Option<States>,
@@ -56,30 +52,23 @@ pub struct History {
     observed: Observed,
 }
 
-/// Why a job is left out of what is compared.
+/// The reason for a job's exclusion from comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unknown {
-    /// It had not ended and never said how far it is.
+    /// Unfinished, without progress reports.
     NoProgress,
-    /// It had not ended and does not say how many steps it has.
+    /// Unfinished, without a total number of steps.
     NoStepsTotal,
 }
 
-/// A fork of it.
+/// A fork of a log.
 pub struct Forked<'a> {
-    /// Where.
     pub sequence: Sequence,
-    /// When.
     pub now: Timestamp,
-    /// When the log begins, and when it ends.
     pub span: (Timestamp, Timestamp),
-    /// What came before.
     pub before: &'a [KeptFact],
-    /// What followed.
     pub after: &'a [KeptFact],
-    /// Jobs whose work is not known.
     pub unknown: BTreeMap<JobId, Unknown>,
-    /// The curves.
     pub models: Models,
     ground: Ground,
     nothing_until: Option<Timestamp>,
@@ -88,17 +77,15 @@ pub struct Forked<'a> {
     observed: &'a Observed,
 }
 
-/// What jobs have to do, by some curves.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     pub(super) all: BTreeMap<JobId, f64>,
     pub(super) failures: BTreeMap<JobId, Vec<f64>>,
-    /// The agents at the fork.
     pub(super) agents: ModelAgents,
 }
 
 impl History {
-    /// A log that begins with states.
+    /// Begins with the states of a slice.
     #[must_use]
     pub fn starting_from(states: States) -> Self {
         let mut history = Self::default();
@@ -108,20 +95,20 @@ impl History {
         history
     }
 
-    /// The next event.
+    /// Reads the next event.
     pub fn read(&mut self, recorded: &Arc<Recorded>) {
         let kept = self.clock.keep(recorded);
         self.observed.read(&kept.fact());
         self.events.push(kept);
     }
 
-    /// The time of the log when a clock on the wall shows this.
+    /// Returns the log's time for a wall-clock time.
     #[must_use]
     pub fn time_at(&self, wall: Timestamp) -> Timestamp {
         self.clock.time_at(wall)
     }
 
-    /// Forgets what follows, so that nothing of it is known.
+    /// Drops all later events.
     #[must_use]
     pub fn up_to(self, at: ForkAt) -> Self {
         let mut history = self.begun.map_or_else(Self::default, Self::starting_from);
@@ -130,7 +117,7 @@ impl History {
         history
     }
 
-    /// A fork of it.
+    /// Forks the log.
     #[must_use]
     pub fn fork(&self, at: ForkAt) -> Forked<'_> {
         let split = self.events.partition_point(|kept| at.is_behind(kept));
@@ -194,7 +181,6 @@ impl History {
         }
     }
 
-    /// Jobs that had not ended, and whose end nobody knows.
     fn unknown(&self, work: &Work) -> BTreeMap<JobId, Unknown> {
         let jobs = self.observed.jobs.iter();
         let unknown = jobs.filter(|(id, seen)| !seen.served && !work.all.contains_key(*id));
@@ -205,7 +191,6 @@ impl History {
         why.collect()
     }
 
-    /// Leads the model agents along the log.
     fn lead(&self, models: &Models, split: usize) -> Work {
         let mut work = Work::default();
         let mut agents = ModelAgents::default();
@@ -216,7 +201,6 @@ impl History {
         if let Some(fork) = begun {
             agents.starting_from(&fork.cluster, fork.now);
         }
-        // Work done when a job last said its step, and the steps it had left.
         let mut left: BTreeMap<JobId, f64> = BTreeMap::new();
         for (index, kept) in self.events.iter().enumerate() {
             if index == split {
@@ -260,8 +244,7 @@ impl History {
 }
 
 impl<'a> Forked<'a> {
-    /// The same, at a later time at which nothing more has happened: what the agents were expected
-    /// to report by then is still to come.
+    /// Moves the fork to a later time without events; overdue reports are still to come.
     #[must_use]
     pub fn later(mut self, now: Timestamp) -> Self {
         self.now = self.now.max(now);
@@ -270,25 +253,25 @@ impl<'a> Forked<'a> {
         self
     }
 
-    /// The state of the cluster there.
+    /// Returns the cluster's state at the fork.
     #[must_use]
     pub fn cluster(&self) -> &ClusterState {
         &self.ground.cluster
     }
 
-    /// What admission has folded there.
+    /// Returns admission's state at the fork.
     #[must_use]
     pub fn admission(&self) -> &AdmissionState {
         &self.ground.admission
     }
 
-    /// The number of the next submission.
+    /// Returns the number of the next submission.
     #[must_use]
     pub fn next_ingress(&self) -> u64 {
         self.ground.ingress + 1
     }
 
-    /// Jobs that completed on the log.
+    /// Counts the jobs that completed on the log.
     #[must_use]
     pub fn completed(&self) -> u64 {
         let all = self.before.iter().chain(self.after);
@@ -296,7 +279,7 @@ impl<'a> Forked<'a> {
         completed.count() as u64
     }
 
-    /// The same fork with other curves; with those that are most likely, the same.
+    /// Returns the course by other curves.
     #[must_use]
     pub fn with(&self, history: &History, models: Models) -> Course<'a> {
         let work = history.lead(&models, self.before.len());
@@ -308,7 +291,7 @@ impl<'a> Forked<'a> {
         }
     }
 
-    /// By the most likely curves.
+    /// Returns the course by the most likely curves.
     #[must_use]
     pub fn likely(&self) -> Course<'a> {
         Course {
@@ -319,7 +302,7 @@ impl<'a> Forked<'a> {
         }
     }
 
-    /// Where the services go on.
+    /// Returns the state for the engine, with the agents of a course.
     #[must_use]
     pub fn ground(&self, by: &Course<'_>) -> Ground {
         let mut ground = self.ground.clone();
@@ -330,7 +313,7 @@ impl<'a> Forked<'a> {
         ground
     }
 
-    /// Jobs that come after the fork or live there.
+    /// Returns the jobs that live at the fork or come later.
     #[must_use]
     pub fn live(&self) -> BTreeSet<&JobId> {
         let there = self.ground.cluster.queued.keys();

@@ -1,4 +1,4 @@
-//! A life of a job, and the containers of it that come and go, as a log shows them.
+//! One incarnation of a job and its containers, as recorded on a log.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,39 @@ use dormouse_messages::{Rank, Timestamp};
 use super::fit::{Point, median};
 use crate::engine::MemberCosts;
 
-/// What did not happen while it could have: longer than anything waits.
+/// Stands for an event that could have happened and did not; longer than any wait.
 const NEVER_S: f64 = 1e9;
-/// Windows between reports count whose steps take up to so many times the median, or as much less.
+/// A window between reports counts if its step time is within this factor of the median.
 const NEAR: f64 = 1.5;
 
-/// What is due is rounded up to a microsecond: half of one is left out, so that it comes out again.
+/// Due times round up to a microsecond; half of one less reproduces them.
 const HALF_A_MICROSECOND: f64 = 5e-7;
 
-/// Seconds from one to the other, where both are known.
 fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
     Some((to?.seconds_since(from?) - HALF_A_MICROSECOND).max(0.0))
 }
 
-/// A container of a life.
+/// The times of a container.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Member {
-    /// When it was asked to come, where it came later than the first ones.
+    /// The join request of a later member.
     pub asked: Option<Timestamp>,
-    /// When it ran.
     pub started: Option<Timestamp>,
-    /// When it was ready.
     pub ready: Option<Timestamp>,
-    /// When it was asked to leave.
     pub leave_asked: Option<Timestamp>,
-    /// When it had ended.
     pub exited: Option<Timestamp>,
 }
 
 impl Member {
-    /// From one to the other; never, of one that was over before.
     fn until(&self, from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
         let given_up = from.is_some() && to.is_none() && self.exited.is_some();
         between(from, to).or(given_up.then_some(NEVER_S))
     }
 
-    /// From its start until it was ready.
     pub fn ready_s(&self) -> Option<f64> {
         between(self.started, self.ready)
     }
 
-    /// What it cost.
     pub fn costs(&self) -> MemberCosts {
         MemberCosts {
             join_s: self.until(self.asked, self.started),
@@ -57,44 +49,37 @@ impl Member {
     }
 }
 
-/// A life.
+/// The times of an incarnation.
 #[derive(Debug, Clone, Default)]
 pub struct Life {
-    /// When it was asked to start.
     pub requested: Option<Timestamp>,
-    /// When the last of its first containers ran.
+    /// The time when the last of the first containers ran.
     pub started: Option<Timestamp>,
-    /// Containers that it was asked to start.
     pub(super) containers: u32,
-    /// Containers of it that have run.
     pub(super) ran: u32,
-    /// The step it began with.
     pub from_step: u64,
-    /// What it reported: when, the step, with how many containers.
+    /// Time, step and containers of each report.
     pub reports: Vec<(Timestamp, u64, u32)>,
     pub(super) save_asked: Option<Timestamp>,
     pub(super) saved: Option<Timestamp>,
     pub(super) stop_asked: Option<Timestamp>,
     pub(super) exited: Option<Timestamp>,
-    /// When the first of its containers ended that nobody had asked to.
+    /// The first unrequested end of a container.
     pub(super) ended_itself: Option<Timestamp>,
-    /// Whether its partition has stopped.
     pub(super) over: bool,
     pub(super) members: BTreeMap<Rank, Member>,
 }
 
 impl Life {
-    /// From the start request until its containers ran.
     pub fn start_s(&self) -> Option<f64> {
         between(self.requested, self.started)
     }
 
-    /// From the request to save until it was saved.
     pub fn save_s(&self) -> Option<f64> {
         between(self.save_asked, self.saved)
     }
 
-    /// The same of a task set, which has saved when its containers have ended of themselves.
+    /// Returns the seconds from the save request of a task set until its containers ended by themselves.
     pub fn drained_s(&self) -> Option<f64> {
         let asked = self.save_asked.filter(|_| self.stop_asked.is_none());
         between(asked, self.exited)
@@ -104,20 +89,19 @@ impl Life {
         self.over || self.exited.is_some()
     }
 
-    /// What its containers cost, one by one.
     pub fn members(&self) -> BTreeMap<Rank, MemberCosts> {
         let each = self.members.iter();
         each.map(|(rank, member)| (*rank, member.costs())).collect()
     }
 
-    /// The same of this very life: one that was stopped before it had saved would not have.
+    /// As [`Self::save_s`], or [`NEVER_S`] if the incarnation stopped first.
     pub fn saved_after_s(&self) -> Option<f64> {
         let given_up = self.save_asked.is_some() && self.saved.is_none() && self.has_ended();
         self.save_s().or(given_up.then_some(NEVER_S))
     }
 
-    /// From its start request until its containers ran, or until the first of them ended by itself: one
-    /// that ended before would not have.
+    /// As [`Self::start_s`], or until the first failed container, or [`NEVER_S`] if the incarnation
+    /// ended first.
     pub fn started_after_s(&self) -> Option<f64> {
         let given_up = self.started.is_none() && self.has_ended();
         let failed_s = between(self.requested, self.ended_itself);
@@ -125,25 +109,22 @@ impl Life {
         known_s.or(given_up.then_some(NEVER_S))
     }
 
-    /// From the request to stop until it had ended.
     pub fn stop_s(&self) -> Option<f64> {
         between(self.stop_asked, self.exited)
     }
 
-    /// The same of this very life: one whose nodes were lost first would not have.
+    /// As [`Self::stop_s`], or [`NEVER_S`] if the nodes were lost first.
     pub fn stopped_after_s(&self) -> Option<f64> {
         let given_up = self.stop_asked.is_some() && self.over;
         self.stop_s().or(given_up.then_some(NEVER_S))
     }
 
-    /// From its start until it first reported progress.
     pub fn first_report_s(&self) -> Option<f64> {
         let (at, ..) = self.reports.first()?;
         between(self.started, Some(*at))
     }
 
-    /// From its start until it worked, where a step takes so long with `n` containers: what the
-    /// steps before the first report do not explain.
+    /// Returns the seconds from the start until the first work, by the steps before the first report.
     pub fn pause_s(&self, step_s: impl Fn(u32) -> f64) -> Option<f64> {
         let (at, step, containers) = self.reports.first()?;
         let started = self.started?;
@@ -152,13 +133,12 @@ impl Life {
         Some((at.seconds_since(started) - worked_s).max(0.0))
     }
 
-    /// A container of it.
     pub fn member(&mut self, rank: Rank) -> &mut Member {
         self.members.entry(rank).or_default()
     }
 
-    /// The time of a step with each number of containers: the mean of those that are near the median,
-    /// since steps are reported whole, and what interrupts the work is none of it.
+    /// Returns the step times: the mean near the median, since steps are reported whole and
+    /// interruptions do not count.
     pub fn points(&self) -> Vec<Point> {
         let mut by_count: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
         for pair in self.reports.windows(2) {
@@ -186,7 +166,6 @@ impl Life {
         by_count.into_iter().filter_map(point).collect()
     }
 
-    /// What was left by each report, as its steps so far said, and what really was: in seconds.
     pub fn ends(&self, steps_total: u64, completed: Timestamp, into: &mut Vec<(f64, f64)>) {
         let Some((since, first, size)) = self.reports.first() else {
             return;
@@ -221,7 +200,6 @@ pub fn number(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Reports each ten seconds, of a step each 1.07 s with four containers.
     fn reported(reports: u64) -> Life {
         let mut life = Life::default();
         for number in 1..=reports {
@@ -232,13 +210,12 @@ mod tests {
         life
     }
 
-    /// The median of windows with 9 or 10 steps would be 1.11 s.
+    /// The plain median of windows with 9 or 10 steps would be 1.11 s.
     #[test]
     fn steps_that_are_reported_whole_do_not_bend_their_time() {
         let mut life = reported(20);
         let step_s = life.points()[0].step_s;
         assert!((step_s / 1.07 - 1.0).abs() < 0.01, "{step_s}");
-        // A pause of a minute is none of it.
         for (at, ..) in life.reports.iter_mut().skip(10) {
             *at = at.plus_ms(60_000);
         }

@@ -1,16 +1,11 @@
-//! What would have become of a log under changes, from a place of it on.
+//! Simulates the course of a log under changes, from a fork on. Submissions keep their times: users'
+//! reactions are not modelled.
 //!
-//! 1. The log is forked: the services' own states, the agents and the measures there ([`fork`]).
-//! 2. What comes from outside stays at its time; all else is made again by the services as they are
-//!    shipped ([`script`], [`run`]).
-//! 3. How fast jobs run with other containers is fitted to what they reported ([`models`]).
-//! 4. First without changes (*identity*): how far that is off the log is the model's error. Then with
-//!    them: what is reported is change less identity ([`compare`]), with what is not known of the
-//!    curves drawn again and again.
-//!
-//! A plan is the same at the head of a log ([`super::plan`]).
-//!
-//! Users who react to waiting are not modelled: they submit what they submitted, when they did.
+//! 1. [`fork`] takes the services' states, the agents and the measures at the fork.
+//! 2. [`script`] keeps external events; [`run`] lets the shipped services decide everything else.
+//! 3. [`models`] fits the jobs' speed to their reports ([`observed`], [`life`], [`fit`]).
+//! 4. The run without changes (*identity*) shows the model's error. [`compare`] reports change less
+//!    identity, with draws of the unknown curves ([`course`]); [`answer`] has the types.
 
 mod answer;
 mod compare;
@@ -38,27 +33,23 @@ pub use models::Models;
 pub use run::{Allocated, Ran, WhatifError, recorded, run};
 pub(crate) use run::{GIVEN_MS, ended};
 
-/// How it is asked.
+/// Options of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Draws of what is not known of the curves.
     pub draws: u32,
-    /// Runs at the same time.
     pub threads: usize,
 }
 
-/// An answer, and the courses it was made from: without changes first, then with each variant's.
+/// An answer with its courses: the unchanged one first, then one per variant.
 pub struct Answered {
-    /// The answer.
     pub answer: Answer,
-    /// The courses, with their names.
     pub courses: Vec<(String, Ran)>,
 }
 
-/// Answers.
+/// Answers the question.
 ///
 /// # Errors
-/// When nothing follows the fork, a change does not fit, or the services break a rule.
+/// Nothing follows the fork, a change does not fit, or the services break a rule.
 pub fn whatif(
     history: &History,
     forked: &Forked<'_>,
@@ -79,7 +70,6 @@ pub fn whatif(
     let unchanged = Changes::default();
     let mut all: Vec<&Changes> = vec![&unchanged];
     all.extend(variants.iter().copied());
-    // Every change under every course, and none.
     let tasks: Vec<(usize, usize)> = (0..all.len())
         .flat_map(|change| (0..courses.len()).map(move |course| (change, course)))
         .collect();
@@ -136,7 +126,6 @@ pub fn whatif(
     })
 }
 
-/// How many jobs' curves are known how well.
 fn forms(models: &Models) -> Vec<FormLine> {
     let mut forms: BTreeMap<Form, (u64, Vec<f64>)> = BTreeMap::new();
     for known in models.jobs.values() {
@@ -152,7 +141,6 @@ fn forms(models: &Models) -> Vec<FormLine> {
     lines.collect()
 }
 
-/// The results of tasks 0, 1, …, made at the same time.
 pub(crate) fn in_threads<T: Send>(
     count: usize,
     threads: usize,

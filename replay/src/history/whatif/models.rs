@@ -1,18 +1,14 @@
-//! How each job of a log would run with other containers: the models that the agents of a fork follow.
+//! Models how each job of a log would run with other containers.
 //!
-//! 1. A job that reported progress with two numbers of containers or more has a curve of its own
-//!    ([`super::fit`]). With one it is pooled with jobs alike; where those saw no other number, its
-//!    speed is taken to grow with the containers.
-//!    So is a job that has said nothing yet.
-//! 2. A job that reports no progress works in seconds of a container.
-//! 3. What starting, saving, stopping and the first steps cost is what each life did cost; of lives
-//!    that were not, the median of the job's, else of all jobs that save alike.
-//! 4. A draw ([`Models::draw`]) fits once more to points that are off by the residuals: what is not
-//!    known of the curves. The curve of a job of which one number was seen is drawn from those that
-//!    were fitted.
+//! 1. Progress at two or more numbers of containers gives a curve of the job's own ([`super::fit`]). A
+//!    job with one or none is pooled with similar jobs; without other numbers, speed is assumed linear.
+//! 2. Costs are each incarnation's own; by default the median over the job, else over jobs with the same
+//!    save mode.
+//! 3. A draw ([`Models::draw`]) refits to points perturbed by the residuals, or draws from the fitted
+//!    curves.
 //!
-//! How much work there is follows from the log by the same curves ([`super::fork`]), so that with
-//! the containers it had a job takes the time it took.
+//! The same curves give the work on the log ([`super::fork`]), so a job with its real containers takes
+//! its real time.
 
 use std::collections::BTreeMap;
 
@@ -24,35 +20,32 @@ use super::observed::{Observed, Seen};
 use crate::engine::{LifeCosts, ModelJob, Scaling};
 use crate::random::Random;
 
-/// A task of a set of which none has ended.
+/// Seconds per task of a set without an ended task.
 const TASK_S: f64 = 60.0;
 
-/// What is known of one job.
+/// The fitted behaviour of one job.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// How well.
     pub form: Form,
-    /// Its curve, of a job that reports progress.
+    /// `None` without progress reports.
     pub curve: Option<Curve>,
-    /// The points it was fitted to.
     pub points: Vec<Point>,
-    /// Median relative error of a number of containers that was left out.
+    /// Median relative error at an omitted number of containers.
     pub error: Option<f64>,
-    /// The numbers of containers that were seen: the least and the most.
+    /// The least and the most containers seen.
     pub seen: (u32, u32),
 }
 
-/// What is known of all jobs.
+/// The fitted behaviour of all jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Models {
-    /// By name.
     pub jobs: BTreeMap<JobId, Known>,
-    /// Root mean square of the residuals of all curves, as parts of the time.
+    /// Root mean square of the relative residuals of all curves.
     pub residual: f64,
 }
 
 impl Models {
-    /// Fits them.
+    /// Fits the models.
     #[must_use]
     pub fn of(observed: &Observed) -> Self {
         let mut pools: BTreeMap<_, Vec<Point>> = BTreeMap::new();
@@ -89,14 +82,14 @@ impl Models {
         models
     }
 
-    /// Whether anything of the curves is not known.
+    /// True if a draw would change nothing.
     #[must_use]
     pub fn is_certain(&self) -> bool {
         let fitted = |it: &Known| distinct(&it.points) > 1;
         !self.jobs.values().any(fitted)
     }
 
-    /// The curves as they may be as well.
+    /// Draws other plausible curves.
     #[must_use]
     pub fn draw(&self, random: &mut Random) -> Self {
         let fitted = self.jobs.values().filter(|it| distinct(&it.points) > 1);
@@ -126,7 +119,7 @@ impl Models {
         drawn
     }
 
-    /// The model of a job, its work without an end.
+    /// Returns the model of a job with endless work.
     #[must_use]
     pub fn model(&self, id: &JobId, observed: &Observed) -> ModelJob {
         let mut model = ModelJob::linear(f64::INFINITY);
@@ -148,7 +141,6 @@ impl Models {
 fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
     let (form, points) = match (distinct(&own), distinct(&pool)) {
         (0, 0) => (Form::NoProgress, own),
-        // It has said nothing yet.
         (0, 1) => (Form::LinearAssumed, pool),
         (0 | 1, 2..) => (Form::Pooled, pool),
         (1, _) => (Form::LinearAssumed, own),
@@ -165,7 +157,6 @@ fn known(own: Vec<Point>, pool: Vec<Point>) -> Known {
     }
 }
 
-/// What its lives cost.
 fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) {
     let usual = |of: &dyn Fn(&Life) -> Option<f64>| {
         let own = seen.usual(of);
@@ -192,7 +183,7 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
         model.resume_s = resumed.or(first).unwrap_or(0.0);
     }
     if reports {
-        // What a fork decides depends on the first report of a life, not on those that follow.
+        // Decisions depend only on an incarnation's first report.
         model.progress_s = Some(f64::from(u32::MAX));
         model.first_report_s = seen.usual(first_s);
     }
@@ -213,7 +204,7 @@ fn costs(model: &mut ModelJob, seen: &Seen, known: &Known, observed: &Observed) 
     }
 }
 
-/// A standard normal number (Box and Muller).
+/// Draws a standard normal number (Box and Muller).
 fn normal(random: &mut Random) -> f64 {
     let (radius, angle) = (random.unit().max(1e-12), random.unit());
     (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)

@@ -1,5 +1,4 @@
-//! What a log shows of how its jobs run: the time of their steps, and what starting, saving and
-//! stopping cost.
+//! Extracts from a log how its jobs run: step times, and the costs of starts, saves and stops.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +10,21 @@ use super::fit::{Point, median};
 use super::life::{Life, Member, number};
 use crate::random::Random;
 
-/// Cases of what was left that are kept, the newest.
 const MOST_ENDS: usize = 2_000;
-/// Cases like another one.
 const NEAREST_ENDS: usize = 30;
 
-/// A job.
+/// The observations of a job.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// What makes jobs alike.
+    /// Jobs with equal kinds count as similar.
     pub kind: (String, Executor, Vec<String>, Amounts),
-    /// Tasks, of a task set.
     pub tasks: Option<u32>,
-    /// Whether it is a service or a notebook.
     pub served: bool,
     mode: CheckpointMode,
-    /// Its lives.
     pub lives: BTreeMap<Incarnation, Life>,
     saved_step: u64,
-    /// Seconds a task, of each report of tasks that ended.
     task_s: Vec<f64>,
-    /// Tasks that containers have, and since when they run them.
     busy: BTreeMap<(Incarnation, Rank), (u64, Timestamp)>,
-    /// The steps it has in all, where it says so.
     pub steps_total: Option<u64>,
 }
 
@@ -57,12 +48,10 @@ impl Seen {
         }
     }
 
-    /// The median time of a task.
     pub fn task_s(&self) -> Option<f64> {
         median(self.task_s.clone())
     }
 
-    /// Tasks are given to a container.
     fn given(&mut self, of: (Incarnation, Rank), tasks: u64, at: Timestamp) {
         let (has, since) = self.busy.entry(of).or_insert((0, at));
         if *has == 0 {
@@ -71,7 +60,6 @@ impl Seen {
         *has += tasks;
     }
 
-    /// Tasks have ended in a container.
     fn ended(&mut self, of: (Incarnation, Rank), tasks: u64, at: Timestamp) {
         if let Some((has, since)) = self.busy.get_mut(&of).filter(|_| tasks > 0) {
             self.task_s.push(at.seconds_since(*since) / number(tasks));
@@ -80,28 +68,24 @@ impl Seen {
         }
     }
 
-    /// The time of a step, by life and containers.
     pub fn points(&self) -> Vec<Point> {
         self.lives.values().flat_map(Life::points).collect()
     }
 
-    /// With how many containers it last said how far it is.
     pub fn containers(&self) -> Option<u32> {
         let reports = self.lives.values().next_back()?.reports.last();
         reports.map(|(.., containers)| *containers)
     }
 
-    /// Whether it ever said how far it is.
     pub fn reports(&self) -> bool {
         self.lives.values().any(|life| !life.reports.is_empty())
     }
 
-    /// The median of a cost over its lives.
+    /// Returns the median of a cost over the incarnations.
     pub fn usual(&self, of: impl Fn(&Life) -> Option<f64>) -> Option<f64> {
         median(self.lives.values().filter_map(of).collect())
     }
 
-    /// The median time of a replica from its start until it was ready.
     pub fn ready_s(&self) -> Option<f64> {
         let members = self.lives.values().flat_map(|life| life.members.values());
         let ready = members.filter_map(Member::ready_s);
@@ -113,17 +97,15 @@ impl Seen {
     }
 }
 
-/// All jobs of a log.
+/// The observations of all jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
-    /// By name.
     pub jobs: BTreeMap<JobId, Seen>,
-    /// Seconds that were left by what completed jobs said, and those that really were.
+    /// Predicted and real remaining seconds of completed jobs.
     ends: Vec<(f64, f64)>,
 }
 
 impl Observed {
-    /// Begins with a state: jobs that were there before the log began.
     pub fn starting_from(&mut self, cluster: &ClusterState) {
         for (id, job) in cluster.live() {
             let mut seen = Seen {
@@ -155,7 +137,6 @@ impl Observed {
         }
     }
 
-    /// The next event.
     pub fn read(&mut self, fact: &Fact<'_>) {
         let at = fact.at;
         match fact.event() {
@@ -214,7 +195,7 @@ impl Observed {
                     }
                 });
             }
-            // What a lost node says of its containers when it is back is no cost of the life.
+            // Late reports of a returned node are no costs of the incarnation.
             Some(Event::PartitionStopped(event)) => {
                 self.on(&event.job, |seen| seen.life(event.incarnation).over = true);
             }
@@ -223,7 +204,6 @@ impl Observed {
         }
     }
 
-    /// A job has completed: what it said before can be held against that.
     fn ended(&mut self, job: &JobId, at: Timestamp) {
         let seen = self.jobs.get(job);
         let last = seen.and_then(|seen| seen.lives.values().next_back().zip(seen.steps_total));
@@ -234,8 +214,8 @@ impl Observed {
         self.ends.drain(..old);
     }
 
-    /// How much longer, as a factor, work took that was expected to take so many seconds: one of the
-    /// cases that were nearest to it; nothing where too few are known.
+    /// Draws the ratio of real to predicted time from the most similar predictions; `None` if too few
+    /// are known.
     pub fn late(&self, expected_s: f64, random: &mut Random) -> Option<f64> {
         let off = |case: &(f64, f64)| libm::log(case.0 / expected_s.max(1e-3)).abs();
         let mut near: Vec<&(f64, f64)> = self.ends.iter().collect();
@@ -247,7 +227,6 @@ impl Observed {
         })
     }
 
-    /// What is said of its work.
     fn work(&mut self, fact: &Fact<'_>) {
         let at = fact.at;
         match fact.event() {
@@ -288,7 +267,6 @@ impl Observed {
         }
     }
 
-    /// The median of a cost over all lives of jobs that save as this one does.
     pub fn usual(&self, like: &Seen, of: impl Fn(&Life) -> Option<f64>) -> Option<f64> {
         let jobs = self.jobs.values();
         let alike = jobs.filter(|seen| seen.mode == like.mode && seen.served == like.served);

@@ -1,5 +1,4 @@
-//! One run of a fork: the services go on over a virtual clock, until every job has ended whose end
-//! can be known.
+//! Runs a fork over a virtual clock until every job with a knowable end has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,56 +11,44 @@ use crate::engine::{Engine, EngineError};
 use crate::history::changes::{ChangeError, Changes};
 use crate::simulate::Outcome;
 
-/// After the end of the log a fork goes on for so many times the log's length at most.
+/// The most time after the end of the log, in lengths of the log.
 const LENGTHS: u64 = 3;
 
-/// And for so long at least.
 const LEAST_MS: u64 = 3_600_000;
 
-/// Why there is no answer.
+/// An error instead of an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum WhatifError {
-    /// A change does not fit.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// The services broke a rule on the fork.
     #[error("on the fork: {0}")]
     Engine(#[from] EngineError),
-    /// Nothing follows.
     #[error("nothing follows event {0}: choose an earlier --at")]
     NothingFollows(Sequence),
 }
 
-/// An allocation: where, when, and what jobs got.
+/// An allocation on a course.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated {
-    /// The event.
     pub sequence: Sequence,
-    /// When.
     pub at: Timestamp,
-    /// The containers of the jobs that it names.
     pub jobs: BTreeMap<JobId, u32>,
 }
 
-/// What came of a run, or of the log itself.
+/// The result of a run, or of the log itself.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// Jobs and figures over time, seconds from the log's beginning.
+    /// Times are seconds from the log's beginning.
     pub outcome: Outcome,
-    /// The allocations after the fork.
     pub decisions: BTreeMap<Epoch, Allocated>,
-    /// How often each job was resized after the fork.
     pub adjusted: BTreeMap<JobId, u32>,
-    /// When each job's containers first ran, by its submission's end of waiting.
     pub started: BTreeMap<JobId, Timestamp>,
-    /// Jobs that were refused.
     pub refused: BTreeSet<JobId>,
 }
 
-/// Within so much of the end of a job that is left out what it had is given.
+/// Time after a removed job's end in which its containers are given away.
 pub(crate) const GIVEN_MS: u64 = 1_000;
 
-/// The job that an event ends.
 pub(crate) fn ended(event: &Event) -> Option<&JobId> {
     match event {
         Event::JobCompleted(event) => Some(&event.job),
@@ -71,7 +58,6 @@ pub(crate) fn ended(event: &Event) -> Option<&JobId> {
     }
 }
 
-/// Notes decisions.
 #[derive(Debug, Default)]
 struct Notes {
     decisions: BTreeMap<Epoch, Allocated>,
@@ -116,7 +102,7 @@ impl Notes {
     }
 }
 
-/// What the log itself says of what followed.
+/// Returns the log's own result after the fork.
 #[must_use]
 pub fn recorded(forked: &Forked<'_>) -> Ran {
     let mut measures = forked.measures.clone();
@@ -128,10 +114,10 @@ pub fn recorded(forked: &Forked<'_>) -> Ran {
     notes.ran(measures.outcome())
 }
 
-/// Runs a fork under changes; `each` sees every event, and says when that is enough.
+/// Runs a fork under changes; `each` sees every event and returns true to stop.
 ///
 /// # Errors
-/// When a change does not fit, or the services break a rule.
+/// A change does not fit, or the services break a rule.
 pub fn run(
     forked: &Forked<'_>,
     course: &Course<'_>,
@@ -158,7 +144,6 @@ pub fn run(
     }
     let last = script.actions.iter().map(|(at, _)| *at).max();
     let mut last = last.unwrap_or(forked.now);
-    // What these had is given when they have ended.
     let mut leaving: BTreeSet<&JobId> = forked.live();
     leaving.retain(|id| changes.drop_jobs.contains(*id) && forked.cluster().job(id).is_some());
     for (at, action) in script.actions {

@@ -1,12 +1,11 @@
-//! What happens on a fork from outside: what stands on the log after it, at its time, and the
-//! changes.
+//! Builds the external events of a fork: those of the log, at their times, and the changes.
 //!
-//! | stays | is made again |
+//! | kept | decided again |
 //! |---|---|
 //! | submissions, cancellations and revisions | admissions, releases |
 //! | the operator's policy, tenants, grants, drains, labels and taints | allocations, placements |
-//! | nodes that join, are lost or quarantined, leases that could not be renewed in time | starts, checkpoints, stops, exits, progress |
-//! | what gateways and proxies measured | replicas, ends of jobs |
+//! | joins, losses, quarantines, missed leases of nodes | starts, checkpoints, stops, exits, progress |
+//! | measurements of gateways and proxies | replicas, ends of jobs |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,19 +23,17 @@ use super::fork::Forked;
 use crate::engine::{Action, ModelJob};
 use crate::history::changes::{ChangeError, Changes};
 
-/// What happens, in order, and the models of jobs that are new.
+/// The actions in order, and the models of new jobs.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// When, and what.
     pub actions: Vec<(Timestamp, Action)>,
-    /// Jobs that are not on the log.
     pub models: Vec<(JobId, ModelJob)>,
 }
 
-/// Of a fork under changes.
+/// Builds the script of a fork under changes.
 ///
 /// # Errors
-/// When a change does not fit the fork.
+/// A change does not fit the fork.
 pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeError> {
     let mut script = Script::default();
     check(forked, changes)?;
@@ -67,7 +64,6 @@ pub fn script(forked: &Forked<'_>, changes: &Changes) -> Result<Script, ChangeEr
     Ok(script)
 }
 
-/// Every name that is changed is there, every new one is not.
 fn check(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
     let live = forked.live();
     for job in changes.drop_jobs.iter().chain(changes.jobs.keys()) {
@@ -101,7 +97,6 @@ fn check(forked: &Forked<'_>, changes: &Changes) -> Result<(), ChangeError> {
     }
 }
 
-/// The changes of what is there.
 fn at_the_fork(
     forked: &Forked<'_>,
     changes: &Changes,
@@ -110,7 +105,7 @@ fn at_the_fork(
     let cluster = forked.cluster();
     let mut happens = |action: Action| script.actions.push((forked.now, action));
     let operator = |event: Event| Action::Operator(event);
-    // At the beginning of a log its first event configures the cluster.
+    // A log begins with the event that configures the cluster.
     let configured_later =
         forked.after.iter().take(1).any(|it| {
             matches!(it.event(), Some(Event::ClusterConfigured(_))) && it.at() == forked.now
@@ -168,10 +163,9 @@ fn at_the_fork(
     Ok(())
 }
 
-/// What submissions were decided to be about.
 struct Submitted {
     of: BTreeMap<u64, JobId>,
-    /// Those that were admitted: one that was refused may have come again under the same name.
+    /// A refused submission may have come again under the same name.
     admitted: BTreeSet<u64>,
 }
 
@@ -195,7 +189,6 @@ fn submitted(after: &[KeptFact]) -> Submitted {
     }
 }
 
-/// An event that nobody decides, under the changes.
 fn later(
     recorded: &Recorded,
     changes: &Changes,
@@ -218,7 +211,7 @@ fn later(
         }
         Event::SubmissionReceived(event) => submission(event, changes, names)?,
         Event::NodeJoined(event) => {
-            // What it runs is what runs on the fork.
+            // The fork has its own containers.
             let event = NodeJoined {
                 running: Vec::new(),
                 ..(**event).clone()
@@ -234,24 +227,20 @@ fn later(
             event.set_basis(None);
             Some(event)
         }
-        // What admission decided of a message it decides again.
         Event::ServiceMeasured(it) if it.basis.is_none() => Some(event.clone()),
-        // One that no autoscaler decided.
         Event::ServiceScaled(it) if it.basis.is_none() => Some(event.clone()),
-        // Whatever else the operator said.
         _ if recorded.writer == Writer::Operator => Some(event.clone()),
         _ => None,
     };
     Ok(event.map(|event| Action::Recorded(recorded.writer, event)))
 }
 
-/// What runs on nodes since they joined, of those that have joined after the fork.
 #[derive(Debug, Default)]
 struct Leases<'a>(BTreeMap<&'a NodeId, BTreeSet<&'a ContainerId>>);
 
 impl<'a> Leases<'a> {
-    /// The node that ended a container because its lease could not be renewed in time: with that it ends
-    /// all that it runs, and joins again. What it says of one of them after that is no news.
+    /// Returns the node whose missed lease ended a container. The node joins again, so its further
+    /// reports are ignored.
     fn expired(&mut self, recorded: &'a Recorded) -> Option<&'a NodeId> {
         match recorded.event()? {
             Event::NodeJoined(it) => {
@@ -273,7 +262,6 @@ impl<'a> Leases<'a> {
     }
 }
 
-/// The node that the operator said something of.
 fn node_of(event: &Event) -> Option<&NodeId> {
     match event {
         Event::NodeJoined(it) => Some(&it.node),
@@ -288,7 +276,6 @@ fn node_of(event: &Event) -> Option<&NodeId> {
     }
 }
 
-/// A submission under the changes; nothing where it is left out.
 fn submission(
     event: &SubmissionReceived,
     changes: &Changes,
@@ -306,7 +293,7 @@ fn submission(
     }
     let changed = changes.jobs.contains_key(job);
     let document = dormouse_admission::document(event);
-    // What kept to its plan on the log is submitted here, too, whatever another plan would be.
+    // A submission that kept to its plan on the log is submitted here under any plan.
     let planned = document.as_ref().filter(|it| it.get("if_plan").is_some());
     if !changed && (planned.is_none() || !names.admitted.contains(&event.ingress_sequence)) {
         return same();

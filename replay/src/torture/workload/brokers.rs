@@ -1,6 +1,5 @@
-//! Brokers that keep the log together, and hosts of services that are cut off from them, in a third of
-//! the trials; second agents of a node's name in a fifth. They are drawn from numbers of their own, so that everything else that a seed chooses
-//! stays what it was.
+//! Several brokers and disconnected services in a third of the trials; second agents in a fifth.
+//! Separate random numbers leave a seed's other choices unchanged.
 
 use dormouse_messages::{Amounts, NodeId};
 
@@ -8,13 +7,12 @@ use crate::engine::{Action, Cut, Engine};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-/// Sets these numbers apart from the trial's own.
+/// Separates these numbers from the trial's own.
 const APART: u64 = 0x6272_6f6b_6572_7321;
 
-/// And these.
 const APART_TOO: u64 = 0x7365_636f_6e64_7321;
 
-/// Three brokers, with a leader that is lost now and then.
+/// Draws three brokers whose leader may be lost.
 pub fn several(engine: &mut Engine, seed: u64) {
     let mut random = Random::new(seed ^ APART);
     if !random.chance(1.0 / 3.0) {
@@ -23,7 +21,6 @@ pub fn several(engine: &mut Engine, seed: u64) {
     engine.replicate(random.split());
     for _ in 0..random.below(4) {
         let at_s = random.between(0.0, 400.0);
-        // Mostly shorter than anybody waits.
         let most_s = *random.choose(&[4.0, 10.0, 60.0]);
         let until = seconds_after_start(at_s + random.between(0.001, most_s));
         let copy = usize::from(random.chance(0.5));
@@ -33,7 +30,7 @@ pub fn several(engine: &mut Engine, seed: u64) {
     }
 }
 
-/// A node or two have a second agent for a while, mostly as the first one is cut off or killed.
+/// Draws second agents for a node or two, mostly while the first is disconnected or killed.
 pub fn seconds(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
     let random = &mut Random::new(seed ^ APART_TOO);
     if !random.chance(0.2) {

@@ -1,4 +1,4 @@
-//! Jobs of priority classes, and a bound on what their preemption may do.
+//! Draws jobs of priority classes, and a bound on preemption.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::simulate::seconds_after_start;
 
 use super::{Submitted, TENANTS, afterwards, in_place, submit};
 
-/// The classes: two that preempt, one that only goes first, one that everybody preempts.
+/// Two classes that preempt, one that only goes first, and one that all preempt.
 const CLASSES: [(&str, i32, bool); 4] = [
     ("critical", 100, true),
     ("urgent", 50, true),
@@ -23,8 +23,7 @@ const CLASSES: [(&str, i32, bool); 4] = [
     ("idle", -10, false),
 ];
 
-/// In half of the trials: the policy with classes, at times with a bound, and up to four jobs that
-/// name them.
+/// Draws, in half of the trials, a policy with classes and up to four jobs that name them.
 pub fn jobs(engine: &mut Engine, policy: &Policy, room: u64, random: &mut Random) {
     if !random.chance(0.5) {
         return;
@@ -44,7 +43,7 @@ pub fn jobs(engine: &mut Engine, policy: &Policy, room: u64, random: &mut Random
     let configured = Event::from(ClusterConfigured { policy });
     engine.at(seconds_after_start(0.0), Action::Operator(configured));
     let names: BTreeSet<String> = CLASSES.map(|(name, ..)| name.to_owned()).into();
-    // The last tenant is granted none: what it names is refused.
+    // The last tenant has no grant, so its classes are refused.
     for tenant in TENANTS.iter().take(2).filter_map(|name| name.parse().ok()) {
         let grants = Grants {
             priority_classes: names.clone(),

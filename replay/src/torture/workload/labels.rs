@@ -1,7 +1,7 @@
-//! Labels and taints that change under running jobs, and jobs that ask for them.
+//! Draws changing labels and taints, and jobs with constraints.
 //!
-//! At the end every node has the label that all constraints allow, and no taint: a job that waits for
-//! a label that never comes would not end.
+//! At the end every node satisfies all constraints, since a job would wait for a missing label without
+//! end.
 
 use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::{Amounts, Event, NodeId};
@@ -11,10 +11,9 @@ use crate::engine::{Action, Engine};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-/// When the last change is made.
 const SETTLED_S: f64 = 700.0;
 
-/// What a job asks of its nodes; nothing of most.
+/// Draws a job's constraints; most jobs have none.
 pub fn constrained(number: u64, random: &mut Random) -> Option<Value> {
     if !random.chance(0.4) {
         return None;
@@ -31,7 +30,7 @@ pub fn constrained(number: u64, random: &mut Random) -> Option<Value> {
     Some(constraints)
 }
 
-/// The job with these constraints. One container of any job fits every node.
+/// Adds constraints so that one container of any job fits every node.
 pub fn with(mut document: Value, constraints: Value) -> Value {
     if constraints["exclusive"] == true && document["containers"].is_object() {
         let least = document["containers"]["min"].as_u64().unwrap_or(1).min(1);
@@ -44,7 +43,6 @@ pub fn with(mut document: Value, constraints: Value) -> Value {
     document
 }
 
-/// Labels and taints that come and go.
 pub fn change(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random) {
     for (node, _) in nodes {
         for _ in 0..random.below(6) {

@@ -1,4 +1,4 @@
-//! A job with parameter servers, and at times an evaluator, beside its workers.
+//! Draws a job with parameter servers and at times an evaluator.
 
 use dormouse_messages::{Amounts, NodeId};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::random::Random;
 
 use super::{Submitted, TENANTS, afterwards, in_place, submit};
 
-/// Such a job in half of the trials: it fits any of the nodes.
+/// Draws such a job in half of the trials; it fits any node.
 pub fn job(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random) {
     if !random.chance(0.5) {
         return;

@@ -1,5 +1,5 @@
-//! Troubles that came to the world later, in half of the trials. They are drawn from numbers of their
-//! own, so that everything else that a seed chooses stays what it was.
+//! Draws host faults in half of the trials. Separate random numbers leave a seed's other choices
+//! unchanged.
 
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::{Amounts, NodeId};
@@ -8,10 +8,10 @@ use crate::engine::{Action, Ailment, Engine};
 use crate::random::Random;
 use crate::simulate::seconds_after_start;
 
-/// Sets these numbers apart from the trial's own.
+/// Separates these numbers from the trial's own.
 const APART: u64 = 0x7769_6465;
 
-/// A node or two cannot start anything for a while, stand still, or are started again.
+/// Draws start faults, suspensions and reboots for one to three nodes.
 pub fn troubles(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
     let random = &mut Random::new(seed ^ APART);
     if !random.chance(0.5) {
@@ -37,7 +37,6 @@ pub fn troubles(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
             }
             5..8 => engine.at(at, Action::Stand(node.clone(), back)),
             _ => {
-                // Mostly it is back within its lease.
                 let back = match random.chance(0.7) {
                     true => seconds_after_start(at_s + random.between(1.0, 15.0)),
                     false => back,

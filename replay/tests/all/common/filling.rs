@@ -1,13 +1,9 @@
-//! Weighted DRF shares by divisible progressive filling, once more and in floating point: the
-//! tests compare it with the exact one of the optimizer.
+//! Weighted DRF shares by divisible progressive filling in floating point, to compare with the
+//! optimizer's exact ones.
 
-/// A job.
 pub struct User {
-    /// What one container needs of each resource, as fractions of the cluster.
     pub demand: Vec<f64>,
-    /// Its weight.
     pub weight: f64,
-    /// Fewest and most containers.
     pub bounds: (f64, f64),
 }
 
@@ -18,14 +14,13 @@ impl User {
             .fold(0.0, |most: f64, part| most.max(*part))
     }
 
-    /// Containers when every weighted share has risen to `level`.
     fn at(&self, level: f64) -> f64 {
         (level * self.weight / self.dominant()).clamp(self.bounds.0, self.bounds.1)
     }
 }
 
-/// Everyone's dominant share: all weighted shares rise together from the minima; who demands a
-/// saturated resource, or is at its most, stays.
+/// Weighted shares rise together from the minima; users of a saturated resource, or at their maximum,
+/// stop.
 pub fn fill(users: &[User]) -> Vec<f64> {
     let mut frozen: Vec<Option<f64>> = vec![None; users.len()];
     let resources = users.first().map_or(0, |user| user.demand.len());
@@ -44,7 +39,6 @@ pub fn fill(users: &[User]) -> Vec<f64> {
         let open: Vec<usize> = (0..resources)
             .filter(|resource| demanded(*resource))
             .collect();
-        // Bisection of the level at which the first open resource is full.
         let fits = |level: f64| {
             open.iter()
                 .all(|resource| used(*resource, level) <= 1.0 + 1e-13)

@@ -1,4 +1,4 @@
-//! What the tests of the simulator share.
+//! Helpers shared by the tests.
 pub mod filling;
 
 use dormouse_replay::engine::{Action, Engine, Faults, ModelJob, Rates};
@@ -8,7 +8,6 @@ use dormouse_replay::simulate::{START, seconds_after_start};
 use dormouse_replay::torture::workload;
 use serde_json::Value;
 
-/// A scenario of `deploy/scenarios` as a document.
 pub fn document(name: &str) -> Value {
     let path = format!(
         "{}/../deploy/scenarios/{name}.json",
@@ -18,14 +17,12 @@ pub fn document(name: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// A scenario of `deploy/scenarios` under a named policy.
 pub fn scenario(name: &str, policy: &str) -> Scenario {
     let mut document = document(name);
     presets::apply(&presets::preset(policy).expect("a policy"), &mut document);
     read_value(document).expect("a scenario")
 }
 
-/// A small cluster of this seed that came to rest, with faults at these rates, and what goes on drawing.
 pub fn small_cluster(seed: u64, rates: Option<Rates>) -> (Engine, Random) {
     let mut random = Random::new(seed);
     let faults = rates.map(|rates| Faults::new(random.next(), rates));
@@ -37,7 +34,6 @@ pub fn small_cluster(seed: u64, rates: Option<Rates>) -> (Engine, Random) {
     (engine, random)
 }
 
-/// A job that is submitted at this time, with the rest of its document, and behaves like the model.
 pub fn submit(engine: &mut Engine, at_s: f64, id: &str, payload: &str, model: ModelJob) {
     let (tenant, name) = id.split_once('/').expect("tenant/name");
     engine.model(id.parse().expect("a job"), model);

@@ -1,6 +1,5 @@
-//! What a decision was better than: objectives worked out by hand, of one node of 8 CPUs.
-//!
-//! The objective is utilization − 0.3 · loss, less what restarts cost.
+//! Alternatives on one node of 8 CPUs, with objectives worked out by hand: utilization − 0.3 · loss −
+//! restart costs.
 
 use dormouse_messages::{Epoch, Event};
 use dormouse_replay::engine::Engine;
@@ -9,7 +8,6 @@ use dormouse_replay::simulate::seconds_after_start;
 
 use super::{EXIT, cluster, explain, policy, submit};
 
-/// The last decision of a log.
 fn last(engine: &Engine) -> Explanation {
     let mut epochs = engine.log().iter().filter_map(|it| match it.event() {
         Some(Event::AllocationDecided(event)) => Some(event.epoch),
@@ -24,7 +22,7 @@ fn shown(it: &Alternative) -> String {
     format!("{}: {} {objective:.2}", it.what, it.code)
 }
 
-/// `ads/x` has 8, and `lab/z` needs 2 at the least: who can start is started before anything is weighed.
+/// `ads/x` has 8 and `lab/z` needs 2: startable jobs start before any weighing.
 #[test]
 fn what_would_leave_a_job_waiting_loses_whatever_it_is_worth() {
     let mut engine = cluster(1, policy(1.0, 1.0));
@@ -35,7 +33,7 @@ fn what_would_leave_a_job_waiting_loses_whatever_it_is_worth() {
         .expect("a healthy run");
     let answer = last(&engine);
     assert_eq!(answer.jobs.len(), 2, "{answer:?}");
-    // Alone it has all, which is its fair share: 1 − 0.3 · 0.
+    // Alone it has its fair share: 1 − 0.3 · 0.
     let all: Vec<String> = answer.alternatives.iter().map(shown).collect();
     assert_eq!(
         all,
@@ -49,7 +47,6 @@ fn what_would_leave_a_job_waiting_loses_whatever_it_is_worth() {
         assert_eq!(it.waits, ["lab/z"]);
         assert!(it.words.contains("lab/z would wait"), "{it:?}");
     }
-    // As a tenant that may not know the other one's job.
     let epoch = answer.about.strip_prefix("epoch/").expect("an epoch");
     let epoch = Subject::Epoch(Epoch(epoch.parse().expect("a number")));
     let seen = explain(engine.log(), epoch, Some("ads"));
@@ -57,8 +54,7 @@ fn what_would_leave_a_job_waiting_loses_whatever_it_is_worth() {
     assert!(!text.contains("lab"), "{text}");
 }
 
-/// `ads/y` ends, and `ads/x` may have its 4 besides its own: at 4 it would be used to a half, and lack a
-/// half of its fair share, 0.5 − 0.3 · 0.5.
+/// After `ads/y` ends, `ads/x` may have 8. At 4, utilization and loss are half: 0.5 − 0.3 · 0.5.
 #[test]
 fn what_is_worth_less_is_told_by_how_much() {
     let mut engine = cluster(1, policy(1.0, 1.0));
@@ -87,6 +83,5 @@ fn what_is_worth_less_is_told_by_how_much() {
         (Some(0), Some(0.5))
     );
     assert!(none.words.starts_with("it is worth 0."), "{none:?}");
-    // Not asked for: nothing is solved.
     assert_eq!(answer.solves, 1);
 }

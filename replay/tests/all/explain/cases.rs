@@ -1,5 +1,5 @@
-//! Brute force over generated clusters: what is named holds in the real services, and nothing smaller
-//! of its kind does.
+//! Brute force over generated clusters: named changes work in the real services, and no smaller one
+//! does.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use dormouse_replay::history::fork::Fork;
 
 use super::{explain, found};
 
-/// The state that the last allocation was made from, folded here, and how it decided.
 fn base(log: &[Arc<Recorded>]) -> Option<(Fork, Optimizer)> {
     let decided = log.iter().rev().find(|it| it.writer == Writer::Optimizer)?;
     let basis = decided.event().and_then(Event::basis)?;
@@ -33,7 +32,6 @@ fn becomes(fork: &Fork, optimizer: &Optimizer, change: Option<&Change>, job: &Jo
     fork.settle(optimizer).containers(&fork, job)
 }
 
-/// The grid of a kind, its values in order; nothing of a kind that is not tried here.
 fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
     let policy = &fork.cluster.policy;
     let live = fork.cluster.job(job).expect("a job");
@@ -65,10 +63,8 @@ fn grid(fork: &Fork, job: &JobId, kind: &str, has: u32) -> Vec<(f64, Change)> {
     }
 }
 
-/// The kinds that are tried again, every value of them.
 const TRIED: [&str; 4] = ["theta1", "theta2", "min", "max"];
 
-/// Every value of the grid that is smaller than the named one, and the named one: not, and yes.
 fn check(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correction) {
     if correction.kind == "others_give" {
         return check_giver(fork, optimizer, job, correction);
@@ -96,7 +92,6 @@ fn check(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correctio
     );
 }
 
-/// Where one job gives: with less of it it is not enough, with so much it is.
 fn check_giver(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Correction) {
     let [gives] = correction.gives.as_slice() else {
         return;
@@ -112,8 +107,6 @@ fn check_giver(fork: &Fork, optimizer: &Optimizer, job: &JobId, correction: &Cor
     }
 }
 
-/// Of a kind that is not named the largest value is not enough. How many kinds there are of which a
-/// smaller one is: with more freedom others may get more.
 fn missed(fork: &Fork, optimizer: &Optimizer, job: &JobId, answer: &Explanation) -> u32 {
     let has = becomes(fork, optimizer, None, job);
     let mut missed = 0;
@@ -131,7 +124,7 @@ fn missed(fork: &Fork, optimizer: &Optimizer, job: &JobId, answer: &Explanation)
     missed
 }
 
-/// How many jobs are asked for: `make explain-cases` asks for 500.
+/// `make explain-cases` asks for 500.
 fn cases() -> u32 {
     let cases = std::env::var("DORMOUSE_EXPLAIN_CASES").ok();
     cases.map_or(55, |it| it.parse().expect("a number"))

@@ -1,5 +1,4 @@
-//! What would lift a refusal: cases worked out by hand on one node of 8 CPUs and 16 GiB. Each change that
-//! is named is then made in the real services, and the value that is said not to be enough, too.
+//! Lifting refusals on one node of 8 CPUs and 16 GiB, worked out by hand and tried in the real services.
 
 use dormouse_messages::events::{TenantConfigured, TenantGranted};
 use dormouse_messages::grants::{Grants, GrantsRule};
@@ -33,7 +32,6 @@ fn granted(grants: Grants) -> TenantGranted {
     }
 }
 
-/// The node, this policy, what the operator said, and a document of `ads`.
 fn submitted(policy: Policy, said: &[Event], document: &Value) -> Engine {
     let mut engine = Engine::new(START, true);
     let configured = dormouse_messages::events::ClusterConfigured { policy };
@@ -70,7 +68,6 @@ fn job(more: &[(&str, Value)]) -> Value {
     document
 }
 
-/// Why it was refused, and the changes by kind: from, to, containers, not at.
 fn lifts(engine: &Engine) -> (Explanation, Vec<String>) {
     let id: JobId = "ads/x".parse().expect("a job");
     let answer = explain(engine.log(), Subject::Job(id), None);
@@ -87,7 +84,6 @@ fn lifts(engine: &Engine) -> (Explanation, Vec<String>) {
     (answer, shown)
 }
 
-/// Whether the services admit a document that is submitted now.
 fn is_admitted(engine: &mut Engine, at_s: f64, document: &Value) -> bool {
     submit(engine, at_s, document);
     let admitted = |event: &Event| matches!(event, Event::JobAdmitted(it) if it.job.name() == "x");
@@ -95,8 +91,8 @@ fn is_admitted(engine: &mut Engine, at_s: f64, document: &Value) -> bool {
     log.iter().any(|it| it.event().is_some_and(admitted))
 }
 
-/// Four containers of 2 CPUs each need 8, and 5 may be had: two of them fit, or 1.2 CPUs each (twelve
-/// twentieths; 1.3 would be 5.2), or a quota of 8.
+/// Four containers of 2 CPUs need 8 of a quota of 5. Two of them fit, or 1.2 CPUs each (12/20), or a
+/// quota of 8.
 #[test]
 fn above_a_quota() {
     let document = job(&[
@@ -142,7 +138,7 @@ fn above_a_quota() {
     }
 }
 
-/// A container of 10 CPUs fits no node of 8: eight are sixteen twentieths of it.
+/// 10 CPUs fit no node of 8, which is 16/20.
 #[test]
 fn larger_than_any_node() {
     let document = job(&[("demand", json!({"cpu": 10, "memory": "4Gi"}))]);
@@ -159,7 +155,6 @@ fn larger_than_any_node() {
         answer.corrections[0].change,
         "--add-node new-node-1:cpu=10,memory=4Gi"
     );
-    // Both are too large: what the node has of each.
     let document = job(&[("demand", json!({"cpu": 10, "memory": "32Gi"}))]);
     let engine = submitted(Policy::default(), &[], &document);
     let (_, lifts) = lifts(&engine);
@@ -169,7 +164,6 @@ fn larger_than_any_node() {
     );
 }
 
-/// A class that nobody defined, and one that was not granted.
 #[test]
 fn a_class_that_is_not_there() {
     let document = job(&[("priority_class", json!("urgent"))]);
@@ -230,7 +224,6 @@ fn limits_and_grants() {
             job(&[]),
             vec!["tenant not configured→weight 1 gets 1 not -"],
         ),
-        // Two refusals, one behind the other.
         (
             Policy {
                 unknown_tenants: UnknownTenants::Refuse,
@@ -247,7 +240,6 @@ fn limits_and_grants() {
     }
 }
 
-/// Nobody but who wrote the document can mend it; and what is admitted by now needs no change.
 #[test]
 fn nothing_is_named_that_lifts_nothing() {
     let document = job(&[("containers", json!({"min": 4, "max": 2}))]);

@@ -1,4 +1,4 @@
-//! Lives that fail: before the fork, and before all of their gang ran.
+//! Incarnations that fail before the fork, or before their whole gang ran.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use crate::common::submit;
 
 use super::course;
 
-/// A node of 3 CPUs: a gang of three fails as soon as it works, in each of its lives, and another job
-/// of three waits for its room.
+/// A node of 3 CPUs: a gang of three fails at each start, and another job of three waits.
 fn log(retries: u32) -> Vec<Arc<Recorded>> {
     let mut engine = Engine::new(START, true);
     let node = "n0".parse().expect("a node");
@@ -33,7 +32,6 @@ fn log(retries: u32) -> Vec<Arc<Recorded>> {
     engine.log().to_vec()
 }
 
-/// The jobs that failed, and those that completed.
 fn ends(log: &[Arc<Recorded>]) -> (Vec<&str>, Vec<&str>) {
     let (mut failed, mut completed) = (Vec::new(), Vec::new());
     for recorded in log {
@@ -60,8 +58,6 @@ fn lives_that_failed_before_the_fork_count() {
     }
 }
 
-/// The same log, but the first container ends before the last one runs, if that one runs at all: where
-/// programs fail at once.
 fn hasty(log: &[Arc<Recorded>], last_runs: bool) -> Vec<Arc<Recorded>> {
     let place = |is: fn(&Event) -> bool| log.iter().position(|it| it.event().is_some_and(is));
     let last = place(|it| matches!(it, Event::ContainerStarted(event) if event.rank.0 == 2))

@@ -1,4 +1,4 @@
-//! What can be said of a tenant: its part of the cluster's utilization, and the parts add up.
+//! A tenant's part of the utilization; the parts add up.
 
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_replay::engine::{Action, Engine, ModelJob};
@@ -9,7 +9,6 @@ use crate::common::submit;
 
 use super::{Asked, Sequence, history};
 
-/// Two tenants on two nodes, of which the second comes while both run, and work that is known.
 fn log() -> Vec<std::sync::Arc<dormouse_messages::Recorded>> {
     let mut engine = Engine::new(START, true);
     let policy = dormouse_messages::policy::Policy::default();

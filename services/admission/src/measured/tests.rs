@@ -1,4 +1,4 @@
-//! What tenants say of their services, from the message to the event.
+//! Tests of measurements, from message to event.
 
 use dormouse_messages::intake::Arrival;
 use dormouse_messages::subject::MEASURED;
@@ -11,14 +11,12 @@ use crate::decide::Admission;
 use crate::intake::{arrived, recorded};
 use crate::state::AdmissionState;
 
-/// When everything is published.
 const NOW: &str = "2026-11-21T10:00:00.000000Z";
 
 fn now() -> Timestamp {
     NOW.parse().expect("a time")
 }
 
-/// Admission over a log in memory.
 #[derive(Default)]
 struct World {
     state: AdmissionState,
@@ -27,7 +25,7 @@ struct World {
 }
 
 impl World {
-    /// With a service, a job and one that has ended, of ads; and a service of search.
+    /// Ads has a service, a live and an ended job; search has a service.
     fn new() -> Self {
         let mut world = Self::default();
         let service = json!({"name": "model", "kind": "inference", "containers": {"min": 1, "max": 4},
@@ -69,7 +67,7 @@ impl World {
         self.state.check_invariants().expect("sound");
     }
 
-    /// The decision on the first message that has none; it is on the log then, with its basis.
+    /// Decides the first message and appends the decision with a basis.
     fn decide(&mut self) -> Event {
         assert!(
             !self.state.undecided.is_empty(),
@@ -88,7 +86,7 @@ impl World {
         self.decide()
     }
 
-    /// What becomes of a measurement of ads: the first event, and the decision if that is none.
+    /// Returns the first event, and the decision if one follows.
     fn measured(&mut self, payload: Vec<u8>) -> (Event, Option<Event>) {
         let arrival = self.arrival("ads", MEASURED, payload);
         self.become_of(&arrival)
@@ -150,7 +148,6 @@ fn what_a_proxy_saw_stands_on_the_log_once_under_a_name_of_its_tenants() {
             assert_eq!((measured.requests, measured.service_ms.total()), (10, 10));
             assert_eq!(measured.until, Some(now()));
             assert_eq!(measured.ingress_sequence, Some(world.ingress));
-            // It is known, counted apart, and nothing is left to decide.
             let (stand, rates) = world.state.stand("ads");
             assert!(stand.knows(world.ingress, now()));
             assert_eq!((stand.undecided, rates.measured), (0, 4));
@@ -158,7 +155,7 @@ fn what_a_proxy_saw_stands_on_the_log_once_under_a_name_of_its_tenants() {
         }
     }
     assert_eq!(world.state.stand("ads").0.measured, 4);
-    // Without a name, and with its own time; the broker's clock is believed before it.
+    // Nameless; the broker's clock prevails.
     let mut bare = with("until", json!("2026-11-21T10:00:03Z"));
     bare["gateway"] = Value::Null;
     let (Event::ServiceMeasured(measured), None) = world.measured(bare.to_string().into_bytes())
@@ -292,7 +289,7 @@ fn what_json_cannot_say_is_refused_too() {
             latency_ms: Value::Null,
         };
         let mut packed = rmp_serde::to_vec_named(&nan).expect("encodes");
-        // The histogram is null so far, and last: a map of two, by hand.
+        // Replaces the trailing null histogram by a map of two.
         assert_eq!(packed.pop(), Some(0xc0));
         packed.push(0x82);
         packed.extend(rmp_serde::to_vec("bounds").expect("encodes"));
@@ -340,7 +337,7 @@ fn a_measurement_that_comes_with_its_service_is_taken_in() {
         "command": {"start": ["serve"]}, "demand": {"cpu": 1}});
     let submit = world.arrival("ads", "submit", service.to_string().into_bytes());
     let measured = world.arrival("ads", MEASURED, document().to_string().into_bytes());
-    // Recorded in one append, from one state.
+    // Both are recorded from one state, in one append.
     let both = [submit, measured].map(|it| recorded(&world.state, &it));
     assert!(matches!(both[1], Event::SubmissionReceived(_)));
     both.into_iter().for_each(|event| world.fold(event));

@@ -1,5 +1,4 @@
-//! One tenant's line in a decision: its queue on the log, with what the decision itself admits,
-//! cancels and releases.
+//! One tenant's queue within a decision, with the decision's own admissions, cancellations and releases.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,46 +16,34 @@ use dormouse_state::{ClusterState, Gang, QueueJob, Queues, Share, Stand, TenantQ
 use super::Changes;
 use super::room::Room;
 
-/// Jobs of one tenant that are looked at behind one that does not fit: a full cluster with a long
-/// queue pays for them in every decision.
+/// Every decision in a full cluster pays for this search behind a misfit.
 const BACKFILL_LOOKAHEAD: usize = 100;
 
-/// The first job of a line that could run.
+/// A queue's first job that could run.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// The job.
     pub id: JobId,
-    /// What one worker needs.
     pub demand: Amounts,
-    /// What stands beside the workers.
     pub beside: Beside,
-    /// What its smallest partition needs.
     pub needs: Amounts,
-    /// The containers of that.
     pub gang: Gang,
-    /// The nodes that jobs in front leave to it.
+    /// Left open by earlier jobs.
     pub open: NodeSet,
-    /// The workers of that.
     pub workers: u32,
-    /// Whose need is met first.
     pub urgency: Urgency,
-    /// The value of its priority class.
     pub class: i32,
-    /// Whether jobs of lower classes make room for it.
     pub preempts: bool,
-    /// The event that admitted it, or the submission where this decision does.
+    /// The admission, or its submission in this decision.
     pub cause: Sequence,
-    /// Its place in the log: the order of arrival over all tenants.
+    /// Order over all tenants.
     pub arrival: Sequence,
-    /// Since when it is queued.
     pub since: Timestamp,
-    /// From when on its waiting is credited.
     pub credited: Timestamp,
-    /// What its time limit leaves it, where it has one.
+    /// Remaining run time.
     pub limit_ms: Option<u64>,
 }
 
-/// What decides whether a job may go past those in front of it that do not fit.
+/// Inputs for overtaking misfits.
 struct Passing<'a> {
     demand: &'a Amounts,
     beside: &'a Beside,
@@ -64,12 +51,11 @@ struct Passing<'a> {
     limit_ms: Option<u64>,
 }
 
-/// What starting a job, and stopping it at its limit, takes beside what its limit counts: a minute is
-/// ample for both; more would keep short jobs waiting beside free room.
+/// Time for start and stop beyond the limit. More would leave short jobs waiting while capacity is free.
 const UNCOUNTED_MS: u64 = 60_000;
 
 impl Head {
-    /// The containers of its smallest partition.
+    /// Returns the containers of the smallest partition.
     pub fn containers(&self) -> u64 {
         u64::from(self.beside.containers(self.workers))
     }
@@ -83,12 +69,12 @@ impl Head {
         }
     }
 
-    /// Whether it has ended by a time that is known, if it is released now.
+    /// Reports whether a job released now ends by `time`.
     pub fn ends_by(&self, time: Option<Timestamp>, now: Timestamp) -> bool {
         self.passing().ends_by(time, now)
     }
 
-    /// The resources that its containers demand.
+    /// Iterates over the demanded resources.
     pub fn demanded(&self) -> impl Iterator<Item = &Resource> {
         demanded(&self.demand, &self.beside)
     }
@@ -117,18 +103,15 @@ fn demanded<'a>(workers: &'a Amounts, beside: &'a Beside) -> impl Iterator<Item 
     all.flat_map(Amounts::iter).map(|(resource, _)| resource)
 }
 
-/// What a job in front lacks on the nodes that it could use: jobs behind it that demand some of it keep
-/// off these nodes.
+/// Resources that an earlier job lacks on its eligible nodes. Later jobs that demand any of them stay off
+/// these nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
-    /// The resources.
     pub lacks: BTreeSet<Resource>,
-    /// The nodes.
     pub nodes: NodeSet,
-    /// When that job starts by the time limits of what runs, where that is known: jobs that have ended by
-    /// then may go.
+    /// The job's start, if known. Jobs that end by then may pass.
     pub until: Option<Timestamp>,
-    /// Where only jobs below a class wait for it: that class.
+    /// Only jobs below this class wait.
     pub below: Option<i32>,
 }
 
@@ -140,39 +123,26 @@ impl Closed {
     }
 }
 
-/// A tenant's line.
+/// A tenant's queue.
 pub struct Line<'a> {
-    /// The tenant.
     pub tenant: &'a str,
-    /// Its weight.
     pub weight: u32,
-    /// What it has, with what this decision releases.
+    /// With this decision's releases.
     pub runs: Amounts,
-    /// What it holds for certain, for its quota.
     pub firm: Amounts,
-    /// The containers of that.
     pub containers: u64,
-    /// What it has queued.
     pub queued: Amounts,
-    /// How many jobs.
     pub count: u64,
-    /// Waiting times by arrival.
     pub waits: Waits,
-    /// Waiting times by credited arrival.
     pub credited: Waits,
-    /// Its queued jobs whose arrival is credited.
     pub credited_count: u64,
-    /// The first job that could run.
     pub head: Option<Head>,
-    /// Whether it is passed over for the rest of the decision.
+    /// Until the next decision.
     pub blocked: bool,
-    /// What jobs in front lack, and where.
     closed: Vec<Closed>,
-    /// Jobs that may still be looked at behind one that does not fit.
+    /// Left to examine behind a misfit.
     lookahead: usize,
-    /// Dominant share of what it has.
     pub share: Share,
-    /// Dominant share of what it has queued.
     pub demand_share: Share,
     queues: &'a Queues,
     cluster: &'a ClusterState,
@@ -182,7 +152,7 @@ pub struct Line<'a> {
     cancelled: &'a BTreeSet<JobId>,
 }
 
-/// The lines of all tenants with a queue, by name.
+/// Returns all non-empty queues, by name.
 pub fn lines<'a>(
     (queues, cluster): (&'a Queues, &'a ClusterState),
     changes: &'a Changes,
@@ -242,14 +212,13 @@ pub fn lines<'a>(
         line.fresh.push((order, head));
     }
     for line in &mut lines {
-        // From the last to the first, so that the next one is popped.
+        // In reverse, for popping.
         line.fresh.sort_by_key(|(order, _)| Reverse(*order));
         line.measure();
     }
     lines
 }
 
-/// The queue of a tenant that has none yet.
 fn empty<'a>() -> &'a TenantQueue {
     static EMPTY: std::sync::OnceLock<TenantQueue> = std::sync::OnceLock::new();
     EMPTY.get_or_init(TenantQueue::default)
@@ -301,7 +270,7 @@ impl<'a> Line<'a> {
         self.demand_share = Share::dominant(&self.queued, &self.queues.total);
     }
 
-    /// Finds the first job that could run on the nodes there are, within what its tenant may have.
+    /// Finds the first job that could run.
     pub fn advance(&mut self, room: &mut Room<'_>) {
         self.head = None;
         for _ in 0..LOOKAHEAD {
@@ -325,7 +294,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Closes what a job in front lacks; a head that it holds, and that has no other nodes, is passed over.
+    /// Closes nodes for missing resources. A head without other nodes is skipped.
     pub fn close(&mut self, closed: &Closed, room: &mut Room<'_>) {
         if !self.closed.contains(closed) {
             self.closed.push(closed.clone());
@@ -342,7 +311,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The nodes that jobs in front leave to a job; nothing where these do not hold it.
+    /// Returns the open nodes; `None` if they cannot hold the job.
     fn open(
         &self,
         job: &Passing<'_>,
@@ -360,8 +329,8 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The next job, if there is one: absent where it may not go past those in front. A long queue is
-    /// looked through in each decision, so that those are not copied.
+    /// Pops the next job; `Some(None)` if held by earlier jobs. Long queues are scanned often, so held jobs
+    /// are not copied.
     fn pop(&mut self, room: &Room<'_>) -> Option<Option<Head>> {
         let queues = self.queues;
         let stored_first = match (self.stored.peek(), self.fresh.last()) {
@@ -387,7 +356,7 @@ impl<'a> Line<'a> {
         Some(open.map(|open| head_of(id, job, gang(), open)))
     }
 
-    /// Takes the head out of the line and counts it as run.
+    /// Moves the head to running.
     pub fn take(&mut self, room: &mut Room<'_>, now: Timestamp) -> Option<Head> {
         let head = self.head.take()?;
         self.runs.add(&head.needs, 1);
@@ -406,7 +375,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The containers that a queued job starts with.
 fn gang_of(cluster: &ClusterState, id: &JobId, job: &QueueJob) -> Gang {
     let needs = cluster.job(id).map(|job| job.needs.clone());
     let worker = ContainerType {

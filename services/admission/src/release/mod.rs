@@ -1,27 +1,19 @@
-//! Which queued jobs may have containers now: released one by one until nothing fits.
+//! Releases queued jobs one by one until nothing fits.
 //!
-//! 1. Of the tenants with a queued job that could run (by the nodes there are, and within its tenant's
-//!    quota if nothing else of it ran), the policy names whose turn it is
-//!    ([`score`]); ties go to the tenant that released last, at the start to the first by name.
-//!    Services and notebooks come before all others, whatever the policy and the room: training
-//!    makes room for them. Only their tenant's quota holds them.
-//!    Among the others only jobs of the highest priority class that any tenant has in front are looked
-//!    at; what one of them lacks, jobs of lower classes wait for, too. For one that preempts, the room
-//!    that lower classes hold counts as free.
-//! 2. Its first job is released if it fits ([`room`]). If the tenant's quota is used up, or if
-//!    there is no room, the tenant's next job is looked at that demands nothing of what the first one lacks,
-//!    or has room on nodes that the first one cannot use (policy `admit: backfill`); first in, first out this
-//!    holds for all tenants. So may a job
-//!    that demands it but has ended when the first one starts, by the time limits of both and of what
-//!    runs: it fills the room that the first one waits for. With
-//!    `admit: prefix` the tenant is passed over until the next decision; first in, first out, a job
-//!    without room then holds everybody back.
-//! 3. Shares and queues are reckoned again ([`line`]), and so on.
+//! 1. The policy picks a tenant with a job that could run on the present nodes within quota ([`score`]). The
+//!    last releaser wins ties, else the first by name. Services and notebooks precede all others, because
+//!    training yields to them; only quotas hold them. Among others only the highest priority class in front
+//!    counts; lower classes wait for resources that class lacks. For a preempting class, lower classes'
+//!    capacity is free.
+//! 2. The tenant's first job is released if it fits ([`room`]). Otherwise, with `admit: backfill`, the
+//!    tenant's next job (under FIFO: any tenant's) may pass if it demands nothing that the first lacks, fits
+//!    on nodes that the first cannot use, or ends before the first can start. With `admit: prefix` the tenant
+//!    is blocked until the next decision; under FIFO a job without capacity blocks all.
+//! 3. Shares and queues are recomputed ([`line`]).
 //!
-//! A large job could wait without end while smaller ones take every bit of room that becomes free.
-//! The first time that others go while it, at the head of its queue, does not fit is recorded in `job.released.passed_over`; [`Policy::reserve_after_s`] later room
-//! is reserved for it: nothing else is released into what it needs; first in, first out nothing that
-//! came later.
+//! Small jobs could starve a large one, so `job.released.passed_over` records the first overtaking. After
+//! [`Policy::reserve_after_s`], capacity is reserved for the overtaken head; under FIFO, against later jobs
+//! only.
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 
@@ -45,12 +37,11 @@ use room::{Fit, Room};
 
 use crate::AdmissionState;
 
-/// What this decision has changed already.
+/// This decision's changes so far.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Jobs that it admits and that wait for nothing, with the submission's event.
+    /// Without dependencies, with the submission's event.
     pub admitted: Vec<(Sequence, JobAdmitted)>,
-    /// Queued jobs that it cancels.
     pub cancelled: BTreeSet<JobId>,
 }
 
@@ -72,9 +63,8 @@ pub fn releases(
     proposals
 }
 
-/// The heads that do not fit as things are, and of which that was not known. One that would fit
-/// in place of another that is released is not among them: it only was not its turn. First in,
-/// first out nobody overtakes, unless others are filled in behind.
+/// Returns newly overtaken misfit heads. A head that loses to a job released in turn is no misfit. Under FIFO
+/// nobody overtakes without backfill.
 fn no_room(queues: &Queues, lines: &[Line<'_>], room: &Room<'_>) -> Vec<JobId> {
     if queues.policy.queue == Queue::Fifo && !queues.policy.backfills() {
         return Vec::new();
@@ -93,11 +83,9 @@ struct Release<'a> {
     now: Timestamp,
     lines: Vec<Line<'a>>,
     room: Room<'a>,
-    /// Index of the tenant that released last.
     last: Option<usize>,
-    /// Heads without room when the decision began, not yet recorded as passed over.
+    /// Misfits at the start, not yet recorded as overtaken.
     passed: Vec<JobId>,
-    /// Jobs released in this decision.
     released: usize,
     held_back: bool,
 }
@@ -126,7 +114,6 @@ impl<'a> Release<'a> {
         }
     }
 
-    /// The next release, if anything fits.
     fn next(&mut self) -> Option<Proposal> {
         if let Some(urgent) = self.urgent() {
             return self.release(urgent);
@@ -148,13 +135,13 @@ impl<'a> Release<'a> {
         None
     }
 
-    /// The head of a line does not fit: who demands nothing of what it lacks may go.
+    /// Lets jobs pass that demand nothing that the head lacks.
     fn pass(&mut self, turn: usize, misfit: Fit, lacks: BTreeSet<Resource>) {
         let head = self.lines[turn].head.clone();
         let class = head.as_ref().map(|head| head.class);
         let until = match misfit {
             Fit::NoRoom => head.as_ref().and_then(|head| self.room.start_of(head)),
-            // Who waits for another one's room may as well be passed until then.
+            // The reserved job's start bounds this one's.
             Fit::Reserved => self.room.reserved_start(),
             Fit::Yes | Fit::OverQuota => None,
         };
@@ -183,7 +170,7 @@ impl<'a> Release<'a> {
         for line in self.lines.iter_mut().filter(|_| holds_all) {
             line.close(&closed, &mut self.room);
         }
-        // Its own limit may end before it could start: it does not fit all the same.
+        // The head's own limit may end before its start.
         let passed = head.map(|head| head.id);
         let line = &mut self.lines[turn];
         if line.head.as_ref().map(|head| &head.id) == passed.as_ref() {
@@ -191,8 +178,7 @@ impl<'a> Release<'a> {
         }
     }
 
-    /// Nobody goes while one in front waits: the other jobs of its tenant, and where it waits for room
-    /// those of lower classes.
+    /// Blocks the queue, and lower classes if capacity is short.
     fn block(&mut self, turn: usize, misfit: Fit) {
         let class = self.lines[turn].head.as_ref().map(|head| head.class);
         self.lines[turn].blocked = true;
@@ -206,7 +192,7 @@ impl<'a> Release<'a> {
         }
     }
 
-    /// The first line whose head is a service or a notebook that its quota lets go.
+    /// Returns the first queue with a service or notebook in front, within quota.
     fn urgent(&self) -> Option<usize> {
         let goes = |line: &Line<'_>| {
             let head = line.head.as_ref();

@@ -1,15 +1,13 @@
-//! Whether a job fits: beside what the released jobs hold for certain, within its tenant's
-//! quota, and beside what is reserved.
+//! Fits jobs next to released jobs, within quotas, outside reservations.
 //!
-//! 1. By sums: the smallest partitions of all released jobs, with its own, fit the cluster's totals. What
-//!    runs above that is taken back by the next allocation (a job that cannot be resized counts with all
-//!    that it has, and so does every job where the allocation adjusts nothing).
-//! 2. On nodes ([`dormouse_state::fit`]): its smallest partition fits beside what cannot be moved.
-//! 3. Where sums say no, it fits all the same on nodes that have room beside the smallest partitions as
-//!    they stand. A released job that waits and fits nowhere keeps what it lacks on the nodes that it could
-//!    use, and nothing on the others.
+//! 1. By sums: the smallest partitions of all released jobs and of this one fit the totals. The next
+//!    allocation takes back anything above (unresizable jobs count whole, as do all jobs if the allocation
+//!    adjusts nothing).
+//! 2. By nodes ([`dormouse_state::fit`]): the smallest partition fits next to unmovable containers.
+//! 3. If the sums fail, nodes may still have space next to the present smallest partitions. A waiting
+//!    released job reserves the resources that it lacks on its eligible nodes.
 //!
-//! How a job is moved or shrunk to make room is the optimizer's to find.
+//! The optimizer moves and shrinks jobs.
 
 use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
@@ -24,82 +22,74 @@ use dormouse_state::{ClusterState, FreeNodes, Gang, Job, Queues};
 
 use super::line::{Head, Line};
 
-/// Whether a job is released.
+/// The result of a fit test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// It fits.
     Yes,
-    /// Its tenant would have more than its quota.
     OverQuota,
-    /// What is free is not enough.
     NoRoom,
-    /// What is free is reserved for a job that was passed over.
+    /// Reserved for an overtaken job.
     Reserved,
 }
 
 impl Fit {
-    /// Whether others wait with the job: a quota is its tenant's own affair, room is everybody's.
+    /// Reports whether other tenants are affected: by capacity, not by quotas.
     pub fn concerns_others(self) -> bool {
         self != Self::OverQuota
     }
 }
 
-/// Room that is kept for a head that was passed over long ago.
+/// The reservation of a head overtaken long ago.
 struct Reserved {
     id: JobId,
     arrival: Sequence,
     class: i32,
-    /// What its smallest partition needs.
     needs: Amounts,
-    /// What it lacks, where it does not fit now, on the nodes that it could use.
+    /// Resources that the head lacks on its eligible nodes.
     lacks: BTreeSet<Resource>,
     nodes: NodeSet,
-    /// When it starts if the time limits of what runs hold.
+    /// The start if running jobs use their whole time limits.
     start: Option<Timestamp>,
 }
 
-/// What a released job that waits keeps from jobs behind it.
+/// Resources denied to later jobs by a waiting released job.
 struct Kept {
     lacks: BTreeSet<Resource>,
     nodes: NodeSet,
 }
 
-/// The nodes when they are empty.
 struct Empty<'a> {
     nodes: FreeNodes<'a>,
-    /// By gang: whether they hold it, and those that hold one of its containers.
+    /// By gang: true if the empty nodes fit the gang, and the eligible nodes.
     known: RefCell<BTreeMap<Gang, (bool, NodeSet)>>,
 }
 
-/// The room of each node.
 struct Nodes<'a> {
-    /// Beside the smallest partitions, as they stand.
     least: FreeNodes<'a>,
-    /// Beside what cannot be moved, where that is less.
+    /// Free next to unmovable containers.
     pinned: Option<FreeNodes<'a>>,
     kept: Vec<Kept>,
 }
 
-/// The room that is left.
+/// The capacity left by released jobs.
 pub struct Room<'a> {
     queues: &'a Queues,
     cluster: &'a ClusterState,
     empty: OnceCell<Empty<'a>>,
     nodes: OnceCell<Nodes<'a>>,
-    /// Whether nodes may have room where the sums have none.
+    /// Nodes may have space that the sums lack.
     is_beyond_sums: OnceCell<bool>,
     committed: Amounts,
     reserved: Option<Reserved>,
-    /// By demand: whether some node fits one container.
+    /// By demand: true if some node fits one container.
     fits_node: BTreeMap<Amounts, bool>,
     now: Timestamp,
-    /// When time limits end released jobs at the earliest, in order, and what becomes free then; looked
-    /// at when it is asked for.
+    /// Ends by time limit with freed amounts, in order.
     ends: Option<Vec<(Timestamp, Amounts)>>,
 }
 
 impl<'a> Room<'a> {
-    /// What the released jobs leave.
+    /// Starts from the released jobs.
     pub fn new((queues, cluster): (&'a Queues, &'a ClusterState), now: Timestamp) -> Self {
         Self {
             queues,
@@ -115,8 +105,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// The room of the nodes, looked at when it is asked for: a full cluster with a long queue is decided on
-    /// by sums.
+    /// On demand, because sums suffice for a full cluster.
     fn nodes(&self) -> &Nodes<'a> {
         let new = || Nodes::new(self.queues, self.cluster, self.empty());
         self.nodes.get_or_init(new)
@@ -129,8 +118,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Whether nodes may have room where the sums have none: what waits is counted as if it were anywhere,
-    /// and what runs on a drained node as if it were on the others.
+    /// Sums ignore the nodes of waiting jobs, and count jobs on drained nodes.
     fn is_beyond_sums(&self) -> bool {
         *self.is_beyond_sums.get_or_init(|| {
             let mut nodes = self.cluster.nodes.iter();
@@ -139,18 +127,18 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// The nodes that hold a container of a head when they are empty.
+    /// Returns the head's eligible nodes.
     pub fn nodes_of(&self, head: &Head) -> NodeSet {
         self.empty().eligible(&head.gang)
     }
 
-    /// Whether some nodes hold a gang when they are empty.
+    /// Reports whether the empty nodes hold a gang.
     pub fn holds(&self, gang: &Gang, open: &NodeSet) -> bool {
         self.empty().nodes.fits(gang, open)
     }
 
-    /// When a head that has no room starts if nothing ends before its time limit; nothing where that
-    /// frees too little. One that has not started yet counts as if it ran now: later is as well.
+    /// Returns the head's start if all jobs run to their limits; `None` if too little is freed. Unstarted
+    /// jobs count as running from now.
     pub fn start_of(&mut self, head: &Head) -> Option<Timestamp> {
         let mut freed = Amounts::new();
         let ends = self.ends.take().unwrap_or_else(|| self.look_at_limits());
@@ -169,7 +157,7 @@ impl<'a> Room<'a> {
         start
     }
 
-    /// Whether the nodes have room for a head when all has ended that ends by a time.
+    /// Reports whether the head fits once jobs limited to `at` have ended.
     fn fits_at(&self, head: &Head, at: Timestamp) -> bool {
         let keeps = |id: &JobId, job: &Job| {
             let ends = self.queues.jobs.get(id);
@@ -194,9 +182,8 @@ impl<'a> Room<'a> {
         ends
     }
 
-    /// Reserves room for the head that was overtaken first, once that is long enough ago. Only
-    /// for a head that its quota lets go: room for one that cannot go would be kept for nothing,
-    /// and without end where a job of a higher priority has come before it.
+    /// Reserves capacity for the head overtaken first, after `reserve_after_s`. Heads above quota get none,
+    /// because their capacity would stay idle.
     pub fn reserve(&mut self, lines: &[Line<'_>], now: Timestamp) {
         let patience_ms = u64::from(self.queues.policy.reserve_after_s) * 1000;
         let heads = lines.iter().filter_map(|line| {
@@ -222,12 +209,12 @@ impl<'a> Room<'a> {
         });
     }
 
-    /// When the job starts that room is kept for, as far as that is known.
+    /// Returns the reserved job's start, if known.
     pub fn reserved_start(&self) -> Option<Timestamp> {
         self.reserved.as_ref()?.start
     }
 
-    /// Whether it could run if nothing else did, on the nodes that there are.
+    /// Reports whether the head could run alone on the present nodes.
     pub fn could_run(&mut self, head: &Head) -> bool {
         if head.needs.first_short(&self.queues.total, 1).is_some() {
             return false;
@@ -245,8 +232,7 @@ impl<'a> Room<'a> {
         fits
     }
 
-    /// Whether the head of a line fits now. For one of a class that preempts, what lower classes hold
-    /// is free.
+    /// Tests a queue's head. For a preempting class, lower classes' capacity is free.
     pub fn fit(&self, line: &Line<'_>, head: &Head) -> Fit {
         if self.is_over_containers(line, head) {
             return Fit::OverQuota;
@@ -267,7 +253,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether there is room for a head on the nodes that are open to it.
+    /// Reports whether a head fits on the nodes open to it.
     fn has_room(&self, head: &Head) -> bool {
         let by_sums = head.open.is_none() && self.short(head, None).next().is_none();
         if !by_sums && head.open.is_none() && !self.is_beyond_sums() {
@@ -278,7 +264,7 @@ impl<'a> Room<'a> {
             true => by_sums && self.fits_above(head),
             false => by_sums && nodes.pinned().fits(&head.gang, &None),
         };
-        // Of one that no nodes would ever hold the optimizer says why.
+        // The optimizer explains jobs that never fit.
         fits(by_sums)
             || nodes
                 .least
@@ -286,7 +272,6 @@ impl<'a> Room<'a> {
             || (by_sums && !self.empty().is_held(&head.gang))
     }
 
-    /// Whether it fits beside what cannot be moved and is of no lower class.
     fn fits_above(&self, head: &Head) -> bool {
         let keeps = |_: &JobId, job: &Job| {
             let gives = job.urgency == Urgency::Training && job.precedence.value() < head.class;
@@ -298,7 +283,6 @@ impl<'a> Room<'a> {
         FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
     }
 
-    /// What a head without room is short of: by the sums, or on the nodes.
     fn short_of_room(&self, head: &Head) -> BTreeSet<Resource> {
         let short: BTreeSet<Resource> = match head.open {
             None => self.short(head, None).cloned().collect(),
@@ -315,8 +299,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether a head would take from what is reserved: it demands what that job is short of, and has no
-    /// room on nodes that the job cannot use.
+    /// Reports whether a head competes with the reservation and fits nowhere outside the reserved nodes.
     fn takes_from(&self, head: &Head, reserved: &Reserved) -> bool {
         let is_short = self.short(head, Some(&reserved.needs)).next().is_some();
         let competes = is_short || head.demanded().any(|it| reserved.lacks.contains(it));
@@ -327,13 +310,13 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether its tenant would have more containers than it is granted: every job of it has some.
+    /// Reports whether granted containers would be exceeded.
     fn is_over_containers(&self, line: &Line<'_>, head: &Head) -> bool {
         let most = self.queues.config.grants.max_containers(line.tenant);
         most.is_some_and(|most| line.containers + head.containers() > u64::from(most))
     }
 
-    /// The resources that a head which does not fit lacks.
+    /// Returns a misfit head's missing resources.
     pub fn lacks(&self, line: &Line<'_>, head: &Head, fit: Fit) -> BTreeSet<Resource> {
         match fit {
             Fit::Yes => BTreeSet::new(),
@@ -360,10 +343,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What is reserved for another job than this one, unless that is of a lower class, or starts only
-    /// when this one has ended. First in, first out nothing is reserved from a job that arrived earlier:
-    /// it holds back all that compete with it, also the one that the room is kept for, and the two would
-    /// wait for each other.
+    /// Returns the reservation that binds a head. Lower classes' reservations, and those that start after the
+    /// head's end, do not bind. Under FIFO an earlier arrival is exempt: it blocks its competitors, so both
+    /// would wait for each other.
     fn reserved_from(&self, head: &Head) -> Option<&Reserved> {
         let fifo = self.queues.policy.queue == Queue::Fifo;
         let reserved = self.reserved.as_ref();
@@ -373,7 +355,6 @@ impl<'a> Room<'a> {
             .filter(|it| !head.ends_by(it.start, self.now))
     }
 
-    /// The resources that it demands and that are short, beside what is `reserved`.
     fn short<'h>(
         &self,
         head: &'h Head,
@@ -384,7 +365,6 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// The same when so much has become free.
     fn short_beside<'h>(
         &self,
         head: &'h Head,
@@ -412,7 +392,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Takes the room of a released job.
+    /// Takes a job's capacity.
     pub fn take(&mut self, head: &Head) {
         self.committed.add(&head.needs, 1);
         self.nodes();
@@ -433,7 +413,7 @@ impl<'a> Room<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// The nodes beside what is released, and what the released jobs that wait keep.
+    /// Takes waiting released jobs by precedence.
     fn new(queues: &Queues, cluster: &'a ClusterState, empty: &Empty<'a>) -> Self {
         let least = |id: &JobId, _: &Job| {
             let job = queues.jobs.get(id);
@@ -458,7 +438,7 @@ impl<'a> Nodes<'a> {
             (Reverse(job.urgency), class, job.released)
         };
         waiting.sort_by_key(|(_, job)| order(job));
-        // Thousands of one kind may have been released since the optimizer decided last.
+        // Thousands of one kind may have been released since the last allocation.
         let mut alike: Vec<(Gang, u64)> = Vec::new();
         let mut known: BTreeMap<Gang, usize> = BTreeMap::new();
         for (_, job) in waiting {
@@ -475,7 +455,6 @@ impl<'a> Nodes<'a> {
         nodes
     }
 
-    /// Takes the room of released jobs that are alike.
     fn take_all(&mut self, gang: &Gang, jobs: u64, empty: &Empty<'_>) {
         let together = gang.times(jobs);
         let open = self.open_to(gang, &None);
@@ -486,13 +465,13 @@ impl<'a> Nodes<'a> {
             }
             return;
         }
-        // Once one of them has no room the others have none either.
+        // If one does not fit, no other does.
         let mut left = 0..jobs;
         while left.next().is_some() && self.take(gang, &None, empty) {}
     }
 
-    /// Takes the room of a released job; one that fits nowhere keeps what it lacks on the nodes that it
-    /// could use. Whether it fits.
+    /// Takes a released job's capacity if the job fits. A misfit reserves the resources that it lacks on its
+    /// eligible nodes.
     fn take(&mut self, gang: &Gang, open: &NodeSet, empty: &Empty<'_>) -> bool {
         let open = self.open_to(gang, open);
         if let Some(pinned) = &mut self.pinned {
@@ -510,7 +489,7 @@ impl<'a> Nodes<'a> {
         fits
     }
 
-    /// The nodes of `open` on which nothing is kept from a gang.
+    /// Returns the nodes of `open` that deny nothing.
     fn open_to(&self, gang: &Gang, open: &NodeSet) -> NodeSet {
         if self.kept.is_empty() {
             return open.clone();
@@ -521,19 +500,16 @@ impl<'a> Nodes<'a> {
         kept.fold(open.clone(), |open, kept| outside(&open, &kept.nodes))
     }
 
-    /// The nodes beside what cannot be moved.
     fn pinned(&self) -> &FreeNodes<'a> {
         self.pinned.as_ref().unwrap_or(&self.least)
     }
 }
 
 impl Empty<'_> {
-    /// Whether the nodes hold a gang when they are empty.
     fn is_held(&self, gang: &Gang) -> bool {
         self.known(gang, |known| known.0)
     }
 
-    /// The nodes that hold one of its containers then.
     fn eligible(&self, gang: &Gang) -> NodeSet {
         self.known(gang, |known| known.1.clone())
     }
@@ -548,7 +524,6 @@ impl Empty<'_> {
     }
 }
 
-/// The containers of a released job that no decision moves.
 fn pinned(cluster: &ClusterState, job: &Job) -> u64 {
     match job.is_adjustable() && cluster.policy.allocation == Allocation::Dorm {
         true => 0,

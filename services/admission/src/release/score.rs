@@ -1,9 +1,8 @@
-//! Whose turn it is.
+//! The order of tenants.
 //!
-//! Only the tenants take part whose first job is of the highest priority class among the first ones.
-//! Each policy gives every tenant a score; the largest goes next (Saha, Beltre, Govindaraju:
-//! Tromino, 2018). DS: dominant share of what the tenant runs, divided by its weight w; DDS:
-//! dominant share of what it has queued; both are reckoned again after each release.
+//! Tenants compete if their first job has the highest class. The largest score goes next (Saha, Beltre,
+//! Govindaraju: Tromino, 2018). DS: dominant share of running jobs ÷ weight w; DDS: dominant share of queued
+//! jobs; both change with each release.
 //!
 //! | policy | score |
 //! |---|---|
@@ -12,13 +11,11 @@
 //! | `demand-drf` | DDS ÷ DS; DS = 0 counts as infinite |
 //! | `projected-wait` | w · (waits paid + ages of the queued + n · N ÷ 2μ) ÷ arrived |
 //!
-//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷
-//! mean duration of completed jobs. `fifo` is the order of arrival over all tenants.
+//! n is the tenant's queue, N all queues, μ the releases per second of a full cluster: slots ÷ mean duration.
+//! `fifo` is the order of arrival over all tenants.
 //!
-//! `balanced-wait` is `projected-wait` over the credited arrivals (a tenant's queued work earns
-//! nothing before the cluster could have run it, so that a flood is no advantage), with a bound:
-//! a job that has waited 30 % longer than the one that would be next first in, first out goes
-//! before all others.
+//! `balanced-wait` is `projected-wait` over credited arrivals. A job that has waited 30 % longer than the
+//! next under FIFO precedes all others.
 
 use std::cmp::Ordering;
 
@@ -29,12 +26,11 @@ use num_bigint::BigUint;
 
 use super::line::{Head, Line};
 
-/// How much longer than first in, first out a job may wait under `balanced-wait`, in per cent:
-/// with 30 the longest wait of Tromino's experiment 2 is 905 s, between the 708 s of fifo and
-/// the 1,233 s of `projected-wait`, and the means stay within 6 %.
+/// Per cent above the FIFO wait. At 30 the longest wait in Tromino's experiment 2 is 905 s, between 708 s
+/// under fifo and 1,233 s under `projected-wait`; means stay within 6 %.
 const SLACK_PERCENT: i64 = 30;
 
-/// A score, as an exact fraction.
+/// An exact fraction.
 struct Score {
     over: BigUint,
     /// 0: infinite.
@@ -61,7 +57,7 @@ impl Score {
     }
 }
 
-/// The index of the line whose turn it is.
+/// Returns the next queue's index.
 pub fn turn(
     queues: &Queues,
     lines: &[Line<'_>],
@@ -104,7 +100,7 @@ pub fn turn(
     }
 }
 
-/// The line with the largest score; in a tie the last one, else the first.
+/// Returns the largest score; the last releaser wins ties, else the first.
 fn best(
     heads: &[(usize, &Line<'_>, &Head)],
     last: Option<usize>,
@@ -166,7 +162,7 @@ fn balanced(
     let Some((overdue, since)) = oldest(&credited) else {
         return oldest(heads).map(|(index, _)| index);
     };
-    // The wait of the job that would be released now first in, first out.
+    // The wait of the next job under FIFO.
     let fifo = queues
         .credit
         .fifo()

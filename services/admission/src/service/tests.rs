@@ -1,5 +1,4 @@
-//! Every refusal of a service, a notebook and a job that is resized in place: its code, and that its
-//! reason says what to do.
+//! Tests of every refusal: code and advice.
 
 use dormouse_messages::Event;
 use dormouse_messages::TenantId;
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::parse::{Refusal, decode, parse_job};
 
-/// What becomes of a document with these fields beside a command and a demand.
 fn parsed(fields: &Value) -> Result<(), Refusal> {
     let mut document = json!({"command": {"start": ["serve"]}, "demand": {"cpu": 1}});
     let (Some(into), Some(fields)) = (document.as_object_mut(), fields.as_object()) else {

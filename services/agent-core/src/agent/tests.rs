@@ -1,4 +1,4 @@
-//! What the machine asks for, and when.
+//! Tests of the agent's effects and reports.
 
 use dormouse_messages::events::{
     JobAdmitted, NodeLost, PartitionStartRequested, PlacedContainer, PlacementDecided,
@@ -13,7 +13,6 @@ fn id() -> ContainerId {
     "t/j/1/0".parse().expect("a container")
 }
 
-/// An agent and the log that it hears.
 struct World {
     agent: Agent,
     last: Sequence,
@@ -58,7 +57,7 @@ impl World {
         self.hear(Writer::Admission, admitted);
     }
 
-    /// A job of one container, which is to start; where that is requested.
+    /// Requests the start of a job and returns the request's sequence.
     fn start(&mut self) -> Sequence {
         self.admit(id().job);
         let place = PlacedContainer {
@@ -93,14 +92,13 @@ impl World {
         std::iter::from_fn(|| self.agent.next_effect()).collect()
     }
 
-    /// The next report's type; the one before is stored.
+    /// Stores the next report and returns its type.
     fn said(&mut self) -> Option<&'static str> {
         let report = self.agent.to_append()?;
         self.agent.stored();
         Some(report.event.type_name())
     }
 
-    /// An agent that has joined.
     fn live() -> Self {
         let mut world = Self::new();
         world.agent.caught_up();
@@ -112,7 +110,7 @@ impl World {
         world
     }
 
-    /// It says that it joins, and hears so; in which life.
+    /// Confirms the agent's join and returns its incarnation.
     fn joins(&mut self) -> u64 {
         let report = self.agent.to_append().expect("a report");
         self.agent.stored();
@@ -183,7 +181,6 @@ fn reports_leave_one_after_the_other() {
     assert_eq!(first.event.type_name(), "dormouse.container.started.v1");
     assert_eq!(first.causes, [request]);
     assert_eq!(world.agent.to_append(), None, "the first is not stored yet");
-    // And the end is not heard from the log.
     assert_eq!(world.agent.unsettled(), 3);
     world.agent.stored();
     assert_eq!(world.said(), Some("dormouse.container.exited.v1"));
@@ -224,7 +221,7 @@ fn a_fence_takes_everything_away_and_the_lease_lets_it_join_again() {
     assert_eq!(said, expected);
 }
 
-/// Held back on the way: it was asked to start something before the fence, and hears so after it.
+/// The request precedes the fence.
 #[test]
 fn after_a_fence_nothing_starts_before_all_is_heard_that_happened_meanwhile() {
     let mut world = World::live();
@@ -262,8 +259,8 @@ fn an_agent_whose_node_was_lost_ends_what_it_adopts() {
     assert!(matches!(&effects[..], [Effect::Evict(of, _)] if *of == id()));
 }
 
-/// What an agent does, and says, that begins after the log has gone back to where a container was asked to
-/// start, from behind what `later` does; and that finds it running, or nothing.
+/// Returns effects and reports of an agent after a rollback to the start of a container, which loses `later`.
+/// `found`: the container still runs.
 fn set_back(later: impl FnOnce(&mut World), found: bool) -> (Vec<Effect>, Vec<Event>) {
     let mut before = World::live();
     let request = before.start();
@@ -291,14 +288,12 @@ fn set_back(later: impl FnOnce(&mut World), found: bool) -> (Vec<Effect>, Vec<Ev
 
 #[test]
 fn what_the_log_went_back_behind_ends_and_does_not_start_again() {
-    // It has lost nothing of it.
     assert_eq!(set_back(|_| {}, true).0, []);
     let stopped = |world: &mut World| world.lost(1);
     let (effects, _) = set_back(stopped, true);
     assert!(
         matches!(&effects[..], [Effect::Evict(of, why)] if *of == id() && why.contains("went back"))
     );
-    // It was over, and is there no more.
     let (effects, said) = set_back(stopped, false);
     assert_eq!(effects, []);
     let exited = said.iter().find_map(|event| match event {

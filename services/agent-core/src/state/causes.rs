@@ -1,11 +1,11 @@
-//! What the log says of a container's start and stop.
+//! Finds a container's start and stop requests.
 
 use dormouse_messages::{ContainerId, Sequence};
 
 use super::{AgentState, Phase};
 
 impl AgentState {
-    /// The requests that made something happen to a container.
+    /// Returns the stop and start requests.
     #[must_use]
     pub fn causes(&self, id: &ContainerId) -> Vec<Sequence> {
         let Some((_, partition)) = self.partition(id) else {
@@ -21,7 +21,7 @@ impl AgentState {
         stop.into_iter().chain(start).collect()
     }
 
-    /// How many seconds a container has to stop: those that the log names, or its job's own.
+    /// Returns the grace period in seconds: the log's, or the job's own.
     #[must_use]
     pub fn stop_grace_s(&self, id: &ContainerId) -> Option<u32> {
         let (job, partition) = self.partition(id)?;

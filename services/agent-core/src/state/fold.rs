@@ -1,4 +1,4 @@
-//! How each event changes what the log wants of the node.
+//! Applies events to the node's state; `in_place.rs` handles partitions resized in place.
 
 mod in_place;
 
@@ -18,8 +18,8 @@ use super::{
     AgentState, GpuDoubt, Known, Members, Partition, Phase, Place, Readiness, Standing, Start,
 };
 
-/// Placements that were never started are kept up to this many: a start may follow a placement
-/// that a newer one has already replaced. As many as the services keep: the newest and four before.
+/// Limit on unstarted placements, as in the services. A start can follow a placement already replaced by a
+/// newer one.
 const PLACEMENTS_KEPT: usize = 5;
 
 impl AgentState {
@@ -56,8 +56,7 @@ impl AgentState {
         }
     }
 
-    /// Asked while this node counts as lost: whoever asked had not seen the loss yet, and
-    /// everyone who folds the log takes the container for lost.
+    /// A start requested while the node counts as lost is void: all readers take its container for lost.
     fn counts_as_lost(&self) -> bool {
         self.lost.is_some_and(|lost| lost >= self.life)
     }
@@ -154,7 +153,7 @@ impl AgentState {
         }
     }
 
-    /// Nobody waits for the checkpoint any more: an agent that starts again does not ask for it.
+    /// A restarted agent must not request the checkpoint again.
     fn kept(&mut self, event: &PartitionKept) {
         if let Some(partition) = self.partition_mut(&event.job, event.incarnation) {
             partition.save = None;
@@ -184,8 +183,7 @@ impl AgentState {
         let Some(orders) = partition.and_then(|it| it.orders.get_mut(&event.rank)) else {
             return;
         };
-        // A task stands in one order of a container at a time: it is given again only after
-        // its end was reported.
+        // A task is in one order at a time.
         for tasks in orders.values_mut() {
             let _ = tasks.take_common(&event.completed);
             for failed in &event.failed {
@@ -210,7 +208,6 @@ impl AgentState {
         self.prune(job);
     }
 
-    /// Forgets what can no longer ask for anything.
     fn prune(&mut self, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
@@ -220,7 +217,7 @@ impl AgentState {
             let is_newest = *incarnation == newest && !ended;
             match partition.phase {
                 Phase::Placed => *incarnation > newest && !ended,
-                // Others may join it here, and are told its members.
+                // Later members may come here.
                 Phase::Run(_) if in_place && is_newest => true,
                 Phase::Run(_) | Phase::Stop(..) => partition.is_open(),
             }
@@ -253,7 +250,7 @@ impl AgentState {
         self.tenants.entry(tenant).or_insert(next);
     }
 
-    /// Of what a tenant may revise, an agent holds containers to their part of a GPU.
+    /// Only the GPU share matters to an agent.
     fn revised(&mut self, event: &JobRevised) {
         let job = self.jobs.get_mut(&event.job);
         if let (Some(limit), Some(kept)) =
@@ -288,7 +285,7 @@ impl AgentState {
         self.prune(&event.job);
     }
 
-    /// Every event is named: the compiler asks of a new one what it is to an agent.
+    /// No wildcard: every new event type must be considered.
     #[expect(clippy::too_many_lines, reason = "one arm an event")]
     pub(super) fn fold(&mut self, event: &Event, recorded: &Recorded) {
         let (sequence, at) = (recorded.sequence, recorded.stored_at);
@@ -321,7 +318,7 @@ impl AgentState {
             Event::ContainerStarted(event) => {
                 if self.is_here(&event.node) {
                     self.know(&event.container, Known::Started);
-                    // By the agent's own clock, which is compared with it: brokers' differ.
+                    // Compared with the agent's own clock, not a broker's.
                     self.started(&event.container, recorded.envelope.time);
                 }
             }
@@ -354,7 +351,7 @@ impl AgentState {
                     self.execs.remove(&event.exec);
                 }
             }
-            // What services decide among themselves, or tell of.
+            // Decisions among services.
             Event::NodeDrained(_)
             | Event::NodeRestored(_)
             | Event::NodeRecovered(_)
@@ -387,10 +384,10 @@ impl AgentState {
             | Event::GatewayUnrouted(_)
             | Event::GatewayLost(_)
             | Event::ClockStepped(_)
-            // Passed on by the agent at once, where it is live; nothing of it is kept.
+            // Passed on at once by a live agent.
             | Event::PartitionWarned(_)
             | Event::NotebookWarned(_)
-            // Said by agents, and of no further concern to them.
+            // Agents' reports, of no further use.
             | Event::NodeFaulted(_)
             | Event::NotebookObserved(_)
             | Event::ContainerGpuUsed(_) => {}

@@ -1,11 +1,11 @@
-//! The members of a partition that is resized in place, as a node's agent folds them.
+//! The members of a partition resized in place.
 //!
-//! 1. A life begins with generation 0: the containers that start together.
-//! 2. A request says who is to start. It announces who leaves a training job at once; replicas of a
-//!    service work on until no gateway uses them, and are not told.
-//! 3. A resize says who takes part from then on.
+//! 1. An incarnation begins with generation 0.
+//! 2. A resize request names the joining containers. A training job learns at once which members leave; a
+//!    service's replicas work until no gateway uses them.
+//! 3. `partition.resized` sets the members from then on.
 //!
-//! A container's [`Rank`] is its number in the life, never used twice.
+//! Ranks are never reused within an incarnation.
 
 use std::collections::BTreeSet;
 
@@ -18,76 +18,62 @@ use dormouse_messages::{Rank, Sequence, Timestamp};
 
 use super::Known;
 
-/// What members are told: the contents of their file, but for addresses.
+/// Contents of the members' file, without addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announced {
-    /// The change.
     pub generation: u32,
-    /// Who takes part and stays.
     pub members: BTreeSet<Rank>,
-    /// Who is to leave.
     pub leaving: BTreeSet<Rank>,
-    /// When those are asked to stop.
+    /// Stop time of the leaving members.
     pub deadline: Option<Timestamp>,
-    /// Why; absent at the start of a life.
+    /// Absent at first.
     pub cause: Option<ResizeCause>,
 }
 
-/// The members of a life.
+/// The members of an incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {
-    /// What they are told.
     pub announced: Announced,
-    /// The newest change that was requested.
     pub requested: u32,
-    /// Who starts for it.
     pub joining: BTreeSet<Rank>,
 }
 
 /// A container of this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Here {
-    /// What the log has of it.
     pub known: Known,
-    /// What asked for its start.
     pub request: Option<Sequence>,
-    /// The change for which it started; 0 with its life.
+    /// 0 for the first.
     pub generation: u32,
-    /// The node was declared lost while it ran here.
+    /// Declared lost while running here.
     pub void: bool,
-    /// It is to stop, though its partition runs on.
+    /// Set to stop while its partition continues.
     pub leave: Option<Leave>,
-    /// When the log heard of its start.
     pub started_at: Option<Timestamp>,
-    /// Whether it can take part, as far as the log knows.
     pub readiness: Readiness,
-    /// What the log has of its acknowledgements: of the last change only.
+    /// For the newest generation.
     pub acknowledged: Option<(u32, BTreeSet<Acknowledged>)>,
 }
 
-/// A container is to leave.
+/// A request to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leave {
-    /// Where that stands on the log.
     pub sequence: Sequence,
-    /// Seconds until it is killed.
+    /// Seconds before the kill.
     pub grace_s: u32,
 }
 
-/// Whether a container can take part, as far as the log knows.
+/// The last reported readiness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readiness {
-    /// Nothing was said.
     #[default]
     Unknown,
-    /// It can.
     Ready,
-    /// It could not in time, or cannot any more.
     Unready,
 }
 
 impl Here {
-    /// Whether it was asked to start and its exit is not on the log.
+    /// True with a start request and without an exit.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.request.is_some() && self.known != Known::Exited
@@ -95,7 +81,7 @@ impl Here {
 }
 
 impl Members {
-    /// A life that starts with these.
+    /// Returns the members of a starting incarnation.
     #[must_use]
     pub fn starting(members: BTreeSet<Rank>) -> Self {
         Self {
@@ -107,7 +93,7 @@ impl Members {
         }
     }
 
-    /// A change is requested: whether it is a new one. `is_told` where leaving ones are told.
+    /// Reports whether the request is new. `is_told` announces the leaving members.
     pub(super) fn request(
         &mut self,
         event: &PartitionResizeRequested,
@@ -133,7 +119,7 @@ impl Members {
         true
     }
 
-    /// The members have changed. Who is still leaving (somebody else died meanwhile) leaves.
+    /// Members that were leaving still leave.
     pub(super) fn resized(&mut self, event: &PartitionResized) {
         let generation = event.generation.max(self.announced.generation);
         self.requested = self.requested.max(generation);

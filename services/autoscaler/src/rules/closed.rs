@@ -1,40 +1,38 @@
-//! Clients that ask again as soon as they are answered: their number is the load, not their
-//! requests, of which there are as many as the replicas can answer.
+//! Clients that send the next request once answered. Replicas limit their request rate, so their number is
+//! the load.
 //!
-//! 1. They are known by replicas that are always busy, and by a number in the system that neither
-//!    grows nor falls: arrivals that do not wait for answers would pile up.
-//! 2. N clients on k replicas are answered after N·S/k (Little), so that k = N·S ÷ objective.
-//! 3. A promise that one jump an hour would break is insured, but while the clients become fewer: two
-//!    replicas before three rises were seen, the largest rise of the last hour from then on.
+//! 1. Signs: replicas always busy, and a stable number in the system.
+//! 2. k replicas answer N clients after N·S/k (Little), so k = N·S ÷ objective.
+//! 3. If one jump an hour would break the promise, and clients do not decrease: two spare replicas until
+//!    three rises were seen, then the last hour's largest rise.
 
 use super::{View, Wish, whole_above};
 
-/// So long nothing may have moved.
+/// Seconds without movement.
 const STABLE_S: i64 = 6;
 
-/// A jump is a jump of the clients if they were known within so many seconds.
+/// A jump within this time of a stable phase is the clients'.
 const REMEMBERED_S: i64 = 16;
 
-/// So much it may have moved. What waits before replicas that are nearly always busy moves by half of
-/// itself when arrivals are nobody's answer.
+/// With independent arrivals the queue before saturated replicas moves by half of itself.
 const STABLE_PART: f64 = 0.05;
 
-/// Replicas that are busy for this part of the time have always something to do.
+/// Saturated replicas are busy for this part.
 const BUSY: f64 = 0.95;
 
-/// The clients become fewer as long as they were more within so many seconds.
+/// Clients decrease if more were seen within this time.
 const FALLING_S: i64 = 75;
 
-/// Rises that were seen before the largest of them is believed, and the replicas until then.
+/// Rises needed to trust the largest one; spare replicas until then.
 const RISES_SEEN: usize = 3;
 const SPARE_REPLICAS: f64 = 2.0;
 
-/// What such clients need; `None` where the clients are others.
+/// Returns the wish for closed-loop clients; `None` for others.
 #[must_use]
 pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     let history = view.history();
     let clients = history.newest(view.until).concurrency;
-    // Those that have just become ready have answered nothing yet.
+    // New replicas have answered nothing yet.
     let ready = history
         .between(view.until - 4, view.until)
         .map(|it| it.ready);
@@ -45,7 +43,7 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     }
     let rate = view.rate(2);
     let times = view.service.times.times()?;
-    // More than all of them can do is asked for by others.
+    // Demand above full capacity comes from independent arrivals.
     let most = f64::from(view.service.replicas.ready_count()).max(f64::from(ready));
     let most = most * f64::from(view.servers_each());
     let working = rate * times.mean_s;
@@ -54,7 +52,7 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     if !busy || !ends.any(|end| is_stable(view, end)) {
         return None;
     }
-    // All servers are busy: what they do not need for answers is work as well.
+    // All servers are busy, so idle overhead counts as work.
     let work_s = times.mean_s.max(servers / rate);
     let each = view.objective.latency_s / work_s * f64::from(view.servers_each());
     let rise = match view.objective.late * 3600.0 < start_s {
@@ -90,7 +88,7 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     })
 }
 
-/// Whether the number in the system stood still before `end`, at more than there were replicas.
+/// Reports a stable number above the servers.
 fn is_stable(view: &View<'_>, end: i64) -> bool {
     let (mut most, mut least, mut count) = (0.0_f64, f64::MAX, 0);
     let mut waited = true;
@@ -103,7 +101,6 @@ fn is_stable(view: &View<'_>, end: i64) -> bool {
     waited && count > 1 && most - least <= STABLE_PART * most
 }
 
-/// The clients that may come at any time.
 fn insured(view: &View<'_>, each: f64) -> f64 {
     let minutes = view.history().minutes_inside();
     let rises = minutes.windows(2).map(|pair| pair[1] - pair[0]);

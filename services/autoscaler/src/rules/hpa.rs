@@ -1,9 +1,8 @@
 //! Kubernetes' Horizontal Pod Autoscaler on concurrency (`replica_calculator.go`, `v2/defaults.go`).
 //!
-//! Every 15 s: ⌈ready · metric ÷ target⌉ replicas, where the metric is the mean concurrency of a
-//! ready replica. Nothing within a tolerance of 0.1. When it grows, replicas that are not ready count
-//! as idle; if that turns the direction, nothing. Up at once, by at most the larger of 100 % and 4
-//! each 15 s; down to the highest wish of the last 300 s.
+//! Every 15 s: ⌈ready · metric ÷ target⌉ replicas; the metric is a ready replica's mean concurrency.
+//! Tolerance 0.1. On growth, unready replicas count as idle; no change if that turns the direction. Up at
+//! once, by at most the larger of 100 % and 4 each 15 s; down to the highest wish of 300 s.
 
 use super::{TARGET_SHARE, View, Wish, whole_above};
 
@@ -11,7 +10,7 @@ const PERIOD_S: i64 = 15;
 const TOLERANCE: f64 = 0.1;
 const STABLE_S: i64 = 300;
 
-/// What HPA wishes for.
+/// Returns HPA's wish.
 #[must_use]
 pub fn wish(view: &View<'_>) -> Wish {
     let tick = view.until.div_euclid(PERIOD_S) * PERIOD_S;
@@ -43,7 +42,6 @@ fn concurrency(view: &View<'_>, tick: i64) -> f64 {
         .mean(tick, PERIOD_S, |second| second.concurrency)
 }
 
-/// What it wishes for at `tick`.
 fn at(view: &View<'_>, tick: i64, unready: u32) -> u32 {
     let ready = view.history().newest(tick).ready;
     let per_replica = TARGET_SHARE * f64::from(view.servers_each());

@@ -1,9 +1,8 @@
 //! Knative's autoscaler (`autoscaler.go`, `config-autoscaler`).
 //!
-//! Every 2 s: ⌈concurrency ÷ target⌉, where the target is 70 % of what a replica works on at once
-//! (of 100 where it has no limit), over 60 s and over 6 s. If the wish of 6 s is twice the ready
-//! replicas, it panics: the larger of the two, never down, until that was not so for 60 s. Up at
-//! most a thousandfold, down at most by half.
+//! Every 2 s: ⌈concurrency ÷ target⌉ over 60 s and over 6 s; the target is 70 % of a replica's concurrency. A
+//! 6 s wish of twice the ready replicas starts panic: the larger wish, never down, until 60 s pass without
+//! one. Otherwise down at most by half.
 
 use super::{TARGET_SHARE, View, Wish, whole_above};
 
@@ -12,7 +11,7 @@ const STABLE_S: i64 = 60;
 const PANIC_S: i64 = 6;
 const PANIC: f64 = 2.0;
 
-/// What KPA wishes for.
+/// Returns KPA's wish.
 #[must_use]
 pub fn wish(view: &View<'_>) -> Wish {
     let stable = over(view, view.until, STABLE_S);

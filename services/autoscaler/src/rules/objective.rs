@@ -1,16 +1,12 @@
-//! The objective's rule: as many replicas as keep the tail of the response time, no more.
+//! The fewest replicas that keep the tail of the response time.
 //!
-//! 1. The rate: its level, with what that level may be wrong by, and what it will have become when
-//!    replicas that are asked for now are ready ([`crate::estimate`]).
-//! 2. The replicas that keep the objective at that rate ([`crate::staffing`]), a service time being
-//!    left over for what the formula does not know.
-//! 3. A promise that one jump an hour would break is insured: the largest rise of the last hour may
-//!    come again at any time, and replicas that it needs are there before.
-//! 4. What waits, or will wait until the replicas are ready, is to be worked off in [`DRAIN_S`].
-//! 5. Clients that wait for their answers are counted instead ([`closed`]).
-//! 6. Up at once, when more are needed; then with the doubt of the level. Down to the highest wish
-//!    of the last [`HOLD_S`], of the last [`LONG_HOLD_S`] where little would be gained: what is needed
-//!    and what is kept differ by the doubt, and that is what keeps the number from swinging.
+//! 1. Rate: level, uncertainty, and forecast for when new replicas are ready ([`crate::estimate`]).
+//! 2. Replicas at that rate ([`crate::staffing`]), with a service time to spare.
+//! 3. If one jump an hour would break the promise: capacity for the last hour's largest rise.
+//! 4. Backlogs are worked off within [`DRAIN_S`].
+//! 5. Clients that wait for answers are counted instead ([`closed`]).
+//! 6. Up at once, including the uncertainty. Down to the highest wish of [`HOLD_S`], or of [`LONG_HOLD_S`]
+//!    for small changes. The gap between needed and kept replicas prevents oscillation.
 
 use super::{View, Wish, closed, whole_above};
 use crate::estimate::{Level, Series, largest_rise};
@@ -18,76 +14,69 @@ use crate::history::KEPT_S;
 use crate::staffing::{Goal, Load};
 use crate::times::Times;
 
-/// What waits is worked off in so many seconds.
+/// Seconds to work off a backlog.
 const DRAIN_S: f64 = 5.0;
 
-/// Replicas are kept so long after they were wished for last: three starts of a fast model, and
-/// longer than a lull between the steps of a load that is given by the minute lets one forget.
+/// Three starts of a fast model, longer than a lull in a load stepped by the minute.
 const HOLD_S: i64 = 45;
 
-/// As long as Kubernetes keeps them, where fewer than a fifth would go.
+/// Kubernetes' hold, for a scale-down by less than a fifth.
 const LONG_HOLD_S: i64 = 300;
 const DEEP: f64 = 0.8;
 
-/// After a change nothing goes for so long: one step down, not five.
+/// One step down, not five.
 const QUIET_S: i64 = 60;
 
-/// A start takes so long before one was seen.
+/// The assumed start time before one was measured.
 const START_S: f64 = 15.0;
 
-/// From a change of the rate to its being seen and answered.
+/// From a change of the rate to the response.
 const REACTION_S: f64 = 10.0;
 
-/// A rise is not extrapolated beyond so many times what is there.
+/// Bounds extrapolated rises, as a multiple.
 const MOST_RISE: f64 = 2.0;
 
-/// So many standard deviations of the level are added when replicas are given, or kept.
+/// Standard deviations added when scaling up or holding.
 const DOUBTS: f64 = 2.0;
 
-/// A level that is the mean of more than [`SETTLED_S`] needs more replicas only when it does less so
-/// many standard deviations: chance alone does not change the number in days.
+/// Standard deviations subtracted from a level over more than [`SETTLED_S`] before more replicas count as
+/// needed, so chance rarely changes the number.
 const SETTLED_DOUBTS: f64 = 3.0;
 const SETTLED_S: f64 = 16.0;
 
-/// So many service times of the objective are left over when replicas are given: a rise by a third
-/// costs no promise then. More are needed only when [`NEEDED_SPARE`] are not left.
+/// Spare service times: a rise by a third breaks no promise. More replicas are needed below [`NEEDED_SPARE`].
 const SPARE: f64 = 1.0;
 const NEEDED_SPARE: f64 = 0.9;
 
-/// The level and the forecast at one second.
 #[derive(Debug, Clone, Copy)]
 struct Rates {
     level: Level,
-    /// What it will have become.
     forecast: f64,
 }
 
 impl Rates {
-    /// What there surely is, or will be.
     fn likely(&self) -> f64 {
         let settled = self.level.window_s > SETTLED_S;
         let doubts = if settled { SETTLED_DOUBTS } else { 0.0 };
         (self.forecast - doubts * self.level.doubt).max(0.0)
     }
 
-    /// With what it may be wrong by.
     fn safe(&self) -> f64 {
         self.forecast + DOUBTS * self.level.doubt
     }
 }
 
-/// A service that was measured.
 struct Planned<'a> {
     view: &'a View<'a>,
     times: Times,
     series: Series,
     dispersion: f64,
     start_s: f64,
-    /// The rise that is insured: requests a second, and as a multiple of what there is.
+    /// Requests per second, and relative.
     insured: (f64, f64),
 }
 
-/// What the objective needs.
+/// Returns the objective's wish.
 #[must_use]
 pub fn wish(view: &View<'_>) -> Wish {
     let Some(times) = view.service.times.times() else {
@@ -122,14 +111,13 @@ pub fn wish(view: &View<'_>) -> Wish {
     }
 }
 
-/// Before anything was answered: one more than none, if anything waits.
+/// Before any answer, waiting requests need one replica.
 fn unknown(view: &View<'_>) -> Wish {
     let waits = view.history().newest(view.until).queued > 0.0;
     let replicas = view.target().max(u32::from(waits));
     Wish::of(replicas, view.rate(10), "nothing was answered yet")
 }
 
-/// From a decision to a ready replica.
 #[expect(clippy::cast_precision_loss, reason = "starts take less than 2^53 ms")]
 fn start_s(view: &View<'_>) -> f64 {
     let start_ms = view.service.replicas.start_ms();
@@ -141,7 +129,7 @@ impl<'a> Planned<'a> {
         let series = Series::of(view.history(), view.until, KEPT_S);
         let dispersion = series.dispersion(view.until);
         let start_s = start_s(view);
-        // Seconds an hour in which everything may be late.
+        // Seconds an hour in which all may be late.
         let budget_s = view.objective.late * 3600.0;
         let minutes = 1 + usize::from(start_s + REACTION_S > 60.0);
         let insured = match budget_s < start_s {
@@ -171,14 +159,13 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// The replicas that keep the objective at this rate, so many service times being left over.
     fn replicas(&self, rate: f64, spare: f64) -> u32 {
         let load = Load {
             rate,
             dispersion: self.dispersion,
             times: &self.times,
         };
-        // An objective of little more than a service has nothing to spare.
+        // Tight objectives have nothing to spare.
         let spare_s = (spare * self.times.mean_s).min(self.view.objective.latency_s / 4.0);
         let goal = Goal {
             latency_s: self.view.objective.latency_s - spare_s,
@@ -188,7 +175,6 @@ impl<'a> Planned<'a> {
         load.replicas(goal, self.view.servers_each(), most)
     }
 
-    /// The highest wish of the last seconds.
     fn highest(&self, hold_s: i64) -> u32 {
         let first = self.view.history().begin();
         let held = (0..hold_s / 2).map(|back| self.view.until - 2 * back);
@@ -197,14 +183,14 @@ impl<'a> Planned<'a> {
         self.replicas(rates.fold(0.0, f64::max), SPARE)
     }
 
-    /// Replicas that work off in [`DRAIN_S`] what will wait when replicas asked for now are ready.
+    /// Returns the replicas that work off the expected backlog in [`DRAIN_S`].
     fn backlog(&self, rate: f64) -> u32 {
         let (view, mean_s) = (self.view, self.times.mean_s);
         let queued = view.history().newest(view.until).queued;
         let each = f64::from(view.servers_each());
         let ready = f64::from(view.service.replicas.ready_count());
         let per_second = |replicas: f64| replicas * each / mean_s;
-        // What waits less than half the objective is no backlog.
+        // Below half the objective, a queue is no backlog.
         if queued <= per_second(ready) * view.objective.latency_s / 2.0 {
             return 0;
         }
@@ -212,7 +198,7 @@ impl<'a> Planned<'a> {
             let since = since.as_micros().div_euclid(1_000_000);
             f64::from(i32::try_from(view.until - since).unwrap_or(i32::MAX))
         });
-        // Until those that start are ready, and from then on until those asked for now are.
+        // First until starting replicas are ready, then until new ones.
         let first_s = elapsed_s.map_or(self.start_s, |elapsed_s| {
             (self.start_s - elapsed_s).clamp(0.0, self.start_s)
         });

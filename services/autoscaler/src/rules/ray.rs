@@ -1,8 +1,7 @@
 //! Ray Serve's rule (`autoscaling_policy.py`, `config.py`).
 //!
-//! ⌈ongoing and queued ÷ target⌉, a mean of 30 s, if that was wished throughout 30 s (up) or
-//! 600 s (down); from 0 at once. Its target is 2 of the 5 requests that a replica works on at once
-//! by default: the same share of any other number.
+//! ⌈ongoing and queued ÷ target⌉, a mean of 30 s, if wished throughout 30 s (up) or 600 s (down); from 0 at
+//! once. The default target is 2 of a replica's 5 concurrent requests; other limits scale alike.
 
 use super::{View, Wish, whole_above};
 
@@ -12,7 +11,7 @@ const UP_S: i64 = 30;
 const DOWN_S: i64 = 600;
 const SHARE: f64 = 2.0 / 5.0;
 
-/// What Ray Serve wishes for.
+/// Returns Ray Serve's wish.
 #[must_use]
 pub fn wish(view: &View<'_>) -> Wish {
     let now = over(view, view.until);

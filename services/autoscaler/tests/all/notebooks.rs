@@ -1,4 +1,4 @@
-//! A notebook that nobody uses is warned and ended; one that works, or says nothing, never is.
+//! Tests of the warning and end of unused notebooks.
 
 use dormouse_autoscaler::{Autoscaler, AutoscalerState};
 use dormouse_messages::events::{
@@ -11,7 +11,6 @@ use dormouse_messages::{
 };
 use proptest::prelude::*;
 
-/// A Saturday at ten.
 const START_US: i64 = 1_764_000_000_000_000;
 const IDLE_S: u32 = 1_800;
 
@@ -26,7 +25,6 @@ fn job() -> JobId {
     "ads/analysis".parse().expect("valid")
 }
 
-/// What was decided, if anything.
 #[derive(Debug, Clone, PartialEq)]
 enum Decided {
     Warned(NotebookWarned),
@@ -63,7 +61,6 @@ impl Given {
         given
     }
 
-    /// One that somebody has asked for, and that runs.
     fn running() -> Self {
         let mut given = Self::notebook(r#"{"min": 0, "max": 1}"#);
         given.asked(1, 1);
@@ -144,7 +141,7 @@ impl Given {
         });
     }
 
-    /// A gateway's window with so many requests of somebody's who works, of which so many wait.
+    /// `touched` requests by a user, `queued` of them waiting.
     fn asked(&mut self, touched: u64, queued: u32) {
         self.event(ServiceMeasured {
             job: job(),
@@ -167,7 +164,6 @@ impl Given {
         });
     }
 
-    /// What is decided now; it is on the log then.
     fn decide(&mut self) -> Option<Decided> {
         let decision = Autoscaler.decide(&self.state, self.now());
         let proposal = decision.proposals.into_iter().next()?;
@@ -183,7 +179,7 @@ impl Given {
         Autoscaler.decide(&self.state, self.now()).next_wake
     }
 
-    /// Idle words every minute until something is decided, for so many minutes.
+    /// Reports idleness by the minute until a decision.
     fn idles(&mut self, minutes: u64, already_s: u64) -> Option<Decided> {
         for minute in 1..=minutes {
             self.second += 60;
@@ -209,7 +205,6 @@ fn it_is_warned_ten_minutes_before_and_ended_on_a_word_from_behind() {
     assert_eq!(given.now(), began.plus_ms(1_200_000));
     assert_eq!(warned.ends_at, began.plus_ms(1_800_000));
     assert_eq!(warned.idle_since, began);
-    // Time alone ends nothing.
     given.second += 3_600;
     assert_eq!(given.decide(), None);
     given.says(NotebookActivity::Idle, 4_800);
@@ -265,7 +260,6 @@ fn a_page_that_is_open_neither_keeps_it_nor_starts_it() {
     given.second += 10;
     given.asked(1, 1);
     assert!(matches!(given.decide(), Some(Decided::Scaled(it)) if it.replicas == 1));
-    // The next container begins anew.
     given.incarnation = Incarnation(2);
     given.ready();
     assert_eq!(given.idles(19, 0), None);
@@ -281,8 +275,7 @@ fn one_that_must_run_is_never_ended() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Whatever happened before, the word on which a notebook is ended says that no kernel works,
-    /// came after the warning's end, and nothing was done since the warning's beginning.
+    /// The deciding report shows idleness after the warning's end, without activity since the warning.
     #[test]
     fn what_works_is_never_ended(
         steps in proptest::collection::vec((0_u8..6, 1_i64..900), 1..60)

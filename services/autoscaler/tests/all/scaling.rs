@@ -1,4 +1,4 @@
-//! Given what happened and what gateways measured, what is decided.
+//! Tests of scaling decisions from events and measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,6 @@ mod measured;
 
 const START_US: i64 = 1_800_000_000_000_000;
 
-/// A log, and the state that is folded from it.
 struct Given {
     state: AutoscalerState,
     sequence: Sequence,
@@ -30,7 +29,6 @@ fn job() -> JobId {
 }
 
 impl Given {
-    /// A released service with this `containers` and `service`.
     fn service(containers: &str, service: &str) -> Self {
         let spec = format!(
             r#"{{"name": "model", "tenant": "shop", "kind": "inference",
@@ -68,7 +66,6 @@ impl Given {
         self.said(event, now);
     }
 
-    /// An event whose writer says that it is `time`.
     fn said(&mut self, event: impl Into<Event>, time: Timestamp) {
         self.sequence = self.sequence.next();
         let event = event.into();
@@ -83,7 +80,6 @@ impl Given {
         self.state.check_invariants().expect("sound");
     }
 
-    /// So many replicas are ready.
     fn ready(&mut self, ranks: std::ops::Range<u32>) {
         let create = ranks.clone().map(|rank| PlacedContainer {
             job: job(),
@@ -117,13 +113,12 @@ impl Given {
         }
     }
 
-    /// For so many seconds, as many requests a second as this says, 100 ms each; decided after each
-    /// report. What was decided last.
+    /// Sends requests of 100 ms; returns the last decision.
     fn requests(&mut self, seconds: i64, rate: u32) -> Option<ServiceScaled> {
         let mut last = None;
         for _ in 0..seconds / 2 {
             self.second += 2;
-            // As even as whole numbers are, and as uneven as Poisson's.
+            // Alternates even and Poisson-like seconds.
             let doubt = f64::from(rate).sqrt().round();
             #[expect(
                 clippy::cast_possible_truncation,
@@ -141,7 +136,6 @@ impl Given {
         last
     }
 
-    /// What is decided now; it is on the log then.
     fn decided(&mut self) -> Option<ServiceScaled> {
         let proposal = Autoscaler.decide(&self.state, self.now()).proposals.pop()?;
         let Event::ServiceScaled(scaled) = proposal.event.clone() else {
@@ -262,7 +256,7 @@ fn it_comes_from_nothing_with_the_first_request_and_goes_when_idle() {
         assert_eq!(given.requests(590, 0), None, "{service}");
         let wake = Autoscaler.decide(&given.state, given.now()).next_wake;
         assert!(wake.is_some_and(|wake| wake > given.now()));
-        // Gateways that have nothing to tell are silent.
+        // Idle gateways report nothing.
         given.second += 20;
         assert_eq!(given.decided().map(|it| it.replicas), Some(0), "{service}");
     }
@@ -319,7 +313,7 @@ fn bounds_nodes_and_ends_are_followed() {
         basis: None,
     });
     assert_eq!(given.decided().map(|it| it.replicas), Some(4));
-    // Its agent is in its second life; that the one before was lost may be said later.
+    // The join of the next incarnation may precede the loss of the last.
     given.event(NodeJoined {
         node: "n0".parse().expect("valid"),
         capacity: Amounts::new(),
@@ -369,7 +363,6 @@ fn a_state_reads_back_and_decides_the_same() {
     assert_eq!(Autoscaler::WRITER, Writer::Autoscaler);
 }
 
-/// The others' rules, at the points at which their documents say what they do.
 #[test]
 fn the_others_rules_are_theirs() {
     let of = |scaling: &str| {
@@ -389,13 +382,13 @@ fn the_others_rules_are_theirs() {
     assert_eq!(hpa.requests(200, 1), None);
     hpa.requests(200, 1);
     assert!(hpa.target() < high);
-    // Six seconds of it are twice what is ready: panic, and nothing goes for a minute.
+    // Six seconds demand twice the ready replicas: panic mode holds for a minute.
     let mut kpa = of("kpa");
     kpa.requests(60, 1);
     kpa.requests(8, 21);
     assert_eq!(kpa.target(), 3);
     assert_eq!(kpa.requests(40, 1), None);
-    // 12 requests a second are 1.2 in the system: ⌈1.2 ÷ 0.4⌉ = 3, after 30 s of wishing.
+    // 12 requests a second are 1.2 in the system: ⌈1.2 ÷ 0.4⌉ = 3, after 30 s.
     let mut ray = of("ray");
     ray.requests(60, 1);
     assert_eq!(ray.requests(20, 12), None);

@@ -1,4 +1,4 @@
-//! Partitions that are resized in place: who joins, who leaves, and what ends the job.
+//! Tests of partitions resized in place.
 
 use dormouse_messages::events::{
     ContainerReady, ContainerUnready, GatewayJoined, GatewayLost, GatewayUnrouted,
@@ -273,7 +273,7 @@ fn a_replica_that_is_not_ready_any_more_is_replaced_after_a_while() {
     given.step(LEAVE);
     given.exit(1, 143);
     given.step(RESIZED);
-    // The optimizer gives another; it starts a second after the first went.
+    // The replacement starts a second after the death.
     given.change(2, &[(2, "n1")], &[]);
     given.waits(1);
     assert_eq!(given.resize().join, ranks(&[2]));
@@ -291,7 +291,6 @@ fn a_service_survives_the_loss_of_all_its_replicas_and_ends_when_it_is_to_have_n
 
 #[test]
 fn replicas_start_as_far_as_there_is_room_and_members_of_a_gang_together() {
-    // Each node has room for four; two run on the first.
     let newcomers = [(2, "n0"), (3, "n0"), (4, "n0")];
     let mut given = Given::running(service());
     given.change(2, &newcomers, &[]);
@@ -326,7 +325,6 @@ fn a_service_that_gets_smaller_and_moves_gives_up_what_is_more_than_it_is_to_hav
 
 #[test]
 fn replicas_for_whose_successors_there_is_no_room_leave_one_by_one() {
-    // The node has room for four.
     let mut given = Given::running(service());
     given.change(2, &[(2, "n0"), (3, "n0"), (4, "n0"), (5, "n0")], &[0, 1]);
     assert_eq!(given.resize().join, ranks(&[2, 3]));
@@ -357,7 +355,7 @@ fn a_drained_node_that_is_to_be_empty_is_left_before_newcomers_are_ready() {
     given.ready(2, "n1");
     given.exit_on(3, 1, "n1");
     assert_eq!(given.resized().members, ranks(&[0, 1, 2]));
-    // One may go; the other goes when a second newcomer is ready, or the node is to be empty.
+    // The second leaves at another ready joiner or the drain's deadline.
     assert_eq!(given.resize().leave, ranks(&[1]));
     given.step(LEAVE);
     given.exit(1, 143);

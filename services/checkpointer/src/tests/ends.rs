@@ -1,4 +1,4 @@
-//! How jobs end and are tried again: what is said, and when.
+//! Tests of ends, reasons and retries.
 
 use dormouse_state::history::History;
 
@@ -10,7 +10,6 @@ const FAILED: &[&str] = &["dormouse.job.failed.v1"];
 const DONE: &[&str] = &["dormouse.job.completed.v1"];
 
 impl Given {
-    /// Why the job ends now.
     #[track_caller]
     fn reason(&self) -> String {
         match self.decide().proposals.remove(0).event {
@@ -21,7 +20,6 @@ impl Given {
         }
     }
 
-    /// Both ended on their own with this, and the stop is said.
     fn fails(&mut self, code: i32) {
         self.exit(0, code);
         self.exit(1, code);
@@ -35,7 +33,6 @@ fn who_has_succeeded_is_said() {
     given.exit(0, 0);
     given.exit(1, 0);
     assert_eq!(given.reason(), "every container that counts succeeded");
-    // Rank 1 still runs when the chief has succeeded, and is stopped.
     let mut given = Given::running(json!({"success": "chief"}));
     given.exit(0, 0);
     given.step(STOP);
@@ -43,7 +40,7 @@ fn who_has_succeeded_is_said() {
     given.step(STOPPED);
     assert_eq!(given.reason(), "the chief succeeded");
     given.step(DONE);
-    // A server that is stopped after its workers: all that count have succeeded.
+    // The server stops after its workers succeed.
     let server = json!({"roles": {"ps": {"count": 1, "demand": {"cpu_milli": 500}}}});
     let mut given = Given::running(server);
     given.exit(0, 0);
@@ -53,7 +50,7 @@ fn who_has_succeeded_is_said() {
     assert_eq!(given.reason(), "every container that counts succeeded");
 }
 
-/// It saves, and exits as it does when it is asked to save.
+/// The container exits with 0, as after a save request.
 #[test]
 fn a_container_that_is_taken_away_has_not_succeeded() {
     let mut given = Given::running(json!({}));
@@ -70,7 +67,6 @@ fn the_success_of_another_than_the_chief_ends_nothing() {
     given.step(&[]);
     given.exit(0, 0);
     given.step(DONE);
-    // Where all count, the chief alone is not enough.
     let mut given = Given::running(json!({"success": "all"}));
     given.exit(0, 0);
     given.step(&[]);
@@ -85,7 +81,6 @@ fn a_failed_job_says_why_and_where_its_output_is() {
     let end = ", after 1 attempt; see `dormouse job logs t/a`";
     assert!(reason.ends_with(end), "{reason}");
     given.step(FAILED);
-    // Nothing ran that could have printed anything.
     let mut given = Given::starting(json!({}));
     given.waits(120);
     given.step(STOP);
@@ -146,8 +141,6 @@ fn a_job_is_tried_again_after_one_second_then_two() {
     given.step(START);
 }
 
-/// Its containers run tasks until they are asked to leave: one that ends before has not done its part,
-/// whatever its exit code.
 #[test]
 fn a_container_of_a_task_set_that_leaves_unasked_has_failed() {
     let tasks = json!({"tasks": {"count": 9, "concurrency": 2}, "checkpoint": {"mode": "none"}});
@@ -205,7 +198,6 @@ fn limits_do_not_count_for_what_has_ended_or_is_to_end() {
     let mut given = Given::running(limits.clone());
     given.exit(1, 1);
     given.pass(70);
-    // It is stopped for its failure, and not warned.
     given.step(STOP);
     let mut given = Given::running(limits);
     given.cancel();
@@ -217,7 +209,7 @@ fn limits_do_not_count_for_what_has_ended_or_is_to_end() {
 fn a_gang_for_which_there_is_no_room_any_more_saves_and_stops() {
     let mut given = Given::running(json!({"min_run_s": 0}));
     given.progress();
-    // It has to go, and nobody has room for it.
+    // No capacity is free.
     let mut history = History::default();
     history.allocate(2, &[("t/a", 2, 0)], &[("t/a", "waits")]);
     let allocated = history.log.pop().expect("an allocation");
@@ -231,7 +223,6 @@ fn a_gang_for_which_there_is_no_room_any_more_saves_and_stops() {
     given.step(SAVE);
 }
 
-/// It goes on while it saves.
 fn saves_and_goes_on() -> Given {
     let checkpoint = json!({"mode": "continue", "signal": "SIGUSR1", "grace_s": 30});
     let mut given = Given::running(json!({"checkpoint": checkpoint, "min_run_s": 0}));
@@ -287,7 +278,6 @@ fn what_goes_on_and_cannot_save_is_stopped_where_it_cannot_stay() {
     given.step(STOP);
 }
 
-/// A gang that saves and ends is killed at once where it waits for its dead; every other one has its grace.
 #[test]
 fn who_may_still_save_has_its_grace() {
     let grace = |given: &Given| match &given.decide().proposals[0].event {
@@ -303,26 +293,25 @@ fn who_may_still_save_has_its_grace() {
     let mut dies = saving(json!({"min_run_s": 0}));
     dies.exit(1, 1);
     assert_eq!(grace(&dies), Some(0));
-    // Rank 0, which says that it has saved, has ended; nobody has died.
+    // Rank 0, which reports saves, has ended.
     let mut saved = saving(json!({"min_run_s": 0}));
     saved.progress();
     saved.exit(0, 0);
     assert_eq!(grace(&saved), Some(0));
-    // It does not save.
+    // No save is under way.
     let mut dies = Given::running(json!({}));
     dies.exit(1, 1);
     assert_eq!(grace(&dies), None);
-    // Nobody has died.
     let mut cancelled = saving(json!({"min_run_s": 0}));
     cancelled.cancel();
     assert_eq!(grace(&cancelled), None);
-    // It goes on after it has saved.
+    // The job runs on after the save.
     let checkpoint = json!({"mode": "continue", "signal": "SIGUSR1", "grace_s": 30});
     let mut dies = saving(json!({"checkpoint": checkpoint, "min_run_s": 0}));
     dies.exit(1, 1);
     dies.saved();
     assert_eq!(grace(&dies), None);
-    // All its workers have saved; a server stands beside them.
+    // Only a server remains.
     let server = json!({"ps": {"count": 1, "demand": {"cpu_milli": 500}}});
     let mut saved = saving(json!({"min_run_s": 0, "roles": server}));
     saved.exit(0, 0);

@@ -1,14 +1,14 @@
-//! Histories that chance makes: two jobs, three nodes, and whatever may happen to them, in any order.
-//! What fails is kept as a seed beside this folder (`proptest-regressions`), and prints its log.
+//! Random histories: two jobs, three nodes, events in any order. Failures are kept as seeds
+//! (`proptest-regressions`).
 //!
-//! After every event, by what was asked and what has ended, whatever the fold says:
-//! 1. Nothing of a job is asked to start while something of it has not ended.
-//! 2. No node is asked to hold more than it has.
-//! 3. A job that has ended is asked nothing.
-//! 4. A job fails only if something of it has failed, or time has passed.
+//! After every event, judged without the fold:
+//! 1. No start of a job is requested while its containers remain.
+//! 2. No node is over-committed.
+//! 3. An ended job gets no requests.
+//! 4. A job fails only after a container failed or time passed.
 //! 5. The decider comes to rest.
 //!
-//! And when the nodes are there and every container ends in order, every job ends.
+//! With all nodes present and all containers exiting, every job ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// So many decisions in a row are needed at most.
+/// Bounds consecutive decisions.
 const MOST_STEPS: usize = 20;
 
-/// Two containers of each job fit on a node.
 const ROOM: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -66,15 +65,13 @@ fn node_of(number: u8) -> NodeId {
     node(&format!("n{number}"))
 }
 
-/// A history, and what it has asked of whom.
 struct History {
     given: Given,
     epoch: u64,
     lives: BTreeMap<NodeId, u64>,
     lost: BTreeSet<NodeId>,
-    /// Containers that were asked to start and have not ended, where, and whether they run.
+    /// Requested and not ended; true if running.
     live: BTreeMap<ContainerId, (NodeId, bool)>,
-    /// Jobs that may fail.
     blamed: BTreeSet<JobId>,
     log: Vec<String>,
 }
@@ -145,7 +142,7 @@ impl History {
         }
     }
 
-    /// As the placer does it: a new life, or the old one's places where it has not stopped.
+    /// Acts as the placer.
     fn place(&mut self, number: u8, on: u8) {
         let (id, name) = (job_of(number), node_of(on));
         let Some(job) = self.given.state.jobs.get(&id) else {
@@ -184,7 +181,6 @@ impl History {
         });
     }
 
-    /// A container that has not ended, by a number.
     fn pick(&self, number: usize) -> Option<(ContainerId, NodeId, bool)> {
         let at = number.checked_rem(self.live.len())?;
         let (id, (node, runs)) = self.live.iter().nth(at)?;
@@ -209,7 +205,7 @@ impl History {
         let Some((id, node, runs)) = self.pick(number) else {
             return;
         };
-        // What has not started was taken away, or could not start.
+        // Unstarted containers have no code.
         let code = code.filter(|_| runs);
         if code.is_some_and(|code| code != 0) {
             self.blamed.insert(id.job.clone());
@@ -292,13 +288,13 @@ impl History {
     fn passes(&mut self, seconds: u64) {
         self.given.pass(seconds);
         if seconds > 0 {
-            // A gang that has not started by now may be given up.
+            // An unstarted gang may time out.
             self.blamed
                 .extend(self.live.keys().map(|id| id.job.clone()));
         }
     }
 
-    /// Appends what is due, until nothing is; whether anything was.
+    /// Appends due events; reports whether any were due.
     fn decides(&mut self) -> bool {
         for step in 0..MOST_STEPS {
             let proposals = self.given.decide().proposals;
@@ -313,7 +309,6 @@ impl History {
         panic!("it never comes to rest");
     }
 
-    /// Rules 1 to 4.
     fn asked(&mut self, event: &Event) {
         let is_live =
             |live: &BTreeMap<ContainerId, _>, id: &JobId| live.keys().any(|it| it.job == *id);
@@ -385,7 +380,6 @@ impl History {
         }
     }
 
-    /// Everything goes well from here on.
     fn ends(&mut self) {
         for number in 0..3 {
             self.join(number);
@@ -416,7 +410,7 @@ impl History {
     }
 }
 
-/// Prints what has happened, where that ends badly.
+/// Prints the log on a panic.
 struct Told<'a>(&'a mut History);
 
 impl Drop for Told<'_> {

@@ -1,5 +1,9 @@
-//! Given what has happened to one gang, which step is due: resizes soon after a start, and gangs
-//! that can save no more.
+//! Tests of the due step of one gang.
+//!
+//! - `elastic`, `roles`: partitions resized in place, auxiliary roles
+//! - `ends`: ends and retries
+//! - `histories`, `table`: random histories, all phases and events
+//! - `room`: free capacity
 
 mod elastic;
 mod ends;
@@ -23,7 +27,6 @@ use serde_json::{Value, json};
 
 use crate::Checkpointer;
 
-/// A folded history, and its clock.
 struct Given {
     state: ClusterState,
     now: Timestamp,
@@ -37,7 +40,6 @@ fn node(name: &str) -> NodeId {
     name.parse().expect("a node")
 }
 
-/// A node of four processors joins.
 fn joined(node: NodeId, incarnation: u64) -> NodeJoined {
     NodeJoined {
         node,
@@ -53,7 +55,7 @@ fn joined(node: NodeId, incarnation: u64) -> NodeJoined {
 }
 
 impl Given {
-    /// Two nodes, and a gang of two that has run on `n0` since this instant.
+    /// A gang of two, running on `n0` as of now; `n1` is free.
     fn running(more: Value) -> Self {
         let mut given = Self::starting(more);
         given.starts(0);
@@ -62,7 +64,7 @@ impl Given {
         given
     }
 
-    /// The same before its containers have said anything.
+    /// Before the containers' first reports.
     fn starting(more: Value) -> Self {
         let mut given = Self {
             state: ClusterState::default(),
@@ -96,7 +98,6 @@ impl Given {
         given
     }
 
-    /// Of the life that there is now.
     fn starts(&mut self, rank: u32) {
         let life = self.life();
         self.fold(ContainerStarted {
@@ -118,7 +119,6 @@ impl Given {
         life.unwrap_or(Incarnation(1))
     }
 
-    /// The life has stopped now, and this is said of it.
     #[track_caller]
     fn stopped(&self) -> (StopReason, u32) {
         match self.decide().proposals.first().map(|it| it.event.clone()) {
@@ -140,7 +140,6 @@ impl Given {
         self.state.check_invariants().expect("sound");
     }
 
-    /// The gang is to have two containers on `name`.
     fn place(&mut self, incarnation: u32, name: &str) {
         let create = [0, 1].map(|rank| PlacedContainer {
             job: job(),
@@ -183,7 +182,6 @@ impl Given {
         });
     }
 
-    /// Killed for want of memory.
     fn runs_out_of_memory(&mut self, rank: u32) {
         let exited = self.exited(rank, "n0");
         self.fold(ContainerExited {
@@ -192,7 +190,6 @@ impl Given {
         });
     }
 
-    /// Killed.
     fn exited(&self, rank: u32, on: &str) -> ContainerExited {
         let life = self.life();
         ContainerExited {
@@ -269,7 +266,7 @@ impl Given {
         Checkpointer::default().decide(&self.state, self.now)
     }
 
-    /// What is due has these types; it is appended.
+    /// Checks and appends the due events.
     #[track_caller]
     fn step(&mut self, types: &[&str]) {
         let decision = self.decide();
@@ -279,7 +276,7 @@ impl Given {
         events.into_iter().for_each(|event| self.fold(event));
     }
 
-    /// Nothing is due before so many seconds have passed; they pass.
+    /// The next step is due after `seconds`, which pass.
     #[track_caller]
     fn waits(&mut self, seconds: u64) {
         let decision = self.decide();
@@ -331,7 +328,7 @@ fn progress_that_comes_late_makes_the_time_that_a_restart_costs_longer() {
     given.pass(6);
     given.progress();
     given.place(2, "n1");
-    // Four times the six seconds that it took to its first step.
+    // Four times the six seconds to the first step.
     given.waits(18);
     given.step(SAVE);
 }
@@ -434,12 +431,11 @@ fn a_gang_that_does_not_start_in_time_has_failed() {
     given.waits(120);
     given.step(STOP);
     given.exit(0, 143);
-    // It never started.
     given.evict(1);
     assert_eq!(given.stopped(), (StopReason::GaveUp, 1));
 }
 
-/// It had not heard of the start, say, since all was without power.
+/// The agent may have missed the request.
 #[test]
 fn a_gang_whose_agent_was_away_is_started_again() {
     let mut given = Given::starting(json!({}));
@@ -465,7 +461,7 @@ fn a_gang_whose_start_was_seen_late_is_started_again() {
     let mut given = Given::starting(json!({}));
     given.waits(120);
     let stop = given.decide().proposals.remove(0).event;
-    // What a copy decided that had not folded these.
+    // The decision of a lagging copy.
     given.starts(0);
     given.starts(1);
     given.fold(stop);
@@ -474,7 +470,7 @@ fn a_gang_whose_start_was_seen_late_is_started_again() {
     assert_eq!(given.stopped(), (StopReason::Failed, 0));
 }
 
-/// The word of it was on its way while the brokers were away, say.
+/// Reports may be delayed by absent brokers.
 #[test]
 fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
     let mut given = Given::starting(json!({}));
@@ -482,7 +478,7 @@ fn a_gang_that_begins_too_late_is_started_again_a_few_times() {
         given.starts(0);
         given.waits(120);
         given.step(STOP);
-        // Rank 0 is gone before the other says that it runs.
+        // Before the other reports a start.
         given.exit(0, 143);
         given.starts(1);
         given.exit(1, 143);
@@ -545,7 +541,7 @@ fn a_life_is_warned_once_and_stopped_when_its_time_is_over() {
     given.step(&["dormouse.job.failed.v1"]);
 }
 
-/// Everybody was away, its agent too, which says a moment later that it had ended within its time.
+/// The agent then reports an exit within the limit.
 #[test]
 fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_heard() {
     let mut given = Given::running(json!({"time_limit_s": 100}));
@@ -556,7 +552,6 @@ fn a_life_whose_time_was_over_in_a_silence_is_not_stopped_before_its_agent_is_he
     given.exit(0, 0);
     given.exit(1, 0);
     given.step(&["dormouse.job.completed.v1"]);
-    // One that still runs is stopped all the same.
     let mut given = Given::running(json!({"time_limit_s": 100}));
     given.pass(500);
     given.join("n1", 1);

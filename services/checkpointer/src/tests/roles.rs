@@ -1,5 +1,4 @@
-//! Jobs with a parameter server beside their workers: when they have succeeded, save and die. Rank 0 is
-//! the chief, rank 1 the server.
+//! Tests of jobs with a parameter server: rank 0 is the coordinator, rank 1 the server.
 
 use super::*;
 
@@ -15,7 +14,6 @@ fn with_server(more: &Value) -> Value {
     fields
 }
 
-/// A server that serves for as long as it is asked does not keep its job from completing.
 #[test]
 fn the_servers_are_stopped_when_the_workers_have_succeeded() {
     for more in [
@@ -32,7 +30,6 @@ fn the_servers_are_stopped_when_the_workers_have_succeeded() {
     }
 }
 
-/// A server that ends by itself with success has served; its job goes on.
 #[test]
 fn a_server_that_succeeds_ends_nothing() {
     let mut given = Given::running(with_server(&json!({})));
@@ -56,7 +53,7 @@ fn a_server_that_dies_ends_the_life() {
     }
 }
 
-/// Asked to save, the worker saves and ends; the server, which is not asked, is stopped after it.
+/// The server is not asked to save.
 #[test]
 fn the_servers_are_stopped_after_the_workers_have_saved() {
     for is_told in [false, true] {

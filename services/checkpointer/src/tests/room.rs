@@ -1,5 +1,4 @@
-//! Gangs wait for the room that others hold: of a node, of a node that is somebody's alone, of a GPU. And
-//! services give up replicas only where nobody else makes room.
+//! Tests of waits for nodes and GPUs, and of yielding services.
 
 use dormouse_messages::events::{Gpu, RemovedContainer};
 
@@ -9,11 +8,11 @@ fn other(name: &str) -> JobId {
     format!("t/{name}").parse().expect("a job")
 }
 
-/// A place: the rank, the node, its GPU.
+/// Rank, node, GPU.
 pub(super) type At<'a> = (u32, &'a str, Option<&'a str>);
 
 impl Given {
-    /// Another job, which demands a processor a container where `more` says nothing else.
+    /// With a processor a container by default.
     fn admit(&mut self, name: &str, more: Value) {
         let mut spec = json!({
             "name": name, "tenant": "t", "command": {"start": ["train"]},
@@ -37,7 +36,6 @@ impl Given {
         });
     }
 
-    /// Its newest placement.
     fn place_other(&mut self, name: &str, incarnation: u32, create: &[At<'_>], remove: &[u32]) {
         let create = create.iter().map(|(rank, on, gpu)| PlacedContainer {
             job: other(name),
@@ -61,7 +59,7 @@ impl Given {
         });
     }
 
-    /// What is due of it is appended; its types.
+    /// Appends the job's due events and returns their types.
     pub(super) fn goes_on(&mut self, name: &str) -> Vec<&'static str> {
         let id = other(name);
         let proposals = self.decide().proposals.into_iter();
@@ -75,7 +73,6 @@ impl Given {
         types
     }
 
-    /// It runs, on `n0`.
     pub(super) fn run_other(&mut self, name: &str, more: Value, places: &[At<'_>]) {
         self.admit(name, more);
         self.place_other(name, 1, places, &[]);
@@ -103,7 +100,6 @@ const NOTHING: [&str; 0] = [];
 
 #[test]
 fn a_gang_waits_until_all_of_it_fits() {
-    // Two of four processors are taken.
     let mut given = Given::running(json!({}));
     given.admit("b", json!({}));
     given.place_other(
@@ -115,7 +111,7 @@ fn a_gang_waits_until_all_of_it_fits() {
     assert_eq!(given.goes_on("b"), NOTHING);
     given.exit(0, 0);
     assert_eq!(given.goes_on("b"), START);
-    // What was asked to start holds its room.
+    // Requested containers hold capacity.
     given.admit("c", json!({}));
     given.place_other("c", 1, &[(0, "n0", None)], &[]);
     assert_eq!(given.goes_on("c"), NOTHING);
@@ -132,7 +128,6 @@ fn a_node_that_a_job_is_to_have_alone_is_waited_for() {
     given.exit(0, 0);
     given.exit(1, 0);
     assert_eq!(given.goes_on("b"), START);
-    // And nobody joins it there, though there is room.
     given.admit("c", json!({}));
     given.place_other("c", 1, &[(0, "n0", None)], &[]);
     assert_eq!(given.goes_on("c"), NOTHING);
@@ -168,7 +163,7 @@ fn a_gpu_is_given_to_the_whole_of_it() {
     assert_eq!(given.goes_on("e"), START);
 }
 
-/// A service with two replicas on `n0`, beside two containers of `b`: together they fill it.
+/// A service and another job fill `n0`.
 fn full(of_b: Value) -> Given {
     let mut given = Given::running(json!({
         "kind": "inference", "resize": {"mode": "in_place"}, "checkpoint": {"mode": "none"},
@@ -179,7 +174,7 @@ fn full(of_b: Value) -> Given {
     given
 }
 
-/// Whether the service, whose two replicas are to be replaced on the same node, lets one leave first.
+/// Reports whether the moving service lets a replica leave first.
 fn gives_up(given: &mut Given, on: &str) -> bool {
     let create = [2, 3].map(|rank| PlacedContainer {
         job: job(),
@@ -216,11 +211,9 @@ fn a_replica_leaves_first_where_nobody_else_makes_room() {
 
 #[test]
 fn a_service_waits_for_training_that_is_to_leave() {
-    // It is to move.
     let mut given = full(json!({}));
     given.place_other("b", 2, &[(0, "n1", None), (1, "n1", None)], &[]);
     assert!(!gives_up(&mut given, "n0"));
-    // It is to shrink in place.
     let mut given = full(json!({"resize": {"mode": "in_place"}}));
     given.place_other("b", 1, &[], &[1]);
     assert!(!gives_up(&mut given, "n0"));

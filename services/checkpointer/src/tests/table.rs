@@ -1,5 +1,5 @@
-//! Every phase of a life, and every event that it may meet: what is due then. The table is a text beside
-//! this file, to be read by people; `UPDATE_TABLE=1 cargo test -p dormouse-checkpointer` writes it anew.
+//! The due step of every phase and event, as a text file for people.
+//! `UPDATE_TABLE=1 cargo test -p dormouse-checkpointer` rewrites the file.
 
 use std::fmt::Write as _;
 
@@ -7,20 +7,17 @@ use dormouse_messages::events::{NodeFault, NodeFaulted};
 
 use super::*;
 
-/// What has happened, from the start on.
 type Phase = (&'static str, fn() -> Given);
 
-/// What happens then.
 type Met = (&'static str, fn(&mut Given));
 
-/// Enough for every time-out of the job.
+/// Exceeds every time-out of the job.
 const LONG_S: u64 = 1_000;
 
 fn spec() -> Value {
     json!({"min_run_s": 0, "retries": 1})
 }
 
-/// A gang that was asked to stop for another placement, before it has ended.
 fn stopping() -> Given {
     let mut given = saving();
     given.pass(30);
@@ -36,7 +33,6 @@ fn saving() -> Given {
     given
 }
 
-/// A gang that has failed once and is to be tried again.
 fn failed() -> Given {
     let mut given = Given::running(spec());
     given.progress();
@@ -125,7 +121,6 @@ fn lose(given: &mut Given, name: &str) {
     });
 }
 
-/// What is due, in a few words.
 fn due(given: &Given) -> String {
     let decision = given.decide();
     let words = decision.proposals.iter().map(|it| word(&it.event));

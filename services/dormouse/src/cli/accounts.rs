@@ -1,4 +1,4 @@
-//! `accounts …`, and the parts of `tenant …` that make and revoke keys.
+//! Arguments of `accounts …`, and of the `tenant …` commands that make and revoke keys.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use dormouse_runtime::accounts::{Principal, SERVICES};
 
 use super::tenants::TenantSetArgs;
 
-/// `accounts …`.
+/// Subcommands of `accounts`.
 #[derive(Debug, Subcommand)]
 pub enum AccountsCommand {
     /// Make a new cluster's root key, its brokers' configuration and its services' credentials
@@ -18,7 +18,7 @@ pub enum AccountsCommand {
         after_help = "Examples:\n  dormouse accounts init --keys keys > deploy/nats/accounts.conf\n\nkeys/root.nk is what every account follows from: who has it makes any account. Keep it, and sys.creds, with the owner. Each service is given its own file."
     )]
     Init(InitArgs),
-    /// Make accounts of agents, gateways and operators on the running brokers, or a key that was revoked
+    /// Make accounts of agents, gateways and operators on the running brokers, or replace a revoked key
     #[command(
         after_help = "Examples:\n  dormouse accounts add node-n0 node-n1 gateway-g0 --keys keys --server tls://nats-1:4222\n  dormouse accounts add operator-olga --keys keys\n  dormouse accounts add webhook --keys keys      # its key was revoked\n\nWrites keys/NAME.creds, which NAME is given, and makes the reader of the log of an agent or gateway."
     )]
@@ -26,17 +26,17 @@ pub enum AccountsCommand {
     /// List the accounts that the brokers keep, each with its keys
     #[command(after_help = "Examples:\n  dormouse accounts list --keys keys")]
     List(KeysArg),
-    /// Make another key, and take the one before away
+    /// Replace a key and revoke the former key
     #[command(
         after_help = "Examples:\n  dormouse accounts rotate node-n0 --keys keys\n  dormouse accounts rotate placer --keys keys --keep      # both, until it is rotated again\n\nWrites keys/NAME.creds. Who runs with that file connects again with the new key by itself."
     )]
     Rotate(RotateArgs),
-    /// Take every key of a name away: its connections are closed
+    /// Revoke every key of a name and close its connections
     #[command(after_help = "Examples:\n  dormouse accounts revoke operator-olga --keys keys")]
     Revoke(AccountArgs),
 }
 
-/// `tenant user …`.
+/// Subcommands of `tenant user`.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
     /// Make a person's account and key
@@ -44,15 +44,15 @@ pub enum UserCommand {
         after_help = "Examples:\n  dormouse tenant user add ads/alice --role submitter --keys keys\n  dormouse tenant user add ads/vera --role viewer --keys keys\n\nWrites keys/user-TENANT.NAME.creds, which the person is given."
     )]
     Add(UserAddArgs),
-    /// Take every key of a person away: the connections are closed
+    /// Revoke every key of a person and close the connections
     #[command(after_help = "Examples:\n  dormouse tenant user revoke ads/alice --keys keys")]
     Revoke(UserArgs),
-    /// Make another key for a person, and take the one before away
+    /// Replace a person's key and revoke the former key
     #[command(after_help = "Examples:\n  dormouse tenant user rotate ads/alice --keys keys")]
     Rotate(UserRotateArgs),
 }
 
-/// Where the owner keeps the keys.
+/// The owner's key folder.
 #[derive(Debug, Clone, Args)]
 pub struct KeysArg {
     /// Folder with the cluster's root key and all credentials.
@@ -60,34 +60,30 @@ pub struct KeysArg {
     pub keys: PathBuf,
 }
 
-/// `accounts init`.
+/// Arguments of `accounts init`.
 #[derive(Debug, Clone, Args)]
 pub struct InitArgs {
-    /// Where they are kept.
     #[command(flatten)]
     pub keys: KeysArg,
-    /// Where each broker keeps the accounts.
+    /// Folder in which each broker keeps the accounts.
     #[arg(long, default_value = "$DORMOUSE_NATS_ACCOUNTS", value_name = "DIR")]
     pub folder: String,
 }
 
-/// `accounts add`.
+/// Arguments of `accounts add`.
 #[derive(Debug, Clone, Args)]
 pub struct AddArgs {
-    /// Such as node-n0, gateway-g0, operator-olga; a service or tenant-ads, whose key was revoked.
+    /// Such as node-n0, gateway-g0, operator-olga; also a service or tenant-ads with a revoked key.
     #[arg(required = true, value_name = "NAME", value_parser = Holder::with_account)]
     pub names: Vec<Holder>,
-    /// Where they are kept.
     #[command(flatten)]
     pub keys: KeysArg,
 }
 
-/// A name that has keys.
+/// An account's principal and the user in the account.
 #[derive(Debug, Clone)]
 pub struct Holder {
-    /// Whose account.
     pub principal: Principal,
-    /// The user in it.
     pub user: String,
 }
 
@@ -120,33 +116,29 @@ impl FromStr for Holder {
     }
 }
 
-/// A name that has keys.
+/// An argument that names a key's owner.
 #[derive(Debug, Clone, Args)]
 pub struct AccountArgs {
     /// Such as node-n0, gateway-g0, operator-olga, tenant-ads, placer.
     pub name: Holder,
-    /// Where they are kept.
     #[command(flatten)]
     pub keys: KeysArg,
 }
 
-/// `accounts rotate`.
+/// Arguments of `accounts rotate`.
 #[derive(Debug, Clone, Args)]
 pub struct RotateArgs {
-    /// Whose.
     #[command(flatten)]
     pub account: AccountArgs,
-    /// The key before stays valid, until the next time without this.
+    /// Keep the former key valid until the next rotation without --keep.
     #[arg(long)]
     pub keep: bool,
 }
 
-/// A person of a tenant.
+/// A person of a tenant, written TENANT/NAME.
 #[derive(Debug, Clone)]
 pub struct Person {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The name.
     pub user: String,
 }
 
@@ -169,46 +161,41 @@ impl FromStr for Person {
     }
 }
 
-/// A person.
+/// An argument that names a person.
 #[derive(Debug, Clone, Args)]
 pub struct UserArgs {
-    /// TENANT/NAME.
+    /// Person.
     #[arg(value_name = "TENANT/NAME")]
     pub person: Person,
-    /// Where they are kept.
     #[command(flatten)]
     pub keys: KeysArg,
 }
 
-/// `tenant user add`.
+/// Arguments of `tenant user add`.
 #[derive(Debug, Clone, Args)]
 pub struct UserAddArgs {
-    /// Who.
     #[command(flatten)]
     pub user: UserArgs,
-    /// viewer: asks and watches; submitter: submits, revises and cancels too.
+    /// viewer: queries and watches; submitter: also submits, revises and cancels.
     #[arg(long, value_parser = role)]
     pub role: Role,
 }
 
-/// `tenant user rotate`.
+/// Arguments of `tenant user rotate`.
 #[derive(Debug, Clone, Args)]
 pub struct UserRotateArgs {
-    /// Who.
     #[command(flatten)]
     pub user: UserArgs,
-    /// The key before stays valid, until the next time without this.
+    /// Keep the former key valid until the next rotation without --keep.
     #[arg(long)]
     pub keep: bool,
 }
 
-/// `tenant create`.
+/// Arguments of `tenant create`.
 #[derive(Debug, Clone, Args)]
 pub struct TenantCreateArgs {
-    /// What it is entitled to and granted.
     #[command(flatten)]
     pub set: TenantSetArgs,
-    /// Where keys are kept.
     #[command(flatten)]
     pub keys: KeysArg,
 }

@@ -1,4 +1,4 @@
-//! What is changed on a fork of the log: the same words for `whatif` and `plan`.
+//! Arguments of `whatif` and `plan`, which share the changes applied to a fork of the log.
 
 use std::path::PathBuf;
 
@@ -10,79 +10,75 @@ use dormouse_replay::scenario::settings::Setting;
 use super::history::{At, LogFileArg};
 use super::jobs::job_id;
 
-/// Changes.
+/// Changes to a fork of the log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Changes")]
 pub struct ChangeArgs {
-    /// Set policy.FIELD, tenant.NAME.weight|quota.RESOURCE|priority or job.ID.FIELD; several values,
-    /// with commas, are tried one by one.
+    /// Set policy.FIELD, tenant.NAME.weight|quota.RESOURCE|priority or job.ID.FIELD; values separated by
+    /// commas are tried one by one.
     #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
     pub settings: Vec<Setting>,
-    /// A node joins.
+    /// Add a node.
     #[arg(long = "add-node", value_name = "NAME:CAPACITY")]
     pub add_nodes: Vec<NewNode>,
-    /// A node is lost.
+    /// Lose a node.
     #[arg(long = "drop-node", value_name = "NAME")]
     pub drop_nodes: Vec<NodeId>,
-    /// A node is drained.
+    /// Drain a node.
     #[arg(long = "drain", value_name = "NAME")]
     pub drain_nodes: Vec<NodeId>,
-    /// A job is not submitted; one that is there is cancelled.
+    /// Do not submit a job; cancel the job if it exists already.
     #[arg(long = "drop-job", value_name = "ID", value_parser = job_id)]
     pub drop_jobs: Vec<JobId>,
 }
 
-/// `plan`.
+/// Arguments of `plan`.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
-    /// The job: a YAML or JSON file, or - for standard input. Without it, changes of the cluster.
+    /// Job: a YAML or JSON file, or - for standard input. Without a job, plan changes of the cluster.
     #[arg(value_name = "FILE")]
     pub job: Option<PathBuf>,
-    /// The job's name, in place of the document's.
+    /// Job name, in place of the document's.
     #[arg(long, requires = "job")]
     pub name: Option<String>,
-    /// What is changed, where it is no job.
     #[command(flatten)]
     pub changes: ChangeArgs,
-    /// Plan after this sequence, or as it was at this time; default: the end of the log.
+    /// Plan after this sequence, or at this time; default: the end of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
-    /// The job's tenant; the answer is what that tenant may see.
+    /// Tenant of the job; the answer shows only data visible to this tenant.
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<TenantId>,
-    /// Where the log is read.
     #[command(flatten)]
     pub log: LogFileArg,
-    /// Runs forward for the time at which the job starts.
+    /// Number of simulated runs that estimate the job's start time.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub draws: u32,
 }
 
-/// `whatif`.
+/// Arguments of `whatif`.
 #[derive(Debug, Clone, Args)]
 pub struct WhatifArgs {
-    /// What is changed.
     #[command(flatten)]
     pub changes: ChangeArgs,
-    /// Jobs of a scenario are submitted too, their at_s counted from the fork.
+    /// Also submit the jobs of a scenario; at_s counts from the fork.
     #[arg(long, value_name = "SCENARIO.json", help_heading = "Changes")]
     pub add_jobs: Option<PathBuf>,
-    /// Fork after this sequence, or at this time; default: at the beginning of the log.
+    /// Fork after this sequence, or at this time; default: the beginning of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
-    /// Answer as this tenant may see it: its own names, and others' as amounts.
+    /// Answer with this tenant's view: its own names, and other tenants as amounts.
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<TenantId>,
-    /// Where the log is read.
     #[command(flatten)]
     pub log: LogFileArg,
-    /// Runs with curves drawn from what the log leaves open, for the intervals.
+    /// Number of runs with sampled curves, for the intervals.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub draws: u32,
-    /// Runs at the same time; default: as many as there are processors.
+    /// Parallel runs; default: the number of processors.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Write one page that compares the courses, with drawings.
+    /// Write one page that compares the runs, with charts.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What is said of gateways: `serve gateway`, `up`, `key`.
+//! Arguments of gateways, for `serve gateway`, `up` and `key`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use dormouse_messages::{GatewayId, JobId, TenantId};
 
-/// An address that only this machine reaches.
+/// Parses an address that only this machine reaches.
 pub fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
     match address.ip().is_loopback() {
@@ -34,11 +34,11 @@ fn url(text: &str) -> Result<String, String> {
     }
 }
 
-/// A gateway of `serve gateway`.
+/// Arguments of `serve gateway`.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Of a gateway")]
 pub struct GatewayArgs {
-    /// The gateway's name: no other one writes under it.
+    /// Name of the gateway; no other gateway may write under this name.
     #[arg(
         long,
         env = "DORMOUSE_GATEWAY",
@@ -46,7 +46,7 @@ pub struct GatewayArgs {
         required_if_eq("service", "gateway")
     )]
     pub name: Option<GatewayId>,
-    /// Where it listens.
+    /// Address on which the gateway listens.
     #[arg(
         long,
         env = "DORMOUSE_GATEWAY_LISTEN",
@@ -54,25 +54,24 @@ pub struct GatewayArgs {
         value_name = "ADDRESS"
     )]
     pub listen: SocketAddr,
-    /// Where clients reach it; services have names of their own below this host. Default: where it
-    /// listens.
+    /// URL for clients; services have names of their own below this host. Default: the listen address.
     #[arg(long, env = "DORMOUSE_GATEWAY_URL", value_name = "URL", value_parser = url)]
     pub url: Option<String>,
-    /// File with the gateways' secret, from which all keys follow: 64 hexadecimal digits. The
-    /// webhooks' secrets follow from it too.
+    /// File with the gateways' secret: 64 hexadecimal digits. All keys and the webhooks' secrets derive from
+    /// this secret.
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// Seconds that a request waits for a replica.
+    /// Seconds for which a request waits for a replica.
     #[arg(long, env = "DORMOUSE_GATEWAY_WAIT", default_value = "30", value_name = "SECONDS", value_parser = wait)]
     pub wait: Duration,
 }
 
-/// Whose key.
+/// The owner of a gateway key or token.
 #[derive(Debug, Clone)]
 pub enum KeyOf {
-    /// A tenant's: opens all its services.
+    /// A tenant; its key opens all its services.
     Tenant(TenantId),
-    /// A service's own token.
+    /// One service; its token opens only this service.
     Service(JobId),
 }
 
@@ -87,7 +86,7 @@ impl std::str::FromStr for KeyOf {
     }
 }
 
-/// `key`.
+/// Arguments of `key`.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArgs {
     /// A tenant, or a service as TENANT/NAME.
@@ -96,7 +95,7 @@ pub struct KeyArgs {
     /// File with the gateways' secret (the operator's).
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// File with the tenant's key, from which the tokens of its services follow.
+    /// File with the tenant's key, from which the tokens of its services derive.
     #[arg(long, env = "DORMOUSE_KEY", value_name = "FILE")]
     pub key: Option<PathBuf>,
 }

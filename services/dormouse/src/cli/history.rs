@@ -1,4 +1,4 @@
-//! `log …`, `replay …`, `timeline`.
+//! Arguments of `log …`, `replay …` and `timeline`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,22 +12,22 @@ use super::jobs::NamedJob;
 use super::questions::PointArgs;
 use super::since::seconds;
 
-/// Where history is read.
+/// The log to read: a file or the cluster's log.
 #[derive(Debug, Clone, Args)]
 pub struct LogFileArg {
-    /// A log file instead of the cluster's log.
+    /// Read a log file instead of the cluster's log.
     #[arg(long = "log", value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
 impl LogFileArg {
-    /// The file, as one that the command reads.
+    /// Returns the paths that the command reads.
     pub fn read(&self) -> Vec<&Path> {
         self.file.as_deref().into_iter().collect()
     }
 }
 
-/// `log …`.
+/// Subcommands of `log`.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Print events as they happen
@@ -35,10 +35,10 @@ pub enum LogCommand {
         after_help = "Examples:\n  dormouse log tail\n  dormouse log tail --from 1 -o json | jq .type\n  dormouse log tail --from 10m               # what has happened in the last ten minutes, and goes on\n  dormouse log tail --from 1 --who olga      # what she did; ads/alice where several tenants have an alice"
     )]
     Tail {
-        /// Start at this sequence, at this time, or so long ago (10m, 2h), instead of now.
+        /// Start at this sequence, at this time, or this long ago (10m, 2h), instead of now.
         #[arg(long, value_name = "SEQUENCE|TIME")]
         from: Option<At>,
-        /// Only what this user did, as the broker vouches for it: NAME, or TENANT/NAME.
+        /// Only actions of this user, as authenticated by the broker: NAME, or TENANT/NAME.
         #[arg(long, value_name = "NAME")]
         who: Option<String>,
     },
@@ -47,28 +47,27 @@ pub enum LogCommand {
         after_help = "Examples:\n  dormouse log export -o log.jsonl\n  dormouse log export -o log.dmlog --to 4712\n  dormouse log export | jq .type\n  dormouse log export --log log.dmlog -o log.jsonl     # an archive as JSON lines\n\n-o names the file here; without it the events go to the standard output."
     )]
     Export {
-        /// From this sequence.
+        /// First sequence.
         #[arg(long, default_value_t = 1)]
         from: u64,
-        /// Up to this sequence.
+        /// Last sequence.
         #[arg(long)]
         to: Option<u64>,
-        /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
     },
-    /// Write a part of the log that can be looked at alone: the states before it, and what follows
+    /// Write a part of the log that can be read alone: the states before the range, and the events of the
+    /// range
     #[command(
         after_help = "Examples:\n  dormouse log slice 4000..4712 -o bug.jsonl\n  dormouse log slice 4000.. --log log.dmlog -o bug.jsonl\n  dormouse log slice 4000..4712 --anonymise -o bug.jsonl\n  dormouse replay verify --log bug.jsonl\n  dormouse explain ads/lr --log bug.jsonl\n\nThe states are those that the decisions in the slice were made from: each can be made again. They have versions; a build with others says which build to use."
     )]
     Slice {
-        /// From and to these sequences; either may be left out.
+        /// First and last sequence; either may be left out.
         #[arg(value_name = "FROM..TO")]
         range: SliceRange,
-        /// New names that keep the old order; commands, environments, paths and words of programs go.
+        /// Replace names, keeping their order; drop commands, environments, paths and program output.
         #[arg(long)]
         anonymise: bool,
-        /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
     },
@@ -77,16 +76,15 @@ pub enum LogCommand {
         after_help = "Examples:\n  dormouse log trace -o cluster.pftrace\n  dormouse log trace --log log.dmlog --at 4712 -o cluster.pftrace"
     )]
     Trace {
-        /// After this sequence, or at this time, the trace ends; default: the end of the log.
         #[command(flatten)]
         point: PointArgs,
     },
-    /// Put an exported log onto the empty log of a broker
+    /// Import an exported log into the empty log of a broker
     #[command(
         after_help = "Examples:\n  dormouse log import log.jsonl --server nats://127.0.0.1:4333"
     )]
     Import {
-        /// The file.
+        /// File to import.
         file: PathBuf,
     },
 }
@@ -96,11 +94,10 @@ pub enum LogCommand {
 pub enum At {
     /// After this event.
     Sequence(u64),
-    /// At this time.
     Time(Timestamp),
-    /// At this time of the day of the log's last event, in microseconds.
+    /// Microseconds into the day (UTC) of the log's last event.
     Clock(i64),
-    /// So many seconds ago: before now, or before the last event of a log in a file.
+    /// Seconds before now, or before a file's last event.
     Ago(u64),
 }
 
@@ -114,7 +111,7 @@ impl FromStr for At {
         if let Ok(ago) = seconds(text) {
             return Ok(Self::Ago(ago));
         }
-        // `2026-11-21 10:00:00Z` is how tables write it.
+        // Tables print `2026-11-21 10:00:00Z`.
         let dated = text.replacen(' ', "T", 1);
         let whole = [
             dated.clone(),
@@ -140,9 +137,7 @@ impl FromStr for At {
 /// A range of sequences: `4000..4712`, `4000..`, `..4712`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceRange {
-    /// The first.
     pub from: u64,
-    /// The last.
     pub to: Option<u64>,
 }
 
@@ -167,23 +162,22 @@ impl FromStr for SliceRange {
     }
 }
 
-/// `replay …`.
+/// Subcommands of `replay`.
 #[derive(Debug, Subcommand)]
 pub enum ReplayCommand {
-    /// The jobs and nodes as they were after an event
+    /// Show the jobs and nodes after an event
     #[command(
         after_help = "Examples:\n  dormouse replay state --at 4712\n  dormouse replay state --at 2026-11-21T10:00:00Z\n  dormouse replay state --at 10:00:00               # today, in UTC\n  dormouse replay state --log log.jsonl --at 100 -o json"
     )]
     State {
-        /// After this sequence, or as it was at this time (RFC 3339, a time of the day of the log's
-        /// last event, in UTC, or 10m for ten minutes ago); default: the end.
+        /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC,
+        /// or 10m for ten minutes ago); default: the end.
         #[arg(long, value_name = "SEQUENCE|TIME")]
         at: Option<At>,
-        /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
     },
-    /// Find the first decision that another policy, this build, or another log makes otherwise
+    /// Find the first decision on which another policy, this build, or another log differs
     #[command(
         after_help = "Examples:\n  dormouse replay diff --set policy.theta2=0.5 --log log.dmlog\n  dormouse replay diff --set policy.allocation=drf -o json\n  dormouse replay diff --log old.dmlog                      # this build against the one that decided\n  dormouse replay diff --log old.dmlog --against new.dmlog  # two logs, allocation by allocation\n  dormouse replay diff --set policy.theta2=0.5 --at 4712 --tenant ads\n\nPolicies are compared at the states that the log's decisions were made from; what would have followed is the question of `dormouse whatif`."
     )]
@@ -191,56 +185,52 @@ pub enum ReplayCommand {
         /// Fields of the other policy: policy.FIELD=VALUE.
         #[arg(long = "set", value_name = "PATH=VALUE", conflicts_with = "against")]
         settings: Vec<Setting>,
-        /// Another log, such as that of another build on the same inputs.
+        /// Another log, such as another build's log of the same inputs.
         #[arg(long, value_name = "FILE")]
         against: Option<PathBuf>,
-        /// Which log, up to where, and who asks.
         #[command(flatten)]
         point: PointArgs,
     },
-    /// Find the first event after which something is so
+    /// Find the first event after which a condition holds
     #[command(
         after_help = "Examples:\n  dormouse replay bisect ads/lr=running\n  dormouse replay bisect ads/lr.containers=4 --log log.dmlog\n  dormouse replay bisect 'utilization>0.9'\n  dormouse replay bisect 'fairness-loss>0.5' -o json\n  dormouse replay bisect broken --log log.dmlog     # an invariant of the services\n  dormouse replay bisect broken --some              # some place, looked for by halving\n\nMetrics: utilization, fairness-loss, waiting, running. What stays so (a job was seen, has ended) is looked for by halving; everything else after every event, so that the place is the first one also where a metric crosses its value again and again. Nothing is read behind the place."
     )]
     Bisect {
         /// JOB=PHASE, JOB=seen, JOB.containers=N, METRIC>VALUE, METRIC<VALUE or broken.
         predicate: Predicate,
-        /// Look at every 4,096th event and halve: some place at which it became so, not always the first.
+        /// Check every 4,096th event and bisect: finds some change of the condition, not always the first.
         #[arg(long)]
         some: bool,
-        /// Which log, up to where.
         #[command(flatten)]
         point: PointArgs,
     },
-    /// Make every decision again from its basis and compare
+    /// Recompute every decision from its basis and compare
     #[command(
         after_help = "Examples:\n  dormouse replay verify\n  dormouse replay verify --log log.jsonl"
     )]
     Verify {
-        /// Where it is read.
         #[command(flatten)]
         log: LogFileArg,
     },
 }
 
-/// `timeline`.
+/// Arguments of `timeline`.
 #[derive(Debug, Clone, Args)]
 pub struct TimelineArgs {
-    /// The metric.
+    /// Metric to draw.
     pub metric: String,
-    /// Only this job's.
+    /// Only this job.
     #[arg(long, value_name = "ID")]
     pub job: Option<NamedJob>,
-    /// It begins here, such as 2h ago, which is written 2h; default: with the log.
+    /// Start: sequence, time, or age (`2h`); default: the start of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub from: Option<At>,
-    /// It ends here; default: now, or where the log ends.
+    /// End: sequence, time, or age; default: now, or the end of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub to: Option<At>,
     /// Draw into this file instead.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Where it is read.
     #[command(flatten)]
     pub log: LogFileArg,
 }

@@ -1,4 +1,4 @@
-//! `jobs`, and the filters of jobs that other commands take too.
+//! Arguments of `jobs`, and the job filters that other commands share.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -7,80 +7,76 @@ use dormouse_projections::queries::SortBy;
 
 use super::{Limit, NamedJob, Since};
 
-/// `jobs`.
+/// Arguments of `jobs`.
 #[derive(Debug, Clone, Args)]
 pub struct JobsArgs {
-    /// Only this tenant's.
+    /// Only this tenant.
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Only jobs in these phases, such as running or queued,starting; live for all that are not
-    /// over, refused for refused submissions.
+    /// Only jobs in these phases, such as running or queued,starting; live for all that are not over, refused
+    /// for refused submissions.
     #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = phases())]
     pub phase: Vec<String>,
-    /// Only jobs of such a name: * stands for any text, ? for one character.
+    /// Only jobs with a matching name: * stands for any text, ? for one character.
     #[arg(long, value_name = "PATTERN")]
     pub name: Option<String>,
-    /// Of jobs that are over only those that ended since: 90s, 10m, 2h, 1d ago, or from a time on
-    /// (RFC 3339). Without it a table has those of the last hour.
+    /// Of ended jobs, only those that ended since 90s, 10m, 2h, 1d ago, or since a time (RFC 3339). Default
+    /// of tables: the last hour.
     #[arg(long, value_name = "AGO|TIME", conflicts_with = "all")]
     pub since: Option<Since>,
-    /// Also those that ended earlier.
+    /// Include all ended jobs.
     #[arg(long)]
     pub all: bool,
-    /// The order. A table is in that of the state: what has containers, what waits, what is over.
+    /// Sort order. Default of tables: by state (running, waiting, over).
     #[arg(long, value_name = "FIELD")]
     pub sort: Option<JobsSort>,
-    /// The other way round.
+    /// Reverse the order.
     #[arg(long)]
     pub reverse: bool,
-    /// At most this many, the first ones of the order; 0 for all.
+    /// Largest number of jobs, from the first in order; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
-    /// Whether it is shown again.
     #[command(flatten)]
     pub watch: WatchArg,
 }
 
-/// The phases that a list of jobs may be of.
 fn phases() -> PossibleValuesParser {
     let names = Phase::ALL.iter().map(|phase| phase.as_str());
     PossibleValuesParser::new(names.chain(["live", "refused"]))
 }
 
-/// The phases of jobs that are not over.
 fn live_phases() -> PossibleValuesParser {
     let live = Phase::ALL.iter().filter(|phase| !phase.is_over());
     PossibleValuesParser::new(live.map(|phase| phase.as_str()).chain(["live"]))
 }
 
-/// By what jobs are sorted.
+/// Sort orders of `jobs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum JobsSort {
-    /// What has containers, the newest first; what waits, the first one first; what is over, the
-    /// last one first.
+    /// Running jobs, newest first; then waiting jobs, oldest first; then ended jobs, the last to end first.
     State,
-    /// The newest first.
+    /// Newest first.
     Admitted,
     /// By tenant and name.
     Job,
-    /// In the order of a job's life.
+    /// In the order of the phases of a job.
     Phase,
-    /// The most containers first.
+    /// Most containers first.
     Containers,
-    /// The largest share first.
+    /// Largest share first.
     Share,
-    /// Who lacks most of its fair share first.
+    /// Largest deficit from the fair share first.
     Lacks,
-    /// The longest wait for the first start first.
+    /// Longest wait for the first start first.
     Waiting,
-    /// The oldest first.
+    /// Oldest first.
     Age,
-    /// The most resizes first.
+    /// Most resizes first.
     Resizes,
 }
 
 impl JobsSort {
-    /// As the query has it, and whether the greatest goes first.
+    /// Returns the sort key of the query, and true for descending order.
     #[must_use]
     pub const fn of_query(self) -> (SortBy, bool) {
         match self {
@@ -98,10 +94,10 @@ impl JobsSort {
     }
 }
 
-/// A list that is shown again as it changes.
+/// Refresh flag of lists.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WatchArg {
-    /// Show it again every so many seconds, 2 where none are given, until ^C.
+    /// Refresh every N seconds (2 if N is not given) until ^C.
     #[arg(
         long = "watch",
         value_name = "SECONDS",
@@ -133,29 +129,27 @@ pub struct FilterArgs {
     /// All in these phases, such as queued or running,starting.
     #[arg(long, value_delimiter = ',', value_name = "PHASE", value_parser = live_phases())]
     pub phase: Vec<String>,
-    /// All of such a name: * stands for any text, ? for one character.
+    /// All with a matching name: * stands for any text, ? for one character.
     #[arg(long, value_name = "PATTERN")]
     pub name: Option<String>,
 }
 
-/// Jobs that something is done to.
+/// Jobs that a command acts on.
 #[derive(Debug, Clone, Args)]
 pub struct WhichArgs {
-    /// Which.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Do not ask: what matches is shown and confirmed otherwise.
+    /// Do not ask; otherwise the matching jobs are shown for confirmation.
     #[arg(long, short)]
     pub yes: bool,
 }
 
-/// `job wait`.
+/// Arguments of `job wait`.
 #[derive(Debug, Clone, Args)]
 pub struct WaitArgs {
-    /// For which.
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Not longer than this, such as 90s, 10m or 2h.
+    /// Longest wait, such as 90s, 10m or 2h.
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Limit>,
 }

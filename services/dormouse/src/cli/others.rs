@@ -1,10 +1,9 @@
-//! Words of other systems' command lines (Slurm, Kubernetes, Nomad, Ray, Docker): what is said here
-//! instead.
+//! Tips for commands of other systems (Slurm, Kubernetes, Nomad, Ray, Docker): names the equivalent here.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A word in place of a command, and the command.
+/// Other systems' command names, and the equivalent here.
 const COMMANDS: [(&[&str], &str); 13] = [
     (&["logs", "tail"], "job logs ID"),
     (&["exec", "attach", "ssh"], "job exec ID -- COMMAND"),
@@ -27,7 +26,6 @@ const COMMANDS: [(&[&str], &str); 13] = [
     (&["srun"], "run -- COMMAND"),
 ];
 
-/// The same after `job`, `node`, `tenant`.
 const BELOW: [(&str, &[&str], &str); 8] = [
     ("job", &["list", "ls", "status"], "jobs"),
     ("job", &["delete", "kill", "stop", "rm"], "job cancel ID"),
@@ -54,7 +52,7 @@ fn ours(before: &str, word: &str) -> Option<&'static str> {
     }
 }
 
-/// An unknown command with a tip where another system calls one of ours so.
+/// Adds a tip to an unknown-command error if another system uses the name.
 #[must_use]
 pub fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
     let named = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
@@ -99,7 +97,6 @@ mod tests {
         assert!(!said("dormouse fly").contains("here that is"));
     }
 
-    /// What a tip says can be typed, and no word of the tables is a command already.
     #[test]
     fn the_tips_name_commands_that_are_there() {
         let top = Cli::command();

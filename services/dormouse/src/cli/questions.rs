@@ -1,4 +1,4 @@
-//! `explain`, `ledger`: questions about a log, at any place of it.
+//! Arguments of `explain` and `ledger`, and the point on a log that such queries share.
 
 use clap::Args;
 use dormouse_messages::{JobId, TenantId};
@@ -8,53 +8,50 @@ use super::history::{At, LogFileArg};
 use super::jobs::job_id;
 use super::list::WatchArg;
 
-/// Which log, up to where, and who asks.
+/// A log, a point on the log, and the tenant who asks.
 #[derive(Debug, Clone, Args)]
 pub struct PointArgs {
-    /// After this sequence, or as it was at this time (RFC 3339, a time of the day of the log's last
-    /// event, in UTC, or 10m for ten minutes ago: of a file before its last event); default: the end.
+    /// After this sequence, or at this time (RFC 3339, a time of the day of the log's last event in UTC, or
+    /// 10m for ten minutes before now, or before a file's last event); default: the end.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub at: Option<At>,
-    /// Answer as this tenant may see it: its own names, and others' as amounts.
+    /// Answer with this tenant's view: its own names, and other tenants as amounts.
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<TenantId>,
-    /// Where it is read.
     #[command(flatten)]
     pub log: LogFileArg,
 }
 
-/// `explain`.
+/// Arguments of `explain`.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// A job (tenant/name), epoch/N, or the word tenant or node before a name.
     #[arg(value_name = "ID|epoch/N|tenant|node")]
     pub what: String,
-    /// The tenant's or the node's name.
+    /// Name of the tenant or node.
     pub name: Option<String>,
-    /// Decisions that may be made to look for changes.
+    /// Largest number of decisions computed to search for changes.
     #[arg(long, value_name = "N", default_value_t = SOLVES)]
     pub solves: usize,
-    /// Which log, up to where, and who asks.
     #[command(flatten)]
     pub point: PointArgs,
 }
 
-/// `ledger`.
+/// Arguments of `ledger`.
 #[derive(Debug, Clone, Args)]
 pub struct LedgerArgs {
-    /// The window begins here; default: with the log.
+    /// Start of the window; default: the start of the log.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub from: Option<At>,
-    /// The window ends here; default: with what is read of the log.
+    /// End of the window; default: the end of the log that is read.
     #[arg(long, value_name = "SEQUENCE|TIME")]
     pub to: Option<At>,
-    /// Only this job's rows.
+    /// Only this job.
     #[arg(long, value_parser = job_id)]
     pub job: Option<JobId>,
-    /// Whether it is shown again.
     #[command(flatten)]
     pub watch: WatchArg,
-    /// Where the reading ends: what a life lost is known only when it has ended.
+    /// The end of the reading: the loss of an incarnation is known only after the incarnation's end.
     #[command(flatten)]
     pub point: PointArgs,
 }

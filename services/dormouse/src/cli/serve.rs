@@ -1,4 +1,4 @@
-//! `up`, `demo`, `serve`, `configure`: what runs a cluster.
+//! Arguments of `up`, `demo`, `serve` and `configure`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,6 @@ use crate::cli::gateway::{GatewayArgs, loopback};
 use crate::cli::web::WebArgs;
 use crate::commands::node::{gpu, label, taint};
 
-/// What a node offers: something.
 fn capacity(text: &str) -> Result<Amounts, String> {
     let capacity: Amounts = text.parse().map_err(|error| format!("{error}"))?;
     match capacity.lacks_unit() {
@@ -28,7 +27,6 @@ fn capacity(text: &str) -> Result<Amounts, String> {
     }
 }
 
-/// Users of a node; 0 is nobody's.
 fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once("..").ok_or("write FIRST..LAST")?;
     let number = |text: &str| text.parse::<u32>().map_err(|error| error.to_string());
@@ -38,7 +36,7 @@ fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// Seconds that a lease may last: a broker's round trip must fit well into it.
+/// A broker's round trip must fit well into a lease.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     match (1.0..=86_400.0).contains(&seconds) {
@@ -47,7 +45,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A unit starts an agent again after a second, and it needs about one more to be there.
+/// Systemd needs a second to restart an agent, and the agent about one more to start.
 const LEAST_GONE: Duration = Duration::from_secs(3);
 
 fn gone_after(text: &str) -> Result<Duration, String> {
@@ -61,52 +59,51 @@ fn gone_after(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `up`.
+/// Arguments of `up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
     /// Number of nodes; 0: agents join from elsewhere.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub nodes: u32,
-    /// What each node offers. Default: this machine's processors and memory, divided.
+    /// Capacity of each node. Default: this machine's processors and memory, divided.
     #[arg(long, value_name = "AMOUNTS", value_parser = capacity)]
     pub capacity: Option<Amounts>,
-    /// What tenants are shown of their jobs is published in JSON too, under status.TENANT._json.
+    /// Also publish tenants' job states as JSON, under status.TENANT._json.
     #[arg(long, env = "DORMOUSE_JSON_STATUS")]
     pub json_status: bool,
-    /// What runs the containers.
+    /// Container runtime.
     #[arg(long, default_value = "process")]
     pub runtime: RuntimeArg,
     /// When the broker writes to disk: survive a killed process, or a power failure too.
     #[arg(long, default_value = "default")]
     pub sync: SyncArg,
-    /// Port of the broker. Default: a free one.
+    /// Broker port. Default: a free port.
     #[arg(long)]
     pub port: Option<u16>,
-    /// Where the gateway to services listens, on this machine. Default: a free port, then the same.
+    /// Local address of the gateway to services. Default: a free port, kept for the next starts.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub gateway: Option<SocketAddr>,
-    /// Where the page listens, on this machine. Default: a free port, then the same.
+    /// Local address of the page. Default: a free port, kept for the next starts.
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     pub page: Option<SocketAddr>,
-    /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
     /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
     #[arg(long, env = "DORMOUSE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Nothing holds from earlier starts: a flag that is not given has its default. Without this, it
-    /// is as it was last given.
+    /// Forget the flags of earlier starts: a flag that is not given has its default. Without --defaults, it
+    /// keeps its last value.
     #[arg(long)]
     pub defaults: bool,
-    /// The flags that are given here, as they are written.
+    /// The flags given on this command line, as written.
     #[arg(skip)]
     pub given: BTreeMap<String, String>,
 }
 
-/// What is kept on a node.
+/// Retention on a node.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct KeepArgs {
-    /// Days for which a node keeps what ended containers printed; 0: without limit.
+    /// Days for which a node keeps the output of ended containers; 0: without limit.
     #[arg(
         long = "keep-logs",
         env = "DORMOUSE_KEEP_LOGS",
@@ -114,7 +111,7 @@ pub struct KeepArgs {
         value_name = "DAYS"
     )]
     pub days: u32,
-    /// A container's output and its errors are cut when one of them is longer than this.
+    /// Size at which a container's output and error files are rotated.
     #[arg(
         long,
         env = "DORMOUSE_LOG_SIZE",
@@ -123,7 +120,7 @@ pub struct KeepArgs {
         value_name = "MIB"
     )]
     pub log_size: u32,
-    /// How many files of that length are kept of each, with the one that is written.
+    /// Number of rotated files kept of each, including the current file.
     #[arg(
         long,
         env = "DORMOUSE_LOG_FILES",
@@ -132,7 +129,7 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(1..=100)
     )]
     pub log_files: u32,
-    /// How many of a job's checkpoints are kept; those that the log may name are in any case.
+    /// Number of checkpoints kept per job; those that the log may name are always kept.
     #[arg(
         long,
         env = "DORMOUSE_KEEP_CHECKPOINTS",
@@ -141,9 +138,8 @@ pub struct KeepArgs {
         value_parser = clap::value_parser!(u32).range(2..)
     )]
     pub keep_checkpoints: u32,
-    /// A tenant that uses more of the disk, for what its containers leave on a node and for its
-    /// checkpoints, is stopped there; of the query service: what a tenant may have stored of packed
-    /// folders; 0: no bound.
+    /// Largest use of a node's disk by a tenant, for container files and checkpoints; beyond it the tenant is
+    /// stopped there; of the query service: the tenant's bound on stored packed folders; 0: no bound.
     #[arg(
         long,
         env = "DORMOUSE_TENANT_STORAGE",
@@ -151,8 +147,8 @@ pub struct KeepArgs {
         value_name = "MIB"
     )]
     pub tenant_storage: u64,
-    /// A tenant that has more files and folders there is stopped, too; 0: a million, where
-    /// `--tenant-storage` bounds what it uses.
+    /// Largest number of a tenant's files and folders on a node; beyond it the tenant is stopped too; 0: a
+    /// million, if `--tenant-storage` bounds the use.
     #[arg(
         long,
         env = "DORMOUSE_TENANT_FILES",
@@ -163,7 +159,7 @@ pub struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// As the agent takes it.
+    /// Converts into the agent's form.
     #[must_use]
     pub fn retention(self) -> Retention {
         let days = u64::from(self.days);
@@ -180,7 +176,7 @@ impl KeepArgs {
     }
 }
 
-/// What runs containers.
+/// Container runtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RuntimeArg {
     /// Plain processes.
@@ -207,26 +203,26 @@ pub enum SyncArg {
     Always,
 }
 
-/// `demo`.
+/// Arguments of `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
     /// Folder of the example jobs.
     #[arg(long, default_value = "deploy/examples", value_name = "DIR")]
     pub examples: PathBuf,
-    /// Where the log is exported to.
+    /// File for the exported log.
     #[arg(long, default_value = "demo/log.jsonl", value_name = "FILE")]
     pub export: PathBuf,
 }
 
-/// `serve`.
+/// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// The service.
+    /// Service to run.
     pub service: ServiceArg,
-    /// The agent's node.
+    /// Node of the agent.
     #[arg(long, env = "DORMOUSE_NODE", required_if_eq("service", "agent"))]
     pub node: Option<NodeId>,
-    /// What the node offers, such as cpu=8,memory=16Gi.
+    /// Capacity of the node, such as cpu=8,memory=16Gi.
     #[arg(
         long,
         env = "DORMOUSE_CAPACITY",
@@ -234,34 +230,33 @@ pub struct ServeArgs {
         required_if_eq("service", "agent")
     )]
     pub capacity: Option<Amounts>,
-    /// A label of the node, which jobs' constraints name; may be given several times.
+    /// Label of the node for jobs' constraints; may be repeated.
     #[arg(long = "label", value_name = "LABEL=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// A taint of the node, which keeps jobs away that do not tolerate it; several times.
+    /// Taint of the node, which keeps jobs without a toleration away; may be repeated.
     #[arg(long = "taint", value_name = "TAINT", value_parser = taint)]
     pub taints: Vec<String>,
-    /// A GPU of the node: its UUID, model and memory, as `nvidia-smi -L` says; several times, in
-    /// the order of the devices.
+    /// GPU of the node: its UUID, model and memory, from `nvidia-smi -L`; repeated in the order of the
+    /// devices.
     #[arg(long = "gpu", value_name = "UUID,MODEL,MEMORY", value_parser = gpu)]
     pub gpus: Vec<Gpu>,
-    /// Where other nodes reach this one: an IP address.
+    /// IP address at which other nodes reach this one.
     #[arg(long, env = "DORMOUSE_ADDRESS", default_value = "127.0.0.1")]
     pub address: IpAddr,
-    /// What runs the containers.
+    /// Container runtime.
     #[arg(long, env = "DORMOUSE_RUNTIME", default_value = "process")]
     pub runtime: RuntimeArg,
-    /// Where checkpoints go: a folder, on a file system that all nodes share, or
-    /// s3://BUCKET/PREFIX, for nodes that share none. Default: below --data.
+    /// Checkpoint storage: a folder on a file system that all nodes share, or s3://BUCKET/PREFIX. Default:
+    /// below --data.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS", value_name = "PLACE")]
     pub checkpoints: Option<Place>,
-    /// Options and credentials of that bucket, as AWS_…=VALUE lines in a file that only its owner
-    /// may read; they win over the agent's environment.
+    /// Options and credentials of the bucket, as AWS_…=VALUE lines in a file readable by its owner only; they
+    /// override the agent's environment.
     #[arg(long, env = "DORMOUSE_CHECKPOINTS_OPTIONS", value_name = "FILE")]
     pub checkpoints_options: Option<PathBuf>,
-    /// What ended containers printed is kept so long.
     #[command(flatten)]
     pub keep: KeepArgs,
-    /// Run jobs as the agent's own user, without walls: for a node whose tenants trust each other.
+    /// Run jobs as the agent's own user, without a sandbox: for a node whose tenants trust each other.
     #[arg(long, env = "DORMOUSE_TRUST_JOBS")]
     pub trust_jobs: bool,
     /// Users that tenants become on the nodes, one each; the same on every node.
@@ -273,27 +268,23 @@ pub struct ServeArgs {
         value_parser = uids
     )]
     pub uids: RangeInclusive<u32>,
-    /// Where the agent dies and none is back after so many seconds, the node's containers are ended and
-    /// their jobs go on elsewhere at once. Default: they run on, and the node's lease is waited for.
+    /// Seconds after the agent's death without a new agent, after which the node's containers are ended and
+    /// their jobs go on elsewhere. Default: containers run on until the node's lease expires.
     #[arg(long, env = "DORMOUSE_GONE_AFTER", value_name = "SECONDS", value_parser = gone_after)]
     pub gone_after: Option<Duration>,
-    /// By the node's keeper: this life of the agent is over, and its containers have ended.
+    /// Set by the supervisor: this incarnation of the agent is over, and its containers have ended.
     #[arg(long, hide = true, value_name = "LIFE")]
     pub gone: Option<u64>,
-    /// Seconds until a standing-by copy takes over.
+    /// Seconds until a standby copy takes over.
     #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = seconds)]
     pub takeover: Duration,
-    /// Of the queries: what tenants are shown of their jobs is published in JSON too, under
-    /// status.TENANT._json.
+    /// For the query service: also publish tenants' job states as JSON, under status.TENANT._json.
     #[arg(long, env = "DORMOUSE_JSON_STATUS")]
     pub json_status: bool,
-    /// The gateway.
     #[command(flatten)]
     pub gateway: GatewayArgs,
-    /// The page.
     #[command(flatten)]
     pub web: WebArgs,
-    /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
     /// Address of the Prometheus metrics, such as 127.0.0.1:9464.
@@ -301,35 +292,35 @@ pub struct ServeArgs {
     pub metrics: Option<std::net::SocketAddr>,
 }
 
-/// The broker's streams.
+/// Streams of the broker.
 #[derive(Debug, Clone, Args)]
 pub struct StreamArgs {
     /// Create or update the streams on the broker first.
     #[arg(long)]
     pub ensure_streams: bool,
-    /// Copies of each stream on a broker of several servers: 1 or 3.
+    /// Replicas of each stream on a broker of several servers: 1 or 3.
     #[arg(long, env = "DORMOUSE_REPLICAS", default_value_t = 1)]
     pub replicas: usize,
 }
 
-/// The services.
+/// Services of `serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ServiceArg {
     /// Intake and release.
     Admission,
-    /// How many containers each job has.
+    /// Sets each job's number of containers.
     Optimizer,
-    /// Where they stand.
+    /// Assigns containers to nodes.
     Placer,
-    /// When they start, save and stop.
+    /// Starts, saves and stops containers.
     Checkpointer,
-    /// How many replicas each service has.
+    /// Sets each service's number of replicas.
     Autoscaler,
-    /// The queries.
+    /// Answers queries.
     Api,
-    /// One node.
+    /// Runs one node.
     Agent,
-    /// The way to services.
+    /// Routes requests to services.
     Gateway,
     /// Posts tenants' events to their webhooks.
     Webhook,
@@ -337,16 +328,14 @@ pub enum ServiceArg {
     Web,
 }
 
-/// `configure`.
+/// Arguments of `configure`.
 #[derive(Debug, Clone, Args)]
 pub struct ConfigureArgs {
-    /// The document; - is standard input. Without it the policy in force is shown.
+    /// Policy document; - is standard input. Without a document, the current policy is shown.
     pub file: Option<PathBuf>,
-    /// The broker's streams.
     #[command(flatten)]
     pub streams: StreamArgs,
-    /// Make the reader of the log for the agent or gateway whose key may make none: node-NAME or
-    /// gateway-NAME.
+    /// Make the log reader for an agent or gateway whose key may not: node-NAME or gateway-NAME.
     #[arg(long, value_name = "NAME")]
     pub reader: Vec<String>,
 }

@@ -1,20 +1,18 @@
-//! A point in time as people write it: so long ago, or a time.
+//! Points in time and durations as users write them.
 
 use std::str::FromStr;
 
 use dormouse_messages::Timestamp;
 
-/// So long ago, or a time.
+/// An age in seconds, or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// Seconds before now.
     Ago(u64),
-    /// A time.
     At(Timestamp),
 }
 
 impl Since {
-    /// The time meant, at `now`.
+    /// Returns the time, given `now`.
     #[must_use]
     pub fn from(self, now: Timestamp) -> Timestamp {
         match self {
@@ -27,10 +25,10 @@ impl Since {
     }
 }
 
-/// Seconds as people write them: `90s`, `10m`, `2h`, `1d`; a number alone is seconds.
+/// Parses seconds: `90s`, `10m`, `2h`, `1d`; a bare number is seconds.
 ///
 /// # Errors
-/// What is expected.
+/// A message with the expected forms.
 pub fn seconds(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -47,7 +45,7 @@ pub fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no time such as 90s, 10m, 2h or 1d"))
 }
 
-/// A limit in seconds, 0 for none.
+/// A limit in seconds; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(pub u32);
 

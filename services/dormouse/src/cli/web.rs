@@ -1,4 +1,4 @@
-//! What is said of the page: `serve web`, `up`.
+//! Arguments of the page, for `serve web` and `up`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use clap::Args;
 
 use super::history::LogFileArg;
 
-/// The page of `serve web`.
+/// Arguments of `serve web`.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Of the page")]
 pub struct WebArgs {
-    /// Where the page listens. Elsewhere than on this machine it needs token, certificate and key.
+    /// Address of the page. Addresses beyond this machine need token, certificate and key.
     #[arg(
         long,
         env = "DORMOUSE_PAGE",
@@ -19,10 +19,11 @@ pub struct WebArgs {
         value_name = "ADDRESS"
     )]
     pub page: SocketAddr,
-    /// A name by which browsers reach it, besides its address; may be given several times.
+    /// Name by which browsers reach the page, besides its address; may be repeated.
     #[arg(long, env = "DORMOUSE_PAGE_HOST", value_name = "NAME[:PORT]")]
     pub page_host: Vec<String>,
-    /// File with the token that opens it: …/#token=TOKEN. Without it the page of a cluster makes one at each start, and says it.
+    /// File with the page's token: …/#token=TOKEN. Without a file, the page of a cluster makes a token at
+    /// each start and prints it.
     #[arg(long, env = "DORMOUSE_PAGE_TOKEN", value_name = "FILE")]
     pub page_token: Option<PathBuf>,
     /// File with its certificates, in PEM.
@@ -31,7 +32,6 @@ pub struct WebArgs {
     /// File with the certificate's key, in PEM.
     #[arg(long, env = "DORMOUSE_PAGE_KEY", value_name = "FILE")]
     pub page_key: Option<PathBuf>,
-    /// Which log it shows.
     #[command(flatten)]
     pub log: LogFileArg,
 }

@@ -1,4 +1,4 @@
-//! `webhook …`.
+//! Arguments of `webhook …`.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use dormouse_messages::TenantId;
 use super::list::WatchArg;
 use super::tenants::TenantArg;
 
-/// `webhook …`.
+/// Subcommands of `webhook`.
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
-    /// The tenants whose events are posted, and where to
+    /// List the tenants with a webhook, and the addresses
     #[command(after_help = "Examples:\n  dormouse webhook list\n  dormouse webhook list -o json")]
     List(WatchArg),
     /// Post a tenant's events to an address, from here on
@@ -19,29 +19,29 @@ pub enum WebhookCommand {
         after_help = "Examples:\n  dormouse webhook set ads https://hooks.example.org/dormouse\n\n`dormouse serve webhook` posts; docs/webhooks.md says what a receiver checks."
     )]
     Set(WebhookSetArgs),
-    /// Post a tenant's events nowhere
+    /// Stop posting a tenant's events
     #[command(after_help = "Examples:\n  dormouse webhook remove ads")]
     Remove(TenantArg),
-    /// Say the secret that a tenant's receiver checks signatures with
+    /// Print the secret with which a tenant's receiver checks signatures
     #[command(
         after_help = "Examples:\n  dormouse webhook secret ads --secret gateway.secret     # the operator, for the tenant\n  dormouse webhook secret ads --key ads.key               # the tenant"
     )]
     Secret(WebhookSecretArgs),
 }
 
-/// `webhook set`.
+/// Arguments of `webhook set`.
 #[derive(Debug, Clone, Args)]
 pub struct WebhookSetArgs {
-    /// The tenant.
+    /// Tenant.
     pub tenant: TenantId,
-    /// The address, https://… or http://….
+    /// Address, https://… or http://….
     pub url: String,
 }
 
-/// `webhook secret`.
+/// Arguments of `webhook secret`.
 #[derive(Debug, Clone, Args)]
 pub struct WebhookSecretArgs {
-    /// The tenant.
+    /// Tenant.
     pub tenant: TenantId,
     /// File with the gateways' secret (the operator's).
     #[arg(long, env = "DORMOUSE_GATEWAY_SECRET", value_name = "FILE")]

@@ -1,15 +1,14 @@
-//! The tenants' services, for Prometheus: what clients see of each, its objective and its replicas.
+//! Prometheus metrics of tenants' services.
 //!
-//! Counters are as old as the service. There is no histogram of the latencies: each would have fifty
-//! series, and whether an answer was in time is counted exactly. Series of a service that is over
-//! stay until this process ends, its gauges at nothing.
+//! Counters are as old as the service. A latency histogram would add fifty series per service. Series of an
+//! ended service stay until this process ends.
 
 use dormouse_messages::{Event, JobId, Recorded, Timestamp};
 use dormouse_projections::ReadModel;
 use dormouse_projections::services::Service;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
-/// Services that are shown, the first by name: each has a dozen series.
+/// Each service has a dozen series.
 const MOST_SHOWN: usize = 1_000;
 
 const REQUESTS: &str = "dormouse_service_requests_total";
@@ -71,7 +70,7 @@ const GAUGES: [(&str, Unit, &str); 6] = [
     ),
 ];
 
-/// What each metric is, for people.
+/// Registers the metrics' units and help texts.
 pub fn describe() {
     for (name, help) in COUNTERS {
         describe_counter!(name, Unit::Count, help);
@@ -81,7 +80,7 @@ pub fn describe() {
     }
 }
 
-/// The labels of a service. A label `job` would be the scrape's.
+/// Prometheus itself sets a label `job`.
 fn labels(id: &JobId) -> [(&'static str, String); 2] {
     [
         ("tenant", id.tenant().to_owned()),
@@ -89,13 +88,12 @@ fn labels(id: &JobId) -> [(&'static str, String); 2] {
     ]
 }
 
-/// The same with one more.
 fn with(id: &JobId, name: &'static str, value: &str) -> [(&'static str, String); 3] {
     let [tenant, own] = labels(id);
     [tenant, own, (name, value.to_owned())]
 }
 
-/// Sets the figures as they are now.
+/// Sets the metrics from the read model.
 pub fn show(model: &ReadModel, now: Timestamp) {
     for (id, service) in model.services.live().take(MOST_SHOWN) {
         show_one(id, service, now);
@@ -130,7 +128,7 @@ fn show_one(id: &JobId, service: &Service, now: Timestamp) {
     gauge!(GATEWAYS, &labels(id)).set(f64::from(telling.unwrap_or(u32::MAX)));
 }
 
-/// A service that has just ended is set once more: to what it did in all, and no replicas.
+/// Sets a service's metrics once more after its end.
 pub fn observe(model: &ReadModel, recorded: &Recorded) {
     let ended = match recorded.event() {
         Some(Event::JobCompleted(it)) => &it.job,

@@ -1,7 +1,6 @@
-//! `accounts …`, `tenant create`, `tenant user …`: keys at the brokers, while they run.
+//! `accounts …`, `tenant create`, `tenant user …`: manages keys at the running brokers.
 //!
-//! The owner's folder of keys holds the root key, from which every account follows, the credentials
-//! of the brokers' own account, over which claims are sent, and what was made for everybody.
+//! The owner's key folder holds the root key, from which every account derives, and all issued credentials.
 
 use std::fs::File;
 use std::io::Write;
@@ -30,10 +29,10 @@ use crate::print;
 const ROOT: &str = "root.nk";
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// `accounts …`.
+/// Runs `accounts …`.
 ///
 /// # Errors
-/// When a file cannot be written, or the brokers do not take it.
+/// If a file cannot be written, or the brokers refuse.
 pub async fn run(context: &Context, command: &AccountsCommand) -> anyhow::Result<u8> {
     match command {
         AccountsCommand::Init(args) => init(context, args),
@@ -50,10 +49,10 @@ pub async fn run(context: &Context, command: &AccountsCommand) -> anyhow::Result
     }
 }
 
-/// `tenant user …`.
+/// Runs `tenant user …`.
 ///
 /// # Errors
-/// The same.
+/// If a file cannot be written, or the brokers refuse.
 pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8> {
     match command {
         UserCommand::Add(args) => {
@@ -83,7 +82,7 @@ pub async fn user(context: &Context, command: &UserCommand) -> anyhow::Result<u8
             revoke(context, &args.keys, &person, &person.name()).await
         }
         UserCommand::Rotate(args) => {
-            // The account tells the role.
+            // The role is in the account; this one is a placeholder.
             let person = of(&args.user.person, Role::Viewer);
             let name = person.name();
             rotate(context, &args.user.keys, &person, &name, args.keep).await
@@ -99,10 +98,10 @@ fn of(person: &Person, role: Role) -> Principal {
     }
 }
 
-/// `tenant create`.
+/// Runs `tenant create`.
 ///
 /// # Errors
-/// When it is there already, a number is wrong, or the brokers do not take it.
+/// If the tenant exists, a number is wrong, or the brokers refuse.
 pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow::Result<u8> {
     let tenant = Principal::Tenant(args.set.name.clone());
     let granted = grants::named(&args.set.grants);
@@ -116,7 +115,6 @@ pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow
     configure::append_to(log, &owner, events, &words).await
 }
 
-/// The command's own key, or where it names none the owner's.
 fn owner(context: &Context, keys: &KeysArg) -> Context {
     match context.has_key() {
         true => context.clone(),
@@ -140,7 +138,7 @@ fn init(context: &Context, args: &InitArgs) -> anyhow::Result<u8> {
         write(&file(folder, name), &credentials.text)?;
     }
     write(&folder.join(ROOT), &format!("{}\n", root.seed()))?;
-    // A configuration, whatever the format: it is redirected into a file.
+    // The output is redirected into a configuration file, whatever `-o` says.
     print::line(beginning.configuration.trim_end())?;
     Ok(DONE)
 }
@@ -149,7 +147,7 @@ fn file(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.creds"))
 }
 
-/// Whole or not at all, for nobody else to read: its holder may read it at any moment.
+/// Writes atomically: clients may read the file at any moment.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let beside = path.with_extension("new");
     let written = || {
@@ -176,8 +174,8 @@ async fn connect(context: &Context, keys: &KeysArg) -> anyhow::Result<Accounts> 
     Ok(Accounts::connect(&settings, root).await?)
 }
 
-/// The same, in turn with every other command that changes accounts: those with this folder wait at its
-/// root key (until the file is dropped), those with a copy of it at a lease of the cluster.
+/// Excludes other commands that change accounts: those with this folder wait for a lock on its root key,
+/// those with a copy of the folder for a lease of the cluster.
 async fn connect_to_change(context: &Context, keys: &KeysArg) -> anyhow::Result<(Accounts, File)> {
     let path = keys.keys.join(ROOT);
     let turn = File::open(&path)
@@ -195,7 +193,7 @@ async fn connect_to_change(context: &Context, keys: &KeysArg) -> anyhow::Result<
     };
     match log.await {
         Ok(log) => Ok((accounts.in_turn(log), turn)),
-        // A new cluster.
+        // A new cluster has no log yet.
         Err(LogError::NoLog(_)) => Ok((accounts, turn)),
         Err(error) => {
             print::aside(format!(
@@ -217,7 +215,6 @@ fn coded(error: AccountError) -> anyhow::Error {
     Coded::new(code, error.to_string()).into()
 }
 
-/// Makes an account; the file of its credentials, and what there is to say of it.
 async fn issue(
     accounts: &Accounts,
     keys: &KeysArg,
@@ -251,8 +248,8 @@ fn tenant_of(principal: &Principal) -> Option<TenantId> {
     }
 }
 
-/// Says on the log what the brokers have done, by the command's own key or the owner's. They have done
-/// it in any case: a new cluster has no log yet.
+/// Records the brokers' change on the log. A failure is only reported: the change holds, and a new cluster
+/// has no log yet.
 async fn note(context: &Context, keys: &KeysArg, event: Event) {
     let noted = async {
         let log = owner(context, keys).connect().await?;
@@ -329,7 +326,6 @@ async fn rotate(
     said(context, user, &path, &words)
 }
 
-/// Why a key was not replaced.
 enum Rotated {
     Account(AccountError),
     File(anyhow::Error),
@@ -371,16 +367,16 @@ fn revoked(name: &str, tenant: Option<TenantId>, count: usize) -> anyhow::Result
     }))
 }
 
-/// Whether it is an owner's folder, of a cluster whose brokers keep accounts.
+/// True if the folder holds a root key.
 #[must_use]
 pub fn keeps_root(keys: &Path) -> bool {
     keys.join(ROOT).exists()
 }
 
-/// Takes every key of a tenant and of its people away, and says so on the log; whose they were.
+/// Revokes every key of a tenant and its people; returns the keys' owners.
 ///
 /// # Errors
-/// When the brokers do not take it.
+/// If the brokers refuse.
 pub async fn revoke_tenant(
     context: &Context,
     keys: &Path,

@@ -1,6 +1,4 @@
-//! `job cancel|hold|release|requeue|revise`: of jobs that are named, or of all that match a filter.
-//!
-//! What a filter matches is shown first, and done once that is confirmed.
+//! `job cancel|hold|release|requeue|revise`, for named jobs or all that match a filter.
 
 use std::io::{BufRead, IsTerminal};
 
@@ -25,25 +23,19 @@ use crate::render::{self, Style};
 
 const RELEASE: &str = "release";
 
-/// What is done to each job.
 struct Change {
-    /// For people: `Cancel these?`.
     verb: &'static str,
-    /// The ingress verb.
     message: &'static str,
-    /// Its document without the job.
     fields: Map<String, Value>,
-    /// What a revision changes, with what was before.
     changes: Option<String>,
 }
 
-/// What a job that is released has to be.
 const NOT_ON_HOLD: &str = "not_on_hold";
 
-/// `job cancel|hold|release|requeue|revise`.
+/// Runs `job cancel|hold|release|requeue|revise`.
 ///
 /// # Errors
-/// When a job is refused, or nothing decides.
+/// If a job is refused, or no admission service answers.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     let fields = |name: &str, value: bool, force: bool| {
         let mut fields = Map::new();
@@ -75,7 +67,6 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
         return Ok(DONE);
     };
     match command {
-        // A filter has matched jobs on hold only.
         JobCommand::Release(which) if !which.filter.ids.is_empty() => {
             release(context, &log, jobs, &change).await
         }
@@ -94,19 +85,16 @@ pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> 
     }
 }
 
-/// What a job is before a revision, where that is known.
 async fn spec(log: &Log, job: &JobId) -> Option<JobSpec> {
     caught_up(log).await.ok()?;
     let known: anyhow::Result<JobDetail> = query(log, "job", json!({"job": job})).await;
     known.ok()?.spec
 }
 
-/// Says where no nodes hold the fewest containers that a revision asks for.
 async fn note_what_never_fits(log: &Log, before: &JobSpec, args: &ReviseArgs) {
     let Some((least, _)) = args.containers else {
         return;
     };
-    // Nothing is said where the nodes are not known.
     let nodes = query::<NodesAnswer>(log, "nodes", json!({"all": true})).await;
     let Ok(nodes) = nodes else { return };
     let there = nodes.nodes.iter().filter(|it| it.state != NodeState::Lost);
@@ -116,7 +104,6 @@ async fn note_what_never_fits(log: &Log, before: &JobSpec, args: &ReviseArgs) {
     }
 }
 
-/// What a revision changes of a job.
 fn changes(before: &JobSpec, args: &ReviseArgs) -> String {
     let limit = |seconds: Option<u32>| match seconds.unwrap_or(0) {
         0 => "none".to_owned(),
@@ -163,7 +150,6 @@ fn changes(before: &JobSpec, args: &ReviseArgs) -> String {
     changes.collect::<Vec<_>>().join(", ")
 }
 
-/// Lets jobs go that are on hold; of the others it is said that they are not.
 async fn release(
     context: &Context,
     log: &Log,
@@ -193,7 +179,6 @@ async fn release(
     }
 }
 
-/// What is said of a job that nobody holds.
 fn not_on_hold(row: &JobRow) -> String {
     format!(
         "{} is not on hold, so there is nothing to let go; it is {}: {}",
@@ -210,7 +195,6 @@ const fn change(verb: &'static str, message: &'static str, fields: Map<String, V
     }
 }
 
-/// The fields of a revision that are given.
 fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
     let limit = |limit: Option<crate::cli::Limit>| limit.map(|limit| json!(limit.0));
     let fields = [
@@ -234,7 +218,6 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-/// The jobs that are named, or those that match and are confirmed; `None` where they are not.
 async fn confirmed(
     log: &Log,
     which: &WhichArgs,
@@ -275,7 +258,6 @@ async fn confirmed(
     Ok(yes.then_some(jobs))
 }
 
-/// The change as a message for each job.
 fn messages(jobs: &[JobId], change: &Change) -> anyhow::Result<Vec<Message>> {
     let message = |job: &JobId| {
         let mut document = change.fields.clone();
@@ -289,7 +271,6 @@ fn messages(jobs: &[JobId], change: &Change) -> anyhow::Result<Vec<Message>> {
     jobs.iter().map(message).collect()
 }
 
-/// Publishes the change for each job, and prints what became of each.
 async fn carry_out(
     context: &Context,
     log: &Log,
@@ -299,7 +280,7 @@ async fn carry_out(
     let output = context.output()?;
     let mut decided = decide(log, messages(jobs, change)?).await?;
     if let [_] = jobs {
-        // One job: its refusal is the command's error.
+        // For one job, a refusal is the command's error.
         let (ingress_sequence, became) = decided.remove(0);
         let (job, said) = became?;
         let mut answer = json!({"job": job, "ingress_sequence": ingress_sequence, "state": said});

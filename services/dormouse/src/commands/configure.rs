@@ -1,4 +1,4 @@
-//! `configure`, `node drain`, `node restore`, `node fence`: what the operator says, as events.
+//! `configure`, `node drain`, `node restore`, `node fence`: appends operators' events.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,10 +21,8 @@ use crate::describe::{self, name};
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// So often a command is made again because another operator said something meanwhile.
 const ATTEMPTS: u32 = 100;
 
-/// What `configure` reads.
 #[derive(Debug, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -34,25 +32,25 @@ struct ClusterDocument {
     policy: Policy,
 }
 
-/// Appends an event of the operator and says so.
+/// Appends an operator's event.
 ///
 /// # Errors
-/// When it cannot be appended.
+/// If the event cannot be appended.
 pub async fn append(context: &Context, event: Event, said: &str) -> anyhow::Result<u8> {
     append_to(context.connect().await?, context, vec![event], said).await
 }
 
-/// Appends events of the operator, one after the other, and says so once.
+/// Appends an operator's events in order.
 ///
 /// # Errors
-/// When one cannot be appended.
+/// If an event cannot be appended.
 pub async fn append_to(
     log: Log,
     context: &Context,
     events: Vec<Event>,
     said: &str,
 ) -> anyhow::Result<u8> {
-    // Without its stream an append would wait for it for ever.
+    // Without its stream, an append would wait without end.
     log.head().await?;
     let appender = log.appender(Writer::Operator, None);
     shown_at(context, append_all(appender, events).await?, said)
@@ -66,29 +64,26 @@ async fn append_all(mut appender: Appender, events: Vec<Event>) -> Result<Sequen
     Ok(sequence)
 }
 
-/// Events that were made from what operators had said before.
+/// Events derived from the operators' earlier events.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// They are appended.
     pub events: Vec<Event>,
-    /// For people, where they are.
     pub said: String,
-    /// More for people.
     pub notes: Vec<String>,
 }
 
-/// Appends what `make` makes of what operators have said up to now. If another operator says something
-/// meanwhile nothing is appended, and it is made once more: no word that it read is out of date.
+/// Appends the events that `make` derives from the operators' events so far. If another operator appends
+/// meanwhile, `make` runs again.
 ///
 /// # Errors
-/// When it cannot be made or appended.
+/// If the events cannot be made or appended.
 pub async fn change(
     context: &Context,
     log: &Log,
     make: impl AsyncFn() -> anyhow::Result<Change>,
 ) -> anyhow::Result<u8> {
     for _ in 0..ATTEMPTS {
-        // Before anything is read: what comes after it is a conflict.
+        // Read first: any later operator event is a conflict.
         let last = log.last_of_operators().await?;
         let change = make().await?;
         match append_all(log.operator_after(last), change.events).await {
@@ -117,7 +112,6 @@ fn shown_at(context: &Context, sequence: Sequence, said: &str) -> anyhow::Result
     Ok(DONE)
 }
 
-/// The policy that a document says.
 fn read_policy(file: &Path) -> anyhow::Result<Policy> {
     let document = read_map(file)?;
     if document.is_array() || document.get("policy").is_some_and(Value::is_array) {
@@ -126,7 +120,7 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
             shown(file)
         );
     }
-    // Once more, so that an error names its field.
+    // Deserialized again, so that an error names its field.
     let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
     let document = document.map_err(|error| {
         let (file, inner) = (shown(file), error.inner().to_string());
@@ -142,7 +136,6 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
     }
 }
 
-/// Shows the policy in force: for programs as a document that can be given again.
 async fn in_force(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
     if args.streams.ensure_streams || !args.reader.is_empty() {
         bail!("name the policy's document, or - for standard input");
@@ -163,10 +156,10 @@ async fn in_force(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8>
     Ok(DONE)
 }
 
-/// `configure FILE`.
+/// Runs `configure FILE`.
 ///
 /// # Errors
-/// When the document is wrong or the event cannot be appended.
+/// If the document is wrong or the event cannot be appended.
 pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Result<u8> {
     let Some(file) = &args.file else {
         return in_force(context, args).await;
@@ -177,7 +170,7 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
         log.ensure_streams().await?;
     }
     log.ensure_readers(&args.reader).await?;
-    // What the broker has counts: `--replicas` says only what is to be made.
+    // The broker's own setting counts: `--replicas` applies only to new streams.
     log.head().await?;
     if log.is_replicated() && policy.lease_s < MIN_REPLICATED_LEASE_S {
         bail!(
@@ -203,15 +196,13 @@ pub async fn configure(context: &Context, args: &ConfigureArgs) -> anyhow::Resul
     .await
 }
 
-/// The rule of grants where the document names none: it stays as it is. Nobody said yet: where the
-/// broker knows the operator by a key it has accounts, and what is not granted is refused; without
-/// keys anybody may publish anything.
+/// The rule stays if the document names none. At first, an operator's key shows that the broker has accounts,
+/// so grants are required; without keys anybody may publish anything.
 fn rule_in_force(before: Option<&Policy>, context: &Context) -> Option<GrantsRule> {
     let said = before.and_then(|policy| policy.grants);
     said.or(context.has_key().then_some(GrantsRule::Required))
 }
 
-/// The policy that was said last, whichever operator said it.
 async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
     let last = log.last_event_of_operators("cluster.configured");
     Ok(match last.await? {
@@ -220,8 +211,7 @@ async fn before(log: &Log) -> anyhow::Result<Option<Policy>> {
     })
 }
 
-/// What of a policy is another one now, each with what it was: what a document leaves out goes back to
-/// its default.
+/// Lists the changed fields: fields that the document leaves out return to their defaults.
 fn changed(before: &Policy, after: &Policy) -> Option<String> {
     let fields = |policy: &Policy| match serde_json::to_value(policy) {
         Ok(Value::Object(fields)) => fields,
@@ -245,7 +235,6 @@ fn changed(before: &Policy, after: &Policy) -> Option<String> {
     (!changes.is_empty()).then(|| format!("changed: {}", changes.join("; ")))
 }
 
-/// The whole policy, those parts too that the file left to their defaults.
 fn in_words(policy: &Policy) -> String {
     let amortise = match policy.objective.amortise_s {
         Some(seconds) => format!("a restart pays back over {seconds} s"),
@@ -309,7 +298,6 @@ fn in_words(policy: &Policy) -> String {
     lines.concat()
 }
 
-/// The node as it is.
 async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
     let log = context.connect().await?;
     caught_up(&log).await?;
@@ -326,10 +314,10 @@ async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
     Err(Coded::new("not_found", message).into())
 }
 
-/// `node fence NAME`. Jobs start elsewhere at once: what lives still would run twice.
+/// Runs `node fence NAME`. Jobs start elsewhere at once: live containers would run twice.
 ///
 /// # Errors
-/// When there is no such node, its agent answers, or the event cannot be appended.
+/// If there is no such node, its agent answers, or the event cannot be appended.
 pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
     let FenceArgs {
         name,
@@ -357,17 +345,16 @@ pub async fn fence(context: &Context, args: &FenceArgs) -> anyhow::Result<u8> {
     append_to(log, context, vec![Event::from(fenced)], &said).await
 }
 
-/// Says that nothing was to be done.
 fn unchanged(context: &Context, said: &str) -> anyhow::Result<u8> {
     let answer = json!({"sequence": null});
     print::value(context.output()?, &answer, |_, _| said.to_owned())?;
     Ok(DONE)
 }
 
-/// `node drain NAME`.
+/// Runs `node drain NAME`.
 ///
 /// # Errors
-/// When there is no such node or the event cannot be appended.
+/// If there is no such node or the event cannot be appended.
 pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
     let node = args.node.name.clone();
     let changes = args.reason.is_some() || args.deadline.is_some();
@@ -390,10 +377,10 @@ pub async fn drain(context: &Context, args: &DrainArgs) -> anyhow::Result<u8> {
     append(context, Event::from(event), &said).await
 }
 
-/// `node restore NAME`.
+/// Runs `node restore NAME`.
 ///
 /// # Errors
-/// When there is no such node or the event cannot be appended.
+/// If there is no such node or the event cannot be appended.
 pub async fn restore(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
     let node = args.name.clone();
     let row = row(context, args).await?;

@@ -1,5 +1,4 @@
-//! What becomes of many messages at once: each is published without waiting for the ones before it,
-//! and the log says what each of them led to.
+//! Publishes many messages at once, and collects admission's decisions.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,36 +14,33 @@ use tokio::sync::mpsc::Receiver;
 use super::next_event;
 use crate::error::Coded;
 
-/// Admission answers in milliseconds; this long only when none runs.
+/// Admission answers in milliseconds if any copy runs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Messages under way to the broker at once: it acknowledges in batches, in the order published.
+/// The broker acknowledges in batches, in the order published.
 const UNDER_WAY: usize = 512;
 
 /// A message of a tenant.
 pub struct Message {
-    /// Whose.
     pub tenant: TenantId,
     /// `submit`, `cancel` or `revise`.
     pub verb: &'static str,
-    /// In JSON.
     pub payload: Bytes,
 }
 
-/// What one message led to.
+/// The decision on one message.
 pub type Decided = Result<(JobId, &'static str), Coded>;
 
-/// What an event says of messages: of one, or of those of a tenant among many.
 struct Became {
     sequences: RangeInclusive<u64>,
-    /// Absent: anybody's.
+    /// If set, only this tenant's messages.
     tenant: Option<String>,
     decided: Decided,
 }
 
-/// Publishes all, in their order; the ingress sequence of each.
+/// Publishes all in order; returns their ingress sequences.
 ///
 /// # Errors
-/// The first that is not stored.
+/// The first message that is not stored.
 pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u64>> {
     let published = messages.into_iter().map(|message| async move {
         let Message {
@@ -56,19 +52,17 @@ pub async fn publish(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<u6
             .await
     });
     let published = stream::iter(published).buffered(UNDER_WAY);
-    // With tokio's budget, which every 128th message would use up, those behind that one would go
-    // before it.
+    // Tokio's cooperative budget would interrupt every 128th message and let later ones overtake it.
     Ok(tokio::task::unconstrained(published.try_collect()).await?)
 }
 
-/// Follows what happens from now on, publishes all, and waits for the decision on each, in their order.
+/// Publishes all and waits for the decisions, in order.
 ///
 /// # Errors
-/// When one is not stored, or nothing decides.
+/// If a message is not stored, or no admission service answers.
 pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u64, Decided)>> {
     let tenants: Vec<TenantId> = messages.iter().map(|it| it.tenant.clone()).collect();
     let mut events = log.events_from_now().await?;
-    // What is decided while the last ones are still on their way is taken as it comes.
     let (sequences, early) = publish_and_follow(log, messages, &mut events).await?;
     let mut open: BTreeMap<u64, usize> = sequences.iter().copied().zip(0..).collect();
     let mut decided: Vec<Option<Decided>> = sequences.iter().map(|_| None).collect();
@@ -108,7 +102,7 @@ pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u6
         .collect())
 }
 
-/// The reader of the log is emptied while messages are published: it must not stand still.
+/// The log reader must not stall while messages are published.
 async fn publish_and_follow(
     log: &Log,
     messages: Vec<Message>,
@@ -129,7 +123,6 @@ async fn publish_and_follow(
     }
 }
 
-/// Which messages an event decides on, and how.
 fn of(event: &Event) -> Option<Became> {
     let (sequence, decided) = match event {
         Event::JobAdmitted(it) => (it.ingress_sequence, Ok((it.job.clone(), "is admitted"))),
@@ -170,7 +163,7 @@ fn of(event: &Event) -> Option<Became> {
     })
 }
 
-/// What a tenant is told that submits faster than it may.
+/// Returns the error for a tenant beyond its rate.
 pub fn too_fast(shed: &SubmissionsShed) -> Coded {
     let (tenant, rate) = (&shed.tenant, shed.max_rate);
     let twice = rate.saturating_mul(2);

@@ -1,4 +1,4 @@
-//! `replay diff`: the first decision that another policy, this build, or another log makes otherwise.
+//! `replay diff`: finds the first differing decision of another policy, build, or log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::date;
 
-/// Compares.
+/// Runs `replay diff`.
 ///
 /// # Errors
-/// When a log cannot be read, or a setting does not fit.
+/// If a log cannot be read, or a setting does not fit.
 pub async fn run(
     context: &Context,
     settings: &[Setting],
@@ -50,7 +50,6 @@ pub async fn run(
     Ok(DONE)
 }
 
-/// A log from its first event on, up to the place that is asked for.
 async fn events(context: &Context, point: &PointArgs) -> anyhow::Result<Vec<Arc<Recorded>>> {
     let reading = open_at(context, point).await?;
     if reading.states()?.is_some() {
@@ -85,7 +84,6 @@ async fn policies(
     Ok(diff.finish())
 }
 
-/// One policy.
 fn changes(settings: &[Setting]) -> anyhow::Result<Changes> {
     let asked = Asked {
         settings: settings.to_vec(),
@@ -104,7 +102,7 @@ fn changes(settings: &[Setting]) -> anyhow::Result<Changes> {
     Ok(changes.clone())
 }
 
-/// An answer for a terminal.
+/// Renders an answer for a terminal.
 #[must_use]
 pub fn text(answer: &DiffAnswer) -> String {
     let classes: Vec<String> = answer

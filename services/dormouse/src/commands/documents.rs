@@ -1,5 +1,4 @@
-//! Job documents from files, folders and standard input, with changes, and one for each row of a
-//! table or each combination of values.
+//! Reads job documents, applies changes, and makes one per table row or combination of values.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,14 @@ use serde_json::{Map, Value};
 use super::workdir;
 use crate::context::{finite, read_text, shown};
 
-/// The most that one command submits: beyond it a task set is what is meant.
+/// More tasks belong in a task set.
 const MOST: usize = 100_000;
 
-/// Files that are named in one line.
 const NAMED: usize = 8;
 
-/// Files of a folder that hold documents.
 const ENDINGS: [&str; 5] = ["yaml", "yml", "json", "jsonl", "ndjson"];
 
-/// A change of a document: a path and what is to stand there, one value or several.
+/// A change of a document: a path and its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
     path: String,
@@ -44,8 +41,7 @@ impl std::str::FromStr for Set {
     }
 }
 
-/// A value as YAML has it; nothing is the empty text. What is text in the document stays as it is
-/// written: a commit such as `12345e6` is no number there.
+/// Fields that hold text keep their spelling: a commit such as `12345e6` is no number there.
 fn value(path: &str, text: &str) -> Result<Value, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -54,7 +50,6 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     let read = serde_norway::from_str::<serde_norway::Value>(text);
     let is_number = match &read {
         Ok(value) => value.is_number(),
-        // One that is too large for YAML.
         Err(_) => text.parse::<f64>().is_ok(),
     };
     if is_number && is_text(path) {
@@ -66,13 +61,11 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     serde_norway::from_value(read).map_err(bad)
 }
 
-/// Whether a place of a document has text, whatever it looks like.
 fn is_text(path: &str) -> bool {
     let of_environment = |(map, _): (&str, &str)| map == "env" || map.ends_with(".env");
     matches!(path, "name" | "tenant" | "image") || path.rsplit_once('.').is_some_and(of_environment)
 }
 
-/// The parts between commas, but for those within brackets and quotes.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth, mut quote) = (Vec::new(), 0, 0_u32, None);
     for (at, c) in text.char_indices() {
@@ -93,21 +86,18 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A job's document, and where it comes from.
+/// A job document and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// The document.
     pub document: Value,
-    /// Its file, for people: `jobs.yaml, document 2, row 3 of table.csv`.
+    /// For people: `jobs.yaml, document 2, row 3 of table.csv`.
     pub place: String,
-    /// What a table and `--set` put into it: `env.LR=0.1, env.SEED=2`.
+    /// For people: `env.LR=0.1, env.SEED=2`.
     pub values: String,
 }
 
-/// What is to stand where, in one document.
 type Row = Vec<(String, Value)>;
 
-/// Every combination of the values.
 fn combinations(sets: &[Set]) -> anyhow::Result<Vec<Row>> {
     let mut rows: Vec<Row> = vec![Vec::new()];
     for set in sets {
@@ -126,7 +116,6 @@ fn combinations(sets: &[Set]) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of a table: CSV with a line of paths first, or a YAML or JSON list of maps.
 fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     let text = read_text(path)?;
     let of = || shown(path);
@@ -167,7 +156,6 @@ fn table(path: &Path) -> anyhow::Result<Vec<Row>> {
     lines.enumerate().map(row).collect()
 }
 
-/// Puts a value at a dotted path; maps on the way are made.
 fn put(document: &mut Value, path: &str, value: &Value) -> anyhow::Result<()> {
     let mut place = document;
     for step in path.split('.') {
@@ -191,7 +179,7 @@ fn put(document: &mut Value, path: &str, value: &Value) -> anyhow::Result<()> {
 /// Changes one document.
 ///
 /// # Errors
-/// When a change has several values, or its place cannot be.
+/// If a change has several values, or its path cannot exist.
 pub fn change(document: &mut Value, sets: &[Set]) -> anyhow::Result<()> {
     for Set { path, values } in sets {
         match values.as_slice() {
@@ -204,7 +192,6 @@ pub fn change(document: &mut Value, sets: &[Set]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The documents of one file.
 fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = read_text(path)?;
     let ending = path.extension().and_then(|ending| ending.to_str());
@@ -220,13 +207,11 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
         };
         let bad = || format!("{}: not valid {form}", shown(path));
         for document in serde_norway::Deserializer::from_str(&text) {
-            // A mapping refuses a key that is there twice; whoever keeps the last one would not
-            // be told.
+            // Parsing into a mapping rejects duplicate keys.
             let value = serde_norway::Value::deserialize(document).with_context(bad)?;
             match value {
                 serde_norway::Value::Null => continue,
                 serde_norway::Value::Mapping(_) => {}
-                // Not shown: it may be anything, and of any length.
                 _ => bail!(
                     "{}: no job document: one is a map that begins with such a line as `name: train`; `dormouse schema` prints what it may have",
                     shown(path)
@@ -249,8 +234,7 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// The files that are named, and those of the folders that are, by name. What else a folder has is
-/// said: nobody looks into the folders below it.
+/// Folders are not read recursively; `notes` reports what is left out.
 fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -280,7 +264,6 @@ fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathB
     Ok(files)
 }
 
-/// What of a folder is not submitted.
 fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
     let name = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -300,7 +283,6 @@ fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
     (!others.is_empty()).then(|| format!("{folder}: left out {named}{below}"))
 }
 
-/// Values as they are said: `env.LR=0.1, env.SEED=2`.
 fn in_words<'a>(row: impl Iterator<Item = &'a (String, Value)>) -> String {
     let words = row.map(|(path, value)| match value {
         Value::String(text) => format!("{path}={text}"),
@@ -309,7 +291,6 @@ fn in_words<'a>(row: impl Iterator<Item = &'a (String, Value)>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The documents of these files, each with its place. Every file that is wrong is named.
 fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
     let mut read = Vec::new();
     let mut wrong = Vec::new();
@@ -340,10 +321,10 @@ fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
     bail!(wrong.join("\n"))
 }
 
-/// What is to be submitted, in order, and what is to be said of it before.
+/// Returns the documents to submit, and notes.
 ///
 /// # Errors
-/// What cannot be read, or made of it.
+/// If a file cannot be read, or a change does not fit.
 pub fn documents(
     named: &[PathBuf],
     sets: &[Set],
@@ -457,7 +438,6 @@ mod tests {
         );
     }
 
-    /// Seven hexadecimal digits of a commit look like a number once in thirty.
     #[test]
     fn a_commit_stays_as_it_is_written() {
         let set = |text: &str| {
@@ -486,7 +466,6 @@ mod tests {
                 documents(named, &sets, sweep, None).expect_err("wrong")
             )
         };
-        // Every file that is wrong is named, and nothing of what is no document is shown.
         let text = file(&folder, "passwd.yaml", "root:x:0:0\ndaemon:x:1:1\n");
         let wrong = said(&[twice, text, good.clone()], &[], None);
         assert!(

@@ -1,8 +1,8 @@
-//! `down`: stops the local cluster of a folder in order, as ^C in its terminal does.
+//! `down`: stops the local cluster of a folder, as ^C in its terminal does.
 //!
-//! 1. Who runs it is who holds the lock of its broker: no file that a killed process left behind is
-//!    believed. Where nobody does and the broker runs, `up` was killed: that is said, and what to do.
-//! 2. It is asked to stop, and waited for.
+//! 1. Find the process that holds the broker's lock; files of a killed process are not trusted. A broker
+//!    without a lock holder means that `up` was killed.
+//! 2. Signal the process and wait for its end.
 
 use std::time::Duration;
 
@@ -17,19 +17,18 @@ use crate::context::Context;
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Services have 10 s, the broker 15 s; the rest is for a busy machine.
+/// Services have 10 s, the broker 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What runs is asked for so long: a cluster that does not answer is stopped all the same.
+/// A silent cluster is stopped all the same.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// Between two looks whether the process has ended: it is nobody's child here.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// `down`.
+/// Runs `down`.
 ///
 /// # Errors
-/// When it cannot be stopped, or does not end.
+/// If the cluster cannot be stopped, or does not end.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let (broker, data) = (context.broker_dir(), context.data.display());
     if !LocalBroker::runs_in(&broker) {
@@ -86,7 +85,6 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// How many containers run, where the cluster says so.
 async fn containers(context: &Context) -> Option<u64> {
     let log = context.local().connect().await.ok()?;
     let cluster: ClusterAnswer = query(&log, "cluster", Value::Null).await.ok()?;

@@ -1,5 +1,4 @@
-//! `submit --dry-run`: what admission would decide now, by its own function, on a fold of the log;
-//! nothing is published.
+//! `submit --dry-run`: computes admission's decision on a fold of the log, publishing nothing.
 
 use dormouse_admission::{Admission, AdmissionState, received};
 use dormouse_messages::{
@@ -17,7 +16,6 @@ use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
 
-/// A log of admission's, going on where the cluster's ends.
 struct Fork {
     state: AdmissionState,
     sequence: Sequence,
@@ -37,7 +35,6 @@ impl Fork {
         });
     }
 
-    /// What is decided on a document.
     fn decide(&mut self, tenant: &TenantId, document: &Value) -> anyhow::Result<Option<Event>> {
         let known = self.state.intake.values().map(|stand| stand.last);
         let number = known.max().unwrap_or(0) + 1;
@@ -58,10 +55,10 @@ impl Fork {
     }
 }
 
-/// Says what would become of each document.
+/// Prints the decisions.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub async fn run(
     context: &Context,
     written: &[Written],
@@ -98,7 +95,7 @@ pub async fn run(
                 let waits = waits.map_or_else(String::new, |why| format!("; {why}"));
                 let line = format!("{} would be admitted{values}{waits}", it.job);
                 if !waits.is_empty() && matches!(output, Output::Json | Output::Yaml) {
-                    // What is printed is a document, which can be submitted.
+                    // Stdout has a document that can be submitted.
                     print::aside(&line);
                 }
                 (line, spec)
@@ -148,7 +145,6 @@ mod tests {
             let nodes = nodes.map(|(_, node)| (&node.capacity, &node.labels));
             never_fits(nodes, spec, spec.containers.min)
         };
-        // A container is a quarter of a node.
         let mut spec = spec(&job("ads/a"));
         spec.containers.min = 8;
         assert_eq!(never(&spec), None);

@@ -1,4 +1,4 @@
-//! `explain`: why a job, a tenant, a node or a decision is as it is.
+//! `explain`: explains the state of a job, a tenant, a node or a decision.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::error::{Coded, DONE};
 use crate::print::{self, Growing};
 use crate::render::{Style, date, right};
 
-/// Explains.
+/// Runs `explain`.
 ///
 /// # Errors
-/// When the log cannot be read, or there is no such thing on it.
+/// If the log cannot be read, or does not know the subject.
 pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let subject = subject(args)?;
     let viewer = args.point.tenant.clone();
@@ -33,7 +33,6 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     let for_people = matches!(output, Output::Table | Output::Wide);
     let (mut growing, mut printed) = (Growing::default(), Ok(()));
-    // The reason first; each change as soon as it is proven.
     let answer = explainer.explain_step_by_step(|so_far| {
         if for_people && printed.is_ok() {
             printed = growing.print(so_far, head);
@@ -55,7 +54,7 @@ pub async fn run(context: &Context, args: &ExplainArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// `ID`, `epoch/N`, `tenant NAME` or `node NAME`.
+/// Parses `ID`, `epoch/N`, `tenant NAME` or `node NAME`.
 fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
     let wrong = |error: &dyn std::fmt::Display| {
         Coded::new(
@@ -81,7 +80,6 @@ fn subject(args: &ExplainArgs) -> anyhow::Result<Subject> {
     })
 }
 
-/// What it is about, and the words.
 fn head(answer: &Explanation) -> String {
     let mut text = format!(
         "{} is {}, after event {}, {}\n",
@@ -96,7 +94,7 @@ fn head(answer: &Explanation) -> String {
     text
 }
 
-/// An explanation for a terminal.
+/// Renders an explanation for a terminal.
 #[must_use]
 pub fn text(answer: &Explanation, style: &Style) -> String {
     let mut text = head(answer);
@@ -134,7 +132,6 @@ pub fn text(answer: &Explanation, style: &Style) -> String {
     text
 }
 
-/// The changes that were proven.
 fn corrections(answer: &Explanation, style: &Style) -> String {
     if answer.corrections.is_empty() {
         return String::new();
@@ -156,7 +153,6 @@ fn corrections(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// What a decision was better than.
 fn alternatives(answer: &Explanation, style: &Style) -> String {
     if answer.alternatives.is_empty() {
         return String::new();
@@ -178,7 +174,6 @@ fn alternatives(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// Who has keys, and what was done with them.
 fn keys(answer: &Explanation, style: &Style) -> String {
     if answer.keys.is_empty() {
         return String::new();
@@ -205,7 +200,6 @@ fn keys(answer: &Explanation, style: &Style) -> String {
     format!("\n\n{}", style.write(table))
 }
 
-/// The jobs that it is made of.
 fn jobs(answer: &Explanation, style: &Style) -> String {
     if answer.jobs.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! The grants that `tenant set` names, put together with those that there are.
+//! Merges the grants of `tenant set` into the existing ones.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,9 @@ use dormouse_messages::quantity::lacks_unit;
 
 use crate::cli::GrantArgs;
 
-/// What lifts a grant.
 const NONE: &str = "none";
 
-/// Whether any grant is named.
+/// True if any grant is named.
 #[must_use]
 pub fn named(args: &GrantArgs) -> bool {
     let lists = [&args.mount, &args.image, &args.priority_class];
@@ -29,10 +28,10 @@ pub fn named(args: &GrantArgs) -> bool {
         || single.into_iter().chain(bounds).any(Option::is_some)
 }
 
-/// What is granted from here on: what is not named stays as it was.
+/// Returns the new grants; grants that are not named stay.
 ///
 /// # Errors
-/// When something cannot be granted.
+/// If a value cannot be granted.
 pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
     set(
         &mut grants.run_as,
@@ -86,7 +85,6 @@ pub fn granted(args: &GrantArgs, mut grants: Grants) -> anyhow::Result<Grants> {
     Ok(grants)
 }
 
-/// How much of something it may have.
 fn bounds(args: &GrantArgs, grants: &mut Grants) -> anyhow::Result<()> {
     let number = |text: &str| -> anyhow::Result<u32> {
         match text.parse() {
@@ -122,7 +120,6 @@ fn bounds(args: &GrantArgs, grants: &mut Grants) -> anyhow::Result<()> {
     set(&mut grants.max_storage, "--max-storage", most, size)
 }
 
-/// Priority classes are added; none lifts those that there are.
 fn classes(granted: &mut BTreeSet<String>, named: &[String]) -> anyhow::Result<()> {
     for name in named {
         match name.as_str() {

@@ -1,4 +1,4 @@
-//! History: the cluster's log, or an exported one.
+//! Reads history: the cluster's log, or an exported one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,22 +23,18 @@ use crate::print;
 
 /// A log to read from its beginning.
 pub enum History {
-    /// The cluster's.
     Cluster(Log),
-    /// A file's.
     File {
-        /// Its first event, which names the log.
         first: Option<Recorded>,
-        /// The others.
         rest: Box<LogReader>,
     },
 }
 
 impl History {
-    /// The log that is asked for.
+    /// Opens the selected log.
     ///
     /// # Errors
-    /// When there is no such file, it is not a log, or there is no cluster.
+    /// If the file is missing or is no log, or there is no cluster.
     pub async fn open(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
         let Some(file) = &log.file else {
             return Ok(Self::Cluster(context.connect().await?));
@@ -50,7 +46,7 @@ impl History {
         })
     }
 
-    /// The same, for what is asked of the query service alone: also with a tenant's key.
+    /// Opens the log for a query, which a tenant's key may ask.
     ///
     /// # Errors
     /// Those of [`History::open_whole`].
@@ -61,10 +57,10 @@ impl History {
         }
     }
 
-    /// The job that is meant: in a file a name alone is of `default`.
+    /// Resolves a job; in a file, a bare name belongs to `default`.
     ///
     /// # Errors
-    /// When the key is another tenant's.
+    /// If the key is another tenant's.
     pub fn job(&self, named: &NamedJob) -> anyhow::Result<JobId> {
         match self {
             Self::Cluster(log) => holder::job(log, named),
@@ -72,10 +68,10 @@ impl History {
         }
     }
 
-    /// The same, for what can only be told from the first event on.
+    /// Opens the log for reading from event 1.
     ///
     /// # Errors
-    /// Those of [`History::open`], and that a file begins later or is empty.
+    /// Those of [`History::open`], and if a file begins later or is empty.
     pub async fn open_whole(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
         let history = Self::open(context, log).await?;
         if let (Self::File { first, .. }, Some(file)) = (&history, &log.file) {
@@ -93,15 +89,15 @@ impl History {
         Ok(history)
     }
 
-    /// Whether it is a slice, which begins with states.
+    /// True for a file that begins with states.
     pub fn is_slice(&self) -> bool {
         matches!(self, Self::File { rest, .. } if rest.head().is_some())
     }
 
-    /// The states that it begins with, where it is a slice.
+    /// Returns the states of a slice.
     ///
     /// # Errors
-    /// When they are damaged, or not of this build's shapes.
+    /// If the states are damaged, or of another build.
     pub fn states(&self) -> anyhow::Result<Option<States>> {
         match self {
             Self::File { rest, .. } => Ok(rest.head().map(States::of_head).transpose()?),
@@ -109,13 +105,12 @@ impl History {
         }
     }
 
-    /// The clock of the log before its first event.
     fn clock(&self) -> anyhow::Result<LogClock> {
         let states = self.states()?;
         Ok(states.map_or_else(LogClock::default, |states| states.fork.cluster.clock))
     }
 
-    /// Which log it is.
+    /// Returns the log's identity.
     pub fn identity(&self) -> String {
         match self {
             Self::Cluster(log) => log.identity(),
@@ -123,10 +118,10 @@ impl History {
         }
     }
 
-    /// Every event from `from` to `to` (or the end), through `each`.
+    /// Calls `each` with the events from `from` to `to`.
     ///
     /// # Errors
-    /// When the log cannot be read, or `each` fails.
+    /// If the log cannot be read, or `each` fails.
     pub async fn read(
         self,
         from: u64,
@@ -137,10 +132,10 @@ impl History {
         self.read_while(from, to, going_on).await
     }
 
-    /// The same, for as long as `each` goes on.
+    /// Calls `each` with the events until it breaks.
     ///
     /// # Errors
-    /// When the log cannot be read, or `each` fails.
+    /// If the log cannot be read, or `each` fails.
     pub async fn read_while(
         self,
         from: u64,
@@ -163,10 +158,10 @@ impl History {
         Ok(())
     }
 
-    /// Asks the query service; of a file, what it would have said at its end.
+    /// Asks the query service; for a file, answers as of its end.
     ///
     /// # Errors
-    /// The refusal, or that nothing answers.
+    /// A refusal, or no answer.
     pub async fn ask<T: DeserializeOwned>(self, name: &str, request: Value) -> anyhow::Result<T> {
         let states = self.states()?;
         let (first, rest) = match self {
@@ -187,10 +182,10 @@ impl History {
     }
 }
 
-/// The sequence and the time up to which the log counts.
+/// Returns the sequence or time at which reading ends.
 ///
 /// # Errors
-/// When the log's last day is asked for and it cannot be read.
+/// If the end of the log cannot be read.
 pub async fn bounds(
     context: &Context,
     at: Option<At>,
@@ -213,10 +208,10 @@ pub async fn bounds(
     })
 }
 
-/// The times of two places on the log, the later one second.
+/// Returns the times of two places.
 ///
 /// # Errors
-/// When the second is before the first, or the log has no such event.
+/// If the second is before the first, or the log has no such event.
 pub async fn window(
     context: &Context,
     from: Option<At>,
@@ -237,7 +232,6 @@ pub async fn window(
     Ok((from, to))
 }
 
-/// The time of a place on the log.
 async fn time_of(
     context: &Context,
     at: Option<At>,
@@ -260,25 +254,23 @@ async fn time_of(
     Ok(Some(found))
 }
 
-/// The times at the end of a log, by the log.
+/// Times at the end of a log, by the log's clock.
 pub struct Times {
-    /// That of the last event.
     last: Timestamp,
-    /// The present; of a file, its end.
+    /// The end, for a file.
     pub now: Timestamp,
 }
 
 impl Times {
-    /// The query service knows them; where none answers the log is read.
+    /// Asks the query service, or else reads the log.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub async fn of(context: &Context, log: &LogFileArg) -> anyhow::Result<Self> {
         let history = History::open_to_ask(context, log).await?;
         if let History::Cluster(log) = &history
             && log.tenant().is_some()
         {
-            // A tenant reads no log, and may not ask how the cluster is.
             let now = clock::now();
             return Ok(Self { last: now, now });
         }
@@ -308,7 +300,7 @@ impl Times {
     }
 }
 
-/// Says where a log ends that ends before what is asked for; whether it does.
+/// Warns if the log ends before the requested place; reports whether it does.
 pub fn say_end(to: Option<u64>, until: Option<Timestamp>, last: u64) -> bool {
     let words = match (to, until) {
         (Some(at), _) if at > last => format!("the log ends at event {last}, before {at}"),
@@ -321,24 +313,23 @@ pub fn say_end(to: Option<u64>, until: Option<Timestamp>, last: u64) -> bool {
     true
 }
 
-/// Where reading ended.
+/// The end of a reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// The time that was asked for, else that of the last event.
     pub time: Timestamp,
 }
 
-/// A log, and up to where it counts.
+/// A log, read up to a place.
 pub struct Reading {
     history: History,
     to: Option<u64>,
     until: Option<Timestamp>,
 }
 
-/// Opens the log that is asked for, up to the place that is asked for.
+/// Opens the log for reading up to the requested place.
 ///
 /// # Errors
-/// When it cannot be read, or begins later than with event 1 and is no slice.
+/// Those of [`History::open_whole`].
 pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Reading> {
     let (to, until) = bounds(context, point.at, &point.log).await?;
     Ok(Reading {
@@ -349,18 +340,18 @@ pub async fn open_at(context: &Context, point: &PointArgs) -> anyhow::Result<Rea
 }
 
 impl Reading {
-    /// The states that it begins with, where it is a slice.
+    /// Returns the states of a slice.
     ///
     /// # Errors
-    /// When they are damaged, or not of this build's shapes.
+    /// If the states are damaged, or of another build.
     pub fn states(&self) -> anyhow::Result<Option<States>> {
         self.history.states()
     }
 
-    /// Every event up to there, through `each`.
+    /// Calls `each` with every event.
     ///
     /// # Errors
-    /// When the log cannot be read, there is nothing up to there, or `each` fails.
+    /// If the log cannot be read, has no event up to there, or `each` fails.
     pub async fn read(
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<()>,
@@ -369,10 +360,10 @@ impl Reading {
         self.read_while(going_on).await
     }
 
-    /// The same, for as long as `each` goes on.
+    /// Calls `each` with the events until it breaks.
     ///
     /// # Errors
-    /// When the log cannot be read, there is nothing up to there, or `each` fails.
+    /// Those of [`Reading::read`].
     pub async fn read_while(
         self,
         mut each: impl FnMut(&Arc<Recorded>) -> anyhow::Result<ControlFlow<()>>,
@@ -405,10 +396,10 @@ impl Reading {
     }
 }
 
-/// Every event from `from` to `to` (or the head), through `each`.
+/// Calls `each` with the events from `from` to `to`.
 ///
 /// # Errors
-/// When the log cannot be read, or `each` fails.
+/// If the log cannot be read, or `each` fails.
 pub async fn read_log(
     log: &Log,
     from: u64,
@@ -419,10 +410,10 @@ pub async fn read_log(
     read_log_while(log, from, to, going_on).await
 }
 
-/// The same, for as long as `each` goes on.
+/// Calls `each` with the events until it breaks.
 ///
 /// # Errors
-/// When the log cannot be read, or `each` fails.
+/// If the log cannot be read, or `each` fails.
 pub async fn read_log_while(
     log: &Log,
     from: u64,

@@ -1,4 +1,4 @@
-//! Whom the key speaks for: with a tenant's key the command line is the tenant's, about itself.
+//! Applies the key's rights: a tenant's key acts for that tenant.
 
 use anyhow::Context as _;
 use dormouse_messages::{JobId, TenantId};
@@ -7,10 +7,9 @@ use dormouse_runtime::Log;
 use crate::cli::{DEFAULT_TENANT, NamedJob};
 use crate::error::Coded;
 
-/// The code of what a key does not let its holder do.
 const NOT_PERMITTED: &str = "not_permitted";
 
-/// A tenant's key, and a command of the operators.
+/// Returns the error for a tenant's key on an operator command.
 pub fn operators_only(tenant: &TenantId) -> Coded {
     let message = format!(
         "this is for operators, and the key is one of tenant {tenant}; it is good for `submit`, `run`, `jobs`, `job show|wait|logs|exec|cancel|hold|release|requeue|revise`, `notebook`, `nodes`, `timeline METRIC --job ID` and `tenant show {tenant}`. For the rest ask an operator, or name an operator's key with --creds or --nkey"
@@ -18,7 +17,7 @@ pub fn operators_only(tenant: &TenantId) -> Coded {
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// A viewer's key, and a command that submits or changes something.
+/// Returns the error for a viewer's key on a changing command.
 pub fn viewer(tenant: &TenantId) -> Coded {
     let message = format!(
         "the key is a viewer's of tenant {tenant}: it shows jobs, and submits and changes nothing; ask an operator for a submitter's (`dormouse tenant user add {tenant}/NAME --role submitter`)"
@@ -26,24 +25,24 @@ pub fn viewer(tenant: &TenantId) -> Coded {
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// A key that may not read the log and does not say whose it is.
+/// Returns the error for a key that hides its owner.
 pub fn unknown() -> Coded {
     let message = "the key may neither read the log nor say which tenant it is of: it is an agent's or a gateway's, or was made by an earlier build; name another with --creds or --nkey, or have an operator make it anew (`dormouse tenant user rotate TENANT/NAME`, `dormouse accounts rotate tenant-TENANT`, or make-accounts.sh and a reload of the brokers)";
     Coded::new(NOT_PERMITTED, message)
 }
 
-/// The tenant that is spoken for: the one that is named, else the key's, else `default`.
+/// Returns the named tenant, else the key's, else `default`.
 ///
 /// # Errors
-/// When the name is none, or the key is another tenant's.
+/// If the name is invalid, or the key is another tenant's.
 pub fn tenant(key: Option<&TenantId>, named: Option<&str>) -> anyhow::Result<TenantId> {
     tenant_by(key, named, "--tenant, or DORMOUSE_TENANT")
 }
 
-/// The same, where `place` names it.
+/// Returns the tenant as [`tenant`] does; errors refer to `place`.
 ///
 /// # Errors
-/// When the name is none, or the key is another tenant's.
+/// Those of [`tenant`].
 pub fn tenant_by(
     key: Option<&TenantId>,
     named: Option<&str>,
@@ -58,10 +57,10 @@ pub fn tenant_by(
     }
 }
 
-/// The tenant whose rows a list is of: the one that is named, else the key's, else all.
+/// Returns the named tenant, else the key's, else none for all.
 ///
 /// # Errors
-/// When the name is none, or the key is another tenant's.
+/// Those of [`tenant`].
 pub fn only(log: &Log, named: Option<&str>) -> anyhow::Result<Option<TenantId>> {
     match (log.tenant(), named) {
         (None, None) => Ok(None),
@@ -69,10 +68,10 @@ pub fn only(log: &Log, named: Option<&str>) -> anyhow::Result<Option<TenantId>> 
     }
 }
 
-/// The job that is meant: a name alone is of the key's tenant.
+/// Resolves a job; a bare name belongs to the key's tenant.
 ///
 /// # Errors
-/// When the key is another tenant's.
+/// If the key is another tenant's.
 pub fn job(log: &Log, named: &NamedJob) -> anyhow::Result<JobId> {
     let Some(key) = log.tenant() else {
         return Ok(named.id.clone());

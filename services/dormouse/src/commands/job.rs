@@ -1,4 +1,4 @@
-//! `job show|events`, and where the other commands about a job are.
+//! `job show|events`, and dispatch of other `job` commands.
 
 use dormouse_messages::{Event, JobId};
 use dormouse_projections::queries::{JobDetail, JobQuery};
@@ -12,10 +12,10 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{self, Style};
 
-/// `job …`.
+/// Runs `job …`.
 ///
 /// # Errors
-/// When the job is not known, or the cluster does not answer.
+/// If the job is unknown, or the cluster does not answer.
 pub async fn run(context: &Context, command: &JobCommand) -> anyhow::Result<u8> {
     match command {
         JobCommand::Show {
@@ -51,7 +51,6 @@ async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyh
         let request = JobQuery { job: id };
         return watched::show(context, log, "job", &request, watch, render::job).await;
     }
-    // A file does not change.
     let detail = detail(history, &id).await?;
     print::value(context.output()?, &detail, |detail, wide| {
         render::job(detail, &Style::of_stdout(wide))
@@ -59,7 +58,7 @@ async fn show(context: &Context, args: &JobHistoryArgs, watch: WatchArg) -> anyh
     Ok(DONE)
 }
 
-/// The document that made a job: of one that has ended from its admission on the log.
+/// Prints a job's document; for an ended job, from its admission on the log.
 async fn document_of(context: &Context, args: &JobHistoryArgs) -> anyhow::Result<u8> {
     let mut spec = None;
     let history = History::open_to_ask(context, &args.log).await?;

@@ -1,4 +1,4 @@
-//! `jobs`, and the jobs that match a filter.
+//! `jobs`, and the selection of jobs by filter.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,15 @@ use crate::context::Context;
 use crate::error::Coded;
 use crate::{print, render};
 
-/// Rows of one answer: about 1 kB each, and a broker passes on 8 MB.
+/// Rows per answer: about 1 kB each, and a broker relays up to 8 MB.
 const PAGE: usize = 1_000;
 
-/// What has ended is in a table for so long.
 const RECENT_S: u64 = 3_600;
 
 /// Lists jobs.
 ///
 /// # Errors
-/// When the query service does not answer.
+/// If the query service does not answer.
 pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
     let mut request = request(args, context.output()?);
@@ -40,15 +39,13 @@ pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     watched::repeat(context, args.watch, ask, render::jobs).await
 }
 
-/// What the flags ask for, but for the tenant. Programs that name nothing get everything, in the
-/// order of admission, as they always have.
+/// Programs that set no flag get all jobs in order of admission.
 fn request(args: &JobsArgs, output: Output) -> JobsQuery {
     let is_table = matches!(output, Output::Table | Output::Wide);
     let phase = (!args.phase.is_empty()).then(|| args.phase.join(","));
     let recent = is_table && !args.all && phase.is_none();
     let (ended_since, ended_within_s) = match args.since {
         Some(Since::At(time)) => (Some(time), None),
-        // By the clock of the query service.
         Some(Since::Ago(seconds)) => (None, Some(seconds)),
         None => (None, recent.then_some(RECENT_S)),
     };
@@ -73,17 +70,17 @@ fn request(args: &JobsArgs, output: Output) -> JobsQuery {
     }
 }
 
-/// All that is asked for, in answers that a broker passes on.
+/// Fetches the selected jobs in pages that a broker can relay.
 ///
 /// # Errors
-/// When the query service does not answer.
+/// If the query service does not answer.
 pub async fn listed(log: &Log, mut request: JobsQuery) -> anyhow::Result<JobsAnswer> {
     let wanted = match request.limit {
         0 => usize::MAX,
         limit => limit,
     };
     let mut all = JobsAnswer::default();
-    // A job that changes between two answers may be in both.
+    // A job that changes between two pages may be in both.
     let mut seen: BTreeSet<JobId> = BTreeSet::new();
     loop {
         request.limit = PAGE.min(wanted - request.offset);
@@ -92,7 +89,7 @@ pub async fn listed(log: &Log, mut request: JobsQuery) -> anyhow::Result<JobsAns
         request.offset += request.limit;
         match request.sort {
             Some(_) => all.jobs.append(&mut page.jobs),
-            // The newest are asked for first, and stand last.
+            // Pages come newest first, but the oldest job is listed first.
             None => all.jobs.splice(..0, page.jobs).for_each(drop),
         }
         all.refused.splice(..0, page.refused).for_each(drop);
@@ -104,16 +101,14 @@ pub async fn listed(log: &Log, mut request: JobsQuery) -> anyhow::Result<JobsAns
     }
 }
 
-/// The jobs that are named, or the live ones that match.
+/// Named jobs, or the live jobs that match.
 pub enum Chosen {
-    /// By their ids.
     Named(Vec<JobId>),
-    /// By the filter.
     Matching(JobsAnswer),
 }
 
 impl Chosen {
-    /// Which they are.
+    /// Returns the ids.
     #[must_use]
     pub fn ids(&self) -> Vec<JobId> {
         match self {
@@ -123,10 +118,10 @@ impl Chosen {
     }
 }
 
-/// The jobs that are named, or those that match.
+/// Returns the named jobs, or those that match.
 ///
 /// # Errors
-/// When none is named, or none matches.
+/// If no job is named, or none matches.
 pub async fn chosen(log: &Log, filter: &FilterArgs) -> anyhow::Result<Chosen> {
     let filtered = filter.tenant.is_some() || !filter.phase.is_empty() || filter.name.is_some();
     match (filter.ids.is_empty(), filtered) {

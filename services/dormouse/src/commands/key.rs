@@ -1,4 +1,4 @@
-//! `key`: the key of a tenant, or the token of a service.
+//! `key`: prints the key of a tenant, or the token of a service.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Prints it.
+/// Runs `key`.
 ///
 /// # Errors
-/// When the file that it follows from cannot be used.
+/// If the secret or key file is unusable.
 pub fn run(context: &Context, args: &KeyArgs) -> anyhow::Result<u8> {
     let key = match &args.of {
         KeyOf::Tenant(tenant) => match &args.secret {

@@ -1,5 +1,4 @@
-//! Names that an operator writes, held against those that the cluster knows: what is said of a name
-//! that is new, and what is refused because nothing can be meant by it.
+//! Notes and refusals about names that the cluster does not know.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +11,9 @@ use dormouse_projections::queries::{NodeRow, TenantRow};
 
 use crate::error::Coded;
 
-/// Names that are listed in one line.
 const NAMED: usize = 8;
 
-/// What is said of a tenant that nothing was known of.
+/// Returns a note on an unknown tenant.
 #[must_use]
 pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
     if known.iter().any(|row| row.tenant == *name) {
@@ -28,9 +26,8 @@ pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
     ))
 }
 
-/// Why all the nodes that there are, by their capacities and labels, and that its constraints allow
-/// would not hold the fewest containers that it starts with, were they empty and not drained: it waits
-/// until others join. Taints and what stands beside its workers are not looked at.
+/// Explains why a job must wait for new nodes: the allowed nodes, even empty and undrained, hold fewer than
+/// `least` containers. Ignores taints and roles other than workers.
 pub fn never_fits<'a>(
     nodes: impl Iterator<Item = (&'a Amounts, &'a Labels)>,
     spec: &JobSpec,
@@ -54,7 +51,7 @@ pub fn never_fits<'a>(
     })
 }
 
-/// What is said of a node that has not joined.
+/// Returns a note on a node that has not joined.
 #[must_use]
 pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
     let joined = || nodes.iter().filter(|row| row.joined_at.is_some());
@@ -74,7 +71,7 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
     ))
 }
 
-/// What is said of each label and taint that is taken from a node which does not have it.
+/// Returns a note per removed label or taint that the node lacks.
 #[must_use]
 pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
     let without = |what: &str, word: &str, there: Vec<&str>| {
@@ -96,10 +93,10 @@ pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
     labels.chain(taints).collect()
 }
 
-/// Refuses a quota of a resource that no node has, unless it is said `ahead` of the nodes.
+/// Refuses a quota of a resource that no node has, unless `ahead`.
 ///
 /// # Errors
-/// Which one, and what may be meant.
+/// Names the resource.
 pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), Coded> {
     let usual = [Resource::Cpu, Resource::Gpu, Resource::Memory];
     let mut there: BTreeSet<&str> = BTreeSet::new();
@@ -118,7 +115,6 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
         .copied()
         .chain(usual.iter().map(Resource::name));
     let meant = near::resource(name, known);
-    // Before the first node has joined, any name may be one of a node to come.
     if ahead || (there.is_empty() && meant.is_none()) {
         return Ok(());
     }
@@ -134,7 +130,7 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
     Err(Coded::new("unknown_resource", message))
 }
 
-/// What is said of a quota that is less than what the tenant has.
+/// Returns a note on a quota below the tenant's current use.
 #[must_use]
 pub fn quota_below_use(quota: &Quota, row: &TenantRow) -> Option<String> {
     let (resource, most) = quota.exceeded_by(&row.runs)?;
@@ -146,7 +142,7 @@ pub fn quota_below_use(quota: &Quota, row: &TenantRow) -> Option<String> {
     ))
 }
 
-/// What is said of a tenant's weight where the policy makes nothing, or little, of it.
+/// Returns a note if the policy ignores or barely uses weights.
 #[must_use]
 pub fn weight_without_effect(policy: &Policy) -> Option<String> {
     if policy.shares == Shares::Tenant {
@@ -166,7 +162,7 @@ pub fn weight_without_effect(policy: &Policy) -> Option<String> {
     ))
 }
 
-/// What is said of each granted priority class that the policy does not define.
+/// Returns a note per class that the policy does not define.
 pub fn undefined_classes<'a>(
     granted: &'a [String],
     policy: &'a Policy,

@@ -1,4 +1,4 @@
-//! `ledger`: what everybody was entitled to, used, lent and lost in a window of time.
+//! `ledger`: accounts for shares in a time window.
 
 use anyhow::bail;
 use comfy_table::{Cell, CellAlignment};
@@ -15,13 +15,12 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date};
 
-/// A table shows so many jobs: a screen's worth.
 const MOST_JOBS: usize = 40;
 
-/// Draws the ledger up.
+/// Runs `ledger`.
 ///
 /// # Errors
-/// When the log cannot be read, or the file not written.
+/// If the log cannot be read, or the file cannot be written.
 pub async fn run(context: &Context, args: &LedgerArgs) -> anyhow::Result<u8> {
     match &context.global().output {
         OutputArg::Format(_) => {}
@@ -67,7 +66,6 @@ async fn drawn_up(context: &Context, args: &LedgerArgs) -> anyhow::Result<Ledger
     Ok(table)
 }
 
-/// Whether the log knows the job and the tenant that are asked about.
 struct Known<'a> {
     job: Option<&'a JobId>,
     tenant: Option<&'a TenantId>,
@@ -104,7 +102,6 @@ impl<'a> Known<'a> {
         });
     }
 
-    /// What was not met on the log is not known.
     fn check(&self) -> Result<(), Coded> {
         let message = match (self.job, self.tenant) {
             (Some(job), _) => {
@@ -119,7 +116,6 @@ impl<'a> Known<'a> {
     }
 }
 
-/// An amount in hours of what people count in.
 fn hours(amount: UnitMs, resource: &str) -> String {
     const HOUR_MS: f64 = 3_600_000.0;
     let unit = match Resource::from_name(resource) {
@@ -165,7 +161,6 @@ fn parts(row: &PartsRow) -> [UnitMs; 8] {
     ]
 }
 
-/// What was measured on GPUs, in seconds.
 fn of_gpus(table: &LedgerTable, style: &Style) -> comfy_table::Table {
     let mut gpus = style.table(&[
         "JOB",
@@ -188,7 +183,7 @@ fn of_gpus(table: &LedgerTable, style: &Style) -> comfy_table::Table {
     gpus
 }
 
-/// The ledger as tables of hours.
+/// Renders the ledger as tables of hours.
 #[must_use]
 pub fn text(table: &LedgerTable, style: &Style) -> String {
     let mut cluster = style.table(&["CLUSTER", "OF", "CAPACITY", "USED", "IDLE", "DOWN"]);
@@ -219,7 +214,7 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         "WAITING",
         "GAVE TO",
     ]);
-    // What a job has of each resource is its containers times its demand.
+    // Each amount is the containers times the demand.
     let of_jobs = table.jobs.iter();
     let of_jobs = of_jobs.filter(|it| style.wide || it.resource == "containers");
     let mut of_jobs: Vec<&JobRow> = of_jobs.collect();

@@ -15,7 +15,7 @@ use crate::describe::described;
 use crate::error::DONE;
 use crate::print;
 
-/// One line about an event.
+/// Formats an event as one line.
 #[must_use]
 pub fn line(recorded: &Recorded) -> String {
     let time = recorded.stored_at.to_string();
@@ -38,7 +38,7 @@ pub fn line(recorded: &Recorded) -> String {
 /// Prints an event.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Result<()> {
     match output {
         Output::Json => print::line(recorded.to_json(identity)?),
@@ -47,10 +47,10 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
     }
 }
 
-/// `log tail`.
+/// Runs `log tail`.
 ///
 /// # Errors
-/// When the log cannot be followed.
+/// If the log cannot be followed.
 pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> anyhow::Result<u8> {
     let output = context.output()?;
     let (sequence, since) = bounds(context, from, &LogFileArg { file: None }).await?;
@@ -85,12 +85,12 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     Err(LogWentBack.into())
 }
 
-/// The first event at `since` or later. Where the brokers' clock has stepped back it may be a later one.
+/// After a backward step of the brokers' clock, this may find a later event.
 async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Result<Sequence> {
     let (mut low, mut high) = (1, head.0 + 1);
     while low < high {
         let middle = low + (high - low) / 2;
-        // What is flagged has no time: the next one that has tells.
+        // Flagged events have no time.
         let mut next = None;
         let read = read_log_while(log, middle, Some(high - 1), |recorded| {
             next = Some((recorded.sequence.0, recorded.stored_at));
@@ -105,10 +105,10 @@ async fn first_since(log: &Log, since: Timestamp, head: Sequence) -> anyhow::Res
     Ok(Sequence(low))
 }
 
-/// `log export`.
+/// Runs `log export`.
 ///
 /// # Errors
-/// When the log cannot be read or the file not written.
+/// If the log or the file fails.
 pub async fn export(
     context: &Context,
     from: u64,
@@ -138,10 +138,10 @@ pub async fn export(
     Ok(DONE)
 }
 
-/// Writes the log to a file; the number of events.
+/// Writes the log to a file; returns the number of events.
 ///
 /// # Errors
-/// When the log cannot be read or the file not written.
+/// If the log or the file fails.
 pub async fn export_to(
     history: History,
     out: OutputFile,
@@ -159,10 +159,10 @@ pub async fn export_to(
     Ok(count)
 }
 
-/// `log import`.
+/// Runs `log import`.
 ///
 /// # Errors
-/// When the file is damaged, or the broker's log is not empty.
+/// If the file is damaged, or the broker's log is not empty.
 pub async fn import(context: &Context, file: &Path) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     log.ensure_streams().await?;

@@ -1,4 +1,9 @@
-//! The commands that ask or tell a cluster something, one file each.
+//! The commands that query or change a cluster.
+//!
+//! - Shared: `history` reads logs; `holder` applies keys; `known`, `documents`, `workdir` and `requirements`
+//!   check input; `decided` waits for admission; `agents` asks nodes; `watched` and `screen` refresh lists.
+//! - Each other file holds the commands of its name; `change` has `job cancel|hold|…`, `configure` also `node
+//!   drain|fence|restore`, `dry` `submit --dry-run`, `overview` `top`, `slice` also `log trace`.
 
 pub mod accounts;
 mod agents;
@@ -59,13 +64,13 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::error::Coded;
 
-/// How far the query service may be behind, in time.
+/// Longest accepted lag of the query service.
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// Asks the query service.
 ///
 /// # Errors
-/// Its refusal, or that nothing answers.
+/// A refusal, or no answer.
 pub async fn query<T: DeserializeOwned>(
     log: &Log,
     name: &str,
@@ -83,8 +88,7 @@ pub async fn query<T: DeserializeOwned>(
     }
 }
 
-/// Who named a job without its tenant, or with another one, is told whose it is; a tenant is told
-/// nothing of others' jobs.
+/// Suggests the job of that name under another tenant, but not to tenants.
 async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     let is_unknown = error.code() == "not_found" && !error.message.contains("did you mean");
     let named = request["job"].as_str().and_then(|id| id.split_once('/'));
@@ -104,11 +108,11 @@ async fn of_another_tenant(log: &Log, request: &Value, error: Coded) -> Coded {
     }
 }
 
-/// Waits until the query service has folded the log as it is now, which it returns the head of: for
-/// what is decided on its answers. A tenant's key does not show the head: then nothing is waited for.
+/// Waits until the query service has folded the log up to its head; returns the head. Tenants cannot see the
+/// head and do not wait.
 ///
 /// # Errors
-/// When it does not answer, or stays behind.
+/// If the query service does not answer, or stays behind.
 pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
     if log.tenant().is_some() {
         return Ok(Sequence(0));
@@ -131,10 +135,10 @@ pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
     }
 }
 
-/// The next event that `wanted` makes something of, or `None` after `patience`.
+/// Returns the first result of `wanted`, or `None` after `patience`.
 ///
 /// # Errors
-/// When the log can no longer be followed.
+/// If the log can no longer be followed.
 pub async fn next_event<T>(
     events: &mut Receiver<Followed>,
     patience: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Names for the shell's completion, and the scripts that ask for them.
+//! Names for shell completion, and the scripts that request them.
 
 use std::time::Duration;
 
@@ -14,15 +14,14 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Whoever presses a key does not wait longer.
+/// A completion must not take longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// More are not looked through.
 const MOST: usize = 500;
 
-/// Prints the names of jobs, of nodes or of tenants; none where no cluster answers.
+/// Prints names; none if no cluster answers.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub async fn run(context: &Context, of: NamesOf) -> anyhow::Result<u8> {
     let asked = async {
         let log = context.connect().await?;
@@ -64,11 +63,10 @@ async fn names(log: &Log, of: NamesOf) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// `completion`: commands and flags from the command line's own description, names from the
-/// cluster.
+/// Prints the completion script.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn completion(shell: Shell) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "dormouse", &mut script);

@@ -1,4 +1,4 @@
-//! `node label`, `node taint`, `node remove`: what the operator says of one node.
+//! `node label`, `node taint`, `node remove`, and the node flags of an agent.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::error::Coded;
 use crate::print;
 
-/// `--label zone=a` of an agent.
+/// Parses an agent's `--label zone=a`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the mistake.
 pub fn label(text: &str) -> Result<(String, String), String> {
     let Some((name, value)) = text.split_once('=') else {
         return Err(format!("{text:?} has no value; write zone=a"));
@@ -31,10 +31,10 @@ pub fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `--gpu GPU-5a1c,H200,141Gi` of an agent.
+/// Parses an agent's `--gpu GPU-5a1c,H200,141Gi`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the mistake.
 pub fn gpu(text: &str) -> Result<Gpu, String> {
     let mut parts = text.split(',');
     let (uuid, model) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
@@ -50,10 +50,10 @@ pub fn gpu(text: &str) -> Result<Gpu, String> {
     })
 }
 
-/// `--taint owner=ads` of an agent.
+/// Parses an agent's `--taint owner=ads`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the mistake.
 pub fn taint(text: &str) -> Result<String, String> {
     match is_taint(text) {
         true => Ok(text.to_owned()),
@@ -63,7 +63,6 @@ pub fn taint(text: &str) -> Result<String, String> {
     }
 }
 
-/// A label that may be set.
 fn named(name: &str) -> Result<(), String> {
     if RESERVED.contains(&name) || name == NODE_LABEL {
         return Err(format!("{name} has a meaning of its own in constraints"));
@@ -76,10 +75,10 @@ fn named(name: &str) -> Result<(), String> {
     }
 }
 
-/// `node label NAME zone=a rack-`.
+/// Runs `node label NAME zone=a rack-`.
 ///
 /// # Errors
-/// When a label is wrong, or the event cannot be appended.
+/// If a label is wrong, or the append fails.
 pub async fn set_labels(context: &Context, args: &NodeLabelArgs) -> anyhow::Result<u8> {
     let mut labels = BTreeMap::new();
     for text in &args.labels {
@@ -110,7 +109,6 @@ pub async fn set_labels(context: &Context, args: &NodeLabelArgs) -> anyhow::Resu
     say(context, event, &said).await
 }
 
-/// Appends what is said of a node, and says so where no node of that name has joined.
 async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     caught_up(&log).await?;
@@ -121,7 +119,6 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
     if let Some(row) = nodes.nodes.iter().find(|row| row.node == event.node) {
         let missing = known::not_there(&event, row);
         if row.joined_at.is_some() && missing.len() == event.labels.len() + event.taints.len() {
-            // Nothing of it would change anything.
             return Err(Coded::new("not_found", missing.join("; ")).into());
         }
         for word in missing {
@@ -131,10 +128,10 @@ async fn say(context: &Context, event: NodeLabelled, said: &str) -> anyhow::Resu
     configure::append_to(log, context, vec![Event::from(event)], said).await
 }
 
-/// `node taint NAME owner=ads old-`.
+/// Runs `node taint NAME owner=ads old-`.
 ///
 /// # Errors
-/// When a taint is wrong, or the event cannot be appended.
+/// If a taint is wrong, or the append fails.
 pub async fn set_taints(context: &Context, args: &NodeTaintArgs) -> anyhow::Result<u8> {
     let mut taints = BTreeMap::new();
     for text in &args.taints {
@@ -157,10 +154,10 @@ pub async fn set_taints(context: &Context, args: &NodeTaintArgs) -> anyhow::Resu
     say(context, event, &said).await
 }
 
-/// `node remove NAME`.
+/// Runs `node remove NAME`.
 ///
 /// # Errors
-/// When there is no such node, it is in use, or the event cannot be appended.
+/// If there is no such node, it is in use, or the append fails.
 pub async fn remove(context: &Context, args: &NodeArg) -> anyhow::Result<u8> {
     let node = args.name.clone();
     let row = row(context, &node).await?;

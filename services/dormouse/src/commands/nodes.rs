@@ -11,7 +11,7 @@ use crate::render;
 /// Lists nodes.
 ///
 /// # Errors
-/// When the query service does not answer.
+/// If the query service does not answer.
 pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
     let request = NodesQuery { all: args.all };
     let log = context.connect_as_holder().await?;
@@ -21,17 +21,17 @@ pub async fn run(context: &Context, args: NodesArgs) -> anyhow::Result<u8> {
 /// Shows one node.
 ///
 /// # Errors
-/// When there is no such node, or the query service does not answer.
+/// If there is no such node, or the query service does not answer.
 pub async fn show(context: &Context, name: &NodeId, watch: WatchArg) -> anyhow::Result<u8> {
     let request = NodeQuery { node: name.clone() };
     let log = context.connect().await?;
     watched::show(context, &log, "node", &request, watch, render::node).await
 }
 
-/// Shows the cluster at a glance.
+/// Shows the cluster's overview.
 ///
 /// # Errors
-/// When the query service does not answer.
+/// If the query service does not answer.
 pub async fn cluster(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     watched::show(context, &log, "cluster", &(), watch, render::cluster).await

@@ -20,16 +20,14 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render;
 
-/// Between two looks whether it is ready.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A gateway of this machine takes a request within this.
 const KNOCK: Duration = Duration::from_secs(2);
 
-/// `notebook …`.
+/// Runs `notebook …`.
 ///
 /// # Errors
-/// When there is none, or the cluster does not answer.
+/// If there is no such notebook, or the cluster does not answer.
 pub async fn run(context: &Context, command: &NotebookCommand) -> anyhow::Result<u8> {
     match command {
         NotebookCommand::Open(args) => open(context, args).await,
@@ -81,7 +79,6 @@ async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// What is printed for programs.
 #[derive(Serialize)]
 struct Opened<'a> {
     #[serde(flatten)]
@@ -89,7 +86,7 @@ struct Opened<'a> {
     token: String,
 }
 
-/// Asks the agent of its node: the token is on no log.
+/// Asks the node's agent: the token is never on the log.
 async fn token(log: &Log, row: &NotebookRow) -> anyhow::Result<String> {
     let gone = || {
         Coded::new(
@@ -111,7 +108,7 @@ async fn token(log: &Log, row: &NotebookRow) -> anyhow::Result<String> {
     Ok(String::from_utf8(answered.payload.to_vec())?)
 }
 
-/// Waits until it is ready, asking its gateway for it where it was ended.
+/// Starts an ended notebook through its gateway.
 async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow> {
     let query = serde_json::to_value(NotebookQuery { job: id.clone() })?;
     let deadline = Instant::now() + Duration::from_secs(wait_s);
@@ -151,7 +148,6 @@ async fn ready(log: &Log, id: &JobId, wait_s: u64) -> anyhow::Result<NotebookRow
     }
 }
 
-/// What is said of a notebook whose server ends before it is ready.
 fn not_started(row: &NotebookRow) -> Coded {
     let message = format!(
         "{} does not start: {}. Its command must start a Jupyter Server that is installed on its nodes (such as `pip install jupyter-server`), or in its image; `dormouse job logs {}` has what it printed. It is tried again until it is cancelled",
@@ -160,8 +156,7 @@ fn not_started(row: &NotebookRow) -> Coded {
     Coded::new("not_started", message)
 }
 
-/// Opens its page, as a browser would, and does not wait for the answer: what waits at a gateway
-/// starts a notebook.
+/// A request waiting at a gateway starts the notebook.
 async fn knock(address: &str) {
     let Some(authority) = address
         .strip_prefix("http://")
@@ -192,7 +187,7 @@ async fn knock(address: &str) {
         let _ = timeout(KNOCK, stream.read_exact(&mut begin)).await;
         std::io::Result::Ok(())
     };
-    // Kept open until it is answered: who goes away waits no more.
+    // Closing the connection would withdraw the request.
     tokio::spawn(async move {
         if let Err(error) = asking.await {
             tracing::debug!(%error, "the gateway is not reached from here");

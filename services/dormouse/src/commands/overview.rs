@@ -1,4 +1,4 @@
-//! `dormouse` without a command: the cluster, and the jobs that are not over. `top`: again and again.
+//! `dormouse` without a command shows the cluster and its live jobs; `top` refreshes them.
 
 use dormouse_projections::queries::{ClusterAnswer, JobsAnswer, JobsQuery};
 use dormouse_runtime::Log;
@@ -11,10 +11,8 @@ use crate::cli::WatchArg;
 use crate::context::Context;
 use crate::render::{self, Style};
 
-/// As many as a screen shows.
 const JOBS: usize = 15;
 
-/// The state of things.
 #[derive(Debug, Serialize, Deserialize)]
 struct Overview {
     cluster: ClusterAnswer,
@@ -44,18 +42,18 @@ impl Overview {
     }
 }
 
-/// Prints it.
+/// Prints the overview.
 ///
 /// # Errors
-/// When there is no cluster, or the query service does not answer.
+/// If there is no cluster, or the query service does not answer.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
     every(context, None).await
 }
 
-/// Shows it again every so many seconds.
+/// Refreshes the overview every `seconds`.
 ///
 /// # Errors
-/// When there is no cluster, or the query service does not answer.
+/// If there is no cluster, or the query service does not answer.
 pub async fn top(context: &Context, seconds: f64) -> anyhow::Result<u8> {
     every(context, Some(seconds)).await
 }

@@ -1,4 +1,4 @@
-//! `plan`: what a job, a drain, a node or a policy would get now.
+//! `plan`: predicts the effect of a change.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 use crate::render::{Style, date, span};
 
-/// Plans.
+/// Runs `plan`.
 ///
 /// # Errors
-/// When the log cannot be read, or the document or a change is wrong.
+/// If the log cannot be read, or the document or a change is wrong.
 pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     let mut subject = subject(args)?;
     if let Subject::Job(_, document) = &mut subject {
@@ -48,10 +48,10 @@ pub async fn run(context: &Context, args: &PlanArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Plans at the end of a history, or when the clock on the wall shows `now`.
+/// Plans at the end of a history, or at the wall-clock time `now`.
 ///
 /// # Errors
-/// When a change does not fit.
+/// If a change does not fit.
 pub fn planned(
     history: &Forkable,
     subject: &Subject,
@@ -65,10 +65,10 @@ pub fn planned(
     Ok(plan.map_err(|error| Coded::new("bad_change", error.to_string()))?)
 }
 
-/// What the head of the log says of a document now.
+/// Plans a document at the head of the log.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub async fn again(context: &Context, tenant: &TenantId, document: &Value) -> anyhow::Result<Plan> {
     let history = forkable(context, &LogFileArg { file: None }).await?;
     let subject = Subject::Job(tenant.clone(), document.clone());
@@ -104,7 +104,7 @@ fn subject(args: &PlanArgs) -> anyhow::Result<Subject> {
     }
 }
 
-/// A plan for a terminal.
+/// Renders a plan for a terminal.
 #[must_use]
 pub fn text(plan: &Plan, _style: &Style) -> String {
     let mut text = format!(
@@ -132,7 +132,6 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
             .collect();
         text.push_str(&format!("\n  on {}", nodes.join(", ")));
     }
-    // What runs now starts now.
     let start = plan.start.as_ref();
     if let Some(start) = start.filter(|start| !(start.unknown && plan.containers > 0)) {
         let shown = |part: Option<f64>| part.map_or_else(|| "not within reach".to_owned(), span);
@@ -172,7 +171,6 @@ pub fn text(plan: &Plan, _style: &Style) -> String {
 
 fn moved(what: &str, it: &Moves) -> String {
     let cost = match it.cost_s {
-        // It goes on when there is room for it again, and nobody has looked when that is.
         _ if it.to == 0 => ", and waits for room".to_owned(),
         Some(cost_s) if cost_s > 0.0 => format!(", stands still for {}", span(cost_s)),
         Some(_) => ", in place".to_owned(),

@@ -1,6 +1,5 @@
-//! `cluster prune`: what ended containers have left on the nodes of this machine's folder, and the
-//! packed folders of jobs that no live job needs. Which nodes have their folders elsewhere it says, and
-//! what is to be run there: a folder of a node is removed by who is on that machine.
+//! `cluster prune`: removes old files of ended containers on this machine's nodes, and packed folders that no
+//! live job needs. For nodes elsewhere, it prints the command to run there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +21,6 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// What is old on the nodes below a folder, and whether it is gone.
 fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     let keep = Duration::from_secs(u64::from(args.older_than) * 86_400);
     let mut found = Vec::new();
@@ -35,7 +33,7 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
         let Ok(node) = NodeId::new(name) else {
             continue;
         };
-        // Checkpoints stay, wherever they are.
+        // The checkpoint folder is not pruned.
         let layout = Layout::new(data, &data.join("checkpoints"), &node);
         let marks = Marks::open(&layout)?;
         found.extend(old(&layout, &marks, keep)?);
@@ -46,7 +44,6 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
     Ok(found)
 }
 
-/// The packed folders of live jobs, by tenant and digest.
 async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
     let mut live: BTreeMap<JobId, (String, String)> = BTreeMap::new();
     read_log(log, 1, None, |recorded| {
@@ -68,11 +65,10 @@ async fn needed(log: &Log) -> anyhow::Result<Vec<(String, String)>> {
     Ok(live.into_values().collect())
 }
 
-/// What is old in the store, and whether it is gone.
 async fn stored(log: &Log, args: &PruneArgs) -> anyhow::Result<Vec<Stored>> {
     let (code, now) = (log.code(), clock::now());
     let mut old = code.list().await?;
-    // A job that is submitted meanwhile with what was stored long ago is on the log by now.
+    // After the listing: a job submitted meanwhile with an old packed folder is on the log by now.
     let needed = needed(log).await?;
     let keep_s = f64::from(args.older_than) * 86_400.0;
     old.retain(|it| {
@@ -85,15 +81,15 @@ async fn stored(log: &Log, args: &PruneArgs) -> anyhow::Result<Vec<Stored>> {
     Ok(old)
 }
 
-/// `cluster prune`.
+/// Runs `cluster prune`.
 ///
 /// # Errors
-/// When the folder cannot be read, or the cluster's store.
+/// If the folder or the cluster's store cannot be read.
 pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     let (data, asked) = (context.data.clone(), args.clone());
     let has_nodes = data.join("nodes").is_dir();
     let found = tokio::task::spawn_blocking(move || look(&data, &asked)).await??;
-    // Without its cluster the folder of a machine is pruned all the same.
+    // The machine's folder needs no cluster.
     let (packed, nodes) = match context.connect().await {
         Ok(log) => {
             let nodes = query::<NodesAnswer>(&log, "nodes", Value::Null).await;
@@ -127,13 +123,11 @@ pub async fn run(context: &Context, args: &PruneArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// The nodes whose folders are on other machines.
 fn elsewhere(nodes: &[NodeRow], is_here: impl Fn(&str) -> bool) -> Vec<&NodeRow> {
     let nodes = nodes.iter();
     nodes.filter(|it| !is_here(it.node.as_str())).collect()
 }
 
-/// Which these are, and what to run there.
 fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
     if elsewhere.is_empty() {
         return String::new();
@@ -148,10 +142,8 @@ fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
     )
 }
 
-/// What is listed on a terminal by name: with what it comes to, it fits a screen.
 const MOST_LISTED: usize = 30;
 
-/// For a terminal.
 fn text(found: &[Old], packed: &[Stored], args: &PruneArgs) -> String {
     let folders = found.iter().map(|it| format!("{}\n", it.path.display()));
     let workdirs = packed

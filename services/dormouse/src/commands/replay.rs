@@ -1,4 +1,4 @@
-//! `replay state|verify|bisect`: over the cluster's log or a file.
+//! `replay state|verify|bisect`: works on the cluster's log or a file.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::error::{Coded, DONE, ERROR};
 use crate::print;
 use crate::render::Style;
 
-/// `replay …`.
+/// Runs `replay …`.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the log cannot be read.
 pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u8> {
     match command {
         ReplayCommand::State { at, log } => state(context, *at, log).await,
@@ -49,7 +49,6 @@ pub async fn run(context: &Context, command: &ReplayCommand) -> anyhow::Result<u
     }
 }
 
-/// Looks for the first event after which something is so.
 async fn bisect(
     context: &Context,
     predicate: &Predicate,
@@ -100,7 +99,7 @@ async fn bisect(
     Ok(DONE)
 }
 
-/// The place that was found, in words.
+/// Describes the place found.
 #[must_use]
 pub fn found(found: &Found) -> String {
     let place = match found.exact {
@@ -133,10 +132,6 @@ pub fn found(found: &Found) -> String {
     )
 }
 
-/// Makes every decision again.
-///
-/// # Errors
-/// When the log cannot be read.
 async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
     let history = History::open_whole(context, log).await?;
     let progress = ProgressBar::new_spinner().with_style(ProgressStyle::with_template(
@@ -157,7 +152,7 @@ async fn verify(context: &Context, log: &LogFileArg) -> anyhow::Result<Report> {
     Ok(verifier.finish())
 }
 
-/// A verification in words.
+/// Describes a verification.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut text = format!(
@@ -230,7 +225,7 @@ async fn state(context: &Context, at: Option<At>, log: &LogFileArg) -> anyhow::R
         bail!("the log begins after {until}");
     }
     if !history::say_end(to, until, last) {
-        // What was at that time: a job that runs is as old as it was then.
+        // Ages are computed as of the requested time.
         now = until.unwrap_or(now);
     }
     let output = context.output()?;

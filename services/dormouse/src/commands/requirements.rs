@@ -1,4 +1,4 @@
-//! `python.requirements` in documents: the file is read, and its lines go with the job.
+//! Replaces the file of `python.requirements` in documents by the file's lines.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn file(document: &Value) -> Option<PathBuf> {
     Some(PathBuf::from(file))
 }
 
-/// Makes the file of a document, beside which it lies, one of this process's.
+/// Makes the file's path absolute, from `beside`.
 pub fn resolve(document: &mut Value, beside: &Path) {
     if let Some(file) = file(document) {
         let file = beside.join(file);
@@ -23,10 +23,10 @@ pub fn resolve(document: &mut Value, beside: &Path) {
     }
 }
 
-/// Puts the lines of documents' files in their places, and says which packages have no version.
+/// Replaces files by their lines; notes packages without a version.
 ///
 /// # Errors
-/// When a file cannot be read, or names what is no package.
+/// If a file cannot be read, or a line is no package.
 pub fn read<'a>(documents: impl Iterator<Item = (&'a str, &'a mut Value)>) -> anyhow::Result<()> {
     let mut unpinned = BTreeSet::new();
     for (place, document) in documents {
@@ -88,7 +88,6 @@ mod tests {
         assert!(read().is_err());
         std::fs::remove_file(folder.path().join("all.txt")).expect("removed");
         assert!(read().is_err());
-        // Lines, and documents without packages, stay as they are.
         let mut others = [json!({"python": {"requirements": ["six"]}}), json!({})];
         let before = others.clone();
         super::read(others.iter_mut().map(|it| ("a.yaml", it))).expect("nothing to read");

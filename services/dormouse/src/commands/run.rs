@@ -1,4 +1,4 @@
-//! `run`: submits a command as a job, prints what it prints, and ends as it ends.
+//! `run`: submits a command as a job, prints its output, and returns its exit code.
 
 use std::future::Future;
 use std::path::Path;
@@ -29,22 +29,17 @@ use crate::error::{self, CANCELLED, DONE, FAILED};
 use crate::print;
 use crate::serve::asked_to_stop;
 
-/// What a shell says of a program that a signal ended.
 const BY_SIGNAL: i32 = 128;
 
-/// How long the event of an end may be behind the query that knows of it.
 const LATE: Duration = Duration::from_secs(3);
 
-/// How a job ended.
 struct End {
     phase: &'static str,
     reason: String,
-    /// What its first container that failed exited with.
     exit_code: Option<u8>,
 }
 
 impl End {
-    /// As the query service knows it: without the exit code.
     fn of(detail: &JobDetail) -> Self {
         let phase = match detail.row.phase {
             Phase::Completed => "completed",
@@ -59,10 +54,10 @@ impl End {
     }
 }
 
-/// `run`.
+/// Runs `run`.
 ///
 /// # Errors
-/// When it is refused, or the cluster cannot be followed.
+/// If the job is refused, or the cluster cannot be followed.
 pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let mut document = document(args)?;
     let packs = workdir::packed(std::iter::once(("the job", &mut document))).await?;
@@ -99,7 +94,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let detail = followed?.detail;
     let end = match log.tenant() {
         None => ended.await??,
-        // Of what a tenant is shown a message can be lost; the query knows of the end.
+        // A tenant's event message may be lost.
         Some(_) => match timeout(LATE, ended).await {
             Ok(ended) => ended??,
             Err(_) => End::of(&detail),
@@ -119,7 +114,6 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// The document of the command.
 fn document(args: &RunArgs) -> anyhow::Result<Value> {
     let mut env = serde_json::Map::new();
     for pair in &args.env {
@@ -158,7 +152,7 @@ fn document(args: &RunArgs) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-/// Whether somebody has given the command something to read: a file, or what a pipe holds already.
+/// True for a nonempty file, or a pipe that holds bytes already.
 fn has_input() -> bool {
     let input = std::io::stdin();
     let Ok(file) = fstat(&input) else {
@@ -171,8 +165,7 @@ fn has_input() -> bool {
     }
 }
 
-/// Goes on with `following`; asked to stop, it has the job cancelled and waits for its end. Asked
-/// again, it gives up waiting.
+/// On a stop signal, cancels the job and waits for its end; a second signal ends the wait.
 async fn cancelled_on_request<T>(
     log: &Log,
     tenant: &TenantId,
@@ -196,7 +189,6 @@ async fn cancelled_on_request<T>(
     }
 }
 
-/// Waits for the end of a job, and remembers what its containers exited with.
 async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> {
     let mut failed: Option<(Incarnation, u8)> = None;
     while let Some(followed) = events.recv().await {
@@ -225,7 +217,6 @@ async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> 
     bail!("{LogWentBack}; `dormouse job show {job}` says whether the job is still there")
 }
 
-/// The exit code of a container that failed by itself, as a shell has it.
 fn code_of(exited: &ContainerExited) -> Option<u8> {
     let why = exited.reason.as_deref();
     if why.is_some_and(|why| why.ends_with(NO_PROGRAM)) {

@@ -1,4 +1,4 @@
-//! `schema`: the JSON Schema of a document, for editors and generators.
+//! `schema`: prints the JSON Schema of a document.
 
 use dormouse_messages::job::JobDocument;
 use dormouse_messages::policy::Policy;
@@ -8,10 +8,10 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// Prints the schema; in YAML where that is asked.
+/// Runs `schema`.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn run(context: &Context, of: SchemaOf) -> anyhow::Result<u8> {
     let schema = match of {
         SchemaOf::Job => schemars::schema_for!(JobDocument),

@@ -1,4 +1,4 @@
-//! A screen of its own for what is shown again and again: the terminal is as it was when it ends.
+//! Shows refreshed output on the terminal's alternate screen.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 
@@ -7,24 +7,21 @@ use rustix::stdio::{stdin, stdout};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-/// The other screen of a terminal, and no cursor there.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-/// The cursor, and the screen as it was.
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
-/// Home, and nothing below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// While it lives, the terminal shows another screen, and keys come as they are pressed.
+/// Alternate screen and unbuffered keys, until dropped.
 pub struct Screen {
     before: Option<Termios>,
     keys: UnboundedReceiver<u8>,
 }
 
 impl Screen {
-    /// From now on.
+    /// Enters the mode.
     ///
     /// # Errors
-    /// When the terminal cannot be written to.
+    /// If the terminal cannot be written to.
     pub fn enter() -> anyhow::Result<Self> {
         let (pressed, keys) = mpsc::unbounded_channel();
         let before = match std::io::stdin().is_terminal() {
@@ -32,7 +29,7 @@ impl Screen {
             false => None,
         };
         if before.is_some() {
-            // It ends with the process: nothing makes a read of a terminal return.
+            // A read of a terminal cannot be interrupted: the thread ends with the process.
             std::thread::spawn(move || {
                 let mut key = [0];
                 while matches!(std::io::stdin().read(&mut key), Ok(1)) {
@@ -47,15 +44,15 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Clears it.
+    /// Clears the screen.
     ///
     /// # Errors
-    /// When the terminal cannot be written to.
+    /// If the terminal cannot be written to.
     pub fn clear(&self) -> anyhow::Result<()> {
         said(CLEAR)
     }
 
-    /// Returns when `q` is pressed; never where the input is no terminal.
+    /// Returns when `q` is pressed; never if the input is no terminal.
     pub async fn quit(&mut self) {
         while let Some(key) = self.keys.recv().await {
             if matches!(key, b'q' | b'Q') {
@@ -82,7 +79,7 @@ fn said(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keys come as they are pressed, and are not echoed; `^C` is a signal still. How it was before.
+/// `^C` remains a signal.
 fn unbuffered() -> rustix::io::Result<Termios> {
     let before = tcgetattr(stdin())?;
     let mut now = before.clone();
@@ -91,7 +88,7 @@ fn unbuffered() -> rustix::io::Result<Termios> {
     Ok(before)
 }
 
-/// As much of a text as the terminal holds.
+/// Cuts a text to the terminal's size.
 pub fn fitting(text: &str) -> String {
     let size = tcgetwinsize(stdout()).ok().filter(|it| it.ws_row > 1);
     match size {
@@ -100,7 +97,6 @@ pub fn fitting(text: &str) -> String {
     }
 }
 
-/// The lines that stand within so many rows, the last of which is left for the cursor.
 fn cut(text: &str, rows: usize, columns: usize) -> String {
     let mut left = rows.saturating_sub(1);
     let fits = |line: &&str| {
@@ -112,7 +108,7 @@ fn cut(text: &str, rows: usize, columns: usize) -> String {
     text.lines().take_while(fits).collect::<Vec<_>>().join("\n")
 }
 
-/// The characters of a line, without those that colour it.
+/// The width without colour sequences.
 fn width(line: &str) -> usize {
     let mut parts = line.split('\u{1b}');
     let first = parts.next().map_or(0, |part| part.chars().count());
@@ -127,7 +123,6 @@ mod tests {
     #[test]
     fn a_screen_holds_the_first_lines() {
         assert_eq!(cut("a\nb\nc", 3, 80), "a\nb");
-        // A long line takes as many rows as it wraps to, colours none.
         assert_eq!(cut("12345678901\nb\nc", 4, 10), "12345678901\nb");
         let coloured = "\u{1b}[32m1234567890\u{1b}[0m\nb\nc";
         assert_eq!(cut(coloured, 3, 10).lines().count(), 2);

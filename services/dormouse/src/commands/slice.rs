@@ -1,4 +1,4 @@
-//! `log slice|trace`: parts and forms of a log for others to look at.
+//! `log slice|trace`: writes parts and other forms of a log.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,7 +16,6 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// The file that `-o` names.
 fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
     match &context.global().output {
         OutputArg::File(file) => Ok(file.clone()),
@@ -24,11 +23,10 @@ fn target(context: &Context, what: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Writes a slice: once through the range for what its decisions were made from, then from the
-/// beginning to its end.
+/// Writes a slice. A first pass finds the inputs of the range's decisions.
 ///
 /// # Errors
-/// When the log cannot be read, or the file not written.
+/// If the log or the file fails.
 pub async fn slice(
     context: &Context,
     range: SliceRange,
@@ -95,7 +93,6 @@ pub async fn slice(
     Ok(DONE)
 }
 
-/// With the names of the whole log.
 async fn anonymiser(context: &Context, log: &LogFileArg) -> anyhow::Result<Anonymiser> {
     let history = History::open_whole(context, log).await?;
     if history.is_slice() {
@@ -117,7 +114,7 @@ fn head(states: &States, identity: &str, from: Sequence) -> anyhow::Result<Strin
 /// Writes a trace for Perfetto.
 ///
 /// # Errors
-/// When the log cannot be read, or the file not written.
+/// If the log or the file fails.
 pub async fn trace(context: &Context, point: &PointArgs) -> anyhow::Result<u8> {
     let file = target(context, "cluster.pftrace")?;
     let out = context.output_file(&file, &point.log.read())?;

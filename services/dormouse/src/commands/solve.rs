@@ -1,4 +1,4 @@
-//! `solve`: the optimizer's own function on a problem in a file.
+//! `solve`: runs the optimizer on a problem in a file.
 
 use crate::cli::{FileArg, Output};
 use crate::clock::steady_s;
@@ -6,10 +6,10 @@ use crate::context::{Context, read_text, shown};
 use crate::error::{Coded, DONE};
 use crate::print;
 
-/// Solves the document.
+/// Runs `solve`.
 ///
 /// # Errors
-/// When it cannot be read, or is not a problem.
+/// If the document cannot be read, or is no problem.
 pub fn run(context: &Context, args: &FileArg) -> anyhow::Result<u8> {
     let text = read_text(&args.file)?;
     let answer = dormouse_optimizer::solve_document(&text, Some(steady_s))

@@ -1,4 +1,4 @@
-//! `submit`: publishes a job as any client would, and says what became of it.
+//! `submit`: publishes jobs as any client would, and reports the decisions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,33 +23,30 @@ use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
 use crate::print;
 
-/// A job that its queue lets go is released with the admission, or right after it; later, and the
-/// answer is that it is queued.
+/// A release follows the admission at once; later the job counts as queued.
 const RELEASE_PATIENCE: Duration = Duration::from_millis(300);
-/// An allocation follows within a solve; longer, and the answer is that it waits.
+/// An allocation follows within a solve; later the job counts as waiting.
 const ALLOCATION_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The query service is milliseconds behind the log.
 const KNOWN_PATIENCE: Duration = Duration::from_secs(3);
 
-/// So often a plan is made again while the cluster changes.
 const MOST_PLANS: u32 = 3;
 
-/// What became of a submission.
 #[derive(Debug, Serialize, Deserialize)]
 struct Submitted {
     job: JobId,
     ingress_sequence: u64,
-    /// `allocated`, `waiting`, `queued`, or `idle`: a service that is to have no replica yet.
+    /// `allocated`, `waiting`, `queued`, or `idle` (a service without replicas).
     state: String,
     containers: u32,
     reason: String,
 }
 
-/// Publishes the documents.
+/// Runs `submit`.
 ///
 /// # Errors
-/// When it is refused, with the reason on the log.
+/// If a job is refused, with the reason on the log.
 pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let sweep = args.sweep.as_deref();
     let (mut written, notes) = documents(&args.files, &args.set, sweep, args.name.as_deref())?;
@@ -70,7 +67,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     let of_tenants = of_tenants(args, &written, log.tenant())?;
     let places: Vec<String> = written.into_iter().map(|it| it.place).collect();
     if args.detach {
-        // Nobody waits for a refusal: what no admission would take is not sent.
+        // With --detach a refusal would go unseen.
         readable(&of_tenants, &places)?;
     }
     packs.store(&log, &of_tenants).await?;
@@ -111,8 +108,7 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
     say(context, &submitted)
 }
 
-/// Says where a job's program is a file that is not there, on the local cluster: its first start would fail,
-/// and only its output says why.
+/// The first start would fail, and only its output would say why.
 fn missing_file(context: &Context, written: &Written) -> Option<String> {
     let document = &written.document;
     if document.get("workdir").is_some() {
@@ -134,10 +130,6 @@ fn missing_file(context: &Context, written: &Written) -> Option<String> {
     })
 }
 
-/// Submits one job and says what became of it; the exit code.
-///
-/// # Errors
-/// When it is refused, with the reason on the log.
 pub(super) async fn one(
     context: &Context,
     log: &Log,
@@ -160,7 +152,6 @@ fn say(context: &Context, submitted: &Submitted) -> anyhow::Result<u8> {
     })
 }
 
-/// A refusal with the file of what is refused.
 fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<Coded>() {
         Ok(coded) => Coded::new(coded.code, format!("{place}: {}", coded.message)).into(),
@@ -168,7 +159,6 @@ fn at(place: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Waits for the ends of jobs that were just admitted; the exit code of the worst.
 async fn wait_for(
     context: &Context,
     log: &Log,
@@ -182,8 +172,7 @@ async fn wait_for(
     wait::until_ended(context, log, &mut events, jobs, args.timeout).await
 }
 
-/// Submits what still gets what was planned. What a decision depends on may have changed since: then
-/// it is planned again, and submitted with the new token if it gets the same.
+/// Submits a job if it still gets its planned containers. If the cluster has changed, a new plan decides.
 async fn submit_as_planned(
     context: &Context,
     log: &Log,
@@ -201,7 +190,7 @@ async fn submit_as_planned(
             coded.is_some_and(|coded| coded.code == "plan_stale")
         };
         match submitted {
-            // A plan is made of the whole log, which a tenant's key does not show.
+            // A plan needs the whole log, which a tenant's key cannot read.
             Err(error) if stale(&error) && attempt < MOST_PLANS && log.tenant().is_none() => {
                 let now = super::plan::again(context, tenant, &bare).await?;
                 if now.containers != planned.containers {
@@ -227,7 +216,6 @@ async fn submit_as_planned(
     bail!("it was not submitted")
 }
 
-/// Each document with the tenant that submits it; `key`: whose key it is, where it is a tenant's.
 fn of_tenants(
     args: &SubmitArgs,
     written: &[Written],
@@ -244,8 +232,7 @@ fn of_tenants(
     written.iter().map(of_tenant).collect()
 }
 
-/// Every document is one that admission can read, by its own rules; whether it admits the job depends
-/// on the cluster, too.
+/// Uses admission's own parser; whether admission accepts the job also depends on the cluster.
 fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Result<()> {
     for ((tenant, document), place) in documents.iter().zip(places) {
         let payload = serde_json::to_vec(document)?;
@@ -269,10 +256,8 @@ fn readable(documents: &[(TenantId, Value)], places: &[String]) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until the query service knows a job that was just admitted. Only with a tenant's key: what it
-/// is shown may be ahead of that service, and a tenant cannot make it wait. An operator's query says
-/// what its client has seen of the log, and is answered from there on. Not for long: then the service
-/// says so itself.
+/// Waits until the query service knows an admitted job. Only tenants need this: their events may be ahead of
+/// the service, while operators' queries carry the last event seen.
 pub async fn known(log: &Log, job: &JobId) {
     if log.tenant().is_none() {
         return;
@@ -289,8 +274,7 @@ pub async fn known(log: &Log, job: &JobId) {
     let _ = tokio::time::timeout(KNOWN_PATIENCE, asked).await;
 }
 
-/// Publishes all, and says what admission decides on each; `detach`: as what each is stored. Which
-/// jobs are admitted, and the exit code.
+/// With `detach`, reports only that each document is stored.
 async fn many(
     context: &Context,
     log: &Log,
@@ -301,7 +285,6 @@ async fn many(
     let mut messages = Vec::with_capacity(documents.len());
     let mut named = Vec::with_capacity(documents.len());
     for (tenant, document) in &documents {
-        // A document without a name is given one when it is admitted.
         let name = document["name"].as_str();
         named.push(name.and_then(|name| JobId::new(tenant, name).ok()));
         messages.push(Message {
@@ -377,7 +360,7 @@ async fn submit(log: &Log, tenant: &TenantId, document: &Value) -> anyhow::Resul
     allocation(log, &mut events, job, ingress).await
 }
 
-/// Whether it is a service that may have no replica, and is to have none yet: nothing allocates it.
+/// Nothing allocates a service that is to have no replica yet.
 async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
     if document["containers"]["min"].as_u64() != Some(0) {
         return false;
@@ -387,10 +370,10 @@ async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
     detail.is_ok_and(|detail| detail.row.kind.is_served() && detail.row.containers.target == 0)
 }
 
-/// The job that a submission became.
+/// Waits for the job that a submission became.
 ///
 /// # Errors
-/// Its refusal, or that nothing decides.
+/// If the submission is refused, or admission does not answer.
 pub async fn admitted(
     events: &mut Receiver<Followed>,
     tenant: &TenantId,
@@ -420,7 +403,6 @@ pub async fn admitted(
     }
 }
 
-/// Why nothing has allocated the job yet, as the query service sees it.
 async fn standing(log: &Log, job: &JobId) -> String {
     let request = json!({"job": job});
     match query::<JobDetail>(log, "job", request).await {
@@ -429,7 +411,6 @@ async fn standing(log: &Log, job: &JobId) -> String {
     }
 }
 
-/// Whether the queue lets the job go, or an allocation names it already.
 async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Result<Released> {
     let found = next_event(events, Some(RELEASE_PATIENCE), |event| match event {
         Event::JobReleased(event) if event.job == *job => Some(Released::Now),
@@ -442,7 +423,6 @@ async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Resul
     Ok(found.unwrap_or(Released::Later))
 }
 
-/// What the queue did with a job that was just admitted.
 enum Released {
     Now,
     Later,

@@ -23,7 +23,7 @@ use crate::{describe, render};
 /// Lists tenants.
 ///
 /// # Errors
-/// When the query service does not answer.
+/// If the query service does not answer.
 pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
     let log = context.connect().await?;
     watched::show(context, &log, "tenants", &(), watch, render::tenants).await
@@ -32,7 +32,7 @@ pub async fn run(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {
 /// Shows one tenant.
 ///
 /// # Errors
-/// When there is no such tenant, or the query service does not answer.
+/// If there is no such tenant, or the query service does not answer.
 pub async fn show(context: &Context, args: &TenantShowArgs) -> anyhow::Result<u8> {
     let name = &args.tenant.name;
     let request = TenantQuery {
@@ -44,10 +44,10 @@ pub async fn show(context: &Context, args: &TenantShowArgs) -> anyhow::Result<u8
     watched::show(context, &log, "tenant", &request, watch, render::tenant).await
 }
 
-/// Says what a tenant is entitled to; what is not named stays as it is.
+/// Sets a tenant's entitlement; values that are not named stay.
 ///
 /// # Errors
-/// When a number is wrong, or the event cannot be appended.
+/// If a number is wrong, or the event cannot be appended.
 pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result<u8> {
     let args = &change.set;
     let entitles = args.weight.or(args.max_job_weight).is_some()
@@ -66,7 +66,6 @@ pub async fn set(context: &Context, change: &TenantChangeArgs) -> anyhow::Result
     .await
 }
 
-/// The events that change what there is of the tenant now, and what is to be told.
 async fn changed(
     log: &Log,
     change: &TenantChangeArgs,
@@ -100,10 +99,10 @@ async fn changed(
     })
 }
 
-/// Forgets what was said of a tenant.
+/// Runs `tenant remove`.
 ///
 /// # Errors
-/// When there is no such tenant, it has jobs that live, or the event cannot be appended.
+/// If there is no such tenant, it has live jobs, or the event cannot be appended.
 pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Result<u8> {
     let name = &args.tenant.name;
     let log = context.connect().await?;
@@ -111,7 +110,6 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
     let request = json!(TenantQuery {
         tenant: name.clone(),
     });
-    // An unknown one is refused with those that there are.
     let row: TenantRow = query(&log, "tenant", request).await?;
     let jobs = row.released_jobs + row.queued_jobs + row.held_jobs;
     if jobs > 0 {
@@ -120,7 +118,7 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
         );
         return Err(Coded::new("has_jobs", why).into());
     }
-    // A folder that has no root key is one of the script's.
+    // A folder without a root key was made by the script.
     let keys = args.keys.as_ref().filter(|keys| accounts::keeps_root(keys));
     let said = match (keys, context.credentials()) {
         (Some(keys), _) => {
@@ -146,7 +144,6 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
     configure::append_to(log, context, vec![Event::from(removed)], &said).await
 }
 
-/// The quota that an event sets.
 fn quota_of(event: &Event) -> Option<&Quota> {
     match event {
         Event::TenantConfigured(it) => Some(&it.quota),
@@ -154,10 +151,10 @@ fn quota_of(event: &Event) -> Option<&Quota> {
     }
 }
 
-/// What is said of a tenant, and in words: what it is entitled to, what it is granted.
+/// Returns a tenant's events and a description.
 ///
 /// # Errors
-/// When a number is wrong, or something cannot be granted.
+/// If a number is wrong, or something cannot be granted.
 pub fn events(
     args: &TenantSetArgs,
     before: Option<&TenantRow>,
@@ -231,7 +228,7 @@ fn entitled(event: &TenantConfigured) -> String {
     said
 }
 
-/// The bounds that there are, with those that are named; `cpu=none` lifts one.
+/// `cpu=none` lifts one bound.
 fn bounded(before: Quota, text: &str) -> anyhow::Result<Quota> {
     let parts = text.split(',').map(str::trim);
     let (lifted, set): (Vec<&str>, Vec<&str>) = parts

@@ -10,10 +10,10 @@ use crate::error::DONE;
 use crate::print;
 use crate::render::{self, Style};
 
-/// Draws a metric.
+/// Runs `timeline`.
 ///
 /// # Errors
-/// When the query service does not answer, or the file cannot be written.
+/// If the query service does not answer, or the file cannot be written.
 pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     let read = args.log.read();
     let svg = args.svg.as_ref();
@@ -26,7 +26,7 @@ pub async fn run(context: &Context, args: &TimelineArgs) -> anyhow::Result<u8> {
     };
     let job = args.job.as_ref().map(|job| history.job(job)).transpose()?;
     let (from, to) = window(context, args.from, args.to, &args.log).await?;
-    // What holds is drawn to the present, also where nothing has happened for a while.
+    // Extend the last values to the present.
     let goes_on = from.is_some() && args.log.file.is_none();
     let to = match to {
         None if goes_on => Some(Times::of(context, &args.log).await?.now),

@@ -1,4 +1,4 @@
-//! `job trace`: the spans of a job's trace, asked of Jaeger.
+//! `job trace`: shows the spans of a job's trace from Jaeger.
 
 mod jaeger;
 
@@ -16,62 +16,48 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{self, Style};
 
-/// What `job trace` answers.
+/// The answer of `job trace`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
-    /// The job.
     pub job: JobId,
-    /// The trace, in hexadecimal.
     pub trace_id: String,
-    /// Its spans: a parent before its children, children by their start.
     pub spans: Vec<Span>,
-    /// Other traces that the job's events belong to: what others asked for has touched it.
+    /// Requests by others that affected the job.
     pub others: Vec<Other>,
 }
 
-/// Another trace, at the first of the job's events in it.
+/// Another trace, with the job's first event in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Other {
-    /// The trace, in hexadecimal.
     pub trace_id: String,
-    /// The event's place on the log.
     pub sequence: u64,
-    /// The event's type.
     pub event: String,
 }
 
 /// A span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// In hexadecimal.
     pub span_id: String,
-    /// The parent's, in hexadecimal, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// How many parents are above it in what Jaeger has.
     pub depth: usize,
-    /// The service that sent it.
     pub service: String,
-    /// What it did.
     pub name: String,
-    /// Its start, in microseconds after the trace's first.
     pub start_us: u64,
-    /// How long it took, in microseconds.
     pub took_us: u64,
-    /// The place of its event on the log, where it has one.
+    /// Sequence on the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
-    /// Spans that it links: further causes, and the decision.
+    /// Further causes, and the decision.
     pub links: usize,
-    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// `job trace`.
+/// Runs `job trace`.
 ///
 /// # Errors
-/// When the job is not known, Jaeger does not answer, or has no such trace.
+/// If the job is unknown, or Jaeger does not answer or has no such trace.
 pub async fn run(context: &Context, args: &JobTraceArgs) -> anyhow::Result<u8> {
     let history = History::open(context, &LogFileArg { file: None }).await?;
     let id = &history.job(&args.job.id)?;
@@ -108,7 +94,6 @@ pub async fn run(context: &Context, args: &JobTraceArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// The traces that a job's events belong to, in the order of the log.
 async fn traces_of(history: History, id: &JobId) -> anyhow::Result<Vec<Other>> {
     let mut found: Vec<Other> = Vec::new();
     let read = history.read(1, None, |recorded| {
@@ -130,8 +115,7 @@ async fn traces_of(history: History, id: &JobId) -> anyhow::Result<Vec<Other>> {
     Ok(found)
 }
 
-/// Parents before their children, children by their start; a span whose parent is not there (a
-/// client that sends no spans) stands at the top.
+/// A span whose parent is missing (the client sends no spans) becomes a root.
 fn in_order(spans: Vec<Span>) -> Vec<Span> {
     let known: Vec<String> = spans.iter().map(|span| span.span_id.clone()).collect();
     let mut below: BTreeMap<Option<String>, Vec<Span>> = BTreeMap::new();
@@ -141,7 +125,6 @@ fn in_order(spans: Vec<Span>) -> Vec<Span> {
     }
     for spans in below.values_mut() {
         spans.sort_by(|a, b| (a.start_us, &a.span_id).cmp(&(b.start_us, &b.span_id)));
-        // The last is taken first.
         spans.reverse();
     }
     let mut ordered = Vec::with_capacity(known.len());

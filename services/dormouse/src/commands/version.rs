@@ -1,4 +1,4 @@
-//! `version`: which build this is, which broker it would run, and what holds parts of GPUs.
+//! `version`: shows this build, the broker that it would run, and its GPU library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,33 +10,26 @@ use crate::context::Context;
 use crate::error::DONE;
 use crate::print;
 
-/// A build of Dormouse.
 #[derive(Debug, Serialize)]
 struct Version {
     version: &'static str,
-    /// What it was built from; a build from a checkout does not know.
     commit: Option<&'static str>,
-    /// Architecture and operating system.
     platform: String,
-    /// Whether it needs no library of the machine.
     is_static: bool,
-    /// The broker that `up` would run.
     broker: Option<Broker>,
-    /// The library that an agent holds programs with parts of GPUs by.
     gpu_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
 struct Broker {
     path: PathBuf,
-    /// As it says itself; none where it does not start.
     version: Option<String>,
 }
 
-/// Prints it.
+/// Runs `version`.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub fn run(context: &Context) -> anyhow::Result<u8> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),
@@ -57,7 +50,7 @@ impl Broker {
     }
 }
 
-/// What a broker's program says of itself.
+/// Returns the version that a broker's program prints.
 pub fn version_of(program: &Path) -> Option<String> {
     let said = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(said.stdout).ok()?;

@@ -1,4 +1,4 @@
-//! `job wait`, and the waits of `submit --wait`: until every one of the jobs has ended.
+//! `job wait`, and the wait of `submit --wait`: until all jobs have ended.
 
 use std::time::Duration;
 
@@ -17,16 +17,15 @@ use crate::context::Context;
 use crate::error::{CANCELLED, Coded, DONE, ERROR, FAILED};
 use crate::print;
 
-/// How long a tenant's key hears nothing before it asks.
+/// A tenant's event message may be lost, so a silence leads to a query.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Jobs that are named in one line before the rest is counted.
 const NAMED: usize = 5;
 
-/// `job wait`.
+/// Runs `job wait`.
 ///
 /// # Errors
-/// When there is no such job, none matches, or the time is over.
+/// If there is no such job, none matches, or the time is over.
 pub async fn run(context: &Context, args: &WaitArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
     let mut events = events(&log).await?;
@@ -34,11 +33,10 @@ pub async fn run(context: &Context, args: &WaitArgs) -> anyhow::Result<u8> {
     until_ended(context, &log, &mut events, jobs, args.timeout).await
 }
 
-/// The events of ends to come: one up to the log's head is in the answers, a later one comes as an
-/// event.
+/// Follows future ends; the query service's answers hold earlier ones.
 ///
 /// # Errors
-/// When the query service does not answer, or stays behind.
+/// If the query service does not answer, or stays behind.
 pub async fn events(log: &Log) -> anyhow::Result<Receiver<Followed>> {
     Ok(match log.tenant() {
         None => log.follow(caught_up(log).await?.next()),
@@ -46,7 +44,6 @@ pub async fn events(log: &Log) -> anyhow::Result<Receiver<Followed>> {
     })
 }
 
-/// How a job has ended.
 struct End {
     phase: Phase,
     reason: String,
@@ -60,7 +57,6 @@ impl End {
         }
     }
 
-    /// Which job an event ends, and how.
     fn of(event: &Event) -> Option<(&JobId, Self)> {
         Some(match event {
             Event::JobCompleted(it) => (&it.job, Self::new(Phase::Completed, &it.reason)),
@@ -79,7 +75,7 @@ impl End {
     }
 }
 
-/// The worse of two exit codes: an error, a failure, a cancellation, none.
+/// Returns the worse exit code: an error, a failure, a cancellation, none.
 #[must_use]
 pub fn worse(a: u8, b: u8) -> u8 {
     let badness = |code| match code {
@@ -95,12 +91,10 @@ pub fn worse(a: u8, b: u8) -> u8 {
     }
 }
 
-/// Waits until all have ended and says of each how, as it ends. The exit code is that of the worst
-/// end. Of what a tenant is shown a message can be lost, so that after a silence the query service is
-/// asked.
+/// Reports each job's end and returns the worst exit code.
 ///
 /// # Errors
-/// When there is no such job, the time is over, or nothing tells of one any more.
+/// If there is no such job, the time is over, or a job can no longer be observed.
 pub async fn until_ended(
     context: &Context,
     log: &Log,
@@ -140,14 +134,12 @@ pub async fn until_ended(
     Ok(code)
 }
 
-/// How a job has ended, as the query service knows it.
 async fn asked(log: &Log, id: &JobId) -> anyhow::Result<Option<End>> {
     let detail: JobDetail = query(log, "job", json!({"job": id})).await?;
     let row = detail.row;
     Ok(row.ended_at.map(|_| End::new(row.phase, &row.reason)))
 }
 
-/// Says how a job has ended; the exit code of that.
 fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Result<u8> {
     let answer = json!({"job": id, "phase": end.phase, "reason": end.reason});
     match context.output()? {

@@ -1,4 +1,4 @@
-//! Lists that are shown again as they change.
+//! Lists that are refreshed as they change.
 
 use std::future::pending;
 use std::io::IsTerminal;
@@ -18,11 +18,11 @@ use crate::print;
 use crate::render::Style;
 use crate::serve::asked_to_stop;
 
-/// Asks the query service and prints its answer; where that is asked, again and again: on a
-/// terminal on a screen of its own, until `q` or `^C`, else whenever the answer is another one.
+/// Prints the query service's answer; with --watch repeatedly: on a terminal until `q` or `^C`, elsewhere on
+/// every change.
 ///
 /// # Errors
-/// Its refusal, or that nothing answers.
+/// A refusal, or no answer.
 pub async fn show<T: Serialize + DeserializeOwned>(
     context: &Context,
     log: &Log,
@@ -36,10 +36,10 @@ pub async fn show<T: Serialize + DeserializeOwned>(
     repeat(context, watch, ask, render).await
 }
 
-/// The same, of what `ask` finds out.
+/// Prints results of `ask` like [`show`].
 ///
 /// # Errors
-/// Its own.
+/// Those of `ask`.
 pub async fn repeat<T: Serialize + DeserializeOwned>(
     context: &Context,
     watch: WatchArg,
@@ -63,7 +63,7 @@ pub async fn repeat<T: Serialize + DeserializeOwned>(
     };
     let is_shown =
         std::io::stdout().is_terminal() && matches!(output, Output::Table | Output::Wide);
-    // What cannot be answered is said on the screen that was there before.
+    // An error must not vanish with the alternate screen.
     let mut answer = ask().await?;
     let mut screen = is_shown.then(Screen::enter).transpose()?;
     let mut stop = pin!(asked_to_stop());

@@ -18,10 +18,10 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::Style;
 
-/// `webhook …`.
+/// Runs `webhook …`.
 ///
 /// # Errors
-/// When the cluster does not answer, or what was said is wrong.
+/// If the cluster does not answer, or an argument is wrong.
 pub async fn run(context: &Context, command: &WebhookCommand) -> anyhow::Result<u8> {
     match command {
         WebhookCommand::List(watch) => list(context, *watch).await,
@@ -42,7 +42,6 @@ async fn configured(context: &Context) -> anyhow::Result<Hooks> {
     Ok(hooks)
 }
 
-/// Where each tenant's events are posted.
 type Urls = BTreeMap<TenantId, String>;
 
 async fn list(context: &Context, watch: WatchArg) -> anyhow::Result<u8> {

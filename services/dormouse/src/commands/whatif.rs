@@ -1,4 +1,4 @@
-//! `whatif`: what would have become of the log under changes.
+//! `whatif`: compares the log with its course under changes.
 
 use anyhow::Context as _;
 use comfy_table::Cell;
@@ -17,13 +17,12 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::{Style, date, right, span};
 
-/// Jobs that the table names.
 const MOST_JOBS: usize = 12;
 
-/// Forks the log, and compares.
+/// Runs `whatif`.
 ///
 /// # Errors
-/// When the log cannot be read, or a change does not fit.
+/// If the log cannot be read, or a change does not fit.
 pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
     let mut read_files = args.log.read();
     read_files.extend(args.add_jobs.as_deref());
@@ -65,7 +64,7 @@ pub async fn run(context: &Context, args: &WhatifArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// What is asked for.
+/// Converts the flags into changes.
 pub fn asked(args: &ChangeArgs) -> Asked {
     Asked {
         settings: args.settings.clone(),
@@ -77,10 +76,10 @@ pub fn asked(args: &ChangeArgs) -> Asked {
     }
 }
 
-/// The whole log, to be forked.
+/// Reads the whole log for forking.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the log cannot be read.
 pub async fn forkable(context: &Context, log: &LogFileArg) -> anyhow::Result<Forkable> {
     let history = History::open_whole(context, log).await?;
     let mut forkable = match history.states()? {
@@ -104,7 +103,7 @@ fn page(answered: &Answered) -> String {
     report::page(&title, &runs.collect::<Vec<_>>())
 }
 
-/// An answer for a terminal.
+/// Renders an answer for a terminal.
 #[must_use]
 pub fn text(answer: &Answer, style: &Style) -> String {
     let mut parts = vec![format!(
@@ -120,7 +119,6 @@ pub fn text(answer: &Answer, style: &Style) -> String {
     parts.join("\n\n")
 }
 
-/// How far the model is off.
 fn identity(answer: &Answer) -> String {
     let error = &answer.identity;
     let mut text = format!(
@@ -154,7 +152,6 @@ fn identity(answer: &Answer) -> String {
     text
 }
 
-/// `epoch 12 (event 471, …): ads/lr 4 instead of 2`.
 fn differs(place: &Place) -> String {
     let shown =
         |count: Option<u32>| count.map_or_else(|| "as before".to_owned(), |n| n.to_string());
@@ -259,7 +256,7 @@ fn signed(metric: &Metric, value: f64) -> String {
     format!("{sign}{}", shown(metric, value.abs()))
 }
 
-/// `+2m … +5m`, by what is not known of the curves; else by sampling the jobs.
+/// By the uncertainty of the curves, else by sampling jobs.
 fn interval(metric: &Metric) -> String {
     match metric.interval.or(metric.interval_jobs) {
         Some([low, high]) => format!("{} … {}", signed(metric, low), signed(metric, high)),

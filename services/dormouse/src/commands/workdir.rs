@@ -1,5 +1,4 @@
-//! What goes with a job from the machine where it is submitted: `workdir` in documents, which is
-//! packed, stored, and named by its digest, and the file of `python`.
+//! Packs, stores and names the `workdir` of documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use crate::pack::{Pack, pack};
 #[derive(Debug, Default)]
 pub struct Packs(BTreeMap<String, Pack>);
 
-/// Makes the folder and the file of a document, beside which they lie, ones of this process's.
+/// Makes the document's paths absolute, from `beside`.
 pub fn resolve(document: &mut Value, beside: &Path) {
     requirements::resolve(document, beside);
     if let Some(folder) = document.get("workdir").and_then(Value::as_str) {
@@ -26,11 +25,10 @@ pub fn resolve(document: &mut Value, beside: &Path) {
     }
 }
 
-/// Packs the folders of documents, each once, and puts their digests, and the lines of files, in
-/// their places. Nothing is stored yet. Each document comes with its file's name, for errors.
+/// Packs each folder once; replaces folders by digests and files by lines. Nothing is stored yet.
 ///
 /// # Errors
-/// When a folder cannot be packed, or a file cannot be read.
+/// If a folder cannot be packed, or a file cannot be read.
 pub async fn packed<'a>(
     documents: impl Iterator<Item = (&'a str, &'a mut Value)>,
 ) -> anyhow::Result<Packs> {
@@ -67,10 +65,10 @@ pub async fn packed<'a>(
 }
 
 impl Packs {
-    /// Stores the packed folders of these documents, where they are not stored yet.
+    /// Stores the documents' packed folders, if new.
     ///
     /// # Errors
-    /// When the store does not take one.
+    /// If the store refuses a folder.
     pub async fn store(&self, log: &Log, documents: &[(TenantId, Value)]) -> anyhow::Result<()> {
         let mut done = BTreeSet::new();
         for (tenant, document) in documents {

@@ -1,4 +1,4 @@
-//! Partitions resized in place, services and gateways, in words.
+//! Describes events of services, gateways, and partitions resized in place.
 
 use dormouse_messages::events::{
     Acknowledged, ContainerExecEnded, ContainerExecStarted, ContainerGpuUsed, ExecBy, GpuUse,
@@ -8,7 +8,7 @@ use dormouse_messages::events::{
 use dormouse_messages::plain;
 use dormouse_messages::{Event, JobId, Rank, Resource};
 
-/// One line about an event of a membership or a service; `None` for other events.
+/// Describes such an event in one line; `None` for other events.
 pub fn describe(event: &Event) -> Option<String> {
     Some(match event {
         Event::PartitionResizeRequested(e) => resize(e),
@@ -66,7 +66,7 @@ pub fn describe(event: &Event) -> Option<String> {
     })
 }
 
-/// Whether such an event is about a job.
+/// True if such an event is about the job.
 pub fn concerns(event: &Event, job: &JobId) -> bool {
     let about = match event {
         Event::NodeGpuReconciled(e) => {
@@ -120,7 +120,6 @@ fn exec_ended(e: &ContainerExecEnded) -> String {
     )
 }
 
-/// By device: its share of the window, memory, and what stood in the way.
 fn gpu_used(e: &ContainerGpuUsed) -> String {
     let window_us = (e.window_ms * 1000).max(1);
     let device = |it: &GpuUse| {
@@ -146,7 +145,6 @@ fn gpu_used(e: &ContainerGpuUsed) -> String {
     format!("{} on {}: {}", e.container, e.node, devices.join("; "))
 }
 
-/// Who is on a shared device without a part of it, and who has more memory than its cap.
 fn gpu_reconciled(e: &NodeGpuReconciled) -> String {
     let strangers = e.strangers.iter().map(|it| {
         let program = it.program.as_deref().unwrap_or("a program");

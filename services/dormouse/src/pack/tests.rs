@@ -1,5 +1,3 @@
-//! What is packed, what is left out, what is refused; and that the agent unpacks it.
-
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
@@ -49,7 +47,6 @@ fn the_same_files_make_the_same_archive() {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(folder.join("train.py"), mode).expect("set");
     };
-    // Neither the rest of a mode counts, nor the time, nor the order of making.
     program(one.path(), 0o700);
     program(other.path(), 0o755);
     let file = fs::File::open(other.path().join("lib/a.py")).expect("opened");
@@ -87,7 +84,6 @@ fn what_git_leaves_out_stays_out() {
         "train.py",
     ];
     assert_eq!(names(folder.path()), all);
-    // A folder of a repository: the repository's rules hold, those above it do not.
     let repository = tempfile::tempdir().expect("a folder");
     write(repository.path(), ".gitignore", "*.py\n");
     write(repository.path(), "r/.git/config", "");
@@ -162,6 +158,5 @@ fn what_is_packed_is_what_is_unpacked() {
         found.permissions().mode() & 0o111 != 0
     };
     assert!(mode("run.sh") && !mode("lib/a"));
-    // The same once more.
     assert_eq!(super::pack(&unpacked).expect("packed").packed, pack.packed);
 }

@@ -1,4 +1,4 @@
-//! Axes: round values, round times, and their labels.
+//! Chart axes: round values, round times, and their labels.
 
 use dormouse_messages::Timestamp;
 use dormouse_projections::timelines::{Series, Timeline};
@@ -7,7 +7,6 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 
-/// Steps in seconds between round times.
 const TIME_STEPS: [i64; 22] = [
     1,
     2,
@@ -33,7 +32,7 @@ const TIME_STEPS: [i64; 22] = [
     28 * DAY,
 ];
 
-/// A value axis from 0 (or below) to a round number, in round steps.
+/// A value axis in round steps, with a round maximum.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Values {
     pub least: f64,
@@ -43,7 +42,6 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The axis that fits all points of a timeline with about `ticks` labels.
     pub fn of(timeline: &Timeline, ticks: u32) -> Self {
         let values = || {
             timeline
@@ -84,7 +82,6 @@ impl Values {
         }
     }
 
-    /// A tick's label.
     pub fn label(&self, value: f64) -> String {
         format!("{value:.*}", self.decimals)
     }
@@ -95,7 +92,7 @@ fn is_whole(step: f64, decimals: i32) -> bool {
     (scaled - scaled.round()).abs() < 1e-6
 }
 
-/// The least of 1, 2, 2.5, 5, 10 · 10^k that is not below `rough` (whole ones for counts).
+/// The least of 1, 2, 2.5, 5, 10 · 10^k not below `rough`.
 fn round_step(rough: f64, whole: bool) -> f64 {
     if whole && rough <= 1.0 {
         return 1.0;
@@ -112,12 +109,10 @@ fn round_step(rough: f64, whole: bool) -> f64 {
     fits.copied().unwrap_or(10.0) * power
 }
 
-/// Seconds that a timeline spans; never 0.
 pub(super) fn span_s(timeline: &Timeline) -> f64 {
     timeline.to.seconds_since(timeline.from).max(1.0)
 }
 
-/// Round times within a timeline, about `count` of them.
 pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
     let rough = span_s(timeline) / f64::from(count.max(1));
     let fits = TIME_STEPS
@@ -130,7 +125,6 @@ pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
         at += step_us;
     }
     let mut times = Vec::new();
-    // A span of years has at most a few hundred labels.
     while at <= to && times.len() < 500 {
         times.push(Timestamp::from_micros(at));
         at += step_us;
@@ -138,7 +132,6 @@ pub(super) fn times(timeline: &Timeline, count: u32) -> Vec<Timestamp> {
     times
 }
 
-/// A time as short as the span allows: `10:03:12`, `10:03`, `11-21 10:03`, `2026-11-21`.
 pub(super) fn time_label(time: Timestamp, span_s: f64) -> String {
     let text = time.to_string();
     let part = match span_s {
@@ -154,7 +147,6 @@ pub(super) fn time_label(time: Timestamp, span_s: f64) -> String {
     part.unwrap_or(&text).to_owned()
 }
 
-/// The corners of a step function in (seconds from the beginning, value), held until the end.
 pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
     let mut corners: Vec<(f64, f64)> = Vec::with_capacity(2 * series.points.len() + 1);
     for (at, value) in &series.points {
@@ -170,7 +162,6 @@ pub(super) fn corners(series: &Series, timeline: &Timeline) -> Vec<(f64, f64)> {
     corners
 }
 
-/// A step function's value at so many seconds from the beginning; nothing before its first point.
 fn value_at(series: &Series, timeline: &Timeline, seconds: f64) -> Option<f64> {
     let after = series
         .points
@@ -179,11 +170,9 @@ fn value_at(series: &Series, timeline: &Timeline, seconds: f64) -> Option<f64> {
     value.is_finite().then_some(*value)
 }
 
-/// A piece of a series to be drawn over the others: its index, and its points.
 pub(super) type Dash = (usize, Vec<(f64, f64)>);
 
-/// Where lines lie on each other (nearer than `near`), only the first would be seen: these are
-/// the pieces of the hidden ones, which take turns of `dash` of the `columns`.
+/// Finds lines hidden below another, nearer than `near`; they alternate, with `dash` of the `columns` each.
 pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) -> Vec<Dash> {
     let span_s = span_s(timeline);
     let mut dashes: Vec<Dash> = Vec::new();
@@ -215,7 +204,6 @@ pub(super) fn dashes(timeline: &Timeline, columns: u32, dash: u32, near: f64) ->
     dashes
 }
 
-/// What the values are: the unit in words.
 pub(super) fn unit(timeline: &Timeline) -> &str {
     match (timeline.unit.as_str(), timeline.metric.as_str()) {
         ("fraction", "gpu-use") => "fraction of a GPU",

@@ -1,5 +1,4 @@
-//! A timeline in the terminal: ratatui's chart, rendered into a buffer of cells and written out
-//! as text, with a legend below it so that nothing is hidden.
+//! Draws a timeline in the terminal with ratatui, with a legend below so that nothing is covered.
 
 use dormouse_projections::timelines::Timeline;
 use ratatui::buffer::Buffer;
@@ -12,13 +11,10 @@ use super::axis::{Values, corners, dashes, span_s, time_label, unit};
 use super::style::Style;
 use super::words::{date, number};
 
-/// Rows of a drawing, without title and legend.
 const ROWS: u16 = 18;
 
-/// Columns of a dash, where lines lie on each other.
 const DASH: u32 = 3;
 
-/// Colours that are told apart by most eyes, in the terminal's own palette.
 const COLOURS: [(Color, u8); 6] = [
     (Color::Cyan, 36),
     (Color::Yellow, 33),
@@ -28,7 +24,6 @@ const COLOURS: [(Color, u8); 6] = [
     (Color::Blue, 34),
 ];
 
-/// Without colour each series has its own mark.
 const MARKS: [char; 7] = ['•', '×', '+', 'o', '▪', '◦', '~'];
 
 /// Draws a timeline.
@@ -37,7 +32,6 @@ pub fn timeline(timeline: &Timeline, style: &Style) -> String {
     draw(timeline, style, ROWS)
 }
 
-/// Draws a timeline in so many rows.
 pub(super) fn draw(timeline: &Timeline, style: &Style, rows: u16) -> String {
     let title = if timeline.title.is_empty() {
         &timeline.metric
@@ -66,11 +60,9 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
         .iter()
         .map(|s| corners(s, timeline))
         .collect();
-    // Two lines closer than half a row are one on the screen.
     let near = (values.greatest - values.least) / f64::from(rows.max(1)) / 2.0;
     let hidden = dashes(timeline, u32::from(columns), DASH, near);
-    // The first series is drawn last: it is the one that matters most. What it would hide of
-    // others comes over it, in dashes.
+    // The first series matters most; dashes show the lines below it.
     let whole = points.iter().enumerate().rev();
     let over = hidden.iter().map(|(index, points)| (*index, points));
     let datasets = whole.chain(over).map(|(index, points)| {
@@ -105,7 +97,7 @@ fn chart(timeline: &Timeline, style: &Style, rows: u16) -> Buffer {
     buffer
 }
 
-/// Braille has the finest lines; where colour cannot tell series apart, marks do.
+/// Without colour, only markers distinguish series.
 fn marker(index: usize, timeline: &Timeline, style: &Style) -> Marker {
     if style.colour || timeline.series.len() == 1 {
         Marker::Braille
@@ -114,7 +106,6 @@ fn marker(index: usize, timeline: &Timeline, style: &Style) -> Marker {
     }
 }
 
-/// The buffer's cells as lines, with ANSI colours where there may be any.
 fn write(buffer: &Buffer, style: &Style) -> String {
     let mut lines = Vec::new();
     for y in 0..buffer.area.height {

@@ -1,4 +1,4 @@
-//! The cluster at a glance, and the ledger.
+//! Renders the cluster's overview, and the ledger.
 
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::quantity::Resource;
@@ -8,7 +8,7 @@ use super::style::{Style, phase_cell};
 use super::words::{age, count, date, number, share};
 use crate::describe;
 
-/// The cluster at a glance.
+/// Renders the cluster's overview.
 #[must_use]
 #[expect(clippy::too_many_lines, reason = "one line of the page after another")]
 pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
@@ -50,7 +50,7 @@ pub fn cluster(answer: &ClusterAnswer, style: &Style) -> String {
         ),
     ));
     if let Some(last) = &answer.allocation {
-        // What is allocated is a part of what may be allocated; what runs, of what there is.
+        // Allocated relates to the usable capacity, running to all capacity.
         let (of_usable, of_all) = match nodes.drained + nodes.quarantined {
             0 => ("", ""),
             _ => (" of the nodes that take containers", " of all"),
@@ -123,7 +123,6 @@ fn resources(answer: &ClusterAnswer) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// The utilization of what runs, as the allocation's: the sum over the resources.
 #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
 fn running(answer: &ClusterAnswer) -> f64 {
     let some = answer.resources.values().filter(|usage| usage.capacity > 0);
@@ -136,7 +135,6 @@ fn jobs(answer: &ClusterAnswer) -> String {
     let mut parts: Vec<String> = some
         .map(|(phase, count)| format!("{count} {phase}"))
         .collect();
-    // Changes that were refused, too: jobs of these are `dormouse jobs --phase refused`.
     match answer.refused {
         0 => {}
         1 => parts.push("1 refusal".to_owned()),
@@ -149,7 +147,7 @@ fn jobs(answer: &ClusterAnswer) -> String {
     }
 }
 
-/// The ledger: what each job got and what it cost, then the tenants.
+/// Renders the ledger.
 #[must_use]
 pub fn ledger(answer: &LedgerAnswer, style: &Style) -> String {
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);

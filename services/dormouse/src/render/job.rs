@@ -1,4 +1,4 @@
-//! The page of one job: what it is, what it has, what it cost, and the history of its lives.
+//! Renders the page of one job.
 
 use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::Timestamp;
@@ -16,13 +16,11 @@ use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
 use super::words::{age, bytes, count, date, number, share};
 
-/// Nodes that are named in one line.
 const NODES: usize = 8;
 
-/// Rows of the drawing of the containers.
 const DRAWING_ROWS: u16 = 8;
 
-/// The page of one job.
+/// Renders the page of one job.
 #[must_use]
 pub fn job(detail: &JobDetail, style: &Style) -> String {
     let row = &detail.row;
@@ -56,7 +54,6 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
         .series
         .iter()
         .map(|s| s.points.len());
-    // One step is no picture: the table above says it.
     if drawn.max().unwrap_or(0) > 2 {
         page.push('\n');
         page.push_str(&chart::draw(
@@ -68,7 +65,6 @@ pub fn job(detail: &JobDetail, style: &Style) -> String {
     page.trim_end().to_owned()
 }
 
-/// `ps: 1 (cpu=1 each), rank 1`: what stands beside its workers.
 fn roles(detail: &JobDetail) -> Option<String> {
     let roles = detail.roles.iter().map(|it| {
         let from = it.first_rank;
@@ -154,14 +150,12 @@ fn facts(detail: &JobDetail) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The packed folder that went with it.
 fn packed(folder: &Workdir) -> (&'static str, String) {
     let size = bytes(folder.bytes);
     let text = format!("{size} packed, sha256 {}", folder.sha256);
     ("Workdir", text)
 }
 
-/// What its document says of it, where it says something.
 fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
     let mut facts = vec![("Command", spec.command.start.join(" "))];
     facts.extend(spec.workdir.as_ref().map(packed));
@@ -188,7 +182,6 @@ fn specified(spec: &JobSpec) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// What a job requires of its nodes, and what it would rather have.
 fn constraints(of: &Constraints) -> String {
     let required = Some(of.to_string()).filter(|text| !text.is_empty());
     let prefers = of.prefer.iter();
@@ -203,7 +196,6 @@ fn constraints(of: &Constraints) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// `3 of 1–8 on n0 (2), n1 (1)`; of a job that is over `0 of 1–8; at last 3 containers on n0, n1`.
 fn containers_text(detail: &JobDetail) -> String {
     let row = &detail.row;
     let has = containers(&row.containers);
@@ -218,7 +210,6 @@ fn containers_text(detail: &JobDetail) -> String {
     format!("{has}; at last {last} on {}", listed(&life.on, NODES))
 }
 
-/// `on 2 nodes it counts as 1.5 containers on one: objective.crossing is 0.5`.
 fn spread_text(row: &JobRow, spread: &Spread) -> String {
     format!(
         "on {} nodes it counts as {:.1} containers on one: objective.crossing is {}",
@@ -228,7 +219,6 @@ fn spread_text(row: &JobRow, spread: &Spread) -> String {
     )
 }
 
-/// What it used of parts of GPUs.
 fn gpu_text(gpu: &GpuUsed) -> String {
     let seconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64();
     let mut text = format!(
@@ -253,7 +243,6 @@ fn gpu_text(gpu: &GpuUsed) -> String {
     text
 }
 
-/// `urgent (100, preempts); preempted twice`.
 fn class(row: &JobRow) -> Option<String> {
     let class = row.priority_class.as_ref().map(|class| {
         let preempts = if class.preempts { ", preempts" } else { "" };
@@ -280,7 +269,6 @@ fn kind(detail: &JobDetail) -> String {
     }
 }
 
-/// `17 of 100 completed, 2 failed, 3 failures tried again, 8 handed out`.
 fn tasks_text(tasks: TaskCounts) -> String {
     let mut text = format!("{} of {} completed", tasks.completed, tasks.count);
     let parts = [
@@ -302,12 +290,11 @@ fn progress_text(row: &JobRow) -> String {
     text + &row.progress_at.map(|at| ago(row, at)).unwrap_or_default()
 }
 
-/// `, 12s ago`; for a job that has ended, when it was.
 fn ago(row: &JobRow, at: Timestamp) -> String {
     if row.ended_at.is_some() {
         return format!(", {}", date(at));
     }
-    // The answer's own present: the age is from the submission to it.
+    // The answer's own time, not the local clock.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);
     format!(", {} ago", age(ago_s))
 }
@@ -402,12 +389,11 @@ fn end(life: &LifeRow, row: &JobRow, last: bool) -> String {
         Some(StopReason::Adjusted) => match life.stopped_for {
             Some(StoppedFor::Preemption) => "preempted",
             Some(StoppedFor::Hold) => "put on hold, or requeued",
-            // Or moved.
             None => "adjusted",
         },
         Some(StopReason::Cancelled) => "cancelled",
         Some(StopReason::Failed) => "a container failed; started again",
-        // A set fails by its tasks, or by its containers like any job: its reason says which.
+        // The reason says whether tasks or containers failed.
         Some(StopReason::GaveUp) if row.tasks.is_some() => "it failed; no retries left",
         Some(StopReason::GaveUp) => "a container failed; no retries left",
         Some(StopReason::NodeLost) => "a node was lost",

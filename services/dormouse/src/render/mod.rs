@@ -1,8 +1,10 @@
-//! What the answers look like: tables, pages and drawings, as pure functions from the query
-//! structs to text.
+//! Renders answers as tables, pages and charts, as pure functions; only [`Style::of_stdout`] looks at the
+//! terminal.
 //!
-//! Nothing here asks the cluster or prints. A [`Style`] says whether there may be colour and how
-//! wide the text may be; only [`Style::of_stdout`] looks at the terminal and at `NO_COLOR`.
+//! - `table`, `tenants`, `notebooks`: lists, and pages of a node and a tenant.
+//! - `cluster`, `job`, `service`, `trace`: the overview, the ledger, and pages of a job.
+//! - `chart`, `svg`, `axis`: timelines.
+//! - `style`, `words`: colours, tables, numbers.
 
 mod axis;
 mod chart;

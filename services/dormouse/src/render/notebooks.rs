@@ -1,4 +1,4 @@
-//! The list of notebooks.
+//! Renders the list of notebooks.
 
 use comfy_table::{Cell, Row};
 use dormouse_projections::notebooks::NotebookState;
@@ -15,7 +15,7 @@ const HEADER: [&str; 6] = [
     "REASON",
 ];
 
-/// The list of notebooks.
+/// Renders the list of notebooks.
 #[must_use]
 pub fn notebooks(answer: &NotebooksAnswer, style: &Style) -> String {
     if answer.notebooks.is_empty() {

@@ -1,4 +1,4 @@
-//! How a service is, on the page of its job.
+//! Renders a service on its job's page.
 
 use comfy_table::{Cell, CellAlignment};
 use dormouse_projections::queries::JobRow;
@@ -7,10 +7,9 @@ use dormouse_projections::services::health::{Health, Measured};
 use super::style::Style;
 use super::words::age;
 
-/// A line of the figures: of which time, and what clients saw then.
 type Line = (&'static str, Option<Measured>);
 
-/// What is said of it among the facts of its job.
+/// Returns the lines among the facts of the job.
 pub fn facts(health: &Health, row: &JobRow) -> Vec<(&'static str, String)> {
     let mut facts = vec![("Service", health.words.clone())];
     let Some(at) = health.measured_at.filter(|_| row.ended_at.is_none()) else {
@@ -21,13 +20,13 @@ pub fn facts(health: &Health, row: &JobRow) -> Vec<(&'static str, String)> {
         true => "by no gateway now; the last word".to_owned(),
         false => format!("by {}; the last word", gateways.join(", ")),
     };
-    // The answer's own present: the age is from the submission to it.
+    // The answer's own time, not the local clock.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);
     facts.push(("Measured", format!("{by} {} ago", age(ago_s))));
     facts
 }
 
-/// What clients saw, in figures; nothing before the first request.
+/// Renders the clients' figures, if any.
 pub fn figures(health: &Health, style: &Style) -> Option<String> {
     if health.total.requests == 0 {
         return None;
@@ -68,7 +67,7 @@ pub fn figures(health: &Health, style: &Style) -> Option<String> {
     ))
 }
 
-/// `≤ 153 ms`: it is the bound of a bucket.
+/// The value is the bound of a bucket.
 fn latency(measured: &Measured) -> Option<String> {
     let ms = measured.latency_ms?;
     let sign = if measured.latency_is_more { ">" } else { "≤" };
@@ -76,7 +75,7 @@ fn latency(measured: &Measured) -> Option<String> {
     Some(format!("{sign} {ms:.digits$} ms"))
 }
 
-/// Rounded down: 99.999 % is not all.
+/// Rounds down: 99.999 % must not look like all.
 fn in_time(part: f64) -> String {
     format!("{:.2} %", (part * 1e4 + 1e-6).floor() / 100.0)
 }

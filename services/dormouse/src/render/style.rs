@@ -1,4 +1,4 @@
-//! How a text may look: colour, width, and how much of it.
+//! Text style: colour, width, tables.
 
 use std::io::IsTerminal as _;
 
@@ -9,25 +9,20 @@ use dormouse_projections::jobs::Phase;
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{IDLE, JobRow};
 
-/// Columns of a drawing where nobody says how wide the screen is.
 const DRAWING_COLUMNS: u16 = 100;
-/// Columns that the last column of a table keeps however narrow the screen is.
 const LEAST_REASON: u16 = 24;
 
-/// How a text may look.
+/// The style of a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
-    /// More columns (`-o wide`).
     pub wide: bool,
-    /// ANSI colours.
     pub colour: bool,
-    /// Columns of the screen; without it lines are as long as they are.
     pub columns: Option<u16>,
 }
 
 impl Style {
-    /// What suits the standard output: colour on a terminal only and not against `NO_COLOR`
-    /// (no-color.org: any value but the empty one), and the terminal's width.
+    /// Returns the style for the standard output. Colour needs a terminal and no `NO_COLOR` (no-color.org:
+    /// any value but the empty one).
     #[must_use]
     pub fn of_stdout(wide: bool) -> Self {
         let terminal = std::io::stdout().is_terminal();
@@ -42,7 +37,7 @@ impl Style {
         }
     }
 
-    /// Without colour, for what is said beside an answer.
+    /// Returns the style for notes on stderr.
     #[must_use]
     pub fn plain() -> Self {
         Self {
@@ -51,12 +46,10 @@ impl Style {
         }
     }
 
-    /// Columns for a drawing.
     pub(super) fn drawing_columns(&self) -> u16 {
         self.columns.unwrap_or(DRAWING_COLUMNS).clamp(40, 240)
     }
 
-    /// An empty table without borders, its columns named.
     pub(crate) fn table(&self, header: &[&str]) -> Table {
         let mut table = Table::new();
         table
@@ -69,8 +62,8 @@ impl Style {
         table
     }
 
-    /// Writes a table: the last column wraps where the screen is too narrow, the others never do.
-    /// Where not even they have room, each row becomes a block of lines.
+    /// On a narrow screen only the last column wraps; if the others do not fit, each row becomes a block of
+    /// lines.
     pub(crate) fn write(&self, mut table: Table) -> String {
         let last = table.column_count().saturating_sub(1);
         if let Some(columns) = self.columns {
@@ -98,8 +91,7 @@ impl Style {
         table.trim_fmt()
     }
 
-    /// Writes a table with one line a row: where the screen is too narrow, columns of `less` are left
-    /// out, the first one first, and the last column is cut.
+    /// On a narrow screen, columns of `less` are dropped in order, and the last column is cut.
     pub(super) fn fitted(&self, header: &[&str], rows: Vec<Vec<Cell>>, less: &[&str]) -> String {
         let widths: Vec<usize> = (0..header.len())
             .map(|column| {
@@ -142,7 +134,6 @@ impl Style {
         self.write(table)
     }
 
-    /// Text in a colour, where there may be one.
     pub(super) fn paint(&self, text: &str, colour: Color) -> String {
         match colour_code(colour) {
             Some(code) if self.colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
@@ -150,7 +141,7 @@ impl Style {
         }
     }
 
-    /// A heading.
+    /// Formats a heading.
     pub fn bold(&self, text: &str) -> String {
         if self.colour {
             format!("\u{1b}[1m{text}\u{1b}[0m")
@@ -160,7 +151,6 @@ impl Style {
     }
 }
 
-/// A cell of plain text within so many columns.
 fn cut(cell: Cell, room: usize) -> Cell {
     let content = cell.content();
     if content.chars().count() <= room {
@@ -171,7 +161,6 @@ fn cut(cell: Cell, room: usize) -> Cell {
     Cell::new(format!("{}…", text.trim_end()))
 }
 
-/// A table as blocks of `NAME  value` lines, one a row, each line within `columns`.
 fn blocks(table: &Table, columns: usize) -> String {
     let header = table.header().map(|row| row.cell_iter().map(Cell::content));
     let header: Vec<String> = header.into_iter().flatten().collect();
@@ -194,7 +183,6 @@ fn blocks(table: &Table, columns: usize) -> String {
     rows.join("\n\n")
 }
 
-/// The words of a text in lines of at most `room` characters; a longer word is cut.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -227,7 +215,6 @@ fn colour_code(colour: Color) -> Option<u8> {
     })
 }
 
-/// A phase's colour: what runs, what moves, what waits, what went wrong, what is over.
 pub(super) const fn phase_colour(phase: Phase) -> Color {
     match phase {
         Phase::Running => Color::Green,
@@ -238,7 +225,6 @@ pub(super) const fn phase_colour(phase: Phase) -> Color {
     }
 }
 
-/// A node's colour.
 pub(super) const fn node_colour(state: NodeState) -> Color {
     match state {
         NodeState::Up => Color::Green,
@@ -247,7 +233,7 @@ pub(super) const fn node_colour(state: NodeState) -> Color {
     }
 }
 
-/// The phase of a job in a list; of one that waits for nothing but to be asked for, `idle`.
+/// `idle` is a job that waits for requests.
 pub(super) fn state_cell(row: &JobRow) -> Cell {
     match row.code == IDLE {
         true => Cell::new(IDLE),
@@ -255,12 +241,10 @@ pub(super) fn state_cell(row: &JobRow) -> Cell {
     }
 }
 
-/// A phase as a cell.
 pub(super) fn phase_cell(phase: Phase) -> Cell {
     Cell::new(phase).fg(phase_colour(phase))
 }
 
-/// A cell of a number.
 pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }

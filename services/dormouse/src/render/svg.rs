@@ -1,5 +1,4 @@
-//! A timeline as an SVG picture: plotters with its SVG backend only, so that no font is needed
-//! to write it.
+//! Draws a timeline as SVG; plotters' SVG backend needs no font.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -14,17 +13,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::axis::{Values, corners, dashes, span_s, time_label, times, unit};
 use super::words::{date, number};
 
-/// A page's width, and a height that suits it.
 const SIZE: (u32, u32) = (1200, 560);
-/// Places across at which lines are looked at that may hide each other, and how many of them a
-/// dash has.
 const COLUMNS: u32 = 400;
 const DASH: u32 = 5;
-/// Pixels of the legend's column.
 const LEGEND: u32 = 250;
 
-/// The palette of Okabe and Ito ("Color universal design", 2008), told apart by colour-blind
-/// eyes too; yellow is left out, since it vanishes on white.
+/// The palette of Okabe and Ito ("Color universal design", 2008); without yellow, which vanishes on white.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -35,7 +29,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(60, 60, 60),
 ];
 
-/// The picture could not be drawn.
+/// The error of a failed drawing.
 #[derive(Debug, thiserror::Error)]
 #[error("the picture cannot be drawn: {0}")]
 pub struct SvgError(String);
@@ -44,10 +38,10 @@ fn failed(error: impl Debug) -> SvgError {
     SvgError(format!("{error:?}"))
 }
 
-/// The SVG document of a timeline.
+/// Returns the SVG document of a timeline.
 ///
 /// # Errors
-/// When plotters cannot lay it out.
+/// If plotters cannot lay out the chart.
 pub fn timeline(timeline: &Timeline) -> Result<String, SvgError> {
     let mut document = String::new();
     {
@@ -61,7 +55,7 @@ pub fn timeline(timeline: &Timeline) -> Result<String, SvgError> {
     Ok(document)
 }
 
-/// A linear axis with our own ticks: plotters' would not fall on round times.
+/// Plotters' own ticks are not at round times.
 struct Ticked {
     range: Range<f64>,
     ticks: Vec<f64>,
@@ -74,7 +68,6 @@ impl Ranged for Ticked {
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let part = (value - self.range.start) / (self.range.end - self.range.start);
         let pixels = f64::from(limit.1 - limit.0) * part;
-        // Pixels are few: the cast only drops the fraction.
         limit.0 + pixels.round() as i32
     }
 
@@ -136,14 +129,12 @@ fn plot(timeline: &Timeline, area: &Area<'_>) -> Result<(), SvgError> {
         .axis_desc_style(("sans-serif", 16))
         .draw()
         .map_err(failed)?;
-    // The first series is drawn last: it is the one that matters most.
     for (index, series) in timeline.series.iter().enumerate().rev() {
         let stroke = if index == 0 { 3 } else { 2 };
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(stroke);
         let drawn = LineSeries::new(corners(series, timeline), line);
         chart.draw_series(drawn).map_err(failed)?;
     }
-    // What lines on top of others hide comes over them, in dashes.
     let near = (values.greatest - values.least) * 0.004;
     for (index, points) in dashes(timeline, COLUMNS, DASH, near) {
         let line = ShapeStyle::from(COLOURS[index % COLOURS.len()]).stroke_width(3);

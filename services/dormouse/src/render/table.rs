@@ -1,4 +1,4 @@
-//! The lists: jobs, refused submissions, nodes.
+//! Renders lists of jobs and nodes, and the page of a node.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use dormouse_projections::queries::{
 use super::style::{Style, node_colour, right, state_cell};
 use super::words::{age, count, date, number, share, used_of};
 
-/// The list of jobs, and below it the refused submissions where they were asked for.
+/// Renders the list of jobs, and refused submissions.
 #[must_use]
 pub fn jobs(answer: &JobsAnswer, style: &Style) -> String {
     let mut parts = Vec::new();
@@ -47,7 +47,7 @@ const JOB_HEADER: [&str; 8] = [
     "REASON",
 ];
 
-/// What is left out where the screen is too narrow, the first one first.
+/// Dropped on a narrow screen, in this order.
 const LEFT_OUT: [&str; 5] = ["SHARE", "DURATION", "PROGRESS", "AGE", "CONTAINERS"];
 
 const JOB_HEADER_WIDE: [&str; 22] = [
@@ -90,7 +90,6 @@ fn job_table(rows: &[JobRow], style: &Style) -> String {
     style.write(table)
 }
 
-/// From the first start to the end, or to now.
 fn duration(row: &JobRow) -> String {
     let started = row.first_started_at;
     started.map_or("-".to_owned(), |_| age(row.age_s - row.waiting_s))
@@ -139,7 +138,6 @@ fn wide_row(row: &JobRow) -> Row {
     ])
 }
 
-/// While it is queued: what its tenant has and has queued.
 fn tenant_shares(row: &JobRow) -> String {
     match (row.tenant_share, row.demand_share) {
         (Some(has), Some(queued)) => format!("{}/{}", share(has), share(queued)),
@@ -155,7 +153,7 @@ fn share_of(row: &JobRow) -> String {
     }
 }
 
-/// `3 of 1–8`; `3→5 of 1–8` on the way; `3 of 1–8, 1 beside` with a parameter server.
+/// `3 of 1–8`; `3→5 of 1–8` during a resize; `3 of 1–8, 1 beside` with a parameter server.
 pub(super) fn containers(counts: &ContainerCounts) -> String {
     let workers = |all: u32| all.saturating_sub(counts.beside);
     let now = if counts.now == counts.target || counts.target == 0 {
@@ -174,7 +172,6 @@ pub(super) fn containers(counts: &ContainerCounts) -> String {
     }
 }
 
-/// `120/500 (24%)`; with the metrics where there is room.
 pub(super) fn progress(row: &JobRow, metrics: bool) -> String {
     let Some(step) = row.step else {
         return "-".to_owned();
@@ -194,7 +191,6 @@ pub(super) fn progress(row: &JobRow, metrics: bool) -> String {
     text
 }
 
-/// `n0 (3), n1 (2) and 4 more`.
 pub(super) fn nodes_of(nodes: &BTreeMap<NodeId, u32>, named: usize) -> String {
     if nodes.is_empty() {
         return "-".to_owned();
@@ -222,7 +218,7 @@ fn refused_table(rows: &[RefusedRow], style: &Style) -> String {
     style.write(table)
 }
 
-/// The list of nodes.
+/// Renders the list of nodes.
 #[must_use]
 pub fn nodes(answer: &NodesAnswer, style: &Style) -> String {
     if answer.nodes.is_empty() && answer.left_out == 0 {
@@ -286,7 +282,7 @@ fn node_cells(row: &NodeRow, wide: bool) -> Row {
     ])
 }
 
-/// One node, and what stands on it.
+/// Renders the page of one node.
 #[must_use]
 pub fn node(detail: &NodeDetail, style: &Style) -> String {
     let row = &detail.row;
@@ -339,7 +335,6 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
     text
 }
 
-/// What the driver sees on a shared GPU, and the agent does not.
 fn doubts(uuid: &str, doubt: &GpuDoubt, style: &Style) -> String {
     let since = doubt.since.to_words();
     let mut text = String::new();

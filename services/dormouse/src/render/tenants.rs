@@ -1,4 +1,4 @@
-//! The list of tenants and the page of one.
+//! Renders the list of tenants and the page of one.
 
 use comfy_table::{Cell, Row};
 use dormouse_messages::grants::GrantsRule;
@@ -39,7 +39,7 @@ const HEADER_WIDE: [&str; 16] = [
     "REASON",
 ];
 
-/// The list of tenants.
+/// Renders the list of tenants.
 #[must_use]
 pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
     if answer.tenants.is_empty() {
@@ -114,7 +114,7 @@ fn or_dash(text: String) -> String {
     }
 }
 
-/// The page of one tenant.
+/// Renders the page of one tenant.
 #[must_use]
 pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
     let row = &detail.row;

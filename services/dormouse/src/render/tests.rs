@@ -1,5 +1,3 @@
-//! What the answers look like, letter by letter where that is the point.
-
 use dormouse_messages::Timestamp;
 use dormouse_projections::queries::{
     ClusterAnswer, JobDetail, JobsAnswer, LedgerAnswer, NodeDetail, NodesAnswer, TenantsAnswer,
@@ -359,7 +357,6 @@ fn an_svg_has_axes_a_title_and_a_legend() {
     }
 }
 
-/// Three tenants with the same values all along.
 fn equal() -> Timeline {
     let mut timeline = drawn(1);
     for name in ["series 1", "series 2"] {

@@ -1,17 +1,16 @@
-//! A job's trace: one line a span, on one axis of time.
+//! Renders a job's trace on one time axis.
 
 use comfy_table::{Cell, Color};
 
 use super::style::{Style, right};
 use crate::commands::trace::{Span, Trace};
 
-/// Other traces that are listed; all are in the JSON.
+/// The JSON has all.
 const OTHERS: usize = 10;
 
-/// Columns of the axis.
 const AXIS: u64 = 32;
 
-/// The spans as a tree, with the time that each took.
+/// Renders the spans as a tree.
 #[must_use]
 pub fn trace(trace: &Trace, style: &Style) -> String {
     let end = trace.spans.iter().map(|span| span.start_us + span.took_us);
@@ -71,7 +70,6 @@ fn indent(depth: usize) -> String {
     }
 }
 
-/// Where on the axis the span lies; at least one column.
 fn bar(span: &Span, end_us: u64) -> String {
     let column = |us: u64| usize::try_from(us.saturating_mul(AXIS) / end_us).unwrap_or(0);
     let from = column(span.start_us).min(column(end_us) - 1);
@@ -79,7 +77,6 @@ fn bar(span: &Span, end_us: u64) -> String {
     format!("{}{}", "·".repeat(from), "█".repeat(to - from))
 }
 
-/// `0.35ms`, `12ms`, `3.4s`, `2m05s`.
 fn duration(us: u64) -> String {
     let (ms, s) = (us / 1_000, us / 1_000_000);
     match us {

@@ -1,8 +1,8 @@
-//! Ages, sizes and shares as people read them.
+//! Formats ages, sizes and shares.
 
 use dormouse_messages::{Amounts, Timestamp};
 
-/// A duration in two units: `0.4s`, `12s`, `3m12s`, `2h05m`, `4d03h`.
+/// Formats a duration in two units: `3m12s`.
 pub fn age(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return "0s".to_owned();
@@ -19,25 +19,24 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// A date and time in UTC to the second: `2026-11-21 10:00:05Z`.
+/// Formats a time in UTC: `2026-11-21 10:00:05Z`.
 pub fn date(time: Timestamp) -> String {
     time.to_words()
 }
 
-/// Bytes with a binary suffix: `1.5 GiB`.
+/// Formats bytes: `1.5 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(5);
     if unit == 0 {
         return format!("{bytes} B");
     }
-    // In tenths, so that no float is needed: 10 · bytes < 2^64 up to the largest amount.
+    // No float is needed: 10 · bytes < 2^64 up to the largest amount.
     let tenths = bytes.saturating_mul(10) >> (10 * unit);
     let name = UNITS.get(unit as usize).copied().unwrap_or("PiB");
     format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
 
-/// A number to read: few digits, no exponent unless it is far out.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-4..1e9).contains(&size) {
@@ -55,12 +54,10 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A fraction with three decimals.
 pub(super) fn share(value: f64) -> String {
     format!("{value:.3}")
 }
 
-/// How much of each resource is used: `cpu 4/8, memory 16Gi/32Gi`.
 pub(super) fn used_of(used: &Amounts, capacity: &Amounts) -> String {
     let parts = capacity.iter().map(|(resource, amount)| {
         format!(
@@ -73,7 +70,6 @@ pub(super) fn used_of(used: &Amounts, capacity: &Amounts) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// `1 container`, `3 containers`.
 pub(super) fn count(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

@@ -1,5 +1,4 @@
-//! The query service: a fold of the log that answers, and shows tenants what becomes of their jobs;
-//! it takes the packed folders that tenants store.
+//! The query service: folds the log, answers queries, publishes tenants' job states, stores packed folders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +17,17 @@ use super::Role;
 use crate::clock;
 use crate::cluster_metrics;
 
-/// How long a query waits for the service to read the log after its start.
+/// For reading the log after the start.
 const READING: Duration = Duration::from_secs(3);
 
-/// The query service: folds the log, answers from the fold; shows tenants what becomes of their
-/// jobs.
+/// Runs the query service.
 pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::Result<()> {
     let model = Arc::new(RwLock::new(ReadModel::default()));
     let holder = ServiceOptions::default().holder;
     let (identity, json) = (log.identity(), role.json_status);
     let mut events = log.follow(Sequence(1));
     let folded = Arc::clone(&model);
-    // Until it has read the log as it was, what it would answer is not so any more.
+    // `None` until the log of the start is read: answers would be outdated.
     let (reached, read) = watch::channel(None);
     cluster_metrics::describe();
     let showing = show_metrics(Arc::clone(&model), read.clone());
@@ -78,7 +76,7 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
                 let why = "the query service is still reading the log; ask again in a moment";
                 return Err(refuse("unavailable", why.to_owned()));
             }
-            // A long answer holds up nobody else on this thread.
+            // A long answer must not delay others on this thread.
             let answered = tokio::task::spawn_blocking(answering).await;
             answered.unwrap_or_else(|error| Err(refuse("internal", error.to_string())))
         }
@@ -95,8 +93,8 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
     }
 }
 
-/// Waits until a reader has come to `after`, as its client has, but not for long: a log that went
-/// back has no such event. Whether it has read the log as it was when it began.
+/// Waits until the reader has reached `after`; a log that was rolled back never does. Reports whether the log
+/// of the start is read.
 async fn reads_to(
     read: &mut watch::Receiver<Option<Sequence>>,
     after: Sequence,
@@ -107,7 +105,6 @@ async fn reads_to(
     read.borrow().is_some()
 }
 
-/// Sets the cluster's metrics every few seconds, once the log is read.
 async fn show_metrics(
     model: Arc<RwLock<ReadModel>>,
     mut read: watch::Receiver<Option<Sequence>>,
@@ -124,7 +121,6 @@ async fn show_metrics(
     }
 }
 
-/// What a query is answered: a tenant's about itself, or anybody else's.
 fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
     let refuse = |error: &dyn std::fmt::Display| QueryError {
         code: "bad_request".to_owned(),
@@ -143,7 +139,7 @@ fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
     queries::answer_tenant(model, &tenant, &asked.name, request, now)
 }
 
-/// What tenants are shown of each event; with `json` also in JSON, under `<tenant>._json.>`.
+/// With `json` also under `<tenant>._json.>`.
 fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
     let mut view = StatusView::default();
     move |recorded| {
@@ -163,7 +159,6 @@ fn shown(log: &str, json: bool) -> impl FnMut(&Recorded) -> Vec<Published> {
     }
 }
 
-/// The same as a CloudEvents event in JSON.
 fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Published> {
     let subjects = shown.subjects.iter().filter_map(|subject| {
         let (tenant, rest) = subject.split_once('.')?;
@@ -180,7 +175,6 @@ fn mirrored(log: &str, recorded: &Recorded, shown: &Shown<'_>) -> Option<Publish
 mod tests {
     use super::*;
 
-    /// Longer than any test runs.
     const LONG: Duration = Duration::from_secs(600);
 
     #[tokio::test]

@@ -1,7 +1,5 @@
-//! What a local cluster was started with: kept in its folder, and held to where a later `up` does not
-//! say otherwise, so that a start without flags does not shrink the cluster.
-//!
-//! The flags are kept as they were written, and read by the command line's own definition.
+//! Keeps the flags of `up` in the cluster's folder as defaults of later starts, so that a start without flags
+//! does not shrink the cluster.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,16 +10,14 @@ use clap::{ArgMatches, CommandFactory as _, Parser as _};
 
 use crate::cli::{Cli, Command, UpArgs};
 
-/// The file, in the cluster's folder.
 const FILE: &str = "up.json";
 
-/// The flag that forgets: it is said of one start.
 const DEFAULTS: &str = "defaults";
 
-/// Flags by name, without their dashes, as they were written; `true` of one without a value.
+/// Flags as written; `true` for a flag without a value.
 pub type Flags = BTreeMap<String, String>;
 
-/// The flags of `up` that a command line, or the environment, gives.
+/// Returns the flags of `up` that were given.
 #[must_use]
 pub fn given(matches: &ArgMatches) -> Flags {
     use clap::parser::ValueSource::{CommandLine, EnvVariable};
@@ -36,7 +32,6 @@ pub fn given(matches: &ArgMatches) -> Flags {
     flags.collect()
 }
 
-/// The flags of `up` itself: what the definition calls each, and its name.
 fn names() -> Vec<(String, String)> {
     let all = Cli::command();
     let up = all.find_subcommand("up");
@@ -45,21 +40,18 @@ fn names() -> Vec<(String, String)> {
     named.filter(|(id, _)| id != DEFAULTS).collect()
 }
 
-/// What a start takes from the ones before it.
+/// The merged flags of a start.
 #[derive(Debug)]
 pub struct Resolved {
-    /// With what holds from earlier starts.
     pub args: UpArgs,
-    /// What is to be kept.
     pub flags: Flags,
-    /// What is said of it, where there is something.
     pub said: Option<String>,
 }
 
-/// The flags of this start and, where it does not name them, of those before.
+/// Merges the flags of this start with the kept ones.
 ///
 /// # Errors
-/// When what was kept cannot be read, with what to do.
+/// If the kept flags cannot be read.
 pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
     let before = match args.defaults {
         true => Flags::new(),
@@ -67,7 +59,7 @@ pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
     };
     let mut flags = before.clone();
     flags.extend(args.given.clone());
-    // What the environment denies is as if it were not there.
+    // `false` in the environment means an absent flag.
     let said_so = flags.iter().filter(|(_, value)| *value != "false");
     let words = said_so.map(|(name, value)| word(name, value));
     let words = ["dormouse".into(), "up".into()].into_iter().chain(words);
@@ -90,7 +82,6 @@ pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
     })
 }
 
-/// `--nodes=4`; a flag without a value as it is.
 fn word(name: &str, value: &str) -> OsString {
     match value {
         "true" => format!("--{name}"),
@@ -99,7 +90,6 @@ fn word(name: &str, value: &str) -> OsString {
     .into()
 }
 
-/// What holds from before, and what is another.
 fn said(before: &Flags, given: &Flags) -> Option<String> {
     let written =
         |name: &String, value: &String| word(name, value).to_string_lossy().replacen('=', " ", 1);
@@ -155,7 +145,6 @@ mod tests {
 
     use super::*;
 
-    /// What a start with these flags makes of what the folder keeps, which keeps the outcome.
     fn start(folder: &Path, flags: &[&str]) -> Resolved {
         let words = ["dormouse", "up"].iter().chain(flags);
         let matches = Cli::command().try_get_matches_from(words.clone());

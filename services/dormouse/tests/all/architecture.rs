@@ -1,10 +1,9 @@
-//! The arrows between the rooms: who may depend on whom, and what a pure crate may not name.
+//! Allowed dependencies between crates, and libraries that pure crates may not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::metadata::packages;
 
-/// What a pure crate may not depend on.
 const IMPURE: [&str; 8] = [
     "tokio",
     "actix",
@@ -16,8 +15,6 @@ const IMPURE: [&str; 8] = [
     "opentelemetry",
 ];
 
-/// Crates and the Dormouse crates that they may depend on. A decider depends on the vocabulary
-/// and the shared folds, never on another service.
 const ALLOWED: [(&str, &[&str]); 22] = [
     ("dormouse-messages", &[]),
     ("dormouse-state", &["dormouse-messages"]),
@@ -132,7 +129,6 @@ const PURE: [&str; 11] = [
 
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// Direct dependencies, those of tests and benches left out.
 fn workspace() -> Dependencies {
     let crates = packages().into_iter();
     crates

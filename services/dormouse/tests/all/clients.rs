@@ -1,12 +1,10 @@
-//! The clients of every language do the same, against a running cluster: `messages/clients/check.sh`
-//! builds them as they are packaged, and `conformance.json` says what they must answer.
+//! Conformance of the clients of all languages, by `messages/clients/check.sh` and `conformance.json`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::{Cluster, root};
 
-/// The languages, each with a program without which its client cannot be built.
 const LANGUAGES: [(&str, &str); 4] = [
     ("python", "python/bin/datamodel-codegen"),
     ("go", "bin/go-jsonschema"),
@@ -19,7 +17,6 @@ pub fn tools() -> PathBuf {
     given.unwrap_or_else(|| root().join(".tools/clients"))
 }
 
-/// Says loudly what is not tried, and fails where nothing may be left out.
 pub fn skipped(why: &str) {
     let text = format!("SKIPPED: {why}");
     let no_skip = std::env::var("DORMOUSE_NO_SKIP").as_deref() == Ok("1");
@@ -27,7 +24,6 @@ pub fn skipped(why: &str) {
     eprintln!("{text}");
 }
 
-/// The driver of the Rust client, which cargo builds with the tests of its crate.
 pub fn rust_driver() -> Option<PathBuf> {
     let built = std::env::current_exe().ok()?;
     let driver = built.parent()?.parent()?.join("examples/conformance");

@@ -1,4 +1,4 @@
-//! Services that scale out: three copies of the query service and of the gateway share the work.
+//! Three copies of the query service and of the gateway share the work.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,7 +16,6 @@ const COPIES: usize = 3;
 const QUERIES: usize = 300;
 const REQUESTS: u64 = 20;
 
-/// How many of the query `jobs` each copy of the query service has answered, by its id.
 async fn answered(url: &str) -> BTreeMap<String, usize> {
     let client = async_nats::connect(url).await.expect("connects");
     let inbox = client.new_inbox();
@@ -62,12 +61,11 @@ fn three_copies_of_the_query_service_share_the_queries() {
     let after = counts();
     println!("answered: {after:?}");
     assert_eq!(after.values().sum::<usize>(), before + QUERIES);
-    // Each has its part: a third, by chance at the broker.
+    // The broker chooses at random: about a third each.
     let least = after.values().min().expect("three");
     assert!(*least >= QUERIES / COPIES / 2, "{after:?}");
 }
 
-/// The status of a GET at a gateway.
 fn status(address: &str, path: &str) -> Option<String> {
     let address = address.replace("http://localhost", "127.0.0.1");
     let mut stream = TcpStream::connect(address.trim_start_matches("http://")).ok()?;
@@ -117,7 +115,6 @@ fn three_gateways_lead_to_the_same_replicas() {
             );
         }
     }
-    // Each says on the log what it led, under its own name; the autoscaler adds them up.
     let led = poll("what the gateways tell", PATIENCE, || {
         let mut led = BTreeMap::<String, u64>::new();
         for recorded in cluster.log() {

@@ -1,4 +1,4 @@
-//! `doctor` and `top` on a real cluster: what is wrong is found, and what is not is not.
+//! `doctor` and `top` on a real cluster.
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Compression;
@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::common::{Cluster, PATIENCE, poll};
 
-/// The state of a look and what it found.
 pub fn look(report: &Value, name: &str) -> (String, String) {
     let checks = report["checks"].as_array().expect("checks");
     let check = checks.iter().find(|it| it["name"] == name);
@@ -18,7 +17,6 @@ pub fn look(report: &Value, name: &str) -> (String, String) {
 #[test]
 fn a_healthy_cluster_has_nothing_that_failed() {
     let cluster = Cluster::up(2, "cpu=4,memory=4Gi");
-    // Services take their leases within moments.
     let report = poll("all services", PATIENCE, || {
         let said = cluster.run(&["doctor"]);
         (said.code == 0).then(|| said.json())
@@ -68,7 +66,7 @@ fn what_is_wrong_is_named() {
     );
 }
 
-/// As an earlier build made the log.
+/// Makes the log as an earlier build did.
 fn compress(url: &str) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {

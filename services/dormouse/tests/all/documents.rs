@@ -1,10 +1,8 @@
-//! What the guide says that a command prints is what it prints. (The other tests of the documents
-//! are part of the binary's own, in `tests/documents`.)
+//! The guide shows the real output of a command. (Other tests of documents are in `tests/documents`.)
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The page, and the command of it whose output it shows.
 const PAGE: &str = "docs/history.md";
 const COMMAND: &str = "simulate deploy/scenarios/dorm-seed1.json --policy static,dorm-3,default";
 
@@ -12,7 +10,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a simulation prints.
 fn printed() -> String {
     let run = Command::new(env!("CARGO_BIN_EXE_dormouse"))
         .args(COMMAND.split(' '))
@@ -22,7 +19,6 @@ fn printed() -> String {
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{said}");
     let text = String::from_utf8(run.stdout).expect("text");
-    // The comparison below the table is not shown.
     let table = text.split("\n\n").next().unwrap_or_default();
     table.trim_end().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The product as its user meets it: `up`, the command line, real programs, the log.
+//! The product as users meet it: `up`, the command line, real programs, the log.
 
 use crate::common::{Cluster, count_job};
 use dormouse_messages::{Event, TenantId};
@@ -130,7 +130,6 @@ fn a_cluster_that_was_stopped_and_started_again_goes_on() {
     cluster.submit(&count_job("across", 150, (1, 4), &[])).ok();
     cluster.stop("up");
     cluster.start_up(2, NODE);
-    // Every service went on from its own snapshot: a new job is allocated and runs.
     cluster.submit(&count_job("after", 20, (1, 4), &[])).ok();
     cluster.wait_completed("ads/after");
     cluster.wait_completed("ads/across");
@@ -177,7 +176,6 @@ fn a_log_is_exported_imported_and_replayed() {
         "completed"
     );
     assert_eq!(of_file(&["timeline", "jobs"]).json()["metric"], "jobs");
-    // From the last event to itself: what is before is not drawn.
     let window = ["timeline", "jobs", "--from", &last, "--to", "0s"];
     let window = of_file(&window).json();
     assert_eq!(window["from"], window["to"], "{window}");
@@ -194,7 +192,6 @@ fn a_log_is_exported_imported_and_replayed() {
     assert_eq!(read(&again), read(file));
 }
 
-/// Each command reads what the one before has just written.
 #[test]
 fn what_a_tenant_is_entitled_to_stays_where_it_is_not_named() {
     let cluster = Cluster::up(1, NODE);
@@ -275,7 +272,6 @@ fn every_bad_message_is_on_the_log_with_a_reason() {
         with("tasks", json!({"count": 3})),
         with("tenant", json!("search")),
         with("name", json!("taken")),
-        // Stored, but larger than what is kept of it on the log.
         [
             b"{\"env\": \"".to_vec(),
             vec![b'x'; 1 << 20],
@@ -339,7 +335,6 @@ fn prometheus_finds_every_service() {
     );
 }
 
-/// The page that Prometheus reads.
 fn metrics(address: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");

@@ -1,5 +1,4 @@
-//! What people do every day, as they do it: many jobs at once, dry runs, holds and cancellations by
-//! filter, completion, lists, metrics.
+//! Everyday use: many jobs, dry runs, holds and cancellations by filter, completion, lists, metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -48,7 +47,6 @@ fn a_thousand_documents_are_one_command() {
         .filter_map(|it| it["ingress_sequence"].as_u64())
         .collect();
     assert!(stored.is_sorted(), "not in the order of the file");
-    // What admission could not read is not sent, though nobody waits for its answer.
     let wrong = cluster.dir().join("wrong.yaml");
     std::fs::write(
         &wrong,
@@ -60,7 +58,6 @@ fn a_thousand_documents_are_one_command() {
     assert!(refused.err.contains("wrong.yaml: "), "{refused:?}");
     let alone = cluster.run(&["submit", wrong.to_str().expect("UTF-8")]);
     assert!(alone.err.contains("wrong.yaml: "), "{alone:?}");
-    // Again, all are refused, and one by one it is said why.
     let again = cluster.run(&["submit", file]);
     assert_eq!(again.code, 1);
     assert_eq!(lines(&again.out)[0]["error"]["code"], "name_in_use");
@@ -75,7 +72,6 @@ fn a_thousand_documents_are_one_command() {
             .is_some_and(|jobs| jobs.len() > 900)
     );
     the_list_is_filtered_sorted_and_cut(&cluster);
-    // By filter: what matches is shown, and done when that is confirmed.
     let asked = cluster.run(&["job", "cancel", "--tenant", "ads", "--name", "j99?"]);
     assert_eq!(asked.error()["code"], "not_confirmed", "{asked:?}");
     assert!(asked.err.contains("ads/j990"), "{asked:?}");
@@ -93,7 +89,6 @@ fn a_thousand_documents_are_one_command() {
 }
 
 fn the_list_is_filtered_sorted_and_cut(cluster: &Cluster) {
-    // Pages make the whole: more than one answer of the query service.
     let all = cluster.run(&["jobs"]).ok().json();
     assert_eq!(all["jobs"].as_array().map(Vec::len), Some(1_000));
     assert_eq!(all["jobs"][999]["job"], "ads/j999");
@@ -143,7 +138,6 @@ fn a_dry_run_says_what_would_be_and_a_document_comes_back() {
         "nothing was submitted"
     );
     cluster.wait_completed("ads/one");
-    // The document of a job that has ended is submitted again under another name.
     let document = cluster.run(&["job", "show", "ads/one", "--document"]).ok();
     let again = cluster.dir().join("again.json");
     std::fs::write(&again, document.out).expect("written");
@@ -189,7 +183,6 @@ fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) 
     let large = dry("containers={min: 100, max: 100}");
     let waits = "it would wait until nodes are added";
     assert!(large.out.contains(waits), "{large:?}");
-    // Beside a document, which can be submitted as it is.
     let change = "containers={min: 100, max: 100}";
     let document = ["submit", again, "--dry-run", "--name", "d", "--set", change];
     let document = cluster.run(&document).ok();
@@ -197,7 +190,6 @@ fn a_dry_run_says_values_and_what_no_nodes_hold(cluster: &Cluster, again: &str) 
     assert!(document.err.contains(waits), "{document:?}");
 }
 
-/// Two jobs of one command, of which one fails.
 fn the_worst_end_is_the_exit_code(cluster: &Cluster, document: &str) {
     let wait = [
         "submit",
@@ -313,7 +305,6 @@ fn a_running_job_is_held_and_goes_on_and_is_stopped_when_its_time_is_over() {
     cluster.check();
 }
 
-/// `ads/held` is on hold: `job logs -f` says so, and then prints what the job prints.
 fn who_follows_a_job_that_waits_is_told_why(cluster: &Cluster) {
     let (dir, said) = (cluster.dir(), cluster.dir().join("followed.err"));
     let printed = dir.join("followed.out");
@@ -360,14 +351,12 @@ fn names_are_completed_and_no_command_shows_the_state() {
     it_goes_down_and_comes_up_as_it_was(&mut cluster);
 }
 
-/// `down` stops what `up` runs; an `up` without flags is of the size that it was.
 fn it_goes_down_and_comes_up_as_it_was(cluster: &mut Cluster) {
     let down = cluster.run(&["down"]).ok().json();
     assert_eq!(down["stopped"], true, "{down}");
     assert!(down["containers"].is_u64(), "{down}");
     let again = cluster.run(&["down"]).ok().json();
     assert_eq!(again["stopped"], false, "{again}");
-    // What ended is not yet waited for.
     cluster.kill("up");
     let dir = cluster.dir().to_path_buf();
     cluster.start("up", &["up"], &dir);
@@ -431,7 +420,6 @@ fn the_cluster_itself_is_served_to_prometheus() {
     ] {
         assert!(served.contains(part), "{part} is not in {served}");
     }
-    // What the alerts ask for is served, whatever its labels are.
     let rules = std::fs::read_to_string(rules("rules.yaml")).expect("the alerts");
     let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = rules.split(|c| !part_of_a_name(c));
@@ -447,7 +435,6 @@ fn the_cluster_itself_is_served_to_prometheus() {
     );
 }
 
-/// A service that nobody asks anything, and that has no replica.
 fn service() -> Value {
     json!({
         "name": "line", "tenant": "ads", "kind": "inference",
@@ -461,8 +448,7 @@ fn rules(file: &str) -> PathBuf {
     root().join("deploy/prometheus").join(file)
 }
 
-/// Runs promtool, and fails as it does. Without it the test says SKIPPED, loudly, and fails where
-/// `DORMOUSE_NO_SKIP=1`.
+/// Without promtool, prints SKIPPED, or fails if `DORMOUSE_NO_SKIP=1`.
 #[track_caller]
 fn promtool(args: &[&str], input: Option<&str>) {
     let tools = std::env::var_os("DORMOUSE_TOOLS").map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Jobs that misbehave, and a flood of submissions, on a real local cluster.
+//! Misbehaving jobs, and a flood of submissions, on a real local cluster.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,15 +11,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-/// What `count.py` does when it is asked to save.
 const FAULTS: [&str; 4] = ["hang", "fail", "never", "die"];
 
-/// Each node is drained in its turn, so that every job is asked to save.
+/// Draining each node asks every job to save.
 #[test]
 fn a_checkpoint_that_goes_wrong_costs_work_but_no_job() {
     let cluster = Cluster::up(2, "cpu=8,memory=8Gi");
     for fault in FAULTS {
-        // Seldom: a periodic checkpoint that comes with the request would answer it.
+        // A periodic checkpoint at the time of the request would answer it.
         let more = ["--on-checkpoint", fault, "--checkpoint-every", "45"];
         let mut job = count_job(fault, 200, (2, 2), &more);
         job["checkpoint"]["grace_s"] = json!(2);
@@ -46,7 +45,6 @@ fn a_checkpoint_that_goes_wrong_costs_work_but_no_job() {
     for event in log.iter().filter_map(|it| it.event()) {
         match event {
             Event::CheckpointFailed(event) => failed.insert(event.job.name().to_owned()),
-            // What hangs is killed when its time is over.
             Event::ContainerExited(event) if event.signal == Some(9) => {
                 failed.insert(event.job.name().to_owned())
             }
@@ -73,7 +71,6 @@ fn a_container_that_cannot_start_says_why() {
     cluster.check();
 }
 
-/// What an earlier run's node held ends before its jobs start elsewhere.
 #[test]
 fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
     let mut cluster = Cluster::up(2, "cpu=4,memory=8Gi");
@@ -91,7 +88,7 @@ fn an_up_with_fewer_nodes_ends_what_ran_on_the_others() {
     cluster.check();
 }
 
-/// As after a power failure, or where somebody puts an older copy of its folder back.
+/// As after a power failure, or a restored older copy.
 #[test]
 fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     let mut cluster = Cluster::up(1, "cpu=4,memory=8Gi");
@@ -102,9 +99,8 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
             _ => None,
         });
     };
-    // What it reports meanwhile is lost, and it runs on.
     start(&cluster, "before", 250);
-    // It is given tasks by orders, whose numbers are given again.
+    // Order numbers of task assignments are reused after the rollback.
     let set = json!({
         "name": "set", "tenant": "ads", "kind": "batch",
         "command": {"start": ["/bin/sleep", "0.2"]}, "demand": {"cpu": 1, "memory": "64Mi"},
@@ -125,7 +121,7 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     start(&cluster, "after", 100);
     ends_a_task(&cluster, 12);
     let pid = fs::read_to_string(broker.join("nats-server.pid")).expect("its pid");
-    // So that the broker is not started again before the older copy is in its place.
+    // The broker must not restart before the older copy is in place.
     cluster.signal("up", Signal::SIGSTOP);
     let pid = Pid::from_raw(pid.trim().parse().expect("a pid"));
     kill(pid, Signal::SIGKILL).expect("it runs");
@@ -143,7 +139,6 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     poll("the end of what is not known", PATIENCE, || {
         (cluster.programs().len() == 1).then_some(())
     });
-    // Under its name of before.
     start(&cluster, "after", 100);
     for job in ["ads/before", "ads/after", "ads/set"] {
         cluster.wait_completed(job);
@@ -156,7 +151,6 @@ fn a_cluster_whose_log_went_back_begins_again_with_what_it_holds() {
     assert_eq!(lives.count(), 1, "it was adopted");
 }
 
-/// It would take the other cluster's broker for its own.
 #[test]
 fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
     let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
@@ -171,7 +165,7 @@ fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
             .expect("text")
             .contains("is in use")
     );
-    // Of one folder that is what is said, whatever else is taken.
+    // The folder is checked before the metrics' address.
     let metrics = format!("127.0.0.1:{port}");
     let again = cluster.run(&["up", "--metrics", &metrics]).error();
     let message = again["message"].as_str().expect("text");
@@ -183,7 +177,6 @@ fn a_port_in_use_is_refused_and_its_cluster_goes_on() {
     cluster.wait_completed("ads/a");
 }
 
-/// Each of ten thousand, a tenth of them wrong, is decided once; the queries go on meanwhile.
 #[test]
 fn ten_thousand_submissions_at_once_are_each_decided() {
     const COUNT: u32 = 10_000;

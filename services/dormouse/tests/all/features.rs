@@ -1,10 +1,9 @@
-//! What `make demo` compiles serves `make test`: a dependency that the tests ask for with more
-//! features than the binary is compiled twice, and so is everything that depends on it.
+//! `make test` reuses the build of `make demo`: a dependency with more features in tests would be compiled
+//! twice, with all its dependents.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Every third-party package with its features, as one build of this machine has them.
 fn packages(arguments: &[&str]) -> BTreeSet<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
@@ -33,7 +32,6 @@ fn tests_and_the_binary_share_their_dependencies() {
     );
 }
 
-/// Without the features that only tests ask for, the two differ: the comparison can fail.
 #[test]
 fn a_feature_that_only_tests_ask_for_is_found() {
     let messages = packages(&["--package=dormouse-messages", "--edges=normal"]);

@@ -1,4 +1,4 @@
-//! Files that commands write: never over another one unasked, and never over what they read.
+//! Commands never overwrite files unasked, and never their own input.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,7 +14,6 @@ fn dormouse(folder: &Path, args: &[&str]) -> Output {
         .expect("it starts")
 }
 
-/// It fails, says why, and leaves the file as it is.
 #[track_caller]
 fn refused(folder: &Path, file: &str, args: &[&str], why: &str) {
     let before = std::fs::read(folder.join(file)).expect("there");

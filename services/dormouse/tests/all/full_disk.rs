@@ -1,4 +1,4 @@
-//! A disk that is full for a while: nothing is lost, nobody has to restart anything, and `doctor` tells it.
+//! After a full disk nothing is lost and nobody must restart anything; `doctor` reports the disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,6 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use crate::common::{Cluster, PATIENCE, count_job, poll};
 use crate::doctor::look;
 
-/// A file system of its own.
 struct SmallDisk {
     path: PathBuf,
 }
@@ -22,7 +21,6 @@ impl SmallDisk {
         Self { path }
     }
 
-    /// Fills it to the last byte, with one file.
     fn fill(&self) -> PathBuf {
         let path = self.path.join("filling");
         let mut file = std::fs::File::create(&path).expect("made");

@@ -1,10 +1,8 @@
-//! Bytes that are no events, on the subjects of every writer of a cluster without accounts: jobs run on,
-//! and nobody takes them for a second copy of an agent.
+//! Garbage on every writer's subjects disturbs no job, and is not taken for a second agent.
 
 use crate::common::{Cluster, count_job};
 use dormouse_messages::Writer;
 
-/// Garbage under every writer's subjects; the agent's and the gateway's are this cluster's own.
 fn strew(url: &str, rounds: usize) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -34,7 +32,6 @@ fn bytes_on_the_writers_subjects_end_nothing() {
     let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
     strew(&cluster.url(), 8);
     cluster.submit(&count_job("after", 2, (1, 1), &[])).ok();
-    // While it starts and reports.
     strew(&cluster.url(), 8);
     cluster.wait_completed("ads/after");
     strew(&cluster.url(), 1);

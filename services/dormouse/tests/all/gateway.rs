@@ -1,4 +1,4 @@
-//! The gateway of a local cluster, and the keys of one on a network.
+//! The gateway of a local cluster, and the keys of a gateway on a network.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,6 @@ use dormouse_messages::Event;
 
 use crate::common::Cluster;
 
-/// Asks the gateway at `url`; the whole answer.
 fn ask(url: &str, path: &str) -> String {
     let address = url.replace("http://localhost", "127.0.0.1");
     let mut stream = TcpStream::connect(address).expect("connects");
@@ -18,7 +17,6 @@ fn ask(url: &str, path: &str) -> String {
     answer
 }
 
-/// Where gateways have said that they are.
 fn addresses(cluster: &Cluster) -> Vec<String> {
     let log = cluster.log();
     let joined = log.iter().filter_map(|recorded| match recorded.event()? {

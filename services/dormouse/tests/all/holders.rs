@@ -1,5 +1,4 @@
-//! The command line with a tenant's key, on the accounts that ship, in both forms: a submitter works
-//! with the tenant's jobs as an operator does, a viewer looks, and what a key is not for is said at once.
+//! The command line with a tenant's key of both forms, as a submitter and as a viewer.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,7 @@ use crate::{lives, who};
 use dormouse_messages::Event;
 use serde_json::{Value, json};
 
-/// Less than any request waits for an answer.
+/// Less than any request timeout.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 type Person = fn(&mut Cluster, &str);
@@ -22,11 +21,10 @@ fn echoes(name: &str) -> Value {
     json!({"name": name, "command": {"start": ["echo", "done"]}, "demand": {"cpu": 1}})
 }
 
-/// Refused for what the key is, not by a time-out.
 #[track_caller]
 fn not_permitted(cluster: &Cluster, command: &[&str]) -> String {
     let begun = Instant::now();
-    // Before the command: what comes after `--` is another's.
+    // Words after `--` belong to another command.
     let said = cluster.run_with(&[&["-o", "json"], command].concat(), &[]);
     let took = begun.elapsed();
     let error = said.error();
@@ -51,7 +49,6 @@ fn a_submitter_works(cluster: &Cluster) {
     assert_eq!(again["code"], "name_in_use", "{again}");
     let listed = cluster.run(&["jobs"]).ok().json();
     assert_eq!(listed["jobs"][0]["job"], "ads/long", "{listed}");
-    // A name alone is of the key's tenant.
     let job = cluster.run(&["job", "show", "long"]).ok().json();
     assert_eq!(job["submitted_by"]["user"], "alice", "{job}");
     poll("the start", PATIENCE, || {
@@ -103,7 +100,6 @@ fn a_submitter_waits(cluster: &Cluster) {
     assert_eq!((ran.code, ran.out.as_str()), (7, "out\n"), "{ran:?}");
 }
 
-/// What an operator planned for her, she submits with her key.
 fn a_submitter_holds_to_a_plan(cluster: &mut Cluster, person: Person) {
     let path = cluster.dir().join("planned.json");
     std::fs::write(&path, echoes("planned").to_string()).expect("writes");
@@ -188,7 +184,6 @@ fn holds(cluster: &mut Cluster, person: Person) {
     a_submitter_holds_to_a_plan(cluster, person);
     person(cluster, "user-ads.vera");
     a_viewer_looks(cluster);
-    // The tenant's plain key, for programs.
     person(cluster, "tenant-ads");
     let submitted = cluster.submit(&echoes("plain"));
     assert_eq!(

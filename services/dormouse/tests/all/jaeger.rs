@@ -1,5 +1,4 @@
-//! A job of every language, one that another is resized for, and a refused one, followed through a
-//! real Jaeger: `make jaeger-test`, which builds it.
+//! Traces in a real Jaeger, for jobs of every language, a resize and a refusal: `make jaeger-test`.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -7,11 +6,9 @@ use std::time::Duration;
 use crate::clients::{rust_driver, tools};
 use crate::common::{Cluster, nats_server, poll, root};
 
-/// Where Jaeger listens without a configuration.
 const QUERY: &str = "http://127.0.0.1:16686";
 const OTLP: &str = "http://127.0.0.1:4318";
 
-/// Ends with the test.
 struct Jaeger(Child);
 
 impl Jaeger {
@@ -72,7 +69,7 @@ fn jobs_are_one_trace_each_in_every_language_and_when_resized_or_refused() {
         names.contains(&"publish job.completed".to_owned()),
         "{names:?}"
     );
-    // The resize of one job is drawn in the trace of the other.
+    // One job's resize belongs to the other's trace.
     let names = drawn(&cluster, "traces-resized/second");
     for step in ["checkpoint.saved", "partition.stopped", "job.completed"] {
         assert!(names.contains(&format!("publish {step}")), "{names:?}");
@@ -80,7 +77,6 @@ fn jobs_are_one_trace_each_in_every_language_and_when_resized_or_refused() {
     cluster.check();
 }
 
-/// The spans of a job, as `job trace` has them from Jaeger.
 fn drawn(cluster: &Cluster, job: &str) -> Vec<String> {
     let drawn = cluster.run(&["job", "trace", job, "--jaeger", QUERY]);
     assert_eq!(drawn.code, 0, "{}{}", drawn.out, drawn.err);

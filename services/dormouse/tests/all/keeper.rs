@@ -1,5 +1,4 @@
-//! The dead man's switch, on real agents: whatever becomes of an agent, its containers end before
-//! its lease does; one that comes back in time finds them as they were.
+//! The dead man's switch of real agents: without its agent, a node's containers end before the lease.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,6 @@ use nix::sys::signal::Signal;
 
 const LEASE: Duration = Duration::from_secs(8);
 
-/// A cluster of one agent that is a process of its own, with a job on it that does not end by
-/// itself.
 fn running() -> Cluster {
     running_with(LEASE, &[])
 }
@@ -50,7 +47,6 @@ fn start_agent_with(cluster: &mut Cluster, node: &str, options: &[&str]) {
     cluster.start(node, &arguments, &data);
 }
 
-/// Waits until nothing of the node runs any more; how long that took.
 #[track_caller]
 fn until_gone(cluster: &Cluster, since: Instant) -> Duration {
     while !cluster.programs_below("a0").is_empty() {
@@ -81,7 +77,6 @@ fn the_containers_of_an_agent_that_stands_still_end_before_its_lease() {
     cluster.signal("a0", Signal::SIGSTOP);
     let took = until_gone(&cluster, Instant::now());
     println!("gone {took:?} after the stop; the lease is {LEASE:?}");
-    // It wakes, and learns what has become of them.
     cluster.signal("a0", Signal::SIGCONT);
     let reason = cluster.wait_event("an exit", |event| match event {
         Event::ContainerExited(event) if event.evicted => event.reason.clone(),
@@ -107,13 +102,11 @@ fn an_agent_that_is_back_within_its_lease_adopts_all() {
         .iter()
         .filter(|it| matches!(it.event(), Some(Event::ContainerExited(_))));
     assert_eq!(exits.count(), 0);
-    // It takes orders for them, too.
     cluster.run(&["job", "cancel", "ads/a"]).ok();
     cluster.wait_no_programs();
     cluster.check();
 }
 
-/// Longer than any wait of these tests.
 const LONG_LEASE: Duration = Duration::from_secs(600);
 
 const GONE_AFTER: [&str; 2] = ["--gone-after", "3"];
@@ -136,7 +129,6 @@ fn what_a_dead_agent_ran_goes_on_elsewhere_before_its_lease_ends() {
     });
     assert_eq!(life, 1);
     assert!(reason.contains("agent died"), "{reason}");
-    // It is back, in its next life.
     start_agent_with(&mut cluster, "a0", &GONE_AFTER);
     cluster.wait_event("another life", |event| match event {
         Event::NodeJoined(it) if it.node.as_str() == "a0" && it.incarnation == 2 => Some(()),
@@ -160,7 +152,7 @@ fn an_agent_that_stops_in_order_is_waited_for() {
     cluster.check();
 }
 
-/// The broker is on the same machine, and nobody else may start what `up` holds.
+/// The broker is local, and only `up` restarts its agents.
 #[test]
 fn what_an_up_holds_has_no_deadline() {
     let mut cluster = Cluster::new();

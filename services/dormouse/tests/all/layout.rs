@@ -1,15 +1,13 @@
-//! One test binary a crate: `tests/all/main.rs`, and every file beside it is a module of it. A
-//! further file in `tests/` would be linked as a binary of its own, one that `main.rs` does not
-//! name would never run. [`ALONE`] are the tests that need a process of their own.
+//! Each crate has one test binary, `tests/all/main.rs`; [`ALONE`] lists tests that need a process of their
+//! own.
 
 use std::path::{Path, PathBuf};
 
 use crate::metadata::packages;
 
-/// The tracer that this test installs is the process's: spans of other tests would be among its own.
+/// The test installs a tracer for the whole process.
 const ALONE: [&str; 1] = ["services/runtime/tests/trace.rs"];
 
-/// The names of the Rust files in a folder, without `.rs`; none if there is no such folder.
 fn files(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let paths = entries.map(|entry| entry.expect("readable").path());
@@ -21,7 +19,6 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What is wrong with a crate's integration tests.
 fn misplaced(tests: &Path) -> Vec<String> {
     let shown = |name: &str| tests.join(name).display().to_string();
     let alone = files(tests)

@@ -1,5 +1,4 @@
-//! A cluster whose accounts are made by commands, while its broker runs: a tenant and its people come,
-//! keys are replaced under running processes, and one is revoked.
+//! Accounts made by commands while the broker runs: tenants, people, rotation, revocation.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +13,6 @@ fn creds(dir: &Path, name: &str) -> String {
     key_file(dir, &format!("{name}.creds"))
 }
 
-/// The command line is this person's from now on.
 pub(crate) fn as_person(cluster: &mut Cluster, name: &str) {
     let creds = creds(cluster.dir(), name);
     cluster.env("DORMOUSE_CREDS", &creds);
@@ -27,7 +25,6 @@ fn serve(cluster: &mut Cluster, name: &str, arguments: &[&str]) {
     cluster.start(name, &arguments, &dir.join(name));
 }
 
-/// A broker that keeps accounts, its streams, and the services, each with its own credentials.
 pub(crate) fn start() -> Cluster {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
@@ -66,7 +63,6 @@ pub(crate) fn start() -> Cluster {
     cluster
 }
 
-/// What somebody submits with a program of their own.
 fn submit(cluster: &Cluster, name: &str, job: &Value) -> Result<(), TenantError> {
     let settings = Settings {
         creds: Some(creds(cluster.dir(), name).into()),
@@ -85,7 +81,6 @@ fn by(cluster: &Cluster, job: &str) -> Value {
     cluster.run(&["job", "show", job]).ok().json()["submitted_by"].clone()
 }
 
-/// A tenant is one command; its people are one each.
 fn a_tenant_comes(cluster: &Cluster) {
     let early = cluster.run(&["tenant", "user", "add", "ads/alice", "--role", "submitter"]);
     assert_eq!(early.error()["code"], "not_found", "{early:?}");
@@ -129,7 +124,6 @@ fn a_tenant_comes(cluster: &Cluster) {
     assert_eq!(by(cluster, "ads/hers"), alice);
 }
 
-/// Under the processes that use them, which are not started again.
 fn keys_are_replaced(cluster: &Cluster) {
     let pids = ["node-n0", "placer", "admission"].map(|name| cluster.pid(name));
     for name in ["node-n0", "placer", "admission", "tenant-ads"] {
@@ -153,7 +147,6 @@ fn keys_are_replaced(cluster: &Cluster) {
         ["node-n0", "placer", "admission"].map(|name| cluster.pid(name)),
         pids
     );
-    // The key before is out.
     let new = std::fs::read(creds(cluster.dir(), "user-ads.alice")).expect("credentials");
     std::fs::write(creds(cluster.dir(), "user-ads.alice"), old).expect("written");
     let refused = submit(cluster, "user-ads.alice", &count_job("old", 3, (1, 2), &[]));
@@ -207,7 +200,7 @@ fn a_tenant_comes_keys_are_replaced_and_one_is_revoked_on_a_running_cluster() {
         hers.filter(|event| event.subject_name() == name).count()
     };
     assert_eq!((olga("tenant.configured"), olga("tenant.granted")), (1, 1));
-    // The tenant's and two people's; four replaced and one of these; one revoked. The owner made others.
+    // Three created; four rotated, one of these twice; one revoked.
     let keys = ["key.created", "key.rotated", "key.revoked"].map(olga);
     assert_eq!(keys, [3, 5, 1]);
     assert!(log.iter().any(|it| matches!(it.event(), Some(Event::KeyRevoked(it))
@@ -237,7 +230,6 @@ fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
             "{name}: {refused:?}"
         );
     }
-    // Nobody submits for it, not the operator either, until it is named again.
     let refused = cluster.submit(&count_job("late", 2, (1, 1), &[])).error();
     assert_eq!(refused["code"], "unknown_tenant", "{refused}");
     cluster.run(&["tenant", "create", "ads"]).ok();
@@ -249,7 +241,6 @@ fn a_tenant_that_is_removed_has_no_key_and_submits_nothing() {
         _ => None,
     });
     assert_eq!(Vec::from_iter(revoked), ["tenant-ads", "user-ads.alice"]);
-    // A service whose key was revoked is given another one.
     cluster.run(&["accounts", "revoke", "webhook"]).ok();
     let none = cluster.run(&["accounts", "rotate", "webhook"]).error();
     assert_eq!(none["code"], "not_found", "{none}");

@@ -1,4 +1,4 @@
-//! What jobs print, read from anywhere: `job logs` with its options, and `run`.
+//! `job logs` with its options, `job exec`, and `run`.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 const NODE: &str = "cpu=4,memory=8Gi";
 
-/// Two containers that print their rank, and on until a file is there.
 fn talking(name: &str, script: &str, containers: u32) -> Value {
     json!({
         "name": name, "tenant": "ads", "command": {"start": ["sh", "-c", script]},
@@ -55,7 +54,6 @@ fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
     assert_eq!(logs(&["--rank", "1", "--tail", "1"]), "line 3 of 1\nbad\n");
     assert_eq!(logs(&["--since", "0s"]), "");
     assert_eq!(logs(&["--since", "1h", "--all"]), all);
-    // A follower of what has ended prints it and ends, each line whole.
     let followed = logs(&["-f", "--rank", "0"]);
     assert!(
         followed.contains("line 1 of 0\nline 2 of 0\nline 3 of 0\n"),
@@ -65,7 +63,6 @@ fn logs_are_read_from_the_agents_whole_by_line_by_time_and_by_rank() {
     let first: Value =
         serde_json::from_str(json.out.lines().next().unwrap_or_default()).expect("JSON");
     assert_eq!(first["stream"], "stdout");
-    // A tenant reads its own only, whatever it asks for.
     assert_eq!(logs(&["--as", "ads"]), all);
     let other = cluster.run(&["job", "logs", "ads/two", "--as", "search"]);
     assert_eq!(
@@ -111,7 +108,6 @@ fn a_tail_begins_at_a_time() {
 #[test]
 fn a_follower_sees_every_line_across_a_restart() {
     let cluster = Cluster::up(1, NODE);
-    // Its first life fails, its second one ends.
     let script =
         "echo life of $DORMOUSE_INCARNATION; sleep 0.3; echo end; [ $DORMOUSE_INCARNATION = 2 ]";
     let mut document = talking("again", script, 1);
@@ -156,7 +152,6 @@ fn run_prints_and_ends_as_the_command_does_and_an_interrupt_cancels_it() {
         Event::PartitionStarted(it) if it.job.name() == "endless" => Some(()),
         _ => None,
     });
-    // Another one, that needs the same processor, says why it waits.
     let whole = ["run", "--demand", "cpu=4", "--name", "whole", "--", "true"];
     cluster.start("whole", &whole, &dir);
     poll("why it waits", PATIENCE, || {
@@ -172,8 +167,7 @@ fn run_prints_and_ends_as_the_command_does_and_an_interrupt_cancels_it() {
     });
 }
 
-/// How far a follower of 10 MB/s is behind, beside one that stands still. Printed, not judged but
-/// by a bound that only a stall exceeds.
+/// The bound only catches a stall.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_of_ten_megabytes_a_second_is_milliseconds_behind() {
     let cluster = Cluster::up(1, NODE);
@@ -232,8 +226,6 @@ async fn a_follower_of_ten_megabytes_a_second_is_milliseconds_behind() {
     assert!(half < Duration::from_millis(500).as_secs_f64());
 }
 
-/// `job exec` against a real cluster: its streams and exit code are the program's, a tenant reaches
-/// its own containers only, and who ran what stands on the log.
 #[test]
 fn a_program_is_run_in_a_container_and_that_stands_on_the_log() {
     let cluster = Cluster::up(2, "cpu=1,memory=1Gi");

@@ -1,5 +1,5 @@
-//! A tenant's own proxy, against a real broker: what it measures scales its service; what cannot be
-//! true, or is another tenant's, is refused with a reason; a flood is a few events.
+//! A tenant's own measurements scale its service. False or foreign ones are refused; a flood makes few
+//! events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +14,8 @@ use serde_json::{Value, json};
 
 use crate::common::{Cluster, PATIENCE};
 
-/// Published at once.
 const FLOOD: u64 = 200;
 
-/// What is recorded of them in one second, for each service.
 const MOST_A_SECOND: usize = 4;
 
 async fn client(url: &str, tenant: &str) -> Tenant {
@@ -27,7 +25,6 @@ async fn client(url: &str, tenant: &str) -> Tenant {
     connecting.await.expect("connects")
 }
 
-/// Two seconds of so many requests a second, of 100 ms each.
 fn load(rate: u32) -> Value {
     let counts = [0, 0, 2 * rate, 0, 0];
     let histogram = json!({"bounds": [50, 95, 105, 250], "counts": counts});
@@ -53,7 +50,6 @@ fn refused(answer: Result<Event, TenantError>, expected: &str) {
     }
 }
 
-/// A measurement that JSON cannot say.
 fn nan() -> Vec<u8> {
     let mut packed = rmp_map(&load(1));
     let place = packed.windows(12).position(|it| it == b"\xabconcurrency");
@@ -95,7 +91,7 @@ fn what_a_tenants_proxy_measures_scales_its_service() {
         refused(search.measure(&other).await, "wrong_tenant");
         let future = with("until", json!("2099-01-01T00:00:00Z"));
         refused(ads.measure(&future).await, "bad_time");
-        // Until it is scaled: two seconds every two seconds, as a proxy says them.
+        // A proxy reports two seconds every two seconds.
         loop {
             let measured = ads.measure(&load(40)).await.expect("taken in");
             let Event::ServiceMeasured(measured) = measured else {
@@ -116,7 +112,6 @@ fn what_a_tenants_proxy_measures_scales_its_service() {
     });
     assert!(scaled.observed.rate > 1.0, "{scaled:?}");
     holds_back_to_a_measurement(&cluster, &scaled, cause);
-    // And its replicas come.
     cluster.wait_event("a second replica", |event| match event {
         Event::ContainerStarted(it) if it.rank.0 == 1 => Some(()),
         _ => None,
@@ -126,7 +121,6 @@ fn what_a_tenants_proxy_measures_scales_its_service() {
     cluster.check();
 }
 
-/// The decision names a measurement as its cause; that is one event, and admission's.
 fn holds_back_to_a_measurement(cluster: &Cluster, scaled: &ServiceScaled, last: u64) {
     let log = cluster.log();
     let causes = &scaled.basis.as_ref().expect("a basis").causes;
@@ -147,7 +141,6 @@ fn holds_back_to_a_measurement(cluster: &Cluster, scaled: &ServiceScaled, last: 
     println!("a measurement of four bounds takes {bytes} bytes of the log");
 }
 
-/// What comes too fast is refused together; NaN is refused by itself.
 async fn flood(cluster: &Cluster) {
     let client = async_nats::connect(cluster.url()).await.expect("connects");
     let jetstream = async_nats::jetstream::new(client);

@@ -1,13 +1,11 @@
-//! What `cargo metadata` says of the crates of this workspace.
+//! The workspace's crates, from `cargo metadata`.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// A crate of the workspace, its dependencies listed.
 pub struct Package(Value);
 
-/// Every crate of the workspace.
 pub fn packages() -> Vec<Package> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
@@ -31,12 +29,11 @@ impl Package {
         text(&self.0, "name")
     }
 
-    /// The path of its Cargo.toml.
     pub fn manifest(&self) -> &str {
         text(&self.0, "manifest_path")
     }
 
-    /// The names of its dependencies, those of tests, benches and build scripts left out.
+    /// Without those of tests, benches and build scripts.
     pub fn dependencies(&self) -> impl Iterator<Item = &str> {
         let all = self.0["dependencies"].as_array().expect("dependencies");
         let normal = all.iter().filter(|it| it["kind"].is_null());

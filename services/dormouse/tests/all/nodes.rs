@@ -1,11 +1,10 @@
-//! What operators say of nodes, and what becomes of the jobs there.
+//! Operators' commands on nodes, and their effects on jobs.
 
 use dormouse_messages::Event;
 use serde_json::{Value, json};
 
 use crate::common::{Cluster, PATIENCE, count_job, poll};
 
-/// A job of one container that runs until it is ended; without a checkpoint unless one is given.
 fn endless(name: &str, more: Value) -> Value {
     let mut job = json!({"name": name, "tenant": "ads", "demand": {"cpu": 1},
         "command": {"start": ["sleep", "1000"]}, "checkpoint": {"mode": "none", "grace_s": 1}});
@@ -14,7 +13,6 @@ fn endless(name: &str, more: Value) -> Value {
     job
 }
 
-/// Where the containers of a job were started, one after the other.
 fn places(cluster: &Cluster, job: &str) -> Vec<String> {
     let log = cluster.log();
     let started = log.iter().filter_map(|it| match it.event() {
@@ -37,7 +35,6 @@ fn a_drain_with_a_deadline_stops_what_cannot_move_and_the_node_can_be_removed() 
     cluster.submit(&endless("a", json!({}))).ok();
     let first = poll("the job", PATIENCE, || places(&cluster, "ads/a").pop());
     let other = if first == "n0" { "n1" } else { "n0" };
-    // It runs: it is not forgotten, and nobody can say that it has ended.
     let early = cluster.run(&["node", "remove", &first]);
     assert_eq!(early.code, 1, "{early:?}");
     let fence = ["node", "fence", &first, "--reason", "its power is off"];

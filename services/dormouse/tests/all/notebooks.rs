@@ -1,5 +1,4 @@
-//! A real Jupyter Server behind the gateway: opened with its token, used, ended when nobody uses it,
-//! started again with its files.
+//! A real Jupyter Server behind the gateway: opened, used, ended when idle, and started again.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Cluster, PATIENCE, poll, root};
 
-/// The server of `scripts/install.sh notebook`.
+/// Installed by `scripts/install.sh notebook`.
 fn jupyter() -> Option<PathBuf> {
     let tools =
         std::env::var_os("DORMOUSE_TOOLS").map_or_else(|| root().join(".tools"), Into::into);
@@ -26,7 +25,6 @@ fn jupyter() -> Option<PathBuf> {
     is_there.then_some(program)
 }
 
-/// Asks at an address as `notebook open` prints it, without what follows `/?`.
 fn ask(address: &str, method: &str, path: &str, lines: &[&str], body: &str) -> String {
     let authority = address.strip_prefix("http://").expect("http");
     let (host, port) = authority
@@ -60,7 +58,6 @@ fn state(cluster: &Cluster) -> Value {
     listed["notebooks"][0].clone()
 }
 
-/// The log tells it in order, and has the token by its hash only.
 fn warned_before_it_ended(cluster: &Cluster, token: &str) {
     let log = cluster.log();
     let events: Vec<&Event> = log.iter().filter_map(|it| it.event()).collect();
@@ -74,7 +71,6 @@ fn warned_before_it_ended(cluster: &Cluster, token: &str) {
         observed.is_some() && observed < warned && warned < scaled,
         "{observed:?} {warned:?} {scaled:?}"
     );
-    // The token is on the log by its hash only.
     let exported = std::fs::read_to_string(cluster.log_file()).expect("exported");
     assert!(!exported.contains(token), "the log has the token");
 }
@@ -94,7 +90,6 @@ fn a_notebook_is_opened_used_ended_and_started_again() {
         "service": {"idle_s": 8, "drain_s": 2},
     }));
     assert!(matches!(submitted.code, 0 | 2), "{submitted:?}");
-    // Nobody has asked for it yet: its opening starts it.
     let (address, token) = open(&cluster);
     assert_eq!(token.len(), 64);
     assert!(
@@ -114,7 +109,7 @@ fn a_notebook_is_opened_used_ended_and_started_again() {
     assert!(saved.starts_with("HTTP/1.1 201"), "{saved}");
     let kernel = with("POST", "/api/kernels", r#"{"name": "python3"}"#);
     assert!(kernel.starts_with("HTTP/1.1 201"), "{kernel}");
-    // No kernel works, and nobody does anything: it is warned and ended, though a page asks on.
+    // An open page that polls does not keep the notebook alive.
     let polled = || with("GET", "/api/kernels", "");
     poll("its end", 2 * PATIENCE, || {
         polled();
@@ -132,7 +127,6 @@ fn a_notebook_is_opened_used_ended_and_started_again() {
         "stopped",
         "an open page does not start it"
     );
-    // Another container with another token, and what was saved.
     let (_, again) = open(&cluster);
     assert_ne!(again, token);
     let shown = format!("authorization: token {again}");

@@ -1,4 +1,4 @@
-//! Python packages go with the job: the lines of a file, an environment on the node.
+//! Python packages of a job: a requirements file becomes an environment on the node.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn a_job_has_the_packages_of_its_file_and_its_document_has_their_lines() {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).expect("written");
     };
-    // Packages without a network: none are needed where a marker holds nowhere.
+    // No network is needed if no marker holds.
     write(
         "requirements.txt",
         "# ours\nnowhere-at-all==1.0 ; python_version < \"3.0\"  # old\n",
@@ -50,7 +50,6 @@ fn a_job_has_the_packages_of_its_file_and_its_document_has_their_lines() {
     let prefix = printed.out.trim();
     assert!(prefix.contains("/python/ads/"), "{printed:?}");
     assert!(Path::new(prefix).join("bin/python3").exists());
-    // The same lines are the same environment, also for `run`, and a wrong file is said before.
     let requirements = folder.join("requirements.txt").display().to_string();
     let command = ["--", "python3", "-c", "import sys; print(sys.prefix)"];
     let run = |file: &str| {
@@ -67,7 +66,6 @@ fn a_job_has_the_packages_of_its_file_and_its_document_has_their_lines() {
     write("requirements.txt", "-e .\n");
     let said = run(&requirements);
     assert!(said.err.contains("is an option"), "{said:?}");
-    // Nothing is submitted with a wrong file.
     write("requirements.txt", "nowhere-at-all @ 1.0\n");
     let said = cluster.run(&["submit", &file, "--name", "two"]);
     assert!(said.err.contains("no package of an index"), "{said:?}");

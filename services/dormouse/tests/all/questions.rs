@@ -1,4 +1,4 @@
-//! Questions about a log, asked of a live cluster of real processes and of its log as a file.
+//! Queries answer alike for a live cluster and for its exported log.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::common::{Cluster, count_job};
 
-/// `first` has the whole node; `second` comes and takes its part.
 #[test]
 fn a_live_cluster_and_its_log_answer_alike() {
     let cluster = Cluster::up(1, "cpu=4,memory=8Gi");
@@ -40,7 +39,7 @@ fn a_live_cluster_and_its_log_answer_alike() {
         &["whatif", "--set", "policy.theta2=0.5"],
         &["plan", "--add-node", "n9:cpu=4,memory=8Gi"],
     ] {
-        // A fork at the end has nothing behind it.
+        // A fork at the end has no events to compare.
         let at: &[&str] = match question[0] {
             "whatif" | "replay" if question[1] != "bisect" => &[],
             _ => &["--at", &last],
@@ -57,7 +56,6 @@ fn a_live_cluster_and_its_log_answer_alike() {
     held_to_a_plan(&cluster);
 }
 
-/// A plan, its token, and what becomes of it when the cluster is another one.
 fn held_to_a_plan(cluster: &Cluster) {
     let identity = cluster.run(&["whatif"]).ok().json();
     assert_eq!(identity["identity"]["jobs"], 2, "{identity}");
@@ -82,7 +80,6 @@ fn held_to_a_plan(cluster: &Cluster) {
         .ok()
         .json();
     assert_eq!(submitted["containers"], 2);
-    // The cluster is another one now, but the fourth gets the same.
     let document = count_job("fourth", 600, (1, 2), &[]);
     std::fs::write(&file, document.to_string()).expect("written");
     let submitted = cluster
@@ -90,7 +87,6 @@ fn held_to_a_plan(cluster: &Cluster) {
         .ok()
         .json();
     assert_eq!(submitted["containers"], 2);
-    // It is full.
     let document = count_job("fifth", 600, (4, 4), &[]);
     std::fs::write(&file, document.to_string()).expect("written");
     let refused = cluster.run(&["submit", file_name, "--if-plan", token]);
@@ -101,7 +97,6 @@ fn explain(cluster: &Cluster, more: &[&str]) -> Value {
     cluster.run(&[&["explain"], more].concat()).ok().json()
 }
 
-/// Why `first` shrank.
 fn first_gave_way(cluster: &Cluster, epoch: &str) {
     let first = explain(cluster, &["ads/first"]);
     assert_eq!(first["state"], "completed");
@@ -146,11 +141,9 @@ fn first_gave_way(cluster: &Cluster, epoch: &str) {
     );
 }
 
-/// A slice of the log, and a trace.
 fn a_part_answers_alike(cluster: &Cluster, log: &[Arc<Recorded>], epoch: &str) {
     let file = cluster.log_file();
     let file = file.to_str().expect("UTF-8");
-    // A part of it, from the decision for `second` on.
     let from = log
         .iter()
         .find(|it| it.envelope.subject.as_str() == epoch)

@@ -1,5 +1,4 @@
-//! The release's archive, made of the binary that is tested and tried in an empty folder.
-//! `make release` makes it of a static one, which takes too long here.
+//! The release's archive works in an empty folder. The test packs the tested binary instead of a static one.
 
 use std::path::Path;
 use std::process::Command;

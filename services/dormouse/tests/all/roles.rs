@@ -1,4 +1,4 @@
-//! A parameter server beside its workers, as plain processes: they train, are resized in place, complete.
+//! A parameter server with workers as plain processes: training, resizes in place, completion.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn with_server(name: &str, steps: u32) -> Value {
 fn a_parameter_server_serves_workers_that_come_and_go() {
     let cluster = Cluster::up(1, "cpu=4,memory=4Gi");
     cluster.submit(&with_server("trained", 1_000_000)).ok();
-    // Three processors and a half of four are its own.
+    // Three cores and a half of four are its own.
     let mut on = BTreeSet::new();
     cluster.wait_event("three workers and their server", |event| {
         if let Event::ContainerStarted(it) = event {
@@ -36,11 +36,9 @@ fn a_parameter_server_serves_workers_that_come_and_go() {
         _ => None,
     };
     cluster.wait_event("progress", trains);
-    // Another job needs room: a worker leaves in place, never the server or the chief.
     let mut other = with_server("other", 60);
     other["containers"] = json!({"min": 1, "start": 1, "max": 1});
     cluster.submit(&other).ok();
-    // It completes although its server never ends by itself.
     cluster.wait_completed("ads/other");
     let shown = cluster.run_with(&["job", "show", "ads/other"], &[]).ok();
     assert!(shown.out.contains("ps: 1"), "{shown:?}");

@@ -1,5 +1,5 @@
-//! A cluster as `deploy/` sets one up: three brokers with TLS, every message on three disks, an
-//! nkey and an account for everyone. Every process has its own key only; a broker dies meanwhile.
+//! A cluster as `deploy/` sets one up: three brokers with TLS, an nkey and an account for each process. A
+//! broker dies meanwhile.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,6 @@ fn run(program: &Path, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Certificates, keys, and the servers' configuration beside the accounts.
 fn configure(dir: &Path) {
     let text = |path: PathBuf| path.display().to_string();
     let tls = text(dir.join("tls"));
@@ -61,7 +60,6 @@ fn configure(dir: &Path) {
     }
 }
 
-/// Starts the three brokers; they find each other over TLS.
 fn start_brokers(cluster: &mut Cluster) {
     let dir = cluster.dir().to_path_buf();
     let routes: Vec<u16> = SERVERS.iter().map(|_| free_port()).collect();
@@ -113,7 +111,6 @@ fn start_brokers(cluster: &mut Cluster) {
     cluster.set_url(urls.join(","));
 }
 
-/// Starts a process with its own key.
 fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
     let dir = cluster.dir().to_path_buf();
     let key = key_file(&dir, &format!("{user}.nk"));
@@ -121,7 +118,6 @@ fn start(cluster: &mut Cluster, user: &str, arguments: &[&str]) {
     cluster.start(user, &arguments, &dir.join(user));
 }
 
-/// A gateway with its own key, which asks for keys; it says on the log that it is there.
 fn start_gateway(cluster: &mut Cluster) {
     let secret = cluster
         .dir()
@@ -144,7 +140,6 @@ fn start_gateway(cluster: &mut Cluster) {
     assert!(refused.starts_with("HTTP/1.1 404"), "{refused}");
 }
 
-/// A tenant's own program, with its own key: over TLS, and not without.
 fn a_tenant_submits(cluster: &Cluster, job: &serde_json::Value) {
     let dir = cluster.dir();
     let settings = |ca: bool| Settings {
@@ -160,7 +155,6 @@ fn a_tenant_submits(cluster: &Cluster, job: &serde_json::Value) {
     let ads = || TenantId::new("ads").expect("valid");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        // It knows nobody who vouches for the brokers: it says nothing to them.
         let unknown = Tenant::connect(&settings(false), ads(), Encoding::Json, PATIENCE).await;
         assert!(unknown.is_err(), "it trusts whoever listens there");
         let tenant = Tenant::connect(&settings(true), ads(), Encoding::Json, PATIENCE).await;
@@ -179,7 +173,6 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     let file = |name: &str| dir.join(name).display().to_string();
     cluster.env("DORMOUSE_TLS_CA", &file("tls/ca.pem"));
     cluster.env("DORMOUSE_CHECKPOINTS", &file("checkpoints"));
-    // The command line is the operator's: it makes the streams.
     cluster.env("DORMOUSE_NKEY", &file("keys/operator.nk"));
     let policy = file("policy.yaml");
     std::fs::write(&policy, "policy: {theta1: 0.2}").expect("writes");
@@ -224,7 +217,6 @@ fn three_secured_brokers_carry_a_cluster_and_one_may_die() {
     cluster.check();
 }
 
-/// The keys and certificates that each service of the compose file is given, by its name.
 fn given() -> std::collections::BTreeMap<String, Vec<String>> {
     let path = crate::common::root().join("deploy/compose.yaml");
     let text = std::fs::read_to_string(path).expect("it ships");
@@ -273,7 +265,7 @@ fn each_service_of_the_compose_file_has_its_own_key_only() {
     }
 }
 
-/// The brokers' monitoring asks for no key and names every account.
+/// Monitoring needs no key and names every account.
 #[test]
 fn the_brokers_monitoring_listens_on_its_own_machine() {
     let environment = std::fs::read_to_string(nats("cluster.env")).expect("it ships");

@@ -1,4 +1,4 @@
-//! Task sets on a real local cluster: every task notes in a file that it ran.
+//! Task sets on a real local cluster: every task records its run in a file.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 const NODE: &str = "cpu=4,memory=8Gi";
 
-/// A task set whose tasks note their numbers in `notes`, and then run `more`.
 fn set(cluster: &Cluster, name: &str, (count, concurrency): (u32, u32), more: &str) -> Value {
     let notes = cluster.dir().join(name);
     let script = format!("echo $DORMOUSE_TASK >>{}; {more}", notes.display());
@@ -20,7 +19,6 @@ fn set(cluster: &Cluster, name: &str, (count, concurrency): (u32, u32), more: &s
     })
 }
 
-/// How often each task began.
 fn runs(cluster: &Cluster, name: &str) -> BTreeMap<u32, u32> {
     let notes = std::fs::read_to_string(cluster.dir().join(name)).expect("notes");
     let mut runs = BTreeMap::new();
@@ -47,7 +45,6 @@ fn lives(cluster: &Cluster, job: &str) -> usize {
 fn each_task_runs_once_and_a_failing_one_again_by_itself() {
     let cluster = Cluster::up(1, NODE);
     let flag = cluster.dir().join("flag");
-    // Task 7 fails the first time, by a signal.
     let more = format!(
         "[ $DORMOUSE_TASK = 7 ] || exit 0; echo of $DORMOUSE_TASKS; mkdir {} 2>/dev/null && kill -9 $$; true",
         flag.display()

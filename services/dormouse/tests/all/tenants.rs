@@ -1,5 +1,4 @@
-//! Two thousand short tasks of three tenants on a real local cluster, each a submission and a
-//! process of its own: who waits longer is what the simulator says.
+//! Two thousand short tasks of three tenants on a real local cluster: waits match the simulator's.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,9 +9,8 @@ use dormouse_runtime::{Log, Settings};
 use serde_json::{Value, json};
 
 const NODE: &str = "cpu=16,memory=16Gi";
-/// A task's length; sixteen at a time are 80 a second, and 222 a second arrive.
+/// Sixteen at a time are 80 a second, and 222 a second arrive.
 const TASK_S: f64 = 0.2;
-/// Tenant, tasks, seconds between two: they all arrive within nine seconds.
 const TENANTS: [(&str, u32, f64); 3] =
     [("ads", 900, 0.01), ("lab", 650, 0.0138), ("web", 450, 0.02)];
 
@@ -23,7 +21,6 @@ fn spec() -> Value {
     })
 }
 
-/// Mean waits by tenant in seconds, of a run's or a cluster's own figures.
 fn waits(of: impl Fn(&str) -> Option<f64>) -> BTreeMap<&'static str, f64> {
     let waits = TENANTS.iter().map(|(name, ..)| (*name, of(name)));
     waits
@@ -75,7 +72,6 @@ fn measured(cluster: &Cluster, queue: &str) -> BTreeMap<&'static str, f64> {
     })
 }
 
-/// Every task when its time has come.
 fn publish(cluster: &Cluster) {
     let runtime = tokio::runtime::Runtime::new().expect("starts");
     let settings = Settings::new(cluster.url(), "tenants");
@@ -134,7 +130,6 @@ fn a_tenant_is_forgotten_when_it_has_no_jobs() {
     });
     let twice = cluster.run(&remove);
     assert_eq!(twice.error()["code"], "not_found", "{twice:?}");
-    // What was said of it does not come back with a job.
     cluster.submit(&count_job("b", 2, (1, 1), &[])).ok();
     let ads = cluster.run(&["tenant", "show", "ads"]).ok().json();
     assert_eq!(

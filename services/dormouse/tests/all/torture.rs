@@ -1,13 +1,7 @@
-//! Everything is killed with SIGKILL at random moments while jobs come, grow, shrink and go; every
-//! job must end well, and the log must hold no violation and no decision that does not come again.
+//! Random processes are killed while jobs run; every job must end well, and the log must verify.
 //!
-//! 1. A cluster of processes: a broker, two copies of every service, three agents. One process at
-//!    a time is killed, and started again after a while; at times that takes longer than a lease.
-//! 2. Every service's active copy is killed: the other one goes on.
-//! 3. A local cluster: the one process that runs everything is killed.
-//!
-//! The seed is printed: `DORMOUSE_TORTURE_SEED` repeats a run, as far as the machine's timing lets
-//! it; `DORMOUSE_TORTURE_KILLS` sets the number of kills (`make torture KILLS=1000`).
+//! The seed is printed: `DORMOUSE_TORTURE_SEED` repeats a run, as far as timing allows;
+//! `DORMOUSE_TORTURE_KILLS` sets the number of kills (`make torture KILLS=1000`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +23,9 @@ use tokio::runtime::Runtime;
 const SERVICES: [&str; 5] = ["admission", "optimizer", "placer", "checkpointer", "api"];
 const COPIES: [&str; 2] = ["a", "b"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
-/// A node is lost after so long: some agents stay away for longer, most do not.
+/// Short enough that some agents stay away for longer.
 const LEASE_S: u32 = 3;
 
-/// The number of kills wanted, and chance with a printed seed.
 fn chance(test: &str, default_kills: u32) -> (u32, StdRng) {
     let given = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let seed = given("DORMOUSE_TORTURE_SEED").unwrap_or_else(|| u64::from(std::process::id()));
@@ -41,7 +34,6 @@ fn chance(test: &str, default_kills: u32) -> (u32, StdRng) {
     (kills.unwrap_or(default_kills), StdRng::seed_from_u64(seed))
 }
 
-/// A cluster whose services and agents are processes of their own.
 struct Processes {
     cluster: Cluster,
     runtime: Runtime,
@@ -90,8 +82,7 @@ impl Processes {
         }
     }
 
-    /// Publishes a job as a tenant does, until the broker has stored it. A second delivery of one
-    /// name is refused, which is part of the game.
+    /// A second delivery of a name is refused, which is part of the test.
     fn submit(&mut self, name: &str, steps: u32, most: u32) {
         let mut job = count_job(name, steps, (1, most), &[]);
         job["retries"] = json!(1_000);
@@ -114,7 +105,6 @@ impl Processes {
         self.submitted.push(format!("ads/{name}"));
     }
 
-    /// The same, of a task set: each task notes that it ran.
     fn submit_tasks(&mut self, name: &str, count: u32) {
         let notes = self.cluster.dir().join(format!("{name}-tasks"));
         let note = format!("echo $DORMOUSE_TASK >>{}; sleep 0.05", notes.display());
@@ -125,7 +115,6 @@ impl Processes {
         }));
     }
 
-    /// The copy of a service that holds its lease, by the process id in the holder's name.
     fn active(&self, service: &str) -> String {
         let leases = self.log.leases();
         poll("the lease's holder", PATIENCE, || {
@@ -147,7 +136,6 @@ impl Processes {
     }
 }
 
-/// Seven in ten a service's copy, two an agent, one the broker.
 fn victim(random: &mut StdRng) -> String {
     match random.random_range(0..10) {
         0 => "nats-server".to_owned(),
@@ -159,13 +147,11 @@ fn victim(random: &mut StdRng) -> String {
     }
 }
 
-/// Starts the process `name`: a service's copy (`placer-a`), an agent (`n0`) or the broker.
 fn start(cluster: &mut Cluster, name: &str) {
     let copy = cluster.dir().join(name);
     let Some((service, _)) = name.split_once('-') else {
         let agent = ["serve", "agent", "--node", name, "--capacity"];
         let rest = ["cpu=4,memory=8Gi"];
-        // Checkpoints are shared, as on a cluster.
         let checkpoints = cluster.dir().join("checkpoints").display().to_string();
         let args = [&agent[..], &rest, &["--checkpoints", &checkpoints]].concat();
         return cluster.start(name, &args, &copy);
@@ -184,7 +170,7 @@ fn nothing_is_lost_when_single_processes_are_killed() {
     let (kills, mut random) = chance("single processes", 100);
     let mut processes = Processes::start();
     let mut killed: BTreeMap<String, u32> = BTreeMap::new();
-    // It fills the cluster, and has to make room for every other.
+    // This job fills the cluster and must shrink for every other.
     processes.submit("base", 7 * kills, 12);
     for kill in 0..kills {
         if kill % 4 == 0 {
@@ -205,14 +191,13 @@ fn nothing_is_lost_when_single_processes_are_killed() {
         });
         let cluster = &mut processes.cluster;
         if random.random_bool(0.1) {
-            // Cut off or overtaken, not dead: it wakes up and believes in its lease.
+            // The process wakes up and believes in its lease.
             cluster.signal(&victim, Signal::SIGSTOP);
             sleep(away.max(Duration::from_millis(1_500)));
             cluster.signal(&victim, Signal::SIGCONT);
         } else {
             cluster.kill(&victim);
             if long && NODES.contains(&victim.as_str()) {
-                // The whole node dies, not its agent alone.
                 cluster.kill_below(&victim);
             }
             sleep(away);
@@ -269,7 +254,6 @@ fn the_other_copy_of_each_service_goes_on() {
         assert_ne!(processes.active(service), active);
         start(&mut processes.cluster, &active);
     }
-    // Queries are answered by every copy.
     processes.cluster.kill("api-a");
     let jobs = processes.cluster.run(&["jobs"]).ok().json();
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(8));

@@ -1,5 +1,4 @@
-//! One trace leads from a job's submission to its end, through every service, each a process of
-//! its own, as a collector sees it.
+//! One trace leads from a job's submission to its end, through every service, as a collector sees it.
 
 use crate::collector;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +9,6 @@ use dormouse_runtime::Settings;
 use dormouse_runtime::tenant::{Encoding, Tenant, Wait};
 use serde_json::json;
 
-/// What follows from a submission, and who writes it.
 const CHAIN: [(&str, &str); 9] = [
     ("dormouse-admission", "publish submission.received"),
     ("dormouse-admission", "publish job.admitted"),
@@ -55,11 +53,11 @@ fn a_job_is_one_trace_through_every_service() {
             let trace = traces.entry(&span.trace_id).or_default();
             trace.insert((service, &span.name));
         }
-        // The job's trace is the one that ends with its end.
+        // Several traces touch the job; this one has its end.
         let job = traces.values().find(|trace| trace.contains(&CHAIN[8]))?;
         let missing = CHAIN.iter().filter(|step| !job.contains(*step));
         let ids: BTreeSet<&[u8]> = spans.iter().map(|(_, it)| it.span_id.as_slice()).collect();
-        // Each service sends its own once a second: a parent may come after its child.
+        // Services send once a second: a parent may come after its child.
         let orphans = spans.iter().any(|(_, span)| {
             let parent = span.parent_span_id.as_slice();
             !parent.is_empty() && !ids.contains(parent)
@@ -76,7 +74,6 @@ fn a_job_is_one_trace_through_every_service() {
             .find(|(service, span)| (service.as_str(), span.name.as_str()) == *step);
         found.expect("it was received").1.clone()
     };
-    // Each step follows from one before it, back to the submission.
     let ids: BTreeSet<Vec<u8>> = spans.iter().map(|(_, span)| span.span_id.clone()).collect();
     assert!(span(&CHAIN[0]).parent_span_id.is_empty());
     for step in &CHAIN[1..] {
@@ -94,7 +91,6 @@ fn a_ratio_holds_for_what_commands_begin_and_publishers_decide_for_themselves() 
     cluster.env("OTEL_TRACES_SAMPLER_ARG", "0");
     cluster.env("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
     cluster.start_up(2, "cpu=2,memory=4Gi");
-    // Commands are run by people, in whose environment nothing is said.
     cluster.env("OTEL_TRACES_SAMPLER", "");
     cluster.submit(&count_job("a", 10_000, (4, 4), &[])).ok();
     cluster.run(&["node", "drain", "n1"]).ok();

@@ -1,5 +1,5 @@
-//! A tenant's events, posted: signed, again until they are taken, in order for each job; and the same
-//! in JSON over the broker. CloudEvents' own libraries of two languages read them.
+//! A tenant's events, posted and signed, retried, in order per job, and as JSON over the broker. CloudEvents'
+//! libraries of two languages read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,6 @@ use serde_json::Value;
 use crate::clients::{skipped, tools};
 use crate::common::{Cluster, PATIENCE, count_job, poll, root};
 
-/// A post as it came.
 #[derive(Clone)]
 struct Post {
     headers: BTreeMap<String, String>,
@@ -23,10 +22,8 @@ struct Post {
     taken: bool,
 }
 
-/// Posts that are refused the first time they come.
 const REFUSED: usize = 4;
 
-/// Takes posts; refuses a few the first time they come.
 fn receiver() -> (String, Arc<Mutex<Vec<Post>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
@@ -89,7 +86,6 @@ fn secret_of(text: &str) -> Secret {
     Secret::new(bytes.try_into().expect("32 bytes"))
 }
 
-/// What is published in JSON for the tenant, from here on.
 async fn mirrored(url: String, into: Arc<Mutex<Vec<String>>>) {
     let client = async_nats::connect(url).await.expect("connects");
     let subject = "dormouse.status.ads._json.>";
@@ -129,7 +125,6 @@ fn a_tenants_events_are_posted_signed_again_and_in_order() {
     );
     assert_eq!(cluster.run(&["webhook", "set", "ads", &url]).code, 0);
     assert_eq!(cluster.run(&["webhook", "list"]).json()["ads"], url);
-    // Beside `up`: there it finds the broker.
     let dir = cluster.dir().to_path_buf();
     let args = ["serve", "webhook", "--secret", &file];
     cluster.start("webhook", &args, &dir);
@@ -180,7 +175,6 @@ fn a_tenants_events_are_posted_signed_again_and_in_order() {
     cluster.check();
 }
 
-/// The libraries of CloudEvents read the same events.
 fn read_by_others(cluster: &Cluster, bodies: &[String]) {
     let file = cluster.dir().join("cloudevents.jsonl");
     std::fs::write(&file, bodies.join("\n") + "\n").expect("written");

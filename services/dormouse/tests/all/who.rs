@@ -1,5 +1,4 @@
-//! Who did what, on a cluster with accounts: people with keys of their own submit, cancel, drain and
-//! watch, and every question about that names them as the broker does.
+//! Authorship on a cluster with accounts: every query names the people as the broker authenticated them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +9,6 @@ use dormouse_runtime::Settings;
 use dormouse_runtime::tenant::{Encoding, Tenant, TenantError, Wait};
 use serde_json::{Value, json};
 
-/// A broker with accounts, its streams, and every service with its own key.
 pub(crate) fn start() -> Cluster {
     let mut cluster = Cluster::new();
     let dir = cluster.dir().to_path_buf();
@@ -52,7 +50,7 @@ pub(crate) fn start() -> Cluster {
     let agent = ["agent", "--node", "n0", "--capacity", "cpu=4,memory=8Gi"];
     serve(&mut cluster, "node-n0", &agent);
     cluster.wait_for_nodes(1);
-    // Where the operator has a key grants are required: a tenant that nobody named submits nothing.
+    // An operator's key makes grants required, so an unnamed tenant could submit nothing.
     cluster.run(&["tenant", "set", "ads", "--weight", "1"]).ok();
     cluster
 }
@@ -68,13 +66,11 @@ fn key(dir: &Path, user: &str) -> String {
     key_file(dir, &format!("{user}.nk"))
 }
 
-/// The command line is this person's from now on.
 pub(crate) fn as_person(cluster: &mut Cluster, user: &str) {
     let key = key(cluster.dir(), user);
     cluster.env("DORMOUSE_NKEY", &key);
 }
 
-/// What a person of the tenant submits with a program of their own.
 fn submit(cluster: &Cluster, user: &str, document: &Value) -> Result<(), TenantError> {
     let settings = Settings {
         nkey: Some(key(cluster.dir(), user).into()),
@@ -101,7 +97,7 @@ fn by(user: &str, role: &str) -> Value {
     json!({"user": user, "role": role})
 }
 
-/// Who may: a viewer asks and submits nothing. Who did: what a document says counts nothing.
+/// Claims in a document about its author are ignored.
 fn alice_submits(cluster: &Cluster) {
     let sleep = json!({"name": "a", "command": {"start": ["sleep", "600"]}, "demand": {"cpu": 1}});
     let refused = submit(cluster, "user-ads.vera", &sleep);
@@ -206,7 +202,6 @@ fn what_people_do_stands_under_their_names() {
     assert!(log.iter().any(|it| of_the_owner(it)));
 }
 
-/// Each operator's command is made from what all of them have said, and from nothing that is out of date.
 #[test]
 fn no_operator_undoes_what_another_has_said() {
     let mut cluster = start();
@@ -231,7 +226,6 @@ fn no_operator_undoes_what_another_has_said() {
         });
         assert_eq!(rule(&cluster), "required", "{operator}");
     }
-    // Each adds to what there is, all at once.
     std::thread::scope(|threads| {
         for number in 0..6 {
             let cluster = &cluster;

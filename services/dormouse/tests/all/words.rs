@@ -1,4 +1,4 @@
-//! What the command line says, and when: refusals, endings, places that are not there.
+//! Messages of the command line: refusals, endings, missing places.
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::common::{Cluster, count_job, root};
 
-/// The command line alone, without a cluster.
 fn dormouse() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dormouse"));
     command
@@ -158,7 +157,6 @@ fn a_job_that_cannot_start_points_to_no_logs() {
     cluster.check();
 }
 
-/// A notebook whose program is on no node.
 fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
     let notebook = json!({"name": "nb", "tenant": "ads", "kind": "notebook",
         "command": {"start": ["no-such-jupyter", "server"]}, "demand": {"cpu": 1},
@@ -178,7 +176,6 @@ fn a_notebook_without_a_server_is_not_waited_for(cluster: &Cluster) {
     cluster.run(&["job", "wait", "ads/nb"]);
 }
 
-/// Exports into folders that are not there, policies in words, states at a time.
 fn places_on_the_log(cluster: &Cluster) {
     let folder = cluster.dir().join("not-there");
     let file = folder.join("log.jsonl");

@@ -1,4 +1,4 @@
-//! The code goes with the job: a folder is packed when it is submitted, and that is what runs.
+//! The job's folder is packed at submission, and runs as packed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 const NODE: &str = "cpu=4,memory=8Gi";
 
-/// A folder with a program that says its version, and fails once when it is told to.
 fn project(cluster: &Cluster, version: &str) -> PathBuf {
     let folder = cluster.dir().join("project");
     std::fs::create_dir_all(folder.join("data")).expect("made");
@@ -32,7 +31,6 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("written");
 }
 
-/// The packed folder of a job, live or ended.
 fn digest(cluster: &Cluster, job: &str) -> String {
     let document = cluster.run(&["job", "show", job, "--document"]).ok().json();
     let sha256 = document["workdir"]["sha256"].as_str();
@@ -48,7 +46,7 @@ fn a_retry_runs_what_was_submitted_and_a_changed_folder_is_another() {
         let said = cluster.run(&["submit", file.to_str().expect("UTF-8"), "--name", name]);
         assert_eq!(said.code, 0, "{said:?}");
     };
-    // Beside the document, wherever the command is run; nothing is submitted by a dry run.
+    // Relative to the document, from any directory; a dry run stores nothing.
     let file_name = file.to_str().expect("UTF-8");
     let dry = cluster.run(&["submit", file_name, "--dry-run"]).ok().json();
     submit("one");
@@ -81,7 +79,6 @@ fn a_retry_runs_what_was_submitted_and_a_changed_folder_is_another() {
         .run_with(&["job", "logs", "ads/two", "--all"], &[])
         .ok();
     assert!(printed.out.contains("new"), "{printed:?}");
-    // What a job was made of can be submitted again, when the folder is gone.
     let document = cluster.run(&["job", "show", "ads/one", "--document"]).ok();
     let again = cluster.dir().join("again.json");
     write(&again, &document.out);
@@ -97,7 +94,6 @@ fn a_retry_runs_what_was_submitted_and_a_changed_folder_is_another() {
     pruned(&cluster, again);
 }
 
-/// What no live job needs goes from the store, and from the nodes.
 fn pruned(cluster: &Cluster, document: &str) {
     let prune = |more: &[&str]| {
         let args = [&["cluster", "prune", "--older-than", "0"], more].concat();
@@ -105,7 +101,6 @@ fn pruned(cluster: &Cluster, document: &str) {
     };
     let stored = |answer: &Value| answer["workdirs"].as_array().map_or(0, Vec::len);
     assert_eq!(stored(&prune(&[])), 2);
-    // A live job keeps its own.
     let sleeps = "command.start=[sleep, '1000']";
     let submit = ["submit", document, "--name", "held", "--set", sleeps];
     cluster.run(&submit).ok();
@@ -140,7 +135,6 @@ fn run_takes_a_folder_along() {
         said.out.starts_with("3\n") && said.out.contains("/code\n"),
         "{said:?}"
     );
-    // What is no folder, and what would have to be packed first.
     let args = [&["run", "--workdir", "/none/such"][..], &command].concat();
     let said = cluster.run(&args);
     assert!(said.err.contains("/none/such"), "{said:?}");

@@ -1,5 +1,4 @@
-//! Every command line in a document parses by the real definition, every flag exists, and every
-//! target of `make`.
+//! Every command line in a document parses, and every flag and `make` target exists.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use super::markdown::Page;
 use super::{pages, read};
 use crate::cli::Cli;
 
-/// The simple commands of a line of shell: their words, without redirections and comments.
+/// Words without redirections and comments.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -50,7 +49,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The lines of shell in a page, with their numbers; a line that goes on is one.
+/// Continued lines are joined.
 fn shell_lines(page: &Page) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     for block in page.blocks() {
@@ -58,7 +57,7 @@ fn shell_lines(page: &Page) -> Vec<(usize, String)> {
         for line in joined.lines() {
             match block.language.as_str() {
                 "sh" => lines.push((block.line, line.to_owned())),
-                // What somebody typed, before what it answered.
+                // Input lines begin with `$ `.
                 "" => lines.extend(line.strip_prefix("$ ").map(|l| (block.line, l.to_owned()))),
                 _ => {}
             }
@@ -67,7 +66,7 @@ fn shell_lines(page: &Page) -> Vec<(usize, String)> {
     lines
 }
 
-/// What is wrong with a command line of `dormouse`; one in a sentence may be only its beginning.
+/// A command in a sentence may be incomplete.
 fn problem(words: &[String], beginning: bool) -> Option<String> {
     if words
         .iter()
@@ -142,7 +141,6 @@ fn unknown_target(words: &[String]) -> Option<String> {
     unknown.map(|target| format!("the Makefile has no target {target}"))
 }
 
-/// Every long flag of every command.
 fn flags(command: &clap::Command, all: &mut BTreeSet<String>) {
     let long = command.get_arguments().filter_map(clap::Arg::get_long);
     all.extend(long.map(|long| format!("--{long}")));
@@ -181,7 +179,7 @@ fn commands_in_documents_parse() {
 fn flags_in_documents_exist() {
     let mut known = BTreeSet::from(["--help".to_owned()]);
     flags(&Cli::command(), &mut known);
-    // Those of the scripts in `deploy/` are the scripts' own.
+    // Scripts in `deploy/` have flags of their own.
     let pages = pages();
     let guide = pages
         .iter()

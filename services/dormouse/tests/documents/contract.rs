@@ -1,5 +1,5 @@
-//! The contract: `docs/reference/events.md` is the registry of events and their schemas, and the
-//! other reference pages name every field, writer and query.
+//! `docs/reference/events.md` lists all events and schemas; other reference pages name every field, writer
+//! and query.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,12 @@ use serde_json::Value;
 use super::types::{Parts, cell, fields};
 use super::{assert_generated, read};
 
-/// A committed schema.
 fn schema(name: &str) -> Value {
     let text = read(&format!("messages/schema/{name}.json"));
     serde_json::from_str(&text).expect("a schema is JSON")
 }
 
-/// Where an event stands: a job's events too are stored under their writer.
+/// All subjects are keyed by writer, even of job events.
 fn place(writer: Writer, name: &str) -> String {
     let key = if writer == Writer::Node {
         "<node>"
@@ -61,7 +60,7 @@ fn the_reference_of_events_is_the_registry() {
     text.push_str("## Parts\n\nTypes that several fields have.\n\n");
     fields(&parts["Basis"].clone(), &basis["$defs"], &mut parts);
     for (name, part) in &parts.clone() {
-        // Each schema defines what it uses, and all alike: any one of them tells the words.
+        // Any schema that defines a shared type will do.
         let definitions = Value::Object(parts.clone().into_iter().collect());
         let all = table.iter().map(|(name, _)| schema(name)["$defs"].clone());
         let own = all.into_iter().find(|all| all[name.as_str()].is_object());
@@ -76,7 +75,6 @@ fn the_reference_of_events_is_the_registry() {
     assert_generated("docs/reference/events.md", "events", &text);
 }
 
-/// The names that a page lacks.
 fn lacks<'a>(page: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let said = |name: &str| {
         let marks = [
@@ -114,7 +112,6 @@ fn every_field_of_a_document_is_described() {
         lacks(&policies, properties(&policy).into_iter()),
         Vec::<&str>::new()
     );
-    // The gate can fail.
     assert_eq!(
         lacks("`a` `b.c` `x.d`", ["a", "b", "c", "d", "e"].into_iter()),
         ["e"]

@@ -5,7 +5,6 @@ use std::path::{Component, Path, PathBuf};
 use super::markdown::Page;
 use super::{pages, root};
 
-/// What is wrong with the links of `page`, one of `pages`.
 fn broken(page: &Page, pages: &[Page]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (line, link) in page.links() {
@@ -33,7 +32,6 @@ fn broken(page: &Page, pages: &[Page]) -> Vec<String> {
     wrong
 }
 
-/// `file` as seen from the folder of `page`.
 fn beside(page: &str, file: &str) -> PathBuf {
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));
     let mut path = PathBuf::new();

@@ -1,27 +1,21 @@
-//! As much of Markdown as the documents use: fenced blocks, headings, links, code spans.
+//! The subset of Markdown that the documents use.
 
 use std::collections::BTreeSet;
 
-/// A page.
 pub struct Page {
-    /// From the root of the repository.
+    /// Relative to the repository's root.
     pub path: String,
-    /// What it says.
     pub text: String,
 }
 
-/// A fenced block.
 pub struct Block {
-    /// The line of its fence.
     pub line: usize,
     /// `sh`, `yaml`, …
     pub language: String,
-    /// What it holds.
     pub text: String,
 }
 
 impl Page {
-    /// Its fenced blocks.
     pub fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut open: Option<Block> = None;
@@ -46,7 +40,6 @@ impl Page {
         blocks
     }
 
-    /// The lines outside of fenced blocks, with their numbers.
     fn prose(&self) -> Vec<(usize, &str)> {
         let mut inside = false;
         let mut lines = Vec::new();
@@ -60,7 +53,7 @@ impl Page {
         lines
     }
 
-    /// What a link may name after `#`: headings as GitHub names them, and marks.
+    /// Headings as GitHub names them, and marks.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut anchors = BTreeSet::new();
         for (_, line) in self.prose() {
@@ -81,7 +74,6 @@ impl Page {
         anchors
     }
 
-    /// The targets of its links and pictures, with their lines.
     pub fn links(&self) -> Vec<(usize, String)> {
         let mut links = Vec::new();
         for (number, line) in self.prose() {
@@ -96,19 +88,17 @@ impl Page {
         links
     }
 
-    /// What stands between backquotes, with its line.
     pub fn spans(&self) -> Vec<(usize, String)> {
         let mut spans = Vec::new();
         for (number, line) in self.prose() {
             let inside = line.split('`').skip(1).step_by(2);
-            // In a table a bar is written with a backslash.
+            // Tables escape a bar by a backslash.
             spans.extend(inside.map(|span| (number, span.replace("\\|", "|"))));
         }
         spans
     }
 }
 
-/// The anchor of a heading.
 fn slug(title: &str) -> String {
     let title = title.to_lowercase();
     let kept = title.chars().filter_map(|c| match c {

@@ -1,9 +1,10 @@
-//! The documents say what the program does.
+//! Documents match the program.
 //!
-//! These tests are part of the binary's own, because they need its command line: every command
-//! in a document is parsed by the real definition, every link leads somewhere, every path exists,
-//! every snippet parses, and what can be generated is. `UPDATE_DOCS=1 cargo test -p dormouse --bin
-//! dormouse documents` writes the generated parts; without it a difference is a failure.
+//! The tests belong to the binary, whose command line they need. `UPDATE_DOCS=1 cargo test -p dormouse --bin
+//! dormouse documents` writes the generated parts; otherwise a difference fails.
+//!
+//! - `commands`, `links`, `paths`, `snippets`: the documents are valid; `markdown` parses them.
+//! - `contract`, `types`, `reference`, `shrink`, `picture`: generated parts.
 
 mod commands;
 mod contract;
@@ -20,7 +21,6 @@ use std::path::{Path, PathBuf};
 
 use markdown::Page;
 
-/// The repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -29,7 +29,6 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every page that the project publishes.
 fn pages() -> Vec<Page> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(root()).expect("the repository is there") {
@@ -66,7 +65,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Where `name` is generated in a text: from after its mark to before the next one's end.
+/// Splits a text around the generated part `name`.
 fn region<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let mark = format!("<!-- generated: {name} -->\n");
     let from = text.find(&mark)? + mark.len();
@@ -74,7 +73,6 @@ fn region<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str, &'a str)> 
     Some((&text[..from], &text[from..to], &text[to..]))
 }
 
-/// Whether the generated part `name` of a page is what it should be; writes it with `UPDATE_DOCS`.
 fn assert_generated(path: &str, name: &str, expected: &str) {
     let text = read(path);
     let Some((before, generated, after)) = region(&text, name) else {

@@ -1,9 +1,8 @@
-//! Every path of this repository that a document mentions exists.
+//! Every path of this repository in a document exists.
 
 use super::markdown::Page;
 use super::{pages, root};
 
-/// The folders whose paths are checked.
 const FOLDERS: [&str; 8] = [
     ".ci/",
     "deploy/",
@@ -15,7 +14,7 @@ const FOLDERS: [&str; 8] = [
     "services/",
 ];
 
-/// The paths that `text` is: braces are spelled out, a glob is its folder.
+/// Braces are expanded; a glob stands for its folder.
 fn paths(text: &str) -> Vec<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-{},*".contains(c);
     if !text.chars().all(plain) || !FOLDERS.iter().any(|folder| text.starts_with(folder)) {

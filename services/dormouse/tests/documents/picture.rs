@@ -1,4 +1,4 @@
-//! The picture on the front page is what the commands below it draw.
+//! The picture on the front page is drawn by the commands below it.
 
 use dormouse_messages::{Fold as _, Timestamp};
 use dormouse_projections::timelines::Timeline;

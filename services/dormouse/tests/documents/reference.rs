@@ -1,5 +1,4 @@
-//! `docs/reference/commands.md`: every command with its arguments, from the command line's own
-//! definition.
+//! Generates `docs/reference/commands.md` from the command line's definition.
 
 use std::fmt::Write as _;
 
@@ -8,7 +7,6 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use super::assert_generated;
 use crate::cli::Cli;
 
-/// Texts of clap's, as one cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace()
         .collect::<Vec<_>>()
@@ -16,7 +14,6 @@ fn cell(text: &str) -> String {
         .replace('|', "\\|")
 }
 
-/// How an argument is written.
 fn written(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value: Vec<String> = names.iter().map(ToString::to_string).collect();
@@ -32,14 +29,13 @@ fn written(arg: &Arg) -> String {
         .map(|short| format!("-{short}, "))
         .unwrap_or_default();
     match arg.get_action() {
-        // Else the next word would be taken for the value.
+        // Else the next word would be the value.
         ArgAction::Set if arg.is_require_equals_set() => format!("{short}--{long}[={value}]"),
         ArgAction::Set | ArgAction::Append => format!("{short}--{long} {value}"),
         _ => format!("{short}--{long}"),
     }
 }
 
-/// A row of an argument: how it is written, what it means, what it is without.
 fn row(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help());
     let mut meaning = cell(&help.map(ToString::to_string).unwrap_or_default());
@@ -85,7 +81,6 @@ fn table<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
     }
 }
 
-/// What stands below a command's help: examples, and what is to be known.
 fn after(command: &Command) -> String {
     let Some(text) = command.get_after_help().map(ToString::to_string) else {
         return String::new();
@@ -108,7 +103,6 @@ fn after(command: &Command) -> String {
     said
 }
 
-/// A command and those below it.
 fn section(command: &Command, before: &str, text: &mut String) {
     let name = format!("{before} {}", command.get_name());
     let about = command

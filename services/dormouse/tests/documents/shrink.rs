@@ -1,5 +1,4 @@
-//! `docs/why-did-my-job-shrink.md`: what the commands on it print, from the log that its first command
-//! leaves.
+//! `docs/why-did-my-job-shrink.md` shows the real output of its commands.
 
 use std::sync::Arc;
 
@@ -38,7 +37,6 @@ fn explained(log: &[Arc<Recorded>], subject: Subject, until: Timestamp) -> Strin
     )
 }
 
-/// A part of the page: the command, and what it prints.
 fn part(name: &str, command: &str, printed: &str) {
     let block = format!("```\n$ {command}\n{}\n```", printed.trim_end());
     assert_generated(PAGE, name, &block);

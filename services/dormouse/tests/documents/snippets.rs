@@ -1,4 +1,4 @@
-//! Jobs, policies and problems that stand in a document are accepted as they are.
+//! Jobs, policies and problems in documents are accepted.
 
 use dormouse_messages::TenantId;
 use dormouse_messages::job::JobDocument;
@@ -11,11 +11,9 @@ use super::{pages, read};
 
 fn job(mut value: Value) -> Result<(), String> {
     if value["workdir"].is_string() {
-        // As the command line has packed it.
         value["workdir"] = json!({"sha256": "0".repeat(64), "bytes": 1});
     }
     if value["python"]["requirements"].is_string() {
-        // As the command line has read it.
         value["python"]["requirements"] = json!(["numpy==1.26.4"]);
     }
     let tenant = value["tenant"].as_str().unwrap_or("ads").to_owned();
@@ -27,7 +25,7 @@ fn job(mut value: Value) -> Result<(), String> {
     }
 }
 
-/// What is wrong with a YAML or JSON block: what it is shows by its fields.
+/// The fields show the kind of block.
 fn problem(block: &Block) -> Option<String> {
     let value: Result<Value, String> = match block.language.as_str() {
         "yaml" => serde_norway::from_str(&block.text).map_err(|error| error.to_string()),
@@ -80,7 +78,6 @@ fn a_wrong_document_is_found() {
     assert_eq!(wrong(&page).len(), 4, "{:?}", wrong(&page));
 }
 
-/// The front page shows the job that the first commands submit.
 #[test]
 fn the_first_job_is_the_example() {
     let readme = pages()
@@ -99,7 +96,6 @@ fn the_first_job_is_the_example() {
     );
 }
 
-/// What `docs/history.md` says of its problem's solution.
 #[test]
 fn the_problem_is_solved_as_the_page_says() {
     let page = pages()

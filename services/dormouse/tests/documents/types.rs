@@ -1,35 +1,32 @@
-//! JSON Schemas in words: the fields of a type as a table.
+//! Renders a JSON Schema's fields as a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Types with fields that are named from others, by name.
 pub type Parts = BTreeMap<String, Value>;
 
-/// A description on one line of a table.
 pub fn cell(value: &Value) -> String {
     let text = value["description"].as_str().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Names of Rust's in brackets are code here.
+    // Rustdoc links become code.
     let text = text.replace("[`", "`").replace("`]", "`");
     text.replace('|', "\\|")
 }
 
-/// A type in words. Those with fields of their own, which it names, are put into `parts`.
+/// Describes a type; types with fields go into `parts`.
 pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     if let Some(target) = value["$ref"].as_str() {
         let name = target.trim_start_matches("#/$defs/");
         let definition = &definitions[name];
         if definition["properties"].is_object() && !name.is_empty() {
             if parts.insert(name.to_owned(), definition.clone()).is_none() {
-                // Those that it names in turn.
                 fields(definition, definitions, parts);
             }
             return format!("[{name}](#{})", name.to_lowercase());
         }
-        // A type that names itself is told once.
+        // A recursive type is described once.
         let mut others = definitions.clone();
         others[name] = serde_json::json!({"type": "the same"});
         return words(definition, &others, parts);
@@ -88,7 +85,7 @@ pub fn words(value: &Value, definitions: &Value, parts: &mut Parts) -> String {
     }
 }
 
-/// The fields of a type as a table; `basis` is said once for all.
+/// Renders fields; `basis` is described once for all.
 pub fn fields(schema: &Value, definitions: &Value, parts: &mut Parts) -> String {
     let empty = serde_json::Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&empty);

@@ -1,4 +1,4 @@
-//! Which service is meant, who may call it, and what is passed on.
+//! Target, access and headers of requests.
 
 use dormouse_gateway::access::{Denied, KEY_HEADER, check};
 use dormouse_gateway::headers::{to_client, to_replica, wants_websocket};
@@ -54,7 +54,7 @@ fn what_means_no_service_is_told_why() {
     assert_eq!(why("localhost", "*"), NoTarget::BadPath);
     assert_eq!(why("", "/ads/model/"), NoTarget::BadHost);
     assert_eq!(why("a b", "/ads/model/"), NoTarget::BadHost);
-    // A name that somebody lets point to this machine.
+    // A foreign name that resolves to this machine (DNS rebinding).
     assert_eq!(why("evil.example.org", "/ads/model/"), NoTarget::OtherHost);
     assert_eq!(
         why("a.model.ads.localhost", "/ads/model/"),
@@ -63,7 +63,7 @@ fn what_means_no_service_is_told_why() {
     for ours in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "[::1]"] {
         assert!(names.target(ours, "/ads/model/").is_ok(), "{ours}");
     }
-    // Behind a balancer of another name, where keys are asked for.
+    // Behind a balancer with another name, keys are required.
     let names = Names::new("serve.example.org", false);
     assert!(names.target("lb-7", "/ads/model/").is_ok());
 }
@@ -294,7 +294,6 @@ fn a_request_with_two_hosts_names_none() {
     assert_eq!(host(&absolute, &headers(&[("host", "a")])), Some("c"));
 }
 
-/// Of a notebook with this token.
 fn passed(token: &str, path: &str, lines: &[(&str, &str)]) -> Pass {
     let hash = blake3::hash(token.as_bytes());
     let uri: Uri = path.parse().expect("a URI");
@@ -316,7 +315,7 @@ fn a_notebook_is_passed_by_its_own_token() {
     assert_eq!(passed("/lab", &here), Pass::Token(None));
     let shown = [("authorization", "token 0123456789abcdef")];
     assert_eq!(passed("/api/kernels", &shown), Pass::Token(None));
-    // A page of another service of this gateway, in the browser of who may use the notebook.
+    // A page of another service, in an authorised browser.
     let foreign = [("cookie", kept.as_str()), ("sec-fetch-site", "same-site")];
     assert_eq!(passed("/api/kernels", &foreign), Pass::Closed);
     for (path, lines) in [
@@ -333,7 +332,7 @@ fn a_notebook_is_passed_by_its_own_token() {
     assert_eq!(none, Pass::Closed, "no container is ready");
 }
 
-/// As of 32 random bytes in base 64.
+/// A token like 32 random bytes in base 64.
 #[test]
 fn a_token_with_signs_of_an_address_passes() {
     let passed = |path: &str, lines: &[(&str, &str)]| passed("ab+/c;&d==", path, lines);

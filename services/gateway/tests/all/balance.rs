@@ -1,4 +1,4 @@
-//! Who gets a request.
+//! Load balancing.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn replica(rank: u32) -> Replica {
     (Incarnation(1), Rank(rank))
 }
 
-/// Replicas that have been there for a while.
+/// Replicas past their ramp-up.
 fn warm(limit: u32, replicas: u32) -> Balance {
     let mut balance = Balance::new(limit);
     let all: Vec<Replica> = (0..replicas).map(replica).collect();
@@ -77,7 +77,6 @@ fn a_slow_replica_gets_less_and_an_error_counts_as_slow() {
             for rank in 0..2 {
                 let (outcome, took) = match rank {
                     0 if outcome == Outcome::Answered => (outcome, 100_000),
-                    // It fails a hundred times faster than the other one answers.
                     0 => (outcome, 100),
                     _ => (Outcome::Answered, 10_000),
                 };
@@ -112,7 +111,6 @@ fn who_breaks_connections_rests_longer_each_time_and_is_tried_again() {
         rests.push((now - broke) / 100_000);
     }
     assert_eq!(rests, [1, 2, 4, 8, 16, 32, 50, 50]);
-    // Once it answers it is as any other.
     let _ = balance.arrive(Ticket(0), now, now);
     balance.end(replica(0), Outcome::Answered, 1_000, now);
     assert_eq!(
@@ -142,7 +140,7 @@ fn a_new_replica_beside_older_ones_begins_with_one_request() {
     };
     assert_eq!(to_new(&mut balance.clone(), LATER), 1);
     assert_eq!(to_new(&mut balance.clone(), LATER + 5 * SECOND), 8);
-    // Where all are new, there is nobody else.
+    // Without older replicas there is no ramp-up.
     let mut young = Balance::new(8);
     young.route(&[replica(1)], LATER);
     assert_eq!(to_new(&mut young, LATER), 8);
@@ -157,7 +155,7 @@ fn at_most_a_tenth_is_sent_again() {
         balance.end(replica(0), Outcome::Answered, 1_000, LATER);
         retries += u32::from(balance.may_retry());
     }
-    // What a killed replica had in flight comes on top: its limit at most.
+    // Plus the requests in flight at a killed replica.
     assert!((1_000..=1_100).contains(&retries), "{retries}");
 }
 
@@ -182,8 +180,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens: each request is in one place, no replica works on more than its limit,
-    /// nothing new goes to one that may not be used, and nobody is forgotten.
+    /// Each request is in one place, limits hold, and no request is forgotten.
     #[test]
     fn every_request_is_in_one_place(limit in 1..4_u32, steps in steps()) {
         let mut balance = Balance::new(limit);

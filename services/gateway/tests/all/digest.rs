@@ -1,4 +1,4 @@
-//! What clients saw, by the window.
+//! Windows of measured traffic.
 
 use dormouse_gateway::digest::{Around, Digest};
 use dormouse_messages::GatewayId;
@@ -26,7 +26,7 @@ fn due(digest: &mut Digest, around: Around, now: u64) -> Option<ServiceMeasured>
 #[test]
 fn a_window_says_rates_concurrency_latency_errors_and_what_was_shed() {
     let mut digest = Digest::new(Some(128), 0);
-    // Ten requests of 100 ms each in the first second, of which 20 ms waiting; one is shed in the second.
+    // Ten requests of 100 ms, 20 ms of them queued, in the first second; one shed in the second.
     for at in 0..10 {
         let arrived = at * 100 * MS;
         digest.arrived(arrived);
@@ -43,7 +43,6 @@ fn a_window_says_rates_concurrency_latency_errors_and_what_was_shed() {
     assert_eq!((measured.queued, measured.ready), (3, 2));
     assert!(measured.latency_ms.is_sound() && measured.service_ms.is_sound());
     assert_eq!(measured.latency_ms.total(), 10);
-    // The objective is a bound: what lies within it is known exactly.
     assert!(measured.latency_ms.bounds.contains(&128.0));
     assert!((measured.latency_ms.at_most(128.0) - 10.0).abs() < 1e-9);
     assert!(measured.service_ms.at_most(86.0) > 5.0);
@@ -58,14 +57,12 @@ fn a_window_lasts_two_seconds_busy_ten_idle_one_while_nobody_is_there_and_none_w
     assert_eq!((measured.window_s, measured.requests), (10, 0));
     let none = around(0, 0, 0);
     assert!((11..100).all(|second| due(&mut digest, none, second * SECOND).is_none()));
-    // A request for a service that has no replica is told at once.
     digest.arrived(100 * SECOND + MS);
     let measured = due(&mut digest, around(1, 0, 0), 100 * SECOND + 2 * MS).expect("due");
     assert_eq!(
         (measured.queued, measured.requests, measured.window_s),
         (1, 1, 1)
     );
-    // And again while it waits.
     assert_eq!(
         due(&mut digest, around(1, 0, 0), 100 * SECOND + 9 * MS),
         None
@@ -95,7 +92,7 @@ fn what_could_not_be_told_for_a_minute_is_given_up() {
 }
 
 proptest! {
-    /// Every request is in exactly one window, and the concurrencies add up to the time spent.
+    /// Each request is in one window, and concurrencies add up to the time spent.
     #[test]
     fn windows_lose_and_double_nothing(
         stays in proptest::collection::vec((0..30 * SECOND, 0..3 * SECOND), 0..100),

@@ -1,4 +1,4 @@
-//! When a leaving replica is told of.
+//! Reports of draining replicas.
 
 use dormouse_gateway::drain::Drains;
 use dormouse_gateway::routes::Leaving;
@@ -20,7 +20,7 @@ fn leaving(rank: u32, answers: u64, grace_s: u32) -> Leaving {
     }
 }
 
-/// What is told: the ranks, what they answer, and how many connections were closed.
+/// Returns ranks, answered sequences and closed connections.
 fn told(drains: &mut Drains, busy: &[ContainerId]) -> Vec<(u32, u64, u32)> {
     let due = drains.due(&gateway(), |it| u32::from(busy.contains(it)));
     due.iter()
@@ -36,7 +36,7 @@ fn a_replica_is_told_of_once_when_nothing_is_under_way_there() {
     let busy = [both[1].container.clone()];
     assert_eq!(told(&mut drains, &busy), [(0, 7, 0)]);
     assert_eq!(told(&mut drains, &busy), []);
-    // The log still names both: the word is on its way.
+    // The log still names both while the event is on its way.
     drains.sync(both, SECOND);
     assert_eq!(told(&mut drains, &[]), [(1, 7, 0)]);
     assert_eq!(told(&mut drains, &[]), []);

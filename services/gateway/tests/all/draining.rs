@@ -1,4 +1,4 @@
-//! Scale-downs lose nothing.
+//! Scale-downs lose no request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ async fn a_leaving_replica_ends_what_it_has_gets_nothing_new_and_is_told_of_once
         "told too early"
     );
     assert_eq!(first.inside(), 0);
-    // A request that was chosen before the log's word came may be among them.
+    // May include requests placed before the log's change.
     assert!(first.began() <= before + 20);
     let routed = first.began();
     for _ in 0..20 {
@@ -53,7 +53,7 @@ async fn a_leaving_replica_ends_what_it_has_gets_nothing_new_and_is_told_of_once
     for slow in slow {
         assert_eq!(slow.await.expect("no panic").0, 200);
     }
-    // Told once: after its exit, and the next one's request, comes the next one's answer.
+    // Reported once: the next report is the next replica's.
     world
         .append(exited(&crate::common::container(&job, 1, 0), "n0"))
         .await;
@@ -78,7 +78,7 @@ async fn a_connection_that_outlasts_drain_s_is_closed_and_counted() {
     echo(&mut stream, "still here").await.expect("passed");
     assert_eq!(world.hear_unrouted().await, (0, asked, 2));
     let took = began.elapsed();
-    // Before its five seconds are over: the word is to come before the replica is asked to stop.
+    // Within the five seconds of grace, so that the report precedes the stop.
     assert!(
         took > Duration::from_secs(4) && took < Duration::from_secs(5),
         "{took:?}"
@@ -97,7 +97,6 @@ struct Counts {
     stop: AtomicBool,
 }
 
-/// Clients of one kind that go on until they are stopped; what they lost.
 async fn clients(
     address: std::net::SocketAddr,
     kind: &'static str,
@@ -141,7 +140,7 @@ async fn clients(
     lost
 }
 
-/// How many scale-downs; more by hand: `DORMOUSE_DRAINS=1000`.
+/// Number of scale-downs; more by hand: `DORMOUSE_DRAINS=1000`.
 fn drains() -> u32 {
     let given = std::env::var("DORMOUSE_DRAINS").ok();
     given.and_then(|it| it.parse().ok()).unwrap_or(60)
@@ -163,7 +162,6 @@ async fn many_scale_downs_under_every_kind_of_client_lose_nothing() {
         .into_iter()
         .map(|kind| tokio::spawn(clients(gateway.address, kind, Arc::clone(&counts))))
         .collect();
-    // A WebSocket on each replica that is drained, closed by its client when it is told to go.
     for next in 2..2 + drains() {
         let replica = Replica::start().await;
         world.add(&job, next, &replica).await;
@@ -175,7 +173,6 @@ async fn many_scale_downs_under_every_kind_of_client_lose_nothing() {
         drop(socket);
         let (told, answers, closed) = world.hear_unrouted().await;
         assert_eq!((told, answers, closed), (rank, asked, 0));
-        // Only now it is stopped, at once.
         assert_eq!(leaving.inside(), 0);
         leaving.kill();
         world

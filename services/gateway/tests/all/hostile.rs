@@ -1,4 +1,4 @@
-//! What no client should send, each with its answer.
+//! Invalid requests and their answers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn one(concurrency: u32) -> (World, Running, Replica) {
     (world, gateway, replica)
 }
 
-/// Sends bytes as they are; the beginning of what comes back, up to the connection's end.
+/// Returns the start of the answer.
 async fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
     let _ = stream.write_all(bytes).await;
@@ -122,7 +122,7 @@ async fn slow_heads_hold_up_nobody_else() {
     }
     assert_eq!(get(gateway.address, "/ads/model/").await.0, 200);
     drop(slow);
-    // A client that goes away in the middle of its upload frees its place.
+    // An abandoned upload frees its replica.
     let mut stream = TcpStream::connect(gateway.address).await.expect("connects");
     let half =
         b"POST /ads/model/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nhalf";

@@ -1,4 +1,4 @@
-//! What a gateway appends, and how it lives without the log.
+//! Events of a gateway, and its work without the log.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn a_second_gateway_of_the_same_name_ends_the_first() {
     until_status(first.address, "/ads/model/", 200).await;
     let second = world.gateway("g0").await;
     until_status(second.address, "/ads/model/", 200).await;
-    // Its next word is refused.
+    // The next append is refused.
     let _ = get(first.address, "/ads/model/").await;
     let error = first.ended().await.expect_err("superseded");
     assert!(matches!(error, GatewayError::Append(_)), "{error}");
@@ -134,7 +134,6 @@ async fn a_restarted_gateway_gives_the_word_that_its_predecessor_owed() {
     let gateway = world.gateway("g0").await;
     assert_eq!(world.hear_unrouted().await, (0, asked, 0));
     gateway.stop().await.expect("in order");
-    // And not again.
     let again = world.gateway("g0").await;
     let (_, more) = (again, world.leave(&job, &[0], 30).await);
     assert_eq!(world.hear_unrouted().await, (0, more, 0));

@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use crate::common::replica::Replica;
 use crate::common::world::{Connection, Running, World, get, read, until, until_status};
 
-/// One service with one replica behind a gateway.
 async fn one(concurrency: u32) -> (World, Running, Replica) {
     let mut world = World::start().await;
     let job = world.service("ads/model", concurrency).await;
@@ -42,7 +41,6 @@ async fn a_request_is_passed_without_its_prefix_and_connections_are_kept() {
     }
     assert_eq!(replica.began(), 20);
     assert_eq!(replica.seen.connections.load(Ordering::SeqCst), 1);
-    // By its own name it has no prefix, and its cookies.
     connection.host = "model.ads.localhost:8080".to_owned();
     let (_, seen) = connection.get("/v1/it").await.expect("an answer");
     assert!(seen.starts_with("GET /v1/it\n"), "{seen}");
@@ -109,7 +107,7 @@ async fn events_arrive_one_by_one_and_hold_their_place_until_the_end() {
         frame.expect("an event");
         times.push(began.elapsed());
         if other.is_none() {
-            // The replica works on one request at once: another one waits for the stream's end.
+            // Concurrency one: the request waits for the end of the stream.
             other = Some(tokio::spawn(get(gateway.address, "/ads/model/")));
         }
     }
@@ -122,7 +120,7 @@ async fn events_arrive_one_by_one_and_hold_their_place_until_the_end() {
     let _ = &mut world;
 }
 
-/// Opens a WebSocket by hand: the gateway does not look into it.
+/// A raw WebSocket, which the gateway does not parse.
 pub async fn websocket(gateway: &Running, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.address).await.expect("connects");
     let asked = format!(
@@ -198,7 +196,7 @@ async fn http2_in_front_is_http1_at_the_replica() {
 #[tokio::test]
 async fn a_client_that_goes_away_frees_the_replica_within_100_ms() {
     let (_world, gateway, replica) = one(1).await;
-    // The soonest of some: a machine that stands still for a moment says nothing of the gateway.
+    // The minimum excludes pauses of the machine.
     let mut soonest = BTreeMap::new();
     let paths = ["/ads/model/hang", "/ads/model/sse/100000"];
     for path in paths.into_iter().cycle().take(6) {
@@ -223,7 +221,6 @@ async fn a_client_that_goes_away_frees_the_replica_within_100_ms() {
     let late = |took: &Duration| *took > Duration::from_millis(100);
     assert!(!soonest.values().any(late), "{soonest:?}");
     assert_eq!(replica.seen.dropped.load(Ordering::SeqCst), 6);
-    // Its place is free again.
     assert_eq!(get(gateway.address, "/ads/model/").await.0, 200);
 }
 
@@ -252,7 +249,6 @@ async fn a_request_waits_for_a_replica_that_starts_and_is_turned_away_in_words_i
     let replica = Replica::start().await;
     world.add(&job, 0, &replica).await;
     assert_eq!(waiting.await.expect("no panic").0, 200);
-    // What is unknown, or has ended, does not wait.
     assert_eq!(get(gateway.address, "/ads/other/").await.0, 404);
     world.append(crate::common::completed(&job)).await;
     until_status(gateway.address, "/ads/model/", 404).await;
@@ -265,7 +261,7 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
     let job = crate::common::job("ads/model");
     let second = Replica::start().await;
     world.add(&job, 1, &second).await;
-    // Nobody listens at the third one's port.
+    // The third replica's port is closed.
     let closed = Replica::start().await;
     closed.kill();
     world.place(&job, 2, closed.port()).await;
@@ -275,7 +271,7 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
         let address = gateway.address;
         asked.push(tokio::spawn(async move {
             let mut connection = Connection::open(address).await;
-            // Four go to each: some of those that must not be repeated to the one that is killed.
+            // Each gets four, with non-repeatable requests at the killed one.
             let posted = index % 4 != 0;
             let answer = match posted {
                 true => connection.post("/ads/model/slow/500", "x").await,
@@ -304,7 +300,6 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
         }
     }
     assert!((1..=lost).contains(&broken), "{broken} of {lost}");
-    // Nothing is lost from now on: what was not sent goes elsewhere.
     let mut connection = Connection::open(gateway.address).await;
     for _ in 0..50 {
         let (status, text) = connection

@@ -1,4 +1,4 @@
-//! The log folded into routes.
+//! The fold of the log into routes.
 
 use dormouse_gateway::routes::{Leaving, Routes};
 use dormouse_messages::events::{GatewayUnrouted, PlacedContainer, ServiceScaled};
@@ -13,7 +13,7 @@ fn model() -> JobId {
     job("ads/model")
 }
 
-/// Two replicas on two nodes, both ready: eight events.
+/// Two ready replicas on two nodes: eight events.
 fn two() -> Vec<Event> {
     let model = model();
     vec![
@@ -46,10 +46,9 @@ fn leaving(routes: &Routes, gateway: &str) -> Vec<Leaving> {
 fn a_ready_replica_is_used_at_its_nodes_address_and_its_own_port() {
     let both = ["ads/model/1/0 10.0.0.1:4000", "ads/model/1/1 10.0.0.2:4008"];
     assert_eq!(used(&after(vec![])), both);
-    // One that is placed and has not said that it is ready is not.
     let before = given(two().into_iter().take(5).collect());
     assert_eq!(used(&before), both[..1]);
-    // An agent that comes back at another address serves there.
+    // A rejoined agent may have another address.
     let moved = after(vec![joined("n0", "10.0.0.9")]);
     assert_eq!(used(&moved)[0], "ads/model/1/0 10.0.0.9:4000");
 }
@@ -133,10 +132,8 @@ fn a_leaving_replica_is_answered_with_the_request_that_it_answers_once_a_gateway
     let routes = after(vec![asked.clone(), told(7)]);
     assert!(leaving(&routes, "g0").is_empty());
     assert_eq!(leaving(&routes, "g1"), std::slice::from_ref(&expected));
-    // An answer to another request is none.
     let routes = after(vec![asked.clone(), told(6)]);
     assert_eq!(leaving(&routes, "g0"), [expected]);
-    // After its exit nobody waits any more.
     let routes = after(vec![asked, exited(&one, "n1")]);
     assert!(leaving(&routes, "g0").is_empty());
 }
@@ -179,7 +176,7 @@ fn what_changes_nothing_is_no_change() {
     assert_eq!(later.changes(), routes.changes());
 }
 
-/// Any event about up to three replicas of two lives on two nodes.
+/// Any event about three replicas, two incarnations, two nodes.
 fn anything() -> impl Strategy<Value = Event> {
     let one = (1..3_u32, 0..3_u32, 0..2_usize);
     let nodes = ["n0", "n1"];
@@ -215,8 +212,7 @@ fn anything() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Of one replica: whether the last word about it lets it be used. Bad news of it is believed from the
-/// node where it was placed.
+/// Bad news about a replica counts from its own node.
 fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
     let (mut ready, mut place) = (false, None);
     for event in events {
@@ -231,7 +227,6 @@ fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
             Event::JobCompleted(_) | Event::JobAdmitted(_) => ready = false,
             Event::PartitionResizeRequested(e) if e.incarnation == it.incarnation => {
                 ready &= !e.leave.contains(&it.rank);
-                // Kept after all: it is used again where it was before.
                 ready |= e.stay.contains(&it.rank);
             }
             Event::PartitionStopRequested(e) if e.incarnation == it.incarnation => ready = false,
@@ -242,8 +237,6 @@ fn may_be_used(events: &[Event], it: &ContainerId) -> bool {
 }
 
 proptest! {
-    /// In any history: nothing is used of which the last word was that it should not be; what
-    /// leaves is not used; only the newest life is used.
     #[test]
     fn only_what_may_be_used_is_used(events in proptest::collection::vec(anything(), 0..60)) {
         let routes = given(events.clone());

@@ -1,31 +1,28 @@
-//! The driver's functions that this library itself calls: events to measure work, contexts to
-//! record them in, and what devices there are.
+//! The driver's functions that this library calls: events, contexts and devices.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::{mem, ptr};
 
 use crate::symbols::{Handle, Result, of_driver};
 
-/// The driver's library.
 pub const DRIVER: &CStr = c"libcuda.so.1";
 
 macro_rules! functions {
     ($($field:ident = $name:literal ( $($arg:ty),* );)*) => {
-        /// The functions, each of them found.
         #[derive(Debug, Clone, Copy)]
         pub struct Driver {
             $(pub $field: unsafe extern "C" fn($($arg),*) -> Result,)*
         }
 
         impl Driver {
-            /// Nothing if the driver lacks one of them.
+            /// `None` if the driver lacks a function.
             #[must_use]
             pub fn load() -> Option<Self> {
                 $(let $field = of_driver(DRIVER, $name);
                 if $field.is_null() {
                     return None;
                 })*
-                // SAFETY: the driver's functions under these names have these signatures.
+                // SAFETY: the driver's functions of these names have these signatures.
                 unsafe { Some(Self { $($field: mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> Result>($field),)* }) }
             }
         }
@@ -48,22 +45,22 @@ functions! {
     uuid = c"cuDeviceGetUuid"(*mut [u8; 16], c_int);
 }
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: what this library does is no part of anybody's capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this library's calls belong to no capture.
 const RELAXED: c_int = 2;
 
 impl Driver {
-    /// Calls `what` in a mode in which it disturbs no capture of this process.
+    /// Calls `what` in a mode that disturbs no capture of this process.
     pub fn quietly<T>(&self, what: impl FnOnce() -> T) -> T {
         let mut mode = RELAXED;
         // SAFETY: `mode` is writable.
         unsafe { (self.exchange_mode)(&raw mut mode) };
         let answer = what();
-        // SAFETY: as above; it is the mode that was.
+        // SAFETY: as above; restores the previous mode.
         unsafe { (self.exchange_mode)(&raw mut mode) };
         answer
     }
 
-    /// The calling thread's context; null for none.
+    /// Null without a context.
     #[must_use]
     pub fn current(&self) -> Handle {
         let mut context = ptr::null_mut();
@@ -72,7 +69,7 @@ impl Driver {
         context
     }
 
-    /// Whether a capture goes on in a stream, so that nothing may wait there or be recorded.
+    /// During a capture nothing may wait or be recorded in the stream.
     #[must_use]
     pub fn captures(&self, stream: Handle, of_thread: bool) -> bool {
         let mut status = 0;
@@ -81,8 +78,8 @@ impl Driver {
         } else {
             self.is_capturing
         };
-        // SAFETY: the stream is the caller's. Legacy capture elsewhere is an error: then, too,
-        // nothing is recorded.
+        // SAFETY: the stream is the caller's. A legacy capture elsewhere is an error: then, too, nothing is
+        // recorded.
         let result = unsafe { ask(stream, &raw mut status) };
         result != 0 || status != 0
     }

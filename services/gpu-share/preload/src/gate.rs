@@ -1,15 +1,15 @@
-//! The gate of one device: who launches holds the token, and what was launched is measured.
+//! The gate of one device: a launching process holds the token, and its work is measured.
 //!
-//! 1. A launch passes while the gate is open and little enough is under way; otherwise its thread
-//!    waits. A stream that captures always passes, and nothing is recorded there. Within a segment
-//!    launches pass without the gate's lock ([`Passes`]).
-//! 2. Launches of a stream are measured in *segments*: an event before the first, one after the
-//!    last. A segment has as many launches as take about a millisecond.
-//! 3. While others wait for the device no more than two segments are under way: giving the token
-//!    back takes about two milliseconds.
-//! 4. To close, the gate lets nobody in, ends every segment, and is closed when all are done.
+//! 1. A launch passes while the gate is open and little work is in flight, else its thread waits. A capturing
+//!    stream always passes, and nothing is recorded there. Within a segment launches pass without the gate's
+//!    lock ([`Passes`]).
+//! 2. A stream's launches are measured in *segments* of about a millisecond: an event before the first
+//!    launch, one after the last.
+//! 3. While others wait for the device, at most two segments are in flight, so that returning the token takes
+//!    about two milliseconds.
+//! 4. To close, the gate admits nobody, ends every segment, and waits until all are done.
 //!
-//! The invariant: after a token was given back nothing of it is under way.
+//! Invariant: after a token is returned, none of its work is in flight.
 
 mod segments;
 
@@ -23,60 +23,52 @@ use dormouse_gpu_share::passes::{Pass, Passes};
 use crate::driver::Driver;
 use crate::symbols::Handle;
 
-/// Work of a segment: long enough that its events cost nothing, short beside a grant.
+/// Work of a segment: long compared with its events, short compared with a grant.
 const SEGMENT_NS: u64 = 1_000_000;
-/// Launches in a segment at most: kernels that are suddenly longer hold the token as long as that
-/// many of them take.
+/// Most launches in a segment, which bounds the delay if kernels suddenly take longer.
 const MOST_LAUNCHES: u64 = 64;
-/// Launches are short when so many of them fit into a segment: what its two events cost is then felt,
-/// and two segments in a row share one.
+/// If this many launches fit into a segment, events are a noticeable cost, and consecutive segments share
+/// one.
 const SHORT: u32 = 8;
-/// Segments under way while others wait, and while nobody does.
+/// Segments in flight while others wait, and while nobody does.
 const FEW: usize = 2;
 const MANY: usize = 16;
-/// Pauses shorter than this are charged: nobody else can use them. In milliseconds.
+/// Shorter pauses (in ms) are charged: nobody else can use them.
 const PAUSE_MS: f64 = 0.3;
 
-/// Where a launch goes.
+/// The target of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// The driver's handle.
     pub handle: Handle,
-    /// The default stream is the calling thread's own: no other thread can record there.
+    /// The calling thread's own default stream, in which no other thread can record.
     pub of_thread: bool,
 }
 
-/// How far the gate is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The process does not hold the token.
     Closed,
-    /// It does.
     Open,
-    /// It gives it back when all is done.
     Draining {
-        /// It was told to: a new launch does not change that.
+        /// Revoked: a new launch does not reopen the gate.
         told: bool,
     },
 }
 
-/// A stream, and its open segment.
 #[derive(Debug)]
 pub struct Lane {
     stream: Stream,
     context: Handle,
-    /// The event before the first launch of the open segment.
     begun: Handle,
-    /// Launches that the open segment was given room for, and those that came beyond it.
+    /// Launches within the open segment's allotment, and those beyond.
     allotted: u32,
     beyond: u32,
-    /// Its place among the passes; without one its pass is its own, which nobody else finds.
+    /// Index of the lane's pass; `None` if `own` is used, which nobody else finds.
     place: Option<usize>,
     own: Pass,
 }
 
 impl Lane {
-    /// Whether only the thread that launches can record there.
+    /// Only the launching thread can record there.
     #[must_use]
     pub const fn is_of_thread(&self) -> bool {
         self.stream.of_thread
@@ -89,21 +81,17 @@ impl Lane {
         }
     }
 
-    /// Launches of the open segment.
     fn launches(&self, passes: &Passes) -> u64 {
         let left = self.pass(passes).left();
         u64::from(self.allotted.saturating_sub(left) + self.beyond)
     }
 }
 
-/// How a launch entered.
 #[derive(Debug, Clone, Copy)]
 pub enum Entry<'a> {
-    /// By its stream's pass.
     Passed(&'a Pass),
-    /// Under the gate's lock.
     Asked,
-    /// It is a capture's: it is not to be left.
+    /// Part of a capture, without a `leave`.
     Captured,
 }
 
@@ -113,11 +101,11 @@ struct Segment {
     ended: Handle,
     context: Handle,
     launches: u64,
-    /// The next segment of its stream begins with the event that ended it.
+    /// The stream's next segment starts with the ending event.
     goes_on: bool,
 }
 
-/// What was measured since it was last taken.
+/// Measured since the last read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
     pub launches: u64,
@@ -128,15 +116,11 @@ pub struct Measured {
     pub waited_ns: u64,
 }
 
-/// The gate's state.
 #[derive(Debug)]
 pub struct Inside {
     phase: Phase,
-    /// The grant that opened it.
     pub epoch: u64,
-    /// A thread waits.
     pub wanted: bool,
-    /// The wish was sent.
     pub asked: bool,
     pub last_launch_ns: u64,
     contended: bool,
@@ -145,7 +129,7 @@ pub struct Inside {
     lanes: Vec<Lane>,
     running: VecDeque<Segment>,
     spare: Vec<(Handle, Handle)>,
-    /// Times are counted from here: its context and event.
+    /// Context and event at time zero.
     base: Option<(Handle, Handle)>,
     last_end_ms: f64,
     launch_ns: u64,
@@ -154,7 +138,6 @@ pub struct Inside {
 // SAFETY: the handles are the driver's, which any thread may use.
 unsafe impl Send for Inside {}
 
-/// The gate of one device.
 #[derive(Debug)]
 pub struct Gate {
     inside: Mutex<Inside>,
@@ -193,7 +176,6 @@ impl Gate {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the threads in that wait.
     pub fn open(&self, inside: &mut Inside, epoch: u64) {
         inside.phase = Phase::Open;
         inside.epoch = epoch;
@@ -203,10 +185,10 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Before a launch. `ask` says that the process wants the token.
+    /// Enters before a launch. `ask` requests the token.
     #[inline]
     pub fn enter(&self, driver: &Driver, stream: Stream, ask: impl Fn(&mut Inside)) -> Entry<'_> {
-        // A thread's own default stream has none: its handle means another in each thread.
+        // A thread's default stream has no pass: its handle differs in meaning per thread.
         match self.passes.of(stream.handle.addr()) {
             Some(pass) if !stream.of_thread && pass.enter() => Entry::Passed(pass),
             _ => self.enter_by_lock(driver, stream, ask),
@@ -276,7 +258,7 @@ impl Gate {
         inside
     }
 
-    /// After a launch that `enter` let in so.
+    /// Ends the launch of `entry`.
     #[inline]
     pub fn leave(&self, driver: &Driver, stream: Stream, entry: Entry<'_>) {
         match entry {
@@ -297,7 +279,7 @@ impl Gate {
         inside.last_launch_ns = now_ns();
     }
 
-    /// A stream is about to capture or to be destroyed: its segment ends here.
+    /// Ends a stream's segment before a capture or the stream's destruction.
     pub fn settle(&self, driver: &Driver, which: impl Fn(Stream, Handle) -> bool, forget: bool) {
         let mut inside = self.lock();
         driver.quietly(|| inside.end(driver, |lane| which(lane.stream, lane.context)));
@@ -306,7 +288,7 @@ impl Gate {
         }
     }
 
-    /// A context is about to be destroyed, its events with it.
+    /// Drops the events of a context before its destruction.
     pub fn forget(&self, context: Handle) {
         let mut inside = self.lock();
         let gone = |it: Handle| context.is_null() || it == context;

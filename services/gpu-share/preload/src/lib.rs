@@ -1,22 +1,20 @@
-//! Loaded before a program (`LD_PRELOAD`), it stands between the program and the CUDA driver.
+//! Loaded before a program (`LD_PRELOAD`), stands between the program and the CUDA driver.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | [`symbols`] | finds the driver's functions, and hands out ours in their place |
-//! | [`objects`] | what the process has loaded: where glibc's own `dlvsym` is |
-//! | [`resolve`] | `dlsym`, `dlvsym`, `cuGetProcAddress`: which of ours stands for what was asked |
-//! | [`calls`] | the functions themselves, each with the driver's signature |
-//! | [`gate`] | one a device: launches wait for the token; work is measured by the driver's events |
-//! | [`monitor`] | a thread: grants and revocations, idle holders, an agent that is gone |
-//! | [`memory`] | what the process has allocated, against the container's cap |
+//! | [`symbols`] | the driver's functions, and their replacements |
+//! | [`objects`] | loaded objects: finds glibc's own `dlvsym` |
+//! | [`resolve`] | `dlsym`, `dlvsym`, `cuGetProcAddress` |
+//! | [`calls`] | the replacements, with the driver's signatures |
+//! | [`gate`] | one a device: launches wait for the token; events measure work |
+//! | [`monitor`] | a thread: grants, revocations, idle holders, a lost agent |
+//! | [`memory`] | allocations against the container's cap |
 //!
-//! Without `DORMOUSE_GPU_SOCKET` in the environment it changes nothing. It is co-operative: a
-//! program that reaches the driver by another way is not held by it.
-//!
-//! Threads of the standard library call `dlsym`: on that path there is no allocation, no lock and
-//! no environment.
+//! Without `DORMOUSE_GPU_SOCKET` nothing changes. The library is co-operative: a program that reaches the
+//! driver another way is not held. Threads of the standard library call `dlsym`, so that path never
+//! allocates, locks or reads the environment.
 
-// The signatures and their safety are the CUDA driver's: its manual documents them.
+// The CUDA driver's manual documents the signatures and their safety.
 #![allow(missing_docs)]
 
 pub mod calls;

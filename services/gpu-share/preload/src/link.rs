@@ -1,5 +1,4 @@
-//! The way to the scheduler: its socket, the container's page, and what stands in for them where
-//! no agent answers.
+//! The link to the scheduler: socket and page, or a private page where no agent answers.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +13,11 @@ use dormouse_gpu_share::wire::{self, Message, Takes};
 pub struct Link {
     pub page: Mapped,
     pub slot: usize,
-    /// Nothing where no agent answers: the page is then of this process alone.
+    /// `None` where no agent answers: the page is then private.
     pub socket: Option<OwnedFd>,
 }
 
 impl Link {
-    /// Connects, and takes the page.
     #[must_use]
     pub fn connect(path: &OsString) -> Option<Self> {
         let socket = wire::connect(Path::new(path)).ok()?;
@@ -48,8 +46,7 @@ impl Link {
         })
     }
 
-    /// A page of this process alone, with the terms that the environment names: a process that no
-    /// agent answers has its request, and its cap.
+    /// Makes a private page with the terms of the environment: the request and the cap.
     #[must_use]
     pub fn alone() -> Option<Self> {
         let page = Mapped::map(None).ok()?;
@@ -80,13 +77,12 @@ impl Link {
         })
     }
 
-    /// This process's counters of a part.
     #[must_use]
     pub fn counters(&self, part: usize) -> &Counters {
         &self.page.slots[self.slot].counters[part]
     }
 
-    /// Says something; false if nobody hears it.
+    /// Returns false if nobody receives the message.
     pub fn say(&self, kind: u32, part: usize, epoch: u64) -> bool {
         let message = Message {
             kind,
@@ -98,7 +94,6 @@ impl Link {
         socket.is_some_and(|it| wire::send(it.as_fd(), message, None).is_ok())
     }
 
-    /// The page itself.
     #[must_use]
     pub fn page(&self) -> &Page {
         &self.page

@@ -1,4 +1,4 @@
-//! What the process has allocated, by allocation, and the container's cap.
+//! The process's allocations, and the container's cap.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::state::{State, get};
 use crate::symbols::{OUT_OF_MEMORY, Result};
 
-/// What an allocation is known by: numbers of different kinds may be the same.
+/// Identity of an allocation: numbers of different kinds may coincide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Address(u64),
@@ -15,7 +15,7 @@ pub enum Key {
     External(u64),
 }
 
-/// Memory that is had by handle, and stays as long as a handle or a mapping of it does.
+/// Memory by handle, which lives as long as a handle or a mapping.
 #[derive(Debug)]
 struct Created {
     part: usize,
@@ -24,21 +24,19 @@ struct Created {
     mappings: u32,
 }
 
-/// The allocations, with their part of the page and their bytes.
+/// Allocations with their part of the page and their bytes.
 #[derive(Debug, Default)]
 pub struct Ledger {
     plain: BTreeMap<Key, (usize, u64)>,
-    /// By a number of our own: the driver may give a handle's again while a mapping lives.
+    /// Keyed by an own number: the driver may reuse a handle while a mapping lives.
     created: BTreeMap<u64, Created>,
     next: u64,
-    /// What a handle is of.
     handles: BTreeMap<u64, u64>,
-    /// Mappings by their first address: how long, and of what.
+    /// By first address: length and allocation.
     mappings: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Ledger {
-    /// The sums by part.
     #[must_use]
     pub fn sums(&self) -> BTreeMap<usize, u64> {
         let mut sums = BTreeMap::new();
@@ -49,7 +47,7 @@ impl Ledger {
         sums
     }
 
-    /// One handle or mapping less; what is free with it.
+    /// Drops a handle or mapping and returns the freed memory, if any.
     fn less(&mut self, id: u64, less: impl FnOnce(&mut Created)) -> Option<(usize, u64)> {
         let created = self.created.get_mut(&id)?;
         less(created);
@@ -68,7 +66,7 @@ impl Ledger {
 fn take(state: &State, part: usize, bytes: u64) -> bool {
     let link = state.link();
     let counters = link.counters(part);
-    // The slot first: if the process dies between the two, too much is given back, not too little.
+    // The slot first: if the process dies in between, too much is returned rather than too little.
     counters.memory_bytes.fetch_add(bytes, Ordering::AcqRel);
     let taken = link.page().parts[part].reserve(bytes);
     if !taken {
@@ -85,8 +83,8 @@ fn give(state: &State, part: usize, bytes: u64) {
     counters.memory_bytes.fetch_sub(bytes, Ordering::AcqRel);
 }
 
-/// Allocates `bytes` on the calling thread's device (or on `device`) by `call`, if the cap leaves
-/// them; `key` says afterwards what was allocated.
+/// Allocates `bytes` by `call` on `device` or the calling thread's device, if the cap allows; `key` then
+/// identifies the allocation.
 pub fn allocate(
     device: Option<i32>,
     bytes: u64,
@@ -98,7 +96,6 @@ pub fn allocate(
     })
 }
 
-/// The same of memory that is had by handle.
 pub fn create(
     device: i32,
     bytes: u64,
@@ -131,7 +128,7 @@ fn taken(
     let Some((state, part)) = get().and_then(|it| Some((it, part(it)?))) else {
         return call();
     };
-    // The ledger is held throughout, so that no link is changed in between.
+    // The ledger stays locked, so that no link changes in between.
     let mut ledger = state.ledger();
     if !take(state, part, bytes) {
         return OUT_OF_MEMORY;
@@ -144,8 +141,7 @@ fn taken(
     result
 }
 
-/// Counts `more` bytes to an allocation whose size only the driver knew; false if the cap does not
-/// leave them.
+/// Counts `more` bytes of an allocation whose size only the driver knew; false if the cap forbids them.
 pub fn grow(key: Key, more: u64) -> bool {
     let Some(state) = get() else {
         return true;
@@ -161,12 +157,11 @@ pub fn grow(key: Key, more: u64) -> bool {
     taken
 }
 
-/// Frees by `call`.
 pub fn free(key: Key, call: impl FnOnce() -> Result) -> Result {
     let Some(state) = get() else {
         return call();
     };
-    // Before the call: afterwards another thread may have been given the same number.
+    // Before the call: afterwards another thread may get the number.
     let mut ledger = state.ledger();
     let known = ledger.plain.remove(&key);
     let result = call();
@@ -180,8 +175,7 @@ pub fn free(key: Key, call: impl FnOnce() -> Result) -> Result {
     result
 }
 
-/// Does `call`, and then says what that makes of handles and mappings; what is free with it is given
-/// back.
+/// Runs `call`, records its effect on handles and mappings, and returns freed memory.
 fn noted(
     call: impl FnOnce() -> Result,
     note: impl FnOnce(&mut Ledger) -> Vec<(usize, u64)>,
@@ -199,7 +193,6 @@ fn noted(
     result
 }
 
-/// A handle is given back by `call`: its memory is free once no mapping of it is left.
 pub fn release(handle: u64, call: impl FnOnce() -> Result) -> Result {
     noted(call, |ledger| {
         let id = ledger.handles.get(&handle).copied();
@@ -209,7 +202,6 @@ pub fn release(handle: u64, call: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// One more of the handle of what is mapped at an address.
 pub fn retain(at: u64, call: impl FnOnce() -> Result, handle: impl FnOnce() -> u64) -> Result {
     noted(call, |ledger| {
         let before = ledger.mappings.range(..=at).next_back();
@@ -224,7 +216,6 @@ pub fn retain(at: u64, call: impl FnOnce() -> Result, handle: impl FnOnce() -> u
     })
 }
 
-/// A mapping is made by `call`.
 pub fn map(at: u64, bytes: u64, handle: u64, call: impl FnOnce() -> Result) -> Result {
     noted(call, |ledger| {
         if let Some(id) = ledger.handles.get(&handle).copied()
@@ -237,7 +228,6 @@ pub fn map(at: u64, bytes: u64, handle: u64, call: impl FnOnce() -> Result) -> R
     })
 }
 
-/// The mappings of a range are taken away by `call`.
 pub fn unmap(at: u64, bytes: u64, call: impl FnOnce() -> Result) -> Result {
     noted(call, |ledger| {
         let range = ledger.mappings.range(at..at.saturating_add(bytes));
@@ -251,7 +241,7 @@ pub fn unmap(at: u64, bytes: u64, call: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// What a device has, as the container sees it: free and total bytes. `real` is the driver's answer.
+/// Returns free and total bytes as the container sees them. `real` is the driver's answer.
 #[must_use]
 pub fn seen(part: usize, real: (u64, u64)) -> (u64, u64) {
     let Some(state) = get() else {

@@ -1,9 +1,7 @@
-//! A thread of this library in each process: hears grants and revocations, closes gates, gives
-//! tokens back, and looks for an agent where none answers.
+//! A thread in each process that handles grants and revocations, returns tokens, and looks for an agent.
 //!
-//! Without an agent a process holds itself to its request: for every second it may use the device
-//! for the request's part of it. Sums of requests do not exceed a device, so that nobody is worse
-//! off than with an agent, but nobody gets the rest either.
+//! Without an agent a process limits itself to its request. Requests never exceed a device, so nobody is
+//! worse off, but nobody gets the rest.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,18 +15,16 @@ use crate::gate::{Inside, Phase};
 use crate::link::Link;
 use crate::state::State;
 
-/// Idle so long while others wait, a holder gives the token back: three times what a change of
-/// holders costs. While nobody waits, after a longer time.
+/// An idle holder returns the token after this time while others wait (three times the cost of a change),
+/// else after the longer one.
 const IDLE_NS: u64 = 300_000;
 const LONG_IDLE_NS: u64 = 5_000_000;
-/// A segment without a new launch for so long is ended.
+/// A segment without a new launch for this time is ended.
 const STILL_NS: u64 = 150_000;
-/// A grant that was not extended is over after its deadline and so much more: an agent that is
-/// stopped holds nobody up, and gets nobody the token either.
+/// Grace after a grant's deadline: a stopped agent holds nobody up.
 const GRACE_NS: u64 = 100_000_000;
-/// How often an agent is looked for.
 const RETRY_NS: u64 = 200_000_000;
-/// What a process without an agent may save up: a fiftieth of a second of the device.
+/// Credit that a process without an agent may save up: 20 ms of the device.
 const SAVED_NS: i64 = 20_000_000;
 
 struct Monitor {
@@ -36,13 +32,11 @@ struct Monitor {
     path: OsString,
     retry_at_ns: u64,
     at_ns: u64,
-    /// Since the round before.
     passed_ns: u64,
-    /// By part: what the process may use, where no agent answers.
+    /// Credit by part without an agent.
     credit_ns: [i64; DEVICES],
 }
 
-/// Starts the thread.
 pub fn start(state: &'static State, path: OsString) {
     let monitor = Monitor {
         state,
@@ -53,7 +47,8 @@ pub fn start(state: &'static State, path: OsString) {
         credit_ns: [SAVED_NS; DEVICES],
     };
     let named = std::thread::Builder::new().name("gpu-gate".to_owned());
-    // SAFETY: all signals are the program's; none is handled on this thread.
+    // SAFETY: the sets are valid; the thread starts with all signals blocked, because signals are the
+    // program's.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -85,7 +80,6 @@ impl Monitor {
         }
     }
 
-    /// Waits for the agent's words, so many microseconds at most.
     fn listen(&self, micros: i64) {
         let link = self.state.link();
         let Some(socket) = &link.socket else {
@@ -100,7 +94,7 @@ impl Monitor {
             tv_sec: 0,
             tv_nsec: micros * 1000,
         };
-        // SAFETY: one descriptor, and a time that lives until it returns.
+        // SAFETY: one descriptor, and a time that lives until the call returns.
         unsafe { libc::ppoll(&raw mut poll, 1, &raw const wait, std::ptr::null()) };
         loop {
             match wire::receive(socket.as_fd(), false, wire::Takes::Nothing) {
@@ -129,7 +123,7 @@ impl Monitor {
         }
     }
 
-    /// The agent is gone: the page is kept, with the terms and the cap that stand in it.
+    /// Keeps the terms and the cap of the old page.
     fn lost(&self, link: &Link) {
         // SAFETY: shutting a socket down needs no memory.
         unsafe {
@@ -153,7 +147,7 @@ impl Monitor {
         self.state.relink(alone);
     }
 
-    /// Looks for an agent; all tokens are asked for again.
+    /// Reconnects; all tokens are requested again.
     fn look(&mut self) {
         if now_ns() < self.retry_at_ns {
             return;
@@ -173,7 +167,7 @@ impl Monitor {
         }
     }
 
-    /// One device's turn; whether it is to be looked at again soon.
+    /// Returns true if the device needs attention soon.
     fn tend(&mut self, part: usize, connected: bool) -> bool {
         let state = self.state;
         let gate = &state.gates[part];
@@ -218,7 +212,7 @@ impl Monitor {
         inside.phase() != Phase::Closed
     }
 
-    /// Ends what is still, measures what is done, notices that a holder is idle.
+    /// Ends still segments, measures finished ones, detects an idle holder.
     fn watch(&self, inside: &mut Inside, now: u64) {
         let driver = &self.state.driver;
         let still = now.saturating_sub(inside.last_launch_ns);
@@ -237,12 +231,12 @@ impl Monitor {
                 inside.drain(false);
             }
         } else if inside.phase() == Phase::Open {
-            // Work is under way: the pause begins when it is done.
+            // Work is in flight: the pause starts when it ends.
             inside.last_launch_ns = inside.last_launch_ns.max(now.saturating_sub(STILL_NS));
         }
     }
 
-    /// Writes what was measured into the page; what was used of the device.
+    /// Adds the measurements to the page and returns the device time used.
     fn count(&self, link: &Link, part: usize, inside: &mut Inside) -> u64 {
         let measured = std::mem::take(&mut inside.measured);
         let counters = link.counters(part);

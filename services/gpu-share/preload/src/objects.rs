@@ -1,20 +1,15 @@
-//! The objects that the process has loaded, and the functions that they export: read from their own
-//! tables, without the loader's `dlsym`. Nothing here allocates.
+//! Exported functions of loaded objects, read from their own tables without `dlsym`. Nothing here allocates.
 //!
-//! Source: the System V ABI, chapter 5 (dynamic section); the GNU hash table as glibc's
-//! `elf/dl-lookup.c` reads it.
+//! Source: the System V ABI, chapter 5 (dynamic section); the GNU hash table as in glibc's `elf/dl-lookup.c`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{mem, ptr};
 
-/// Entries of the dynamic section.
 const TABLE_OF_SYMBOLS: i64 = 6;
 const TABLE_OF_NAMES: i64 = 5;
 const GNU_HASH: i64 = 0x6fff_fef5;
-/// The section's kind among the program headers.
 const DYNAMIC: u32 = 2;
 
-/// A symbol of a 64-bit object.
 #[repr(C)]
 struct Entry {
     name: u32,
@@ -27,13 +22,12 @@ struct Entry {
 
 struct Wanted<'a> {
     name: &'a [u8],
-    /// Not this one.
+    /// Address to skip.
     but: *const c_void,
     found: *mut c_void,
 }
 
-/// The first function of a name that an object of the process exports, but for `but`; null if there
-/// is none.
+/// Returns the first exported function of this name except `but`; null if there is none.
 #[must_use]
 pub fn function(name: &[u8], but: *const c_void) -> *mut c_void {
     let mut wanted = Wanted {
@@ -41,7 +35,7 @@ pub fn function(name: &[u8], but: *const c_void) -> *mut c_void {
         but,
         found: ptr::null_mut(),
     };
-    // SAFETY: `look` is called with `wanted`, which lives until this returns.
+    // SAFETY: `look` gets `wanted`, which lives until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut wanted).cast()) };
     wanted.found
 }
@@ -51,16 +45,16 @@ unsafe extern "C" fn look(
     _size: libc::size_t,
     wanted: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader's description of an object, and what `function` passed.
+    // SAFETY: the loader's description of an object, and `function`'s argument.
     let (object, wanted) = unsafe { (&*object, &mut *wanted.cast::<Wanted<'_>>()) };
-    // SAFETY: so many headers, by the loader.
+    // SAFETY: the loader gives the number of headers.
     let headers =
         unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
     let Some(section) = headers.iter().find(|it| it.p_type == DYNAMIC) else {
         return 0;
     };
     let base = object.dlpi_addr;
-    // SAFETY: the object is loaded; its tables are where its headers say.
+    // SAFETY: the object is loaded; its headers locate its tables.
     let found =
         unsafe { Tables::read(base, base + section.p_vaddr).and_then(|it| it.find(wanted)) };
     match found {
@@ -80,14 +74,14 @@ struct Tables {
 }
 
 impl Tables {
-    /// Nothing for an object without a GNU hash table.
+    /// `None` without a GNU hash table.
     unsafe fn read(base: u64, section: u64) -> Option<Self> {
         let (mut symbols, mut names, mut hash) = (0, 0, 0);
         let mut entry = section as *const [u64; 2];
         loop {
             // SAFETY: the section ends with an entry of kind 0.
             let [kind, value] = unsafe { entry.read() };
-            // The loader has made addresses of them, but for the kernel's own object.
+            // The loader has relocated the addresses, except for the vDSO.
             let address = if value < base {
                 base.wrapping_add(value)
             } else {
@@ -119,7 +113,7 @@ impl Tables {
         }
         let hash = hash(wanted.name);
         let words_of_filter = filter as usize * 2;
-        // SAFETY: behind the filter's words stand the buckets, behind them the chains.
+        // SAFETY: the buckets follow the filter, and the chains follow the buckets.
         let chains = unsafe {
             let bucket = self.hash.add(4 + words_of_filter);
             let mut at = bucket.add((hash % buckets) as usize).read();
@@ -140,7 +134,7 @@ impl Tables {
             if its | 1 != hash | 1 {
                 continue;
             }
-            // SAFETY: chains name symbols of the table, symbols name strings of theirs.
+            // SAFETY: chains index symbols of the table, and symbols index its strings.
             let (symbol, name) = unsafe {
                 let symbol = &*self.symbols.add(at as usize);
                 (symbol, CStr::from_ptr(self.names.add(symbol.name as usize)))
@@ -155,7 +149,7 @@ impl Tables {
     }
 }
 
-/// Bernstein's hash, as GNU's table has it.
+/// Bernstein's hash, as in GNU's table.
 fn hash(name: &[u8]) -> u32 {
     let step = |hash: u32, byte: &u8| hash.wrapping_mul(33).wrapping_add(u32::from(*byte));
     name.iter().fold(5381, step)

@@ -1,9 +1,8 @@
-//! The ways by which a program finds the driver's functions: `dlsym`, `dlvsym`, and the driver's own
-//! `cuGetProcAddress`, by which the CUDA runtime asks for some 430 names.
+//! The ways to find the driver's functions: `dlsym`, `dlvsym`, and `cuGetProcAddress`, by which the CUDA
+//! runtime asks for some 430 names.
 //!
-//! The driver is asked first; only what it has is replaced. What `cuGetProcAddress` gives depends
-//! on the version that is asked for and on whether the default stream is the thread's own: [`ours`]
-//! finds the function that the driver exports under the name which that means.
+//! Only functions that the driver has are replaced. `cuGetProcAddress` depends on the requested version and
+//! on per-thread default streams: [`ours`] maps a request to the exported name.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -15,11 +14,9 @@ use crate::symbols::{
     real_dlvsym,
 };
 
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
 
-/// From which version of the interface on a name means which exported function. A name that is not
-/// here means the function of the same name.
+/// Interface version from which a name means another exported function. All other names mean themselves.
 const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
     (b"cuMemAlloc", 3020, b"cuMemAlloc_v2"),
     (b"cuMemAllocPitch", 3020, b"cuMemAllocPitch_v2"),
@@ -71,7 +68,6 @@ const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
     (b"cuMemcpy3DBatchAsync", 13000, b"cuMemcpy3DBatchAsync_v2"),
 ];
 
-/// The function of ours that the driver exports under this name.
 fn exported(name: &[u8], suffix: &[u8]) -> Option<&'static Symbol> {
     let is = |it: &&&Symbol| {
         let its = it.name.to_bytes();
@@ -80,9 +76,8 @@ fn exported(name: &[u8], suffix: &[u8]) -> Option<&'static Symbol> {
     LISTS.iter().flat_map(|list| list.iter()).find(is).copied()
 }
 
-/// The function of ours that stands for what `cuGetProcAddress` was asked.
 fn ours(name: &[u8], version: c_int, flags: u64) -> Option<&'static Symbol> {
-    // Before its version a name means the function of the same name, of ours or not.
+    // Before its version a name means the function of that name.
     let mut versions = VERSIONS.iter();
     let later = versions.find(|(base, from, _)| *base == name && version >= *from);
     let meant = later.map_or(name, |(_, _, exported)| exported);
@@ -95,7 +90,6 @@ fn ours(name: &[u8], version: c_int, flags: u64) -> Option<&'static Symbol> {
     exported(meant, b"")
 }
 
-/// What a program gets in the place of the driver's function.
 fn given(symbol: Option<&'static Symbol>, real: *mut c_void) -> *mut c_void {
     match symbol {
         Some(symbol) if !real.is_null() && real.cast_const() != symbol.ours => {
@@ -106,7 +100,6 @@ fn given(symbol: Option<&'static Symbol>, real: *mut c_void) -> *mut c_void {
     }
 }
 
-/// What `dlsym` answers, for every handle but `RTLD_NEXT`.
 unsafe extern "C" fn looked_up(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(dlsym) = real_dlsym() else {
         return ptr::null_mut();
@@ -115,7 +108,6 @@ unsafe extern "C" fn looked_up(handle: *mut c_void, name: *const c_char) -> *mut
     unsafe { replaced_by_name(name, dlsym(handle, name)) }
 }
 
-/// What `dlvsym` answers, for every handle but `RTLD_NEXT`.
 unsafe extern "C" fn looked_up_version(
     handle: *mut c_void,
     name: *const c_char,
@@ -128,12 +120,11 @@ unsafe extern "C" fn looked_up_version(
     unsafe { replaced_by_name(name, dlvsym(handle, name, version)) }
 }
 
-/// What a program gets for a name whose function the loader has found.
 unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_void {
     if name.is_null() || real.is_null() {
         return real;
     }
-    // SAFETY: a C string: the real one has read it.
+    // SAFETY: a C string: the real function has read it.
     let name = unsafe { CStr::from_ptr(name) };
     let bytes = name.to_bytes();
     if !bytes.starts_with(b"cu") && !bytes.starts_with(b"nvml") {
@@ -144,7 +135,7 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
         (c"cuGetProcAddress_v2", cuGetProcAddress_v2 as *const c_void),
     ] {
         if name == own {
-            // Found as ours, among all objects: then only if the driver has it.
+            // Found as a replacement, among all objects: valid only if the driver has it.
             let its = of_driver(DRIVER, own);
             return if its.is_null() || !is_wanted() {
                 its
@@ -166,9 +157,8 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
     }
 }
 
-/// A function of the loader, for everybody in the process. `RTLD_NEXT` means the objects after the
-/// caller's, so that the real one must be jumped to from here: called, it would take this library
-/// for the caller.
+/// Exports a loader function for the whole process. `RTLD_NEXT` refers to the caller's successors, so the
+/// real function is reached by a jump: a call would make this library the caller.
 macro_rules! lookup {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+), $ours:ident, $real:ident) => {
         $(#[$doc])*
@@ -188,7 +178,7 @@ macro_rules! lookup {
             )
         }
 
-        /// The same, without the jump.
+        /// Other machines call instead of jumping.
         #[cfg(not(target_arch = "x86_64"))]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
@@ -199,19 +189,16 @@ macro_rules! lookup {
 }
 
 lookup!(
-    /// `dlsym`; see [`lookup`].
     dlsym(handle: *mut c_void, name: *const c_char),
     looked_up,
     REAL_DLSYM
 );
 lookup!(
-    /// `dlvsym`; see [`lookup`].
     dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char),
     looked_up_version,
     REAL_DLVSYM
 );
 
-/// Replaces what the driver gave, if it gave something.
 unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {
     // SAFETY: the driver wrote to it, and read the name.
     let (Some(to), false) = (unsafe { to.as_mut() }, name.is_null()) else {
@@ -223,7 +210,7 @@ unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, fl
     // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     if name == b"cuGetProcAddress" {
-        // From 12.0 on it has one more argument.
+        // Version 12.0 added an argument.
         *to = match version >= 12000 {
             true => cuGetProcAddress_v2 as *mut c_void,
             false => cuGetProcAddress as *mut c_void,
@@ -237,8 +224,7 @@ unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, fl
     }
 }
 
-/// With `DORMOUSE_GPU_TRACE`, a file, writes down what was handed out in whose place: for tests,
-/// and for who wonders why a program is not held.
+/// Appends each replacement to the file named by `DORMOUSE_GPU_TRACE`, for tests and debugging.
 fn trace(name: &[u8], version: c_int, flags: u64, symbol: &Symbol) {
     let Some(path) = std::env::var_os("DORMOUSE_GPU_TRACE") else {
         return;
@@ -253,7 +239,6 @@ fn trace(name: &[u8], version: c_int, flags: u64, symbol: &Symbol) {
     let _ = file.and_then(|mut it| std::io::Write::write_all(&mut it, line.as_bytes()));
 }
 
-/// The resolver of CUDA 11.3 and later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress(
     name: *const c_char,
@@ -277,7 +262,6 @@ pub unsafe extern "C" fn cuGetProcAddress(
     result
 }
 
-/// The resolver of CUDA 12 and later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetProcAddress_v2(
     name: *const c_char,

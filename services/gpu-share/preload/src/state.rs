@@ -1,6 +1,5 @@
-//! What the library knows of its process: the driver's functions, the link to the scheduler, the
-//! gates. Made after the real `cuInit`; none in a child of `fork`, where the driver does not work
-//! either, until the child itself calls `cuInit`.
+//! The library's state: the driver's functions, the link, the gates. Created after the real `cuInit`; a child
+//! of `fork` has none until its own `cuInit`, because the driver does not survive a fork.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -17,25 +16,24 @@ use crate::memory::Ledger;
 use crate::monitor;
 use crate::symbols::Handle;
 
-/// Everything.
 #[derive(Debug)]
 pub struct State {
     pub driver: Driver,
     pub gates: [Gate; DEVICES],
     pub ledger: Mutex<Ledger>,
     link: RwLock<Arc<Link>>,
-    /// By the driver's number of a device, its part of the page.
+    /// Part of the page by the driver's device number.
     parts: Vec<Option<usize>>,
-    /// The part, where there is one device only: nobody need ask which is current.
+    /// The part if there is only one device, which saves asking for the current one.
     only: Option<usize>,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
-/// The socket, for a child to close: its parent's end must be heard.
+/// A child closes the socket, so that the parent's end is noticed.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
-/// The state; nothing before `cuInit`.
+/// `None` before `cuInit`.
 #[must_use]
 pub fn get() -> Option<&'static State> {
     // SAFETY: made by `start`, and never freed.
@@ -52,7 +50,7 @@ extern "C" fn in_child() {
     }
 }
 
-/// Makes the state, once in a process. The driver is initialised.
+/// Creates the state once per process, after initialisation of the driver.
 pub fn start() {
     if !crate::symbols::is_wanted() || STARTING.swap(1, Ordering::AcqRel) != 0 {
         return;
@@ -92,8 +90,7 @@ fn note_socket(link: &Link) {
     SOCKET.store(socket, Ordering::Release);
 }
 
-/// Which part of the page each of the process's devices is: by UUID; where there is one of each
-/// they are the same.
+/// Maps devices to parts by UUID; a single device maps to a single part.
 fn parts(driver: &Driver, link: &Link) -> Vec<Option<usize>> {
     let mut count: c_int = 0;
     // SAFETY: `count` is writable.
@@ -118,13 +115,12 @@ fn parts(driver: &Driver, link: &Link) -> Vec<Option<usize>> {
 }
 
 impl State {
-    /// The link of now.
     #[must_use]
     pub fn link(&self) -> Arc<Link> {
         Arc::clone(&self.link.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Another link from now on; what the process has allocated is counted there.
+    /// Replaces the link and counts the process's allocations there.
     pub fn relink(&self, link: Link) {
         note_socket(&link);
         let ledger = self.ledger();
@@ -137,12 +133,11 @@ impl State {
         *self.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(link);
     }
 
-    /// What the process has allocated.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The part of the page that is the calling thread's device; nothing if it is not shared.
+    /// `None` if the calling thread's device is not shared.
     #[must_use]
     pub fn part(&self) -> Option<usize> {
         if self.only.is_some() {
@@ -157,14 +152,12 @@ impl State {
         }
     }
 
-    /// The part of the page that is a device of the process.
     #[must_use]
     pub fn part_of(&self, device: c_int) -> Option<usize> {
         let index = usize::try_from(device).ok()?;
         self.parts.get(index).copied().flatten()
     }
 
-    /// The parts of all its devices, in the order of the page.
     #[must_use]
     pub fn all_parts(&self) -> Vec<usize> {
         let mut parts: Vec<usize> = self.parts.iter().copied().flatten().collect();
@@ -172,7 +165,6 @@ impl State {
         parts
     }
 
-    /// Says that the process wants the token of a part.
     pub fn ask(&self, part: usize) {
         self.link().say(wire::WANT, part, 0);
     }
@@ -183,7 +175,7 @@ pub fn gated<T>(handle: Handle, of_thread: bool, launch: impl FnOnce() -> T) -> 
     let Some((state, part)) = get().and_then(|it| Some((it, it.part()?))) else {
         return launch();
     };
-    // The default stream's two other names.
+    // Two more names of the thread's default stream.
     let of_thread = (of_thread && handle.is_null()) || handle.addr() == 2;
     let stream = Stream { handle, of_thread };
     let gate = &state.gates[part];

@@ -1,24 +1,15 @@
 //! Decides who holds the token of each GPU, and for how long.
 //!
-//! Inputs: who shares a device and on what terms, who wants the token, who gave it back, what
-//! each has used, and the time. Outputs: grants, extensions, revocations.
+//! 1. Each tenant has an account filled by its request and one filled by its limit; use empties both
+//!    ([`account`]).
+//! 2. A tenant at its limit waits.
+//! 3. Tenants below their request come first, by the largest missing part. The rest is shared by weight.
+//! 4. A grant lasts a quantum; a grant of the rest ends early when somebody below its request waits. A holder
+//!    chosen again keeps the token.
+//! 5. A holder that does not return a revoked token within [`Settings::patience_ns`] forfeits it.
 //!
-//! 1. Each tenant has an account that its request fills with time, and one that its limit fills;
-//!    what it uses is taken from them ([`account`]).
-//! 2. Who is at its limit waits.
-//! 3. Among the others, tenants below their request come first, the one that lacks the largest
-//!    part of it before the rest. What remains is shared by weight.
-//! 4. A grant lasts a quantum; one of the rest ends at once when somebody waits who is below its
-//!    request. At its end the same question is asked again; a holder that is chosen again keeps
-//!    the token without giving it back in between.
-//! 5. A holder that is told to give the token back and does not within
-//!    [`Settings::patience_ns`] loses it: what it does then is the driver's to divide.
-//!
-//! Invariant: a device has at most one holder. A tenant that wants a device, is below its limit
-//! and stays, gets it: nobody waits without an end.
-//!
-//! Left to others: what a tenant's processes do with a token (`server` counts them), how use is
-//! measured (`preload`), and memory (`page`).
+//! Invariant: a device has at most one holder, and a tenant that wants a device and is below its limit gets
+//! it. `server` counts processes, `preload` measures use, `page` handles memory.
 
 mod account;
 mod words;
@@ -33,7 +24,7 @@ pub use words::{Device, Input, Output, SECOND_NS, Settings, Tenant, Terms};
 struct Member {
     wants: bool,
     account: Account,
-    /// The epoch of its last grant: of equals, who waited longest is first.
+    /// Epoch of the last grant: of equals, the longest waiting comes first.
     last_epoch: u64,
 }
 
@@ -49,11 +40,11 @@ struct Shared {
     members: BTreeMap<Tenant, Member>,
     hold: Hold,
     epoch: u64,
-    /// Where the order of the rest has come to: who comes back does not catch up on it.
+    /// Position of the rest's order: a returning tenant does not catch up on it.
     pass: Pass,
 }
 
-/// Who shares which device, and who holds its token.
+/// The tenants and the token of each device.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     settings: Settings,
@@ -61,7 +52,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Nobody shares anything.
+    /// Starts without tenants.
     #[must_use]
     pub const fn new(settings: Settings) -> Self {
         Self {
@@ -70,7 +61,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in what happened at `now_ns` and says what is to be done. Times do not go back.
+    /// Takes an input at `now_ns` and returns the actions. Times do not go back.
     pub fn step(&mut self, now_ns: u64, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
         self.take_in(now_ns, input);
@@ -142,7 +133,7 @@ impl Scheduler {
         self.devices.get_mut(&device)?.members.get_mut(&tenant)
     }
 
-    /// When time alone changes something next.
+    /// Returns when time alone changes something next.
     #[must_use]
     pub fn next_wake_ns(&self, now_ns: u64) -> Option<u64> {
         let each = self.devices.values();
@@ -151,7 +142,7 @@ impl Scheduler {
             .map(|at_ns| at_ns.max(now_ns))
     }
 
-    /// Who holds a device's token.
+    /// Returns the holder of a device's token.
     #[must_use]
     pub fn holder(&self, device: Device) -> Option<Tenant> {
         match self.devices.get(&device)?.hold {
@@ -160,7 +151,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether somebody waits for a device's token.
+    /// True if somebody waits for a device's token.
     #[must_use]
     pub fn contended(&self, device: Device) -> bool {
         let holder = self.holder(device);
@@ -170,10 +161,9 @@ impl Scheduler {
         })
     }
 
-    /// What must hold after every step; the violation in words.
-    ///
+    /// Checks the invariants.
     /// # Errors
-    /// If a holder is no member, or a free device has somebody who could have it.
+    /// If a holder is no member, or a free device has an eligible tenant.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (device, shared) in &self.devices {
             match shared.hold {
@@ -273,9 +263,8 @@ impl Shared {
         });
     }
 
-    /// Whether a holder has the token of what the requests leave, and somebody waits who is below
-    /// its request: a program that pauses between bursts would otherwise wait a whole quantum of
-    /// another's after each of them.
+    /// True if the holder uses the rest while somebody below its request waits. Otherwise a program that
+    /// pauses between bursts would wait a quantum after each.
     fn yields(&self, by: Tenant, settings: &Settings) -> bool {
         let holds_the_rest = |it: &Member| !it.account.by_request;
         let waits = |(tenant, member): (&Tenant, &Member)| {
@@ -298,7 +287,7 @@ impl Shared {
         }
     }
 
-    /// Who is next, and for how long. A holder takes part, as it always wants the token.
+    /// A holder takes part, since it always wants the token.
     fn choose(&self, settings: &Settings) -> Option<Chosen> {
         let wanting = self.members.iter().filter(|(_, member)| member.wants);
         let free = wanting.filter(|(_, member)| !member.account.at_limit(settings));
@@ -326,18 +315,16 @@ impl Shared {
     }
 }
 
-/// The next holder.
 #[derive(Debug, Clone, Copy)]
 struct Chosen {
     tenant: Tenant,
-    /// It is below its request.
     lacks: bool,
     grant_ns: u64,
 }
 
 impl Member {
-    /// Below its request first, who lacks most of it before the rest; then who used least of the
-    /// rest, by weight; then who waited longest.
+    /// Below the request first, by the largest missing part; then the least use of the rest, by weight; then
+    /// the longest wait.
     fn order(&self, other: &Self, settings: &Settings) -> Ordering {
         let (mine, theirs) = (&self.account, &other.account);
         let lacks = mine.lacks(settings);

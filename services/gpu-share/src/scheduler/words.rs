@@ -1,29 +1,28 @@
-//! What the scheduler hears and says.
+//! The scheduler's inputs, outputs and settings.
 
-/// A second.
+/// One second in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// A container, by a number that the server gives.
+/// A container, by a number from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(pub u32);
 
-/// A GPU, by a number that the server gives.
+/// A GPU, by a number from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device(pub u32);
 
 /// The scheduler's constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a tenant that does not use its request saves it up, and pays for having used too
-    /// much. One second: shares settle within it after a change, and a quantum is a fiftieth of it.
+    /// Time over which an unused request is saved and overuse is paid: shares settle within a second, and a
+    /// quantum is a fiftieth of it.
     pub window_ns: u64,
-    /// The longest grant. 20 ms: a change of holders costs some 0.1 ms, half a per cent.
+    /// Longest grant: a change of holders costs some 0.1 ms, half a per cent of 20 ms.
     pub quantum_ns: u64,
-    /// The longest grant of a tenant with a very small request: shorter, and the changes of
-    /// holders would cost too much.
+    /// Longest grant for a very small request: shorter ones would cost too many changes.
     pub least_ns: u64,
-    /// How long a holder may take to give the token back. A second: longer than the kernels of
-    /// training and serving, short enough that a stopped process stops nobody else.
+    /// Time to return a revoked token: longer than kernels of training and serving, short enough that a
+    /// stopped process stops nobody else.
     pub patience_ns: u64,
 }
 
@@ -38,96 +37,77 @@ impl Default for Settings {
     }
 }
 
-/// What a tenant may have of a device's time, in thousandths.
+/// A tenant's terms for a device's time, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Guaranteed while it wants it.
+    /// Guaranteed while wanted.
     pub request_milli: u32,
-    /// At most, while others leave it.
+    /// The most, while others leave it.
     pub limit_milli: u32,
-    /// Its part of what remains beyond the requests, against others' weights.
+    /// Share of the rest beyond the requests, relative to others' weights.
     pub weight: u32,
 }
 
-/// What happened.
+/// An event for the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// A tenant shares a device from now on; or its terms changed.
+    /// A tenant shares a device, or its terms changed.
     Joined {
-        /// Who.
         tenant: Tenant,
-        /// Which device.
         device: Device,
-        /// On these terms.
         terms: Terms,
     },
     /// A tenant is gone, with its processes.
     Left {
-        /// Who.
+        /// The departed tenant.
         tenant: Tenant,
     },
     /// A tenant has work for a device.
     Wanted {
-        /// Who.
+        /// The waiting tenant.
         tenant: Tenant,
-        /// Which device.
         device: Device,
     },
-    /// A holder has given the token back, its work done; or a waiting tenant no longer waits.
+    /// A holder returned the token with its work done, or a waiting tenant gave up.
     Returned {
-        /// Who.
+        /// The returning tenant.
         tenant: Tenant,
-        /// Which device.
         device: Device,
     },
-    /// A tenant's work took time on a device, up to now.
+    /// A tenant's work took device time, up to now.
     Used {
-        /// Who.
         tenant: Tenant,
-        /// Which device.
         device: Device,
-        /// For how long.
         used_ns: u64,
     },
-    /// Time passed.
     Passed,
 }
 
-/// What is to be done.
+/// An action of the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// The tenant holds the token.
     Granted {
-        /// Who.
         tenant: Tenant,
-        /// Which device.
         device: Device,
-        /// Counts the device's grants.
+        /// Number of the device's grant.
         epoch: u64,
-        /// Until then.
         until_ns: u64,
     },
-    /// The holder keeps the token.
     Extended {
-        /// Who.
         tenant: Tenant,
-        /// Which device.
         device: Device,
-        /// Until then.
         until_ns: u64,
     },
-    /// The holder is to give the token back when what it has launched is done.
+    /// The holder must return the token when its launched work is done.
     Revoked {
-        /// Who.
+        /// The present holder.
         tenant: Tenant,
-        /// Which device.
         device: Device,
     },
-    /// The holder did not give the token back in time, and has it no longer.
+    /// The holder did not return the token in time and lost it.
     Forfeited {
-        /// Who.
+        /// The former holder.
         tenant: Tenant,
-        /// Which device.
         device: Device,
     },
 }

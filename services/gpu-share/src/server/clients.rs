@@ -1,4 +1,4 @@
-//! The processes of containers: who they are, what they want, what they hold.
+//! Connected processes: identity, wants and holds.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,26 +10,23 @@ use crate::page::{DEVICES, SLOTS, now_ns};
 use crate::scheduler::{Device, Input, SECOND_NS, Tenant};
 use crate::wire::{self, Message};
 
-/// A connection that has not said hello is closed: a process says so at once.
+/// A connection that stays silent this long is closed: processes say hello at once.
 const SILENT_NS: u64 = 5 * SECOND_NS;
 
-/// After a connection for which there was no descriptor, others are not taken for so long.
+/// Pause of accepting after descriptors ran out.
 const DEAF_NS: u64 = SECOND_NS / 10;
 
-/// A connected process.
 pub struct Client {
     pub tenant: Tenant,
     socket: OwnedFd,
-    /// Its number, as this process sees it.
+    /// As this process sees it.
     pub pid: Option<u32>,
-    /// Tells of its end even while a child holds its socket.
+    /// Signals the process's end even while a child holds its socket.
     process: Option<OwnedFd>,
-    /// When it connected.
     since_ns: u64,
-    /// Its slot, once it said hello.
+    /// Set after the hello.
     pub slot: Option<usize>,
     wants: [bool; DEVICES],
-    /// The epochs of grants that it has not returned.
     holds: [Option<u64>; DEVICES],
 }
 
@@ -46,14 +43,13 @@ impl Client {
             epoch,
             value: 0,
         };
-        // One that does not read is heard of by its end, or loses the token by patience.
+        // A process that does not read ends, or forfeits the token.
         let _ = wire::send(self.socket.as_fd(), message, None);
     }
 }
 
-/// The number of the process at the other end.
 fn number_of(socket: &OwnedFd) -> Option<u32> {
-    // SAFETY: zeros are credentials.
+    // SAFETY: zeros are valid credentials.
     let mut who: libc::ucred = unsafe { mem::zeroed() };
     let mut length = libc::socklen_t::try_from(mem::size_of::<libc::ucred>()).ok()?;
     // SAFETY: `who` has that length.
@@ -70,12 +66,11 @@ fn number_of(socket: &OwnedFd) -> Option<u32> {
     number.filter(|pid| known == 0 && *pid > 0)
 }
 
-/// A descriptor of a process.
 fn process_of(pid: u32) -> Option<OwnedFd> {
     // SAFETY: numbers only; the descriptor is new.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: new and ours.
+    // SAFETY: the descriptor is new and owned.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -88,13 +83,13 @@ impl Inner {
             Ok(socket) => socket,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => {
-                // There is no descriptor for it, and the listener goes on to say that it is there.
+                // No descriptor is left, and the listener stays readable.
                 self.deaf_until_ns = now_ns() + DEAF_NS;
                 return;
             }
         };
         if !self.has_place(tenant) {
-            // Its process holds itself to the container's request.
+            // The process then limits itself to the container's request.
             return;
         }
         let pid = number_of(&socket);
@@ -112,8 +107,8 @@ impl Inner {
         self.next_client += 1;
     }
 
-    /// Whether one more process of a container may be connected. Where all places are taken, the
-    /// newest of the container with the most gives way to one with fewer.
+    /// Admits a process if there is a place. When all are taken, the largest container's newest process gives
+    /// way to a smaller container.
     fn has_place(&mut self, tenant: Tenant) -> bool {
         let count = |tenant| {
             self.clients
@@ -139,7 +134,7 @@ impl Inner {
         true
     }
 
-    /// Closes connections that have not said who they are; when to look again.
+    /// Closes silent connections and returns when to look again.
     pub(super) fn close_silent(&mut self, now_ns: u64) -> Option<u64> {
         let silent = self.clients.iter().filter(|(_, it)| it.slot.is_none());
         let ends = silent.map(|(id, it)| (it.since_ns.saturating_add(SILENT_NS), *id));
@@ -192,7 +187,7 @@ impl Inner {
         let taken: Vec<usize> = others.filter_map(|it| it.slot).collect();
         let free = (0..SLOTS).find(|slot| !taken.contains(slot));
         let (Some(slot), Some(shared)) = (free, self.tenants.get(&tenant)) else {
-            // More processes than slots: this one holds itself to the container's request.
+            // No slot is left: the process limits itself to the container's request.
             self.lost(id);
             return;
         };
@@ -248,7 +243,7 @@ impl Inner {
         self.let_go(tenant, part);
     }
 
-    /// Ends a container's grant if none of its processes holds it any more.
+    /// Ends a container's grant if no process holds it any more.
     fn let_go(&mut self, tenant: Tenant, part: usize) {
         let mut clients = self.clients.values().filter(|it| it.tenant == tenant);
         if clients.any(|it| it.holds[part].is_some()) {
@@ -271,7 +266,6 @@ impl Inner {
         }
     }
 
-    /// A process is gone.
     fn lost(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else {
             return;
@@ -299,7 +293,7 @@ impl Inner {
         }
     }
 
-    /// Charges what a container's processes counted since the last time, and `more_ns`.
+    /// Charges the use counted since the last charge, and `more_ns`.
     fn charge(&mut self, tenant: Tenant, part: usize, more_ns: u64) {
         let Some(shared) = self.tenants.get_mut(&tenant) else {
             return;
@@ -308,7 +302,7 @@ impl Inner {
             return;
         };
         let occupied_ns = shared.occupied_ns(part);
-        // A process can write less than it counted before: that gives nothing back.
+        // A process can lower its counters: that refunds nothing.
         let counted_ns = occupied_ns.saturating_sub(shared.charged_ns[part]);
         let used_ns = counted_ns.saturating_add(more_ns);
         shared.charged_ns[part] = occupied_ns.max(shared.charged_ns[part]);
@@ -324,7 +318,7 @@ impl Inner {
         }
     }
 
-    /// Charges every holder, before time is asked what it changes.
+    /// Charges every holder before time advances.
     pub(super) fn charge_all(&mut self) {
         let holders: Vec<(Tenant, usize)> = self
             .tenants
@@ -379,7 +373,7 @@ impl Inner {
         }
     }
 
-    /// A holder did not answer: what it held is charged, and its returns are heard no more.
+    /// The grant is charged, and late returns are ignored.
     pub(super) fn forfeited(&mut self, tenant: Tenant, device: Device) {
         let Some(shared) = self.tenants.get_mut(&tenant) else {
             return;
@@ -397,7 +391,7 @@ impl Inner {
             held_ns.saturating_sub(it.charged_ns)
         });
         self.charge(tenant, part, held_ns);
-        // Those of its processes that wait still do.
+        // Waiting processes still wait.
         let mut clients = self.clients.values().filter(|it| it.tenant == tenant);
         if clients.any(|it| it.wants[part]) {
             self.step(Input::Wanted { tenant, device });

@@ -1,4 +1,4 @@
-//! One container: its socket, its page, and what was counted of it.
+//! One container: its socket, its page and its counts.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,33 +10,28 @@ use crate::page::{Counters, DEVICES, Mapped, SLOTS, now_ns, uuid_numbers};
 use crate::scheduler::Device;
 use crate::wire;
 
-/// More memory than a device has, where a container has no cap: 16 TiB.
+/// More than any device has (16 TiB), for a container without a cap.
 const MOST_MEMORY_BYTES: u64 = 16 << 40;
 
-/// A container and its page.
 pub struct Shared {
     pub name: String,
     pub listener: OwnedFd,
     pub page: Mapped,
-    /// The page's descriptor, for its processes.
     pub page_fd: OwnedFd,
-    /// By part of the page.
     pub devices: Vec<Device>,
-    /// The caps on memory by part; its processes can write over those of the page.
+    /// Processes can overwrite the page's copies of these caps.
     caps_bytes: [Option<u64>; DEVICES],
     since_ns: u64,
-    /// What was charged, by part.
+    /// Charged by part.
     pub charged_ns: [u64; DEVICES],
-    /// The grant in force by part: its epoch, when it began, and what was charged of it.
     pub grants: [Option<Grant>; DEVICES],
-    /// What processes did that ended.
+    /// Use by ended processes.
     gone: [Usage; DEVICES],
-    /// What was told of it: it never becomes less.
+    /// Reported use, which never decreases.
     told: [Usage; DEVICES],
     socket: PathBuf,
 }
 
-/// A grant in force.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
     pub epoch: u64,
@@ -71,7 +66,6 @@ impl Shared {
         })
     }
 
-    /// Writes the terms into the page.
     pub fn terms(&mut self, parts: &[Part], devices: &[Device]) {
         self.devices = devices.to_vec();
         for (index, (to, from)) in self.page.parts.iter().zip(parts).enumerate() {
@@ -87,7 +81,6 @@ impl Shared {
         }
     }
 
-    /// The part of the page that is `device`.
     pub fn part(&self, device: Device) -> Option<usize> {
         self.devices.iter().position(|it| *it == device)
     }
@@ -103,8 +96,7 @@ impl Shared {
         word.store(u32::from(contended), Relaxed);
     }
 
-    /// How long its processes have been occupied with a device, those that ended among them: at
-    /// most as long as the container has had its part, whatever they write.
+    /// Processes write these counters, so their sum is bounded by the container's age.
     pub fn occupied_ns(&self, part: usize) -> u64 {
         let live = self.page.slots.iter();
         let live = live.map(|it| it.counters[part].occupied_ns.load(Relaxed));
@@ -116,8 +108,7 @@ impl Shared {
         now_ns().saturating_sub(self.since_ns)
     }
 
-    /// The usage of a part by the counters of its processes, which they can write: bounded by the
-    /// time that has passed, and never less than what was told before.
+    /// Processes write these counters: bounded by time, and never below the last report.
     pub fn usage(&mut self, part: usize, slots: &[usize]) -> Usage {
         let mut sum = self.gone[part];
         for slot in slots {
@@ -128,7 +119,7 @@ impl Shared {
         let cap_bytes = self.caps_bytes[part];
         let memory_bytes = self.page.parts[part].memory_bytes.load(Relaxed);
         let usage = Usage {
-            // One in a nanosecond is more than any device takes.
+            // One per nanosecond is more than any device handles.
             launches: bounded(sum.launches, age_ns, told.launches),
             busy_ns: bounded(sum.busy_ns, age_ns, told.busy_ns),
             occupied_ns: bounded(sum.occupied_ns, age_ns, told.occupied_ns),
@@ -143,7 +134,7 @@ impl Shared {
         usage
     }
 
-    /// A process is gone: its counters are kept, its memory is free.
+    /// Keeps a gone process's counters and frees its memory.
     pub fn clear(&mut self, slot: usize) {
         for (part, counters) in self.page.slots[slot].counters.iter().enumerate() {
             add(&mut self.gone[part], counters);
@@ -164,7 +155,6 @@ impl Shared {
     }
 }
 
-/// A counter that its container can write.
 fn bounded(counted: u64, most: u64, told: u64) -> u64 {
     counted.min(most).max(told)
 }

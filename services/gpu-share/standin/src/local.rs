@@ -1,4 +1,4 @@
-//! What the stand-in knows of its own process: contexts, streams, captures, allocations.
+//! The process's objects: contexts, streams, captures, allocations.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,35 +20,32 @@ pub const NOT_READY: i32 = 600;
 pub const NOT_SUPPORTED: i32 = 801;
 pub const CAPTURE_UNSUPPORTED: i32 = 900;
 
-/// Memory of a GPU of a machine that was not made before.
+/// Memory per GPU of a machine created on demand.
 const MEMORY_BYTES: u64 = 16 << 30;
 
 static MACHINE: OnceLock<(Machine, u32)> = OnceLock::new();
 static LOCAL: Mutex<Option<Local>> = Mutex::new(None);
 
 thread_local! {
-    /// The device whose context is current, plus one.
+    /// Device of the current context, plus one.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    /// The thread's own default stream.
     static OWN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The process's objects.
 #[derive(Debug, Default)]
 pub struct Local {
     next: u64,
-    /// Streams, with what their captures have so far.
+    /// Streams with the kernels captured so far.
     captures: BTreeMap<u64, Vec<u64>>,
-    /// The last item of each stream.
+    /// Last item of each stream.
     last: BTreeMap<(usize, u64), u64>,
-    /// Graphs, instances of them among them.
+    /// Includes instances of graphs.
     graphs: BTreeMap<u64, Vec<u64>>,
     events: BTreeMap<u64, Event>,
-    /// Allocations: device and bytes.
     memory: BTreeMap<u64, (usize, u64)>,
 }
 
-/// An event, and the item that marks it.
+/// An event and its item in the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
     device: usize,
@@ -56,9 +53,9 @@ pub struct Event {
     number: u64,
 }
 
-/// The machine's file beside this library's own, for who cannot be told by the environment.
+/// Returns the machine's file next to this library, for programs without the environment variable.
 fn beside() -> Option<PathBuf> {
-    // SAFETY: zeros are a description; any address may be asked for.
+    // SAFETY: zeros are a valid description; any address may be asked for.
     let file = unsafe {
         let mut about: libc::Dl_info = std::mem::zeroed();
         let known = libc::dladdr(beside as *const _, &raw mut about) != 0;
@@ -68,7 +65,6 @@ fn beside() -> Option<PathBuf> {
     machine.exists().then_some(machine)
 }
 
-/// Finds the machine.
 pub fn init() -> i32 {
     let path = std::env::var_os("STANDIN_GPU").map(PathBuf::from);
     let Some(path) = path.or_else(beside) else {
@@ -78,7 +74,7 @@ pub fn init() -> i32 {
         return NO_DEVICE;
     };
     let (_, owner) = MACHINE.get_or_init(|| (machine, me()));
-    // As the real one: what was initialised before a fork does not work after it.
+    // Like the real driver, initialisation does not survive a fork.
     match *owner == me() {
         true => 0,
         false => NOT_INITIALIZED,
@@ -94,7 +90,6 @@ fn local() -> MutexGuard<'static, Option<Local>> {
     LOCAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at the process's objects.
 pub fn with<T>(what: impl FnOnce(&mut Local) -> T) -> T {
     what(local().get_or_insert_with(Local::default))
 }
@@ -107,7 +102,6 @@ pub fn set_current(context: usize) {
     CURRENT.set(context);
 }
 
-/// The thread's own default stream.
 pub fn own_stream() -> u64 {
     if OWN.get() == 0 {
         OWN.set(with(Local::number));
@@ -115,7 +109,6 @@ pub fn own_stream() -> u64 {
     OWN.get()
 }
 
-/// Looks at the machine as the current context.
 pub fn on_device<T>(what: impl FnOnce(&mut Gpu, usize, usize) -> T) -> Result<T, i32> {
     let machine = machine().ok_or(NOT_INITIALIZED)?;
     let device = current().checked_sub(1).ok_or(INVALID_CONTEXT)?;
@@ -138,10 +131,10 @@ fn until_done<T>(mut attempt: impl FnMut() -> Result<Result<T, u64>, i32>) -> Re
     }
 }
 
-/// Launches in a stream, or notes it in its capture.
+/// Launches in a stream, or adds to its capture.
 pub fn launch(stream: u64, left_ns: u64) -> i32 {
     if machine().is_none() {
-        // Before any lock: another thread may have held it when this process was forked.
+        // Before any lock: another thread may have held it during the fork.
         return NOT_INITIALIZED;
     }
     let captured = with(|it| it.captures.get_mut(&stream).map(|them| them.push(left_ns)));
@@ -163,7 +156,7 @@ pub fn launch(stream: u64, left_ns: u64) -> i32 {
     }
 }
 
-/// Waits until a stream's work is done; everything of the context without one.
+/// Without a stream, waits for the whole context.
 pub fn synchronise(stream: Option<u64>) -> i32 {
     let Some(device) = current().checked_sub(1) else {
         return INVALID_CONTEXT;
@@ -178,7 +171,6 @@ pub fn synchronise(stream: Option<u64>) -> i32 {
     done.err().unwrap_or(0)
 }
 
-/// Whether a stream's work is done.
 pub fn query(stream: u64) -> i32 {
     let Some(device) = current().checked_sub(1) else {
         return INVALID_CONTEXT;
@@ -192,7 +184,6 @@ pub fn query(stream: u64) -> i32 {
 }
 
 impl Local {
-    /// A number that nothing else has.
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         (self.next << 12) | 0x1000_0000
@@ -300,7 +291,6 @@ pub fn wait_event(event: u64) -> i32 {
     done.err().unwrap_or(0)
 }
 
-/// When an event was marked.
 pub fn time_of_event(event: u64) -> Result<u64, i32> {
     match query_event(event) {
         0 => of_event(event, |gpu, it, context| {
@@ -314,7 +304,7 @@ pub fn destroy_event(event: u64) {
     with(|it| it.events.remove(&event));
 }
 
-/// Takes memory of a device, the current one without one; the number it is known by.
+/// Allocates on a device or on the current one; returns the allocation's number.
 pub fn take(device: Option<usize>, bytes: u64) -> Result<u64, i32> {
     let machine = machine().ok_or(NOT_INITIALIZED)?;
     let device = match device {

@@ -1,5 +1,4 @@
-//! The modelled machine, in a file that its processes map. It is advanced to the present by
-//! whichever process looks at it.
+//! The modelled machine, in a mapped file. Whichever process looks at it advances it to the present.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +9,6 @@ use std::{io, mem, ptr};
 pub use crate::process::now_ns;
 use crate::process::{me, runs};
 
-/// GPUs at most.
 pub const DEVICES: usize = 2;
 const CONTEXTS: usize = 16;
 const QUEUE: usize = 1024;
@@ -18,10 +16,9 @@ const EVENTS: usize = 8192;
 const LEDGER: usize = 1 << 17;
 /// A context's turn while others have work.
 const SLICE_NS: u64 = 2_000_000;
-/// How often the dead are looked for.
+/// Interval of the search for dead processes.
 const CHECK_NS: u64 = 2_000_000;
 
-/// A busy interval.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Busy {
@@ -35,7 +32,7 @@ pub struct Busy {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     left_ns: u64,
-    /// An event to be marked, plus one; 0 for a kernel.
+    /// Event to mark, plus one; 0 for a kernel.
     event: u32,
 }
 
@@ -46,7 +43,7 @@ pub struct Context {
     head: u64,
     tail: u64,
     next_event: u64,
-    /// Memory it has, and the most it had.
+    /// Present and peak memory.
     pub memory_bytes: u64,
     pub peak_bytes: u64,
     queue: [Item; QUEUE],
@@ -63,20 +60,16 @@ struct Device {
     contexts: [Context; CONTEXTS],
 }
 
-/// The machine.
 #[repr(C)]
 pub struct Gpu {
     lock: AtomicU32,
-    /// GPUs that there are.
     pub devices: u32,
-    /// Memory of each.
     pub total_bytes: u64,
     device: [Device; DEVICES],
     busy_count: u64,
     busy: [Busy; LEDGER],
 }
 
-/// The machine, mapped.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine(*mut Gpu);
 
@@ -86,7 +79,6 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Makes the file of a machine with so many GPUs of so much memory.
     pub fn create(path: &Path, devices: u32, total_bytes: u64) -> io::Result<Self> {
         let file = std::fs::File::create(path)?;
         file.set_len(mem::size_of::<Gpu>() as u64)?;
@@ -102,8 +94,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The machine of a file, made with one GPU where there is none yet: of several processes that
-    /// come at once one makes it.
+    /// Opens or creates the machine with one GPU; a hard link settles races between processes.
     pub fn open_or_create(path: &Path, total_bytes: u64) -> io::Result<Self> {
         if !path.exists() {
             let mut own = path.as_os_str().to_owned();
@@ -140,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// Looks at the machine, as it is now.
+    /// Locks the machine, advanced to the present.
     pub fn with<T>(&self, what: impl FnOnce(&mut Gpu) -> T) -> T {
         // SAFETY: mapped for good; the lock word is an atomic.
         let lock = unsafe { &(*self.0).lock };
@@ -151,7 +142,7 @@ impl Machine {
             // SAFETY: no arguments.
             unsafe { libc::sched_yield() };
             if tries.is_multiple_of(10_000) && owner != me && !runs(owner) {
-                // Killed within: what it left is at worst one entry short.
+                // The owner was killed inside: at worst one entry is missing.
                 let _ = lock.compare_exchange(owner, 0, Ordering::Acquire, Ordering::Relaxed);
             }
         }
@@ -163,7 +154,6 @@ impl Machine {
         answer
     }
 
-    /// The busy intervals between two times.
     pub fn busy(&self, from_ns: u64, until_ns: u64) -> Vec<Busy> {
         self.with(|gpu| {
             let count = usize::try_from(gpu.busy_count)
@@ -181,14 +171,14 @@ impl Machine {
         })
     }
 
-    /// What a process used of a device between two times.
+    /// Returns a process's use of a device between two times.
     pub fn used_ns(&self, pid: u32, device: u32, from_ns: u64, until_ns: u64) -> u64 {
         let its = self.busy(from_ns, until_ns);
         let its = its.iter().filter(|it| it.pid == pid && it.device == device);
         its.map(|it| it.end_ns - it.begin_ns).sum()
     }
 
-    /// The most memory that processes had on a device, each counted for itself.
+    /// Returns the largest peak memory of a process on a device.
     pub fn peak_bytes(&self, device: usize) -> u64 {
         self.with(|gpu| {
             gpu.device[device]
@@ -231,7 +221,7 @@ impl Gpu {
         }
     }
 
-    /// A process's context of a device, made if it has none.
+    /// Returns a process's context of a device, created on demand.
     pub fn context(&mut self, device: usize, pid: u32) -> Option<usize> {
         let contexts = &mut self.device[device].contexts;
         let known = contexts.iter().position(|it| it.pid == pid);
@@ -244,12 +234,11 @@ impl Gpu {
         })
     }
 
-    /// Puts a kernel into a context's queue: its number there; nothing while the queue is full.
+    /// Queues a kernel and returns its number; `None` while the queue is full.
     pub fn launch(&mut self, device: usize, context: usize, left_ns: u64) -> Option<u64> {
         self.push(device, context, Item { left_ns, event: 0 })
     }
 
-    /// A new event of a context.
     pub fn event(&mut self, device: usize, context: usize) -> u32 {
         let context = &mut self.device[device].contexts[context];
         context.next_event += 1;
@@ -257,7 +246,6 @@ impl Gpu {
         (context.next_event % EVENTS as u64) as u32
     }
 
-    /// Puts an event's mark into the queue.
     pub fn mark(&mut self, device: usize, context: usize, event: u32) -> Option<u64> {
         let item = Item {
             left_ns: 0,
@@ -278,7 +266,7 @@ impl Gpu {
         Some(number)
     }
 
-    /// Whether the queue's first `number` are done; otherwise how long that takes at least.
+    /// Returns the least time until the queue's first `number` items are done; `None` if they are.
     pub fn left_ns(&self, device: usize, context: usize, number: u64) -> Option<u64> {
         let context = &self.device[device].contexts[context];
         if context.head >= number {
@@ -289,17 +277,16 @@ impl Gpu {
         Some(left.sum())
     }
 
-    /// The number after which a context has nothing left.
+    /// Returns the number of the context's last item.
     pub fn last(&self, device: usize, context: usize) -> u64 {
         self.device[device].contexts[context].tail
     }
 
-    /// When an event was marked.
     pub fn marked_ns(&self, device: usize, context: usize, event: u32) -> u64 {
         self.device[device].contexts[context].times[event as usize]
     }
 
-    /// Takes memory; false if the device has not so much.
+    /// Returns false if the device lacks the memory.
     pub fn take(&mut self, device: usize, context: usize, bytes: u64) -> bool {
         let total_bytes = self.total_bytes;
         let device = &mut self.device[device];
@@ -313,7 +300,6 @@ impl Gpu {
         true
     }
 
-    /// Gives memory back.
     pub fn give(&mut self, device: usize, context: usize, bytes: u64) {
         let device = &mut self.device[device];
         device.memory_bytes = device.memory_bytes.saturating_sub(bytes);
@@ -321,21 +307,20 @@ impl Gpu {
         context.memory_bytes = context.memory_bytes.saturating_sub(bytes);
     }
 
-    /// The processes that have a context on a device, and the memory of each.
+    /// Returns the processes with a context on a device, and their memory.
     pub fn processes(&self, device: usize) -> Vec<(u32, u64)> {
         let there = self.device[device].contexts.iter();
         let there = there.filter(|it| it.pid != 0);
         there.map(|it| (it.pid, it.memory_bytes)).collect()
     }
 
-    /// Free memory of a device.
     pub fn free_bytes(&self, device: usize) -> u64 {
         self.total_bytes - self.device[device].memory_bytes
     }
 }
 
 impl Device {
-    /// Contexts of processes that ended go, with their work and memory.
+    /// Drops the contexts of ended processes, with their work and memory.
     fn bury(&mut self) {
         for context in &mut self.contexts {
             if context.pid != 0 && !runs(context.pid) {
@@ -346,7 +331,7 @@ impl Device {
         }
     }
 
-    /// Runs a piece of one kernel, or nothing if there is none or the time has come.
+    /// Runs a piece of one kernel; `None` if there is none or the present is reached.
     fn run(&mut self, now_ns: u64, index: usize) -> Option<Busy> {
         loop {
             let has = |it: &Context| it.pid != 0 && it.head < it.tail;

@@ -1,8 +1,7 @@
-//! This process and others, and the clock that all of them read.
+//! Process ids and the shared clock.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The monotonic clock.
 pub fn now_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -13,14 +12,13 @@ pub fn now_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// This process, once it was asked for.
 static ME: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     ME.store(0, Ordering::Relaxed);
 }
 
-/// This process's number: asked of the kernel once, as calls of the driver are to cost little.
+/// Returns the pid, asked of the kernel once, so that calls of the driver stay cheap.
 pub fn me() -> u32 {
     let known = ME.load(Ordering::Relaxed);
     if known != 0 {
@@ -34,7 +32,7 @@ pub fn me() -> u32 {
     me
 }
 
-/// Whether a process runs: one that ended and was not waited for does not.
+/// True if a process runs; a zombie does not.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default();

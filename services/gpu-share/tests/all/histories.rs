@@ -1,5 +1,5 @@
-//! Ten thousand random histories: joins, kills, stuck holders, changed terms, two devices. After
-//! every step the invariants hold, and at the end everybody who wants the GPU still gets it.
+//! Ten thousand random histories: joins, kills, stuck holders, changed terms, two devices. The invariants
+//! always hold, and in the end everybody who wants the GPU gets it.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,7 @@ fn load(random: &mut StdRng) -> Load {
     }
 }
 
-/// Requests of a device sum up to at most the whole. None is zero: who requests nothing is promised
-/// nothing.
+/// Requests of a device sum up to at most the whole. None is zero: a request of nothing is no promise.
 fn terms(random: &mut StdRng) -> (u32, u32) {
     let request = random.random_range(20..=250);
     let limit = random.random_range(request..=1000);
@@ -36,7 +35,7 @@ fn history(seed: u64) {
     for _ in 0..random.random_range(3..9) {
         match random.random_range(0..6) {
             0 if !tenants.is_empty() => {
-                // The holder, if there is one.
+                // Kills the holder, if any.
                 let killed = world
                     .scheduler
                     .holder(Device(0))
@@ -72,7 +71,7 @@ fn history(seed: u64) {
         let until = world.now + random.random_range(MS..300 * MS);
         world.run(until);
     }
-    // Those that run on are alive: everybody hungry gets something in the time that comes.
+    // Every hungry program gets something from here on.
     for program in world.programs.values_mut() {
         program.stuck = false;
         program.load = Load::Hungry(2 * MS);

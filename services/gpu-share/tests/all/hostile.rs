@@ -1,4 +1,4 @@
-//! The worst that a container can do with its socket and its page.
+//! Hostile containers: everything that socket and page allow.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use dormouse_gpu_share::scheduler::{Settings, Terms};
 use dormouse_gpu_share::server::{Offer, Part, Server};
 use dormouse_gpu_share::wire::{self, Message, Takes};
 
-/// The descriptors of this process are counted.
+/// Tests count this process's descriptors, so they run one at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct World {
@@ -74,7 +74,7 @@ fn hello() -> Message {
     }
 }
 
-/// Connects, and is given a slot of the page.
+/// Returns a greeted connection with its slot.
 fn greeted(socket: &Path) -> Option<(OwnedFd, Mapped, usize)> {
     let socket = wire::connect(socket).expect("connected");
     wire::send(socket.as_fd(), hello(), None).ok()?;
@@ -87,7 +87,6 @@ fn greeted(socket: &Path) -> Option<(OwnedFd, Mapped, usize)> {
     ))
 }
 
-/// Sends a message with so many descriptors.
 fn send_with(socket: &OwnedFd, mut message: Message, descriptors: usize) {
     let mut bytes = libc::iovec {
         iov_base: (&raw mut message).cast(),
@@ -95,8 +94,8 @@ fn send_with(socket: &OwnedFd, mut message: Message, descriptors: usize) {
     };
     let length = u32::try_from(descriptors * 4).expect("few");
     let mut control = vec![0_u64; 64];
-    // SAFETY: zeros are a header; message and room live until it is sent, and the room is larger
-    // than what is written.
+    // SAFETY: zeros are a valid header; message and buffer live until the call returns, and the buffer is
+    // larger than its contents.
     unsafe {
         let mut header: libc::msghdr = mem::zeroed();
         header.msg_iov = &raw mut bytes;
@@ -116,7 +115,7 @@ fn send_with(socket: &OwnedFd, mut message: Message, descriptors: usize) {
     }
 }
 
-/// Until the other end has closed, or said something.
+/// Waits until the other end closes.
 fn is_closed(socket: &OwnedFd) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {
@@ -177,7 +176,7 @@ fn a_message_of_another_length_closes_the_connection() {
     for length in [1, 4096] {
         let own = wire::connect(&socket).expect("connected");
         let bytes = vec![1_u8; length];
-        // SAFETY: so many bytes are there.
+        // SAFETY: the buffer has this length.
         let sent = unsafe { libc::send(own.as_raw_fd(), bytes.as_ptr().cast(), length, 0) };
         assert!(sent > 0);
         assert!(is_closed(&own), "{length}");
@@ -193,7 +192,7 @@ fn one_container_has_so_many_connections_and_silent_ones_are_closed() {
         .map(|_| wire::connect(&ads).expect("connected"))
         .collect();
     let _other = greeted(&search).expect("others are served");
-    // Of each that is taken, its socket and its process's descriptor.
+    // Each accepted connection has its socket and its process's descriptor.
     let here = open_descriptors() - before - silent.len() - 3;
     assert!(here <= 2 * SLOTS, "{here}");
     assert!(greeted(&ads).is_none(), "there is no place");
@@ -251,7 +250,7 @@ fn counters_that_a_container_writes_are_bounded_by_time_and_never_become_less() 
     write(1);
     let (second, _) = used();
     assert!(second.busy_ns >= first.busy_ns && second.launches >= first.launches);
-    // The token is wanted, granted, and returned: what is written meanwhile is charged.
+    // Counters written between grant and return are charged.
     let (own, _, _) = &clients[0];
     let want = Message {
         kind: wire::WANT,

@@ -1,5 +1,5 @@
-//! One or more GPUs and their tenants on a virtual clock: a tenant that holds the token runs its
-//! kernels one after the other, and gives the token back when the one that runs is done.
+//! GPUs and tenants on a virtual clock: a holder runs its kernels in sequence, and returns the token after
+//! the running one.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,31 @@ use rand::{Rng, SeedableRng};
 
 pub const MS: u64 = 1_000_000;
 
-/// What a tenant does with a device.
+/// A tenant's load on a device.
 #[derive(Debug, Clone, Copy)]
 pub enum Load {
-    /// Kernels of up to so many ns, without a pause.
+    /// Kernels of up to this many ns, without pauses.
     Hungry(u64),
-    /// A kernel of so many ns, then so long on the processor.
+    /// A kernel of so many ns, then a pause.
     LaunchAndSync(u64, u64),
-    /// Nothing.
     Idle,
 }
 
 #[derive(Debug)]
 pub struct Program {
     pub load: Load,
-    /// It does not answer a revocation any more.
+    /// Ignores revocations.
     pub stuck: bool,
-    /// The kernel that runs ends then.
+    /// End of the running kernel.
     busy_until: Option<u64>,
     busy_from: u64,
-    /// It launches next then.
+    /// Time of the next launch.
     ready_at: u64,
     holds: bool,
     revoked: bool,
     wants: bool,
 }
 
-/// A busy interval: who, on which device, from when to when.
 pub type Busy = (Tenant, Device, u64, u64);
 
 pub struct World {
@@ -88,7 +86,7 @@ impl World {
         });
     }
 
-    /// Its processes are gone; what they ran ends with them.
+    /// A killed tenant's kernels end with it.
     pub fn kill(&mut self, tenant: Tenant) {
         self.programs.retain(|(it, device), program| {
             if *it == tenant && program.busy_until.is_some() {
@@ -182,7 +180,6 @@ impl World {
         }
     }
 
-    /// Runs until `until`, from event to event.
     pub fn run(&mut self, until: u64) {
         while self.now < until {
             let keys: Vec<_> = self.programs.keys().copied().collect();
@@ -200,7 +197,6 @@ impl World {
         }
     }
 
-    /// What a tenant used of a device between two times.
     pub fn used(&self, tenant: u32, device: u32, from: u64, until: u64) -> u64 {
         let of = |it: &&Busy| it.0 == Tenant(tenant) && it.1 == Device(device);
         let spans = self.busy.iter().filter(of);
@@ -209,12 +205,12 @@ impl World {
             .sum()
     }
 
-    /// The share of a tenant between two times, in per cent.
+    /// In per cent.
     pub fn share(&self, tenant: u32, from: u64, until: u64) -> f64 {
         self.used(tenant, 0, from, until) as f64 * 100.0 / (until - from) as f64
     }
 
-    /// Nobody works two at a time, and who had the token worked.
+    /// A device never runs two kernels at once.
     pub fn check_busy(&mut self) {
         self.busy.sort_by_key(|it| (it.1, it.2));
         for pair in self.busy.windows(2) {

@@ -1,4 +1,4 @@
-//! Passes: as many launches as were allotted, none once the pass is away.
+//! Passes admit the allotted launches, and none after invalidation.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -51,8 +51,7 @@ fn a_place_whose_stream_went_during_a_launch_is_not_used_again() {
     assert!(pass.leave());
 }
 
-/// Threads pass while another takes the pass away and gives it back: once it is away and nobody is
-/// inside, nobody launches.
+/// Threads pass while another thread invalidates and validates.
 #[test]
 fn nobody_launches_once_the_pass_is_away_and_nobody_is_inside() {
     let pass = Pass::default();

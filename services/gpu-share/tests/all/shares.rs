@@ -1,10 +1,10 @@
-//! The shares that tenants get, on the virtual clock: error, overshoot, convergence.
+//! Shares of tenants on the virtual clock: error, overshoot, convergence.
 
 use dormouse_gpu_share::scheduler::{Device, SECOND_NS, Tenant};
 
 use crate::model::{Load, MS, World};
 
-/// Tenants of these (request, limit) in thousandths, and what each must get in thousandths.
+/// Tenants as (request, limit), and the expected shares, in thousandths.
 type Case = (&'static [(u32, u32)], &'static [u32]);
 
 const CASES: [Case; 9] = [
@@ -12,7 +12,7 @@ const CASES: [Case; 9] = [
     (&[(100, 1000), (900, 1000)], &[100, 900]),
     (&[(250, 250), (250, 250), (250, 250), (250, 250)], &[250; 4]),
     (&[(500, 1000), (500, 1000)], &[500, 500]),
-    // The rest by weight, which is the request; then up to the limits.
+    // The rest goes by weight, which is the request, up to the limits.
     (&[(100, 1000), (300, 1000)], &[250, 750]),
     (&[(200, 300), (200, 1000)], &[300, 700]),
     (&[(300, 600)], &[600]),
@@ -107,14 +107,13 @@ fn who_pauses_has_its_request_when_it_works() {
     world.join(0, 0, (200, 200), Load::LaunchAndSync(2 * MS, 8 * MS));
     world.join(1, 0, (300, 1000), Load::Hungry(4 * MS));
     world.run(12 * SECOND_NS);
-    // 2 ms of work every 8 ms and what it waits: no grant of another's is longer than 20 ms.
+    // 2 ms of work every 8 ms plus waiting: no other grant exceeds 20 ms.
     let share = world.share(0, SECOND_NS, 11 * SECOND_NS);
     assert!(share > 6.0, "{share}");
     assert!(world.share(1, SECOND_NS, 11 * SECOND_NS) > 80.0);
 }
 
-/// It asks again after each pause, and waits for the rest of another's kernel: that is not its own
-/// time. What the other gets in the pauses is part of the other's request, not more than it.
+/// After each pause the tenant waits for the rest of another's kernel, which is not its own time.
 #[test]
 fn bursts_with_short_pauses_have_their_request_beside_a_hungry_tenant() {
     for (at, (request, work, pause, kernel)) in [

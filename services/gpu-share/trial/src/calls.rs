@@ -1,5 +1,5 @@
-//! Every copy and set of the driver, by the name under which it exports it, each with a size from which
-//! it waits for the token; and what asks whether work is done.
+//! Every copy and set of the driver, by exported name, each large enough to wait for the token; and polls for
+//! completion.
 
 use std::ffi::{CString, c_int};
 use std::mem;
@@ -9,15 +9,15 @@ use anyhow::{Result, ensure};
 
 use crate::cuda::{Cuda, check};
 
-/// Bytes, or numbers, of a large copy or set.
+/// Bytes, or elements, of a large copy or set.
 const LARGE: u64 = 4 << 20;
-/// Both sides of a large set in two dimensions.
+/// Sides of a large two-dimensional set.
 const SIDE: u64 = 2048;
 
-/// Longer than anybody waits for what is measured.
+/// Longer than any measurement waits.
 const REST: Duration = Duration::from_secs(60);
 
-/// Name and arguments; what is none of these sizes is zero, the stream among them.
+/// Name and arguments; all but sizes are zero, the stream included.
 #[rustfmt::skip]
 const CALLS: &[(&str, &[u64])] = &[
     ("cuMemcpyHtoD_v2", &[0, 0, LARGE]),
@@ -116,10 +116,10 @@ const CALLS: &[(&str, &[u64])] = &[
     ("cuMemsetD2D32Async_ptsz", &[0, 0, 0, SIDE, SIDE, 0]),
 ];
 
-/// Any of them: what a function takes of its arguments is the first ones.
+/// The callee reads only its own first arguments.
 type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> c_int;
 
-/// Calls one of them, and says which and with what result; says `end` after the last one.
+/// Calls one function and prints name and result; prints `end` after the last one.
 pub fn one(index: usize) -> Result<()> {
     let Some((name, arguments)) = CALLS.get(index) else {
         println!("end");
@@ -131,8 +131,8 @@ pub fn one(index: usize) -> Result<()> {
     let mut all = [0; 10];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f, g, h, i, j] = all;
-    // SAFETY: C strings, and the driver's function of this name; only the stand-in's are called so,
-    // which read no memory of theirs.
+    // SAFETY: C strings, and the driver's function of this name; only the stand-in is called like this, and
+    // it reads no memory.
     let result = unsafe {
         let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
         let found = libc::dlsym(driver, text.as_ptr());
@@ -141,13 +141,13 @@ pub fn one(index: usize) -> Result<()> {
     };
     println!("{name} {result}");
     cuda.synchronise()?;
-    // What was launched is measured while it goes on.
+    // Measurements continue meanwhile.
     std::thread::sleep(REST);
     Ok(())
 }
 
-/// Launches eight kernels, asks until they are done, and so on, for so many milliseconds: by stream, by
-/// a thread's own stream or by event (0, 1, 2).
+/// Repeats eight kernels and polling for `ms` milliseconds: by stream, by a thread's own stream or by event
+/// (0, 1, 2).
 pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
     let cuda = Cuda::load(by == 1)?;
     cuda.on(0)?;
@@ -170,13 +170,13 @@ pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
         )
     };
     let mut event = 0;
-    // SAFETY: a place to write to.
+    // SAFETY: a writable place.
     check("cuEventCreate", unsafe { create(&raw mut event, 0) })?;
     let asked = crate::drive::launching(ms, || {
         for _ in 0..8 {
             cuda.launch(kernel, 0)?;
         }
-        // SAFETY: an event of ours, and the default stream.
+        // SAFETY: a valid event, and the default stream.
         check("cuEventRecord", unsafe { record(event, 0) })?;
         loop {
             // SAFETY: as above.
@@ -189,7 +189,7 @@ pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
             }
         }
     });
-    // What was launched is measured while it goes on.
+    // Measurements continue meanwhile.
     std::thread::sleep(REST);
     asked
 }

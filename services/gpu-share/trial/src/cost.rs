@@ -1,5 +1,5 @@
-//! What the library adds to a launch: bursts through it and past it in turns, in one process, so that
-//! whatever else the machine does weighs on both alike.
+//! The library's cost of a launch: alternating bursts through the library and past it in one process, so that
+//! other load affects both alike.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use anyhow::{Result, ensure};
 
 use crate::cuda::{Cuda, check};
 
-/// Launches of a burst.
+/// Launches in a burst.
 const BURST: u32 = 512;
-/// Names the scheduler's socket: without it the library hands nothing of its own out.
+/// Without this variable the library replaces nothing.
 const SOCKET: &str = "DORMOUSE_GPU_SOCKET";
 
-/// Prints the medians, and the quartiles of the differences, in tenths of a nanosecond a launch.
+/// Prints the medians, and the quartiles of the differences, in tenths of a nanosecond per launch.
 pub fn paired(rounds: u64) -> Result<()> {
     let held = Cuda::load(false)?;
     held.on(0)?;
@@ -53,7 +53,7 @@ pub fn paired(rounds: u64) -> Result<()> {
             0 => (first, second),
             _ => (second, first),
         };
-        // The first bursts wait for the token, and make what is made once.
+        // The first bursts wait for the token and for one-time setup.
         if round >= rounds / 10 {
             without.push(past);
             with.push(through);
@@ -74,7 +74,6 @@ pub fn paired(rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// A quartile.
 fn part(values: &mut [i64], quarter: usize) -> i64 {
     values.sort_unstable();
     let at = values.len().saturating_sub(1) * quarter / 4;

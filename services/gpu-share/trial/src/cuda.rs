@@ -1,5 +1,5 @@
-//! The driver, found as the CUDA runtime finds it: `dlopen`, one `dlsym` for `cuGetProcAddress_v2`,
-//! everything else by that.
+//! The driver, found like the CUDA runtime finds it: `dlopen`, one `dlsym` for `cuGetProcAddress_v2`, which
+//! finds the rest.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::{mem, ptr};
@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 type Resolve =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
 
-/// A kernel's launch.
 pub type Launch = unsafe extern "C" fn(
     u64,
     u32,
@@ -28,19 +27,17 @@ pub type Launch = unsafe extern "C" fn(
 #[derive(Debug, Clone, Copy)]
 pub struct Cuda {
     resolve: Resolve,
-    /// Launches a kernel.
     pub launch: Launch,
     synchronise: unsafe extern "C" fn() -> c_int,
 }
 
-/// What a call said.
 pub fn check(what: &str, result: c_int) -> Result<()> {
     ensure!(result == 0, "{what} says {result}");
     Ok(())
 }
 
 impl Cuda {
-    /// Loads the driver. `per_thread`: the default stream is the thread's own.
+    /// With `per_thread` the default stream is the thread's own.
     pub fn load(per_thread: bool) -> Result<Self> {
         // SAFETY: C strings; the driver's initialiser runs.
         let resolve = unsafe {
@@ -76,12 +73,12 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// One of the driver's functions, by the version of the interface that is meant.
+    /// Finds a function of the driver at an interface version.
     pub fn find(&self, name: &str, version: c_int, flags: u64) -> Result<*mut c_void> {
         find(self.resolve, name, version, flags)
     }
 
-    /// Makes a device's context the calling thread's.
+    /// Makes a device's context current on this thread.
     pub fn on(&self, device: c_int) -> Result<()> {
         // SAFETY: the driver's functions of these names have these signatures.
         unsafe {
@@ -95,9 +92,9 @@ impl Cuda {
         }
     }
 
-    /// A kernel that takes so long: by its name on the stand-in, by its code on a real device.
+    /// A kernel of this duration: by name on the stand-in, by code on a real device.
     pub fn kernel(&self, duration_ns: u64) -> Result<u64> {
-        // SAFETY: as above; the module is text that ends with a zero.
+        // SAFETY: as above; the module is a zero-terminated text.
         unsafe {
             let load: unsafe extern "C" fn(*mut u64, *const c_void) -> c_int =
                 mem::transmute(self.find("cuModuleLoadData", 2010, 0)?);
@@ -118,7 +115,6 @@ impl Cuda {
         }
     }
 
-    /// A device's UUID.
     pub fn uuid(&self, device: c_int) -> Result<String> {
         let mut bytes = [0_u8; 16];
         // SAFETY: as above.
@@ -138,10 +134,9 @@ impl Cuda {
         Ok(format!("GPU-{}", parts.join("-")))
     }
 
-    /// A new stream.
     pub fn stream(&self) -> Result<u64> {
         let mut stream = 0;
-        // SAFETY: as above. Flag 1: it does not wait for the default stream.
+        // SAFETY: as above. Flag 1: no waiting for the default stream.
         unsafe {
             let create: unsafe extern "C" fn(*mut u64, u32) -> c_int =
                 mem::transmute(self.find("cuStreamCreate", 2000, 0)?);
@@ -150,7 +145,6 @@ impl Cuda {
         Ok(stream)
     }
 
-    /// Launches once.
     pub fn launch(&self, kernel: u64, stream: u64) -> Result<()> {
         let null = ptr::null_mut();
         // SAFETY: a kernel without arguments.
@@ -158,7 +152,6 @@ impl Cuda {
         check("cuLaunchKernel", result)
     }
 
-    /// Waits for all work.
     pub fn synchronise(&self) -> Result<()> {
         // SAFETY: no arguments.
         check("cuCtxSynchronize", unsafe { (self.synchronise)() })
@@ -168,7 +161,7 @@ impl Cuda {
 fn find(resolve: Resolve, name: &str, version: c_int, flags: u64) -> Result<*mut c_void> {
     let text = CString::new(name).context("a name")?;
     let (mut found, mut status) = (ptr::null_mut(), 0);
-    // SAFETY: a C string, and places to write to.
+    // SAFETY: a C string, and writable places.
     let result = unsafe {
         resolve(
             text.as_ptr(),
@@ -185,7 +178,7 @@ fn find(resolve: Resolve, name: &str, version: c_int, flags: u64) -> Result<*mut
     Ok(found)
 }
 
-/// A kernel for a real device that spins until its global timer has gone on so far.
+/// Assembles a kernel for a real device that spins on the global timer.
 fn spin(duration_ns: u64) -> String {
     format!(
         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry spin_{duration_ns}()\n{{\n\

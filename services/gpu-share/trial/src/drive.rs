@@ -1,4 +1,4 @@
-//! The ways in which a program uses a GPU.
+//! The ways to use a GPU that tests drive.
 
 use std::ffi::c_int;
 use std::mem;
@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use crate::cuda::{Cuda, check};
 use crate::{calls, cost, management, memory};
 
-/// Uses the device in one way.
 pub fn run(way: &str, numbers: &[&str]) -> Result<()> {
     let numbers: Vec<u64> = numbers
         .iter()
@@ -43,7 +42,6 @@ fn until(ms: u64) -> impl Fn() -> bool {
     move || Instant::now() < end
 }
 
-/// The sum of what the steps of so many milliseconds return.
 fn counted(ms: u64, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
     let (goes_on, mut count) = (until(ms), 0);
     while goes_on() {
@@ -52,14 +50,14 @@ fn counted(ms: u64, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
     Ok(count)
 }
 
-/// Says that it is ready, takes steps for so many milliseconds, and says how many launches they were.
+/// Prints `ready`, takes steps for `ms` milliseconds, and prints the launches.
 pub fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
     println!("ready");
     println!("launched {}", counted(ms, step)?);
     Ok(())
 }
 
-/// Launches as fast as it is let, for so many milliseconds; one launch in sixteen is waited for.
+/// Launches as fast as possible, and waits after every sixteenth launch.
 fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> {
     let cuda = Cuda::load(own_stream)?;
     cuda.on(device)?;
@@ -74,7 +72,7 @@ fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> 
     })
 }
 
-/// Launch, wait, think.
+/// Repeats launch, wait, pause.
 fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -87,7 +85,7 @@ fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
     })
 }
 
-/// A graph of ten kernels, captured once, launched again and again.
+/// Launches a captured graph of ten kernels repeatedly.
 fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -118,21 +116,21 @@ fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
     launching(ms, || {
         if made < captures.max(1) {
             let (mut graph, mut instance) = (0, 0);
-            // Work before the capture in the same stream.
+            // Work in the stream before the capture.
             cuda.launch(kernel, stream)?;
-            // SAFETY: a stream of ours.
+            // SAFETY: a valid stream.
             check("cuStreamBeginCapture", unsafe { begin(stream, 0) })?;
             for _ in 0..10 {
                 cuda.launch(kernel, stream)?;
             }
-            // SAFETY: as above, and places to write to.
+            // SAFETY: as above, and writable places.
             unsafe {
                 check("cuStreamEndCapture", end(stream, &raw mut graph))?;
                 check("cuGraphInstantiate", make(&raw mut instance, graph, 0))?;
             }
             made = instance;
         }
-        // SAFETY: an instance of ours.
+        // SAFETY: a valid instance.
         check("cuGraphLaunch", unsafe { launch(made, stream) })?;
         count += 1;
         if count % 4 == 0 {
@@ -142,7 +140,6 @@ fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
     })
 }
 
-/// Several threads, each with a stream of its own.
 fn threads(kernel_ns: u64, ms: u64, count: u64) -> Result<()> {
     let cuda = Cuda::load(true)?;
     cuda.on(0)?;
@@ -169,7 +166,6 @@ fn threads(kernel_ns: u64, ms: u64, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Two devices in turns, from one thread.
 fn both(kernel_ns: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -185,10 +181,9 @@ fn both(kernel_ns: u64, ms: u64) -> Result<()> {
     })
 }
 
-/// A child before the driver is initialised uses it as any program; one after it is not helped,
-/// and does not hang.
+/// A child forked before the driver's initialisation works; one forked later gets errors, and does not hang.
 fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
-    // SAFETY: there is one thread yet.
+    // SAFETY: there is only one thread yet.
     let first = unsafe { libc::fork() };
     if first == 0 {
         let done = spin(0, kernel_ns, ms, false);
@@ -202,7 +197,7 @@ fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
     let second = unsafe { libc::fork() };
     if second == 0 {
         let refused = cuda.launch(kernel, 0).is_err();
-        // SAFETY: ends the child without what the parent has registered.
+        // SAFETY: ends the child without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
     let count = counted(ms, || {
@@ -212,7 +207,7 @@ fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
     })?;
     for child in [first, second] {
         let mut status = 0;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         println!("child {status}");
     }
@@ -220,7 +215,7 @@ fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
     Ok(())
 }
 
-/// The time of a launch of nothing, in ns, the least of many rounds.
+/// Prints the least time of an empty launch in ns.
 fn cost(rounds: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -239,8 +234,8 @@ fn cost(rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lets a CUDA runtime find its driver. On the stand-in it finds all functions, and then fails for
-/// want of what is private between the two.
+/// Lets a CUDA runtime find its driver. On the stand-in it finds all functions, then fails for lack of
+/// private interfaces.
 pub fn runtime(path: &str) -> Result<()> {
     let path = std::ffi::CString::new(path)?;
     // SAFETY: C strings; the function of this name has this signature.

@@ -1,6 +1,5 @@
-//! A machine with a GPU: shares, limits, deaths, and what the library costs, by programs of this
-//! very file. A share is what a program got done with others, by what it got done alone; arms are
-//! interleaved.
+//! Trials on a machine with a GPU: shares, limits, deaths and cost, driven by this program itself. A share is
+//! the work done with others relative to the work done alone; arms are interleaved.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use dormouse_gpu_share::server::{Offer, Part, Server};
 
 use crate::cuda::Cuda;
 
-/// A kernel of half a millisecond.
+/// Half a millisecond.
 const KERNEL_NS: &str = "500000";
 const RUN_MS: u64 = 10_000;
 
@@ -25,7 +24,7 @@ struct Machine {
     failures: Vec<String>,
 }
 
-/// Tries what must hold.
+/// Checks all requirements.
 pub fn test(library: &str) -> Result<()> {
     let mut machine = Machine::new(library)?;
     machine.shares(2.0)?;
@@ -36,7 +35,7 @@ pub fn test(library: &str) -> Result<()> {
     machine.report()
 }
 
-/// Measures.
+/// Measures without judging shares.
 pub fn bench(library: &str) -> Result<()> {
     let mut machine = Machine::new(library)?;
     machine.cost()?;
@@ -173,8 +172,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Different loads beside each other, each by what it got done alone: tiny kernels beside long ones,
-    /// graphs beside launches one by one.
+    /// Tiny kernels next to long ones, graphs next to single launches, each relative to its work alone.
     fn kinds(&mut self) -> Result<()> {
         let ms = RUN_MS.to_string();
         let (long, tiny) = (["spin", "5000000", &ms], ["spin", "20000", &ms]);
@@ -208,8 +206,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Another limit, and another scheduler, while a program runs. What it gets done is read from the
-    /// page: its work on the device, by the driver's events.
+    /// Changed limits and a new scheduler while a program runs. The page gives the device time, measured by
+    /// the driver's events.
     fn changes(&mut self) -> Result<()> {
         self.share("changing", (300, 300), None)?;
         let mut program = self.start(Some("changing"), &["spin", KERNEL_NS, "60000"])?;
@@ -217,7 +215,7 @@ impl Machine {
         BufReader::new(program.stdout.take().context("no output")?).read_line(&mut line)?;
         for limit in [300, 800, 300] {
             self.share("changing", (300, limit), None)?;
-            // What follows is to hold a second after the change.
+            // The new limit must hold one second after the change.
             std::thread::sleep(Duration::from_secs(1));
             self.expect_share("changing", f64::from(limit) / 10.0)?;
         }
@@ -231,7 +229,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A tenant's part of the device over five seconds.
+    /// Measures over five seconds.
     fn expect_share(&mut self, name: &str, wanted: f64) -> Result<()> {
         let busy_ns = |machine: &Self| -> Result<u64> {
             let usage = machine.server.usage(name).context("not known")?;
@@ -249,14 +247,13 @@ impl Machine {
         Ok(())
     }
 
-    /// The cap, by each call that gives memory.
     fn every_call(&mut self, cap: u64) -> Result<()> {
         let mut child = self.start(Some("capped"), &["memory", &cap.to_string()])?;
         let mut said = String::new();
         let mut out = child.stdout.take().context("no output")?;
         out.read_to_string(&mut said)?;
         print!("{said}");
-        // The last one imports memory of another library, which a device has none of.
+        // The last call imports memory of another library, which a real device lacks.
         child.wait()?;
         let calls = said.lines().filter(|it| it.contains(" beyond "));
         let calls: Vec<&str> = calls.collect();
@@ -267,7 +264,6 @@ impl Machine {
         Ok(())
     }
 
-    /// The cap.
     fn memory(&mut self) -> Result<()> {
         let cap = 1_u64 << 30;
         self.share("capped", (500, 500), Some(cap))?;
@@ -281,7 +277,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What a launch costs, and what a program alone gets done, with and without the library.
+    /// The cost of a launch, and the work of a program alone, with and without the library.
     fn cost(&mut self) -> Result<()> {
         self.share("whole", (1000, 1000), None)?;
         for (what, words, word) in [

@@ -1,5 +1,5 @@
-//! Tries how a GPU is shared: `gpu-trial serve` is a scheduler without an agent, `gpu-trial drive`
-//! a program that finds the driver as the CUDA runtime does and uses it in one of several ways.
+//! Tries GPU sharing: `gpu-trial serve` is a scheduler without an agent, `gpu-trial drive` a program that
+//! uses the driver in one of several ways.
 //!
 //! ```text
 //! gpu-trial serve NAME SOCKET UUID[,UUID] REQUEST LIMIT CAP_BYTES ...
@@ -10,7 +10,7 @@
 //! gpu-trial test|bench LIBDORMOUSE_GPU
 //! ```
 //!
-//! What `drive` prints is read by the tests: words and numbers, one thing a line.
+//! Tests read the output of `drive`: words and numbers, one item a line.
 
 mod calls;
 mod cost;

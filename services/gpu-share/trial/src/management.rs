@@ -1,4 +1,4 @@
-//! What NVIDIA's library of management says of a device's memory, as frameworks and people ask it.
+//! NVML's report of device memory.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::mem;
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::cuda::{Cuda, check};
 
-/// `nvmlMemory_v2_t` for its version 2: size and version in one number.
+/// `nvmlMemory_v2_t`; `version` combines size and version 2.
 #[repr(C)]
 struct Memory2 {
     version: u32,
@@ -17,8 +17,7 @@ struct Memory2 {
     used: u64,
 }
 
-/// Prints total, free and used memory of a device by both forms, after so many bytes were allocated
-/// there.
+/// Prints total, free and used memory in both forms after allocating `bytes`.
 pub fn run(device: u64, bytes: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(c_int::try_from(device)?)?;

@@ -1,4 +1,4 @@
-//! Memory by every call that gives some: each is tried below the cap and beyond it.
+//! Every call that allocates memory, tried below the cap and beyond it.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -10,7 +10,7 @@ use crate::cuda::{Cuda, check};
 
 type Result32 = c_int;
 
-/// One call: its name, and whether it gives so many bytes; what frees them.
+/// One call: its name, allocation and release.
 struct Way {
     name: &'static str,
     allocate: Box<dyn Fn(u64) -> (Result32, u64)>,
@@ -25,7 +25,7 @@ macro_rules! call {
     }};
 }
 
-/// A way whose call needs nothing but a place to write to and what `$give` makes of the bytes.
+/// Builds a way from a call that writes one result; `$give` makes its arguments from the bytes.
 macro_rules! way {
     ($name:literal, $free:expr, |$to:ident, $bytes:ident| $give:expr) => {{
         let free = $free;
@@ -34,11 +34,11 @@ macro_rules! way {
             allocate: Box::new(move |$bytes| {
                 let mut at = 0_u64;
                 let $to = &raw mut at;
-                // SAFETY: places to write to, and descriptors that live until it returns.
+                // SAFETY: writable places, and descriptors that live until the call returns.
                 let result = unsafe { $give };
                 (result, at)
             }),
-            // SAFETY: what the call before gave.
+            // SAFETY: `at` comes from the previous call.
             free: Box::new(move |at| unsafe { free(at) }),
         }
     }};
@@ -48,7 +48,7 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
     let free = call!(cuda, "cuMemFree", 3020, (u64));
     let later = call!(cuda, "cuMemFreeAsync", 11020, (u64, u64));
     let later = move |at: u64| -> Result32 {
-        // SAFETY: what was allocated before, in the default stream.
+        // SAFETY: allocated before, in the default stream.
         unsafe { later(at, 0) }
     };
     unsafe fn safe(call: impl Fn(u64) -> Result32, at: u64) -> Result32 {
@@ -78,13 +78,13 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
         )),
         way!("cuMemAllocPitch", free, |to, bytes| {
             let mut row = 0;
-            // A row of a byte more than a multiple of the pitch: the driver takes more.
+            // One byte more than a multiple of the pitch: the driver takes more.
             pitch(to, &raw mut row, 513, (bytes / 1024) as usize, 4)
         }),
     ];
     let default = call!(cuda, "cuDeviceGetDefaultMemPool", 11020, (*mut u64, c_int));
     let mut own = 0;
-    // SAFETY: a place to write to.
+    // SAFETY: a writable place.
     check("cuDeviceGetDefaultMemPool", unsafe {
         default(&raw mut own, 0)
     })?;
@@ -97,7 +97,7 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
             name,
             allocate: Box::new(move |bytes| {
                 let mut at = 0;
-                // SAFETY: a place to write to; the default pool and stream.
+                // SAFETY: a writable place; the default pool and stream.
                 let result = unsafe {
                     match from_pool {
                         true => pool(&raw mut at, bytes as usize, own, 0),
@@ -106,7 +106,7 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
                 };
                 (result, at)
             }),
-            // SAFETY: as it says.
+            // SAFETY: `at` comes from `allocate`.
             free: Box::new(move |at| unsafe { safe(after, at) }),
         });
     }
@@ -138,7 +138,7 @@ fn others(cuda: &Cuda) -> Result<Vec<Way>> {
         10000,
         (*mut u64, *const [u64; 16])
     );
-    // Format 0x20 (float), four channels: sixteen bytes an element.
+    // Format 0x20 (float) with four channels: sixteen bytes an element.
     let kind = 0x4_0000_0020_usize;
     Ok(vec![
         way!("cuMemCreate", release, |to, bytes| {
@@ -166,8 +166,8 @@ fn others(cuda: &Cuda) -> Result<Vec<Way>> {
     ])
 }
 
-/// Every way: three quarters of the cap are given, then half of it is not, then three quarters
-/// again once the first are back.
+/// Tries every way: half of the cap succeeds, another three quarters do not, and half succeeds again after
+/// the release.
 pub fn run(cap: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -176,13 +176,13 @@ pub fn run(cap: u64) -> Result<()> {
     let information = call!(cuda, "cuMemGetInfo", 3020, (*mut usize, *mut usize));
     let total = call!(cuda, "cuDeviceTotalMem", 3020, (*mut usize, c_int));
     for way in &ways {
-        // A mipmapped array is counted with a third more.
+        // A mipmapped array counts a third more.
         let (first, second) = (cap / 2, cap * 3 / 4);
         let (result, at) = (way.allocate)(first);
         check(way.name, result)?;
         let (beyond, _) = (way.allocate)(second);
         let mut free = 0;
-        // SAFETY: a place to write to, and none for the total.
+        // SAFETY: a writable place, and null for the total.
         check("cuMemGetInfo", unsafe {
             information(&raw mut free, ptr::null_mut())
         })?;
@@ -193,7 +193,7 @@ pub fn run(cap: u64) -> Result<()> {
         println!("{} beyond {beyond} free {free}", way.name);
     }
     let (mut free, mut all, mut whole) = (0, 0, 0);
-    // SAFETY: places to write to.
+    // SAFETY: writable places.
     unsafe {
         check("cuMemGetInfo", information(&raw mut free, &raw mut all))?;
         check("cuDeviceTotalMem", total(&raw mut whole, 0))?;
@@ -202,8 +202,8 @@ pub fn run(cap: u64) -> Result<()> {
     Ok(())
 }
 
-/// Maps memory and gives its handle back, again and again, until no more is given: a mapping holds it.
-/// Then takes the mappings away, a handle of one of them kept, and that is given back at the end.
+/// Maps memory and releases its handle until the cap refuses: mappings hold memory. Then unmaps everything
+/// but keeps one handle, which is released last.
 pub fn mapped(bytes: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -228,7 +228,7 @@ pub fn mapped(bytes: u64) -> Result<()> {
     let mut places = Vec::new();
     let take = |places: &mut Vec<u64>| -> Result<c_int> {
         let (mut handle, mut at) = (0, 0);
-        // SAFETY: places to write to, and what the driver gave.
+        // SAFETY: writable places, and values from the driver.
         unsafe {
             match create(&raw mut handle, length, &raw const properties, 0) {
                 0 => {}
@@ -249,7 +249,7 @@ pub fn mapped(bytes: u64) -> Result<()> {
     };
     println!("{} mapped, then {last}", places.len());
     let (kept, mut handle) = (places[0], 0);
-    // SAFETY: a place to write to, and mappings of ours.
+    // SAFETY: a writable place, and valid mappings.
     unsafe {
         check("cuMemRetainAllocationHandle", retain(&raw mut handle, kept))?;
         for at in places.drain(..) {
@@ -258,20 +258,19 @@ pub fn mapped(bytes: u64) -> Result<()> {
     }
     while take(&mut places)? == 0 {}
     println!("{} mapped beside one that is held", places.len());
-    // SAFETY: a handle of ours.
+    // SAFETY: a valid handle.
     check("cuMemRelease", unsafe { release(handle) })?;
     while take(&mut places)? == 0 {}
     println!("{} mapped", places.len());
     Ok(())
 }
 
-/// Takes so much and keeps it for so many milliseconds.
 pub fn hold(bytes: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
     let allocate = call!(cuda, "cuMemAlloc", 3020, (*mut u64, usize));
     let mut at = 0_u64;
-    // SAFETY: a place to write to.
+    // SAFETY: a writable place.
     let result = unsafe { allocate(&raw mut at, bytes as usize) };
     println!("result {result}");
     ensure!(result == 0 || at == 0, "memory was given, and an error");
@@ -279,13 +278,13 @@ pub fn hold(bytes: u64, ms: u64) -> Result<()> {
     Ok(())
 }
 
-/// Formats of arrays: those whose element the descriptor's channels say, those that name their own,
-/// and some that are packed, planar or compressed.
+/// Formats whose channels come from the descriptor, formats that name their own, and packed, planar or
+/// compressed ones.
 const FORMATS: [u64; 12] = [
     0x01, 0x09, 0x10, 0x20, 0xc2, 0xc5, 0xcb, 0xb1, 0xb0, 0x92, 0xa8, 0x9f,
 ];
 
-/// Takes arrays of every format, of one channel as the descriptor has it, until no more are given.
+/// Allocates one-channel arrays of every format until the cap refuses.
 pub fn formats() -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -296,7 +295,7 @@ pub fn formats() -> Result<()> {
         let mut arrays = Vec::new();
         let last = loop {
             let mut at = 0;
-            // SAFETY: a place to write to, and a descriptor that lives until it returns.
+            // SAFETY: a writable place, and a descriptor that lives until the call returns.
             match unsafe { array(&raw mut at, &raw const wanted) } {
                 0 => arrays.push(at),
                 result => break result,
@@ -304,7 +303,7 @@ pub fn formats() -> Result<()> {
         };
         println!("{format:#x} {} arrays, then {last}", arrays.len());
         for at in arrays {
-            // SAFETY: an array of ours.
+            // SAFETY: a valid array.
             check("cuArrayDestroy", unsafe { drop_array(at) })?;
         }
     }

@@ -1,4 +1,4 @@
-//! Every way of the loader by which a program can ask for a function of the driver, and whose it gets.
+//! Every way of the loader to find a function, and the object that provides it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::{mem, ptr};
@@ -9,9 +9,9 @@ unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
 }
 
-/// The file of the object that has a function; `-` for none.
+/// The file name of a function's object; `-` for none.
 fn owner(function: *mut c_void) -> String {
-    // SAFETY: zeros are a description; any address may be asked for.
+    // SAFETY: zeros are a valid description; any address may be asked for.
     let file = unsafe {
         let mut about: libc::Dl_info = mem::zeroed();
         let known = libc::dladdr(function, &raw mut about) != 0 && !about.dli_fname.is_null();
@@ -21,7 +21,7 @@ fn owner(function: *mut c_void) -> String {
     file.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Prints for each name whose function each way gives, and that `dlvsym` still knows versions.
+/// Prints the provider by each way for each name, and checks that `dlvsym` still respects versions.
 pub fn run(library: &str, version: &str, names: &[&str]) -> Result<()> {
     let (path, version) = (CString::new(library)?, CString::new(version)?);
     // SAFETY: C strings; the library's initialiser runs.
@@ -41,7 +41,7 @@ pub fn run(library: &str, version: &str, names: &[&str]) -> Result<()> {
         };
         println!("{name} {}", found.map(owner).join(" "));
     }
-    // SAFETY: as above. The next object's `dlsym` is glibc's, and there is none of this version.
+    // SAFETY: as above. The next object's `dlsym` is glibc's; the other version does not exist.
     let (next, none) = unsafe {
         (
             dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.34".as_ptr()),
@@ -56,9 +56,8 @@ type First = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -
 type Second =
     unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
 
-/// The file of the object that has a function, and the function's name there.
 fn whose(function: *mut c_void) -> String {
-    // SAFETY: zeros are a description; any address may be asked for.
+    // SAFETY: zeros are a valid description; any address may be asked for.
     let name = unsafe {
         let mut about: libc::Dl_info = mem::zeroed();
         let known = libc::dladdr(function, &raw mut about) != 0 && !about.dli_sname.is_null();
@@ -67,9 +66,8 @@ fn whose(function: *mut c_void) -> String {
     format!("{} {}", owner(function), name.as_deref().unwrap_or("-"))
 }
 
-/// Asks both forms of `cuGetProcAddress` for each name at each of these versions, without and with the
-/// thread's own default stream, and prints what each gives: name, version, flags, then whose function
-/// it is and which, of the one and of the other. The names stand in a file, one a line.
+/// Asks both forms of `cuGetProcAddress` for each name in a file, at each version, with and without
+/// per-thread default streams. Prints name, version, flags and the two functions with their objects.
 pub fn asked(names: &str, versions: &[&str]) -> Result<()> {
     // SAFETY: C strings; the driver's functions of these names have these signatures.
     let (first, second) = unsafe {
@@ -89,7 +87,7 @@ pub fn asked(names: &str, versions: &[&str]) -> Result<()> {
             let number: c_int = version.parse()?;
             for flags in [0, 2] {
                 let (mut one, mut other, mut status) = (ptr::null_mut(), ptr::null_mut(), 0);
-                // SAFETY: a C string, and places to write to.
+                // SAFETY: a C string, and writable places.
                 unsafe {
                     first(text.as_ptr(), &raw mut one, number, flags);
                     second(

@@ -1,5 +1,5 @@
-//! A scheduler by itself. On its standard input it is told of other terms, one container a line in
-//! the form of its arguments; it answers with `ok`. At the end of the input it ends.
+//! A stand-alone scheduler. Each input line changes one container's terms, in the form of the arguments, and
+//! is answered by `ok`. The end of the input stops the scheduler.
 
 use std::io::BufRead;
 
@@ -32,7 +32,6 @@ fn offer(words: &[&str]) -> Result<Offer> {
     })
 }
 
-/// Serves containers until the input ends.
 pub fn run(tenants: &[&str]) -> Result<()> {
     let server = Server::start(Settings::default())?;
     for words in tenants.chunks(6) {

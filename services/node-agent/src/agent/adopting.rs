@@ -1,4 +1,4 @@
-//! What runs already, or has ended, when the agent begins.
+//! Adopts containers that run, or ended, before the agent starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use crate::marks::Mark;
 use crate::runtime::Found;
 use crate::watch::Look;
 
-/// Between two attempts to list what runs, while the engine does not answer.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 impl Agent {
@@ -31,8 +30,6 @@ impl Agent {
         }));
     }
 
-    /// Looks at what ended while no agent ran, each container with a time limit; then the agent
-    /// is live.
     fn look_at_the_ended(&mut self, found: Vec<Found>, ctx: &mut Context<Self>) {
         let ended = found.iter().filter(|found| found.status.is_err());
         let looks: Vec<_> = ended
@@ -72,7 +69,6 @@ impl Agent {
         }));
     }
 
-    /// Whether a container that has ended may have left a checkpoint that is not in the store.
     fn may_have_to_store(&self, id: &ContainerId) -> bool {
         self.store.is_some() && self.watch(id, true).is_some_and(|watch| watch.is_chief())
     }
@@ -87,7 +83,6 @@ impl Agent {
                 tracing::info!(container = %id, pid, "adopted");
                 self.share_gpus_again(&id);
                 let watch = self.watch(&id, true);
-                // Its eviction had begun when the former agent died.
                 let evicted = mark.evicted.clone();
                 let addr = self.container(mark, true, watch, ctx);
                 self.let_go(&id);
@@ -101,7 +96,7 @@ impl Agent {
                 Ok(pid)
             }
             Err(exit) if self.may_have_to_store(&id) => {
-                // What it saved is stored before its end is told: until then it counts as running.
+                // Store the checkpoint before reporting the exit. Until then the container counts as running.
                 let watch = self.watch(&id, true);
                 let exit = exit.with_eviction(mark.evicted.clone());
                 let addr = self.container(mark, true, watch, ctx);
@@ -118,7 +113,6 @@ impl Agent {
         }
     }
 
-    /// What a container left that ended while no agent ran: reported before its exit.
     fn last_look(&mut self, id: &ContainerId, is_chief: bool, look: Look) {
         if !look.tasks.is_empty() {
             self.note(id, What::TasksEnded(look.tasks));

@@ -1,5 +1,4 @@
-//! What the agent does on its disk beside its containers: it makes folders in time, bounds what is
-//! printed, and removes what nobody needs any more.
+//! The agent's own disk work: makes folders ahead of starts, bounds printed output, removes old files.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,14 +18,11 @@ use crate::rotate::rotate;
 use crate::seal::retain;
 use crate::store::retain::Keep;
 
-/// Between two looks for what ended containers have left and nobody needs any more.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
-/// Between two looks at what containers have printed: a disk takes a gigabyte meanwhile at most.
 const BOUND_LOGS_EVERY: Duration = Duration::from_secs(1);
 
 impl Agent {
-    /// Notes how far running containers have printed, and cuts what is too much.
     pub(super) fn bound_logs(&mut self, ctx: &mut Context<Self>) {
         let (layout, bounds) = (self.config.layout(), self.config.keep.log_bounds);
         let running = self.actors.keys().map(|id| layout.container_below(id));
@@ -62,7 +58,6 @@ impl Agent {
         ctx.run_later(PRUNE_EVERY, Self::prune);
     }
 
-    /// Removes what is kept here of the stored checkpoints of jobs that are over.
     fn prune_cached(&self, keep: Duration) {
         if self.store.is_none() {
             return;
@@ -80,8 +75,6 @@ impl Agent {
         });
     }
 
-    /// Makes the directories of containers that are about to start: the disk takes as long for
-    /// that as the checkpointer for its request. Whatever fails here is told by the start.
     pub(super) fn make_directories(&self, placed: &PlacementDecided) {
         if self.core.stage() != Stage::Live {
             return;
@@ -106,7 +99,6 @@ impl Agent {
         }
     }
 
-    /// A checkpoint of a job whose rank 0 is here is on the log: older ones are no longer needed.
     pub(super) fn retain_checkpoints(&self, saved: &CheckpointSaved) {
         if self.core.stage() != Stage::Live || saved.node != self.config.node {
             return;
@@ -135,7 +127,6 @@ impl Agent {
                 }
             });
         }
-        // What is sealed here and not stored yet: one under way, one that waits.
         let (below, present) = (
             self.config.layout().checkpoints_below(&saved.job),
             saved.incarnation,

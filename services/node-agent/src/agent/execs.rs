@@ -1,5 +1,4 @@
-//! Programs in containers that run, for somebody who is attached to them: who may, what they run
-//! with, and what stands on the log of it.
+//! Programs that attached users run in containers: permission, environment, and events on the log.
 
 use std::sync::Arc;
 
@@ -20,7 +19,6 @@ use crate::report;
 use crate::runtime::{ContainerPlan, Exec};
 
 impl Agent {
-    /// The container's own plan with another program, where that may run.
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {
         let refused = |code: &str, why: String| (code.to_owned(), why);
         let (id, node) = (&start.container, &self.config.node);
@@ -46,7 +44,6 @@ impl Agent {
         Ok(plan)
     }
 
-    /// A number that no other program on this node has had: the time, and later than the last one.
     fn next_exec(&mut self) -> u64 {
         let now = u64::try_from(SystemClock.now().as_micros()).unwrap_or(0);
         self.last_exec = now.max(self.last_exec + 1);
@@ -93,7 +90,6 @@ impl Agent {
         self.report(event, Vec::new());
     }
 
-    /// Programs that ran when the agent before this one ended: nobody is attached to them.
     pub(super) fn end_former_execs(&mut self) {
         let former = self.core.state().execs.clone();
         for (number, id) in &former {

@@ -1,7 +1,5 @@
-//! Parts of GPUs: a container that has one is let to the scheduler of tokens before it starts, and
-//! again when an agent adopts it or its limit is revised; what it used goes to the log in windows.
-//! With each window the driver is asked who is on the devices, and whom it names that nobody shares
-//! them with is told, too.
+//! Shares of GPUs: registers containers with the scheduler of GPU tokens at start, adoption and revision.
+//! Usage goes to the log in windows. The driver's list of processes is compared with the shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,28 +27,23 @@ use crate::report;
 use crate::runtime::{ContainerPlan, GpuPart, NotStarted, of_disk};
 use crate::state::GpuDoubt;
 
-/// A driver that has not answered after so long is not asked again.
+/// A driver that is too slow is not asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who shares GPUs on this node.
+/// The containers that share GPUs on this node.
 #[derive(Default)]
 pub struct Gpus {
-    /// Started when the first container has a part.
     server: Option<Arc<Server>>,
     folders: Folders,
-    /// What was last told of each container.
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
-    /// What the driver last said that containers have, by device.
     had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
-    /// Doubts count when they are there twice in a row.
+    /// Findings count twice in a row.
     twice: Twice,
-    /// What this agent said last of each device.
     said: BTreeMap<String, GpuDoubt>,
 }
 
-/// The folders of library and socket, one a container. They are made and removed away from the agent's
-/// thread, one after the other; one that a container has again is not removed.
+/// The folders of library and socket. One lock orders all changes. A folder in use is kept.
 #[derive(Clone, Default)]
 struct Folders {
     one_at_a_time: Arc<Mutex<()>>,
@@ -62,7 +55,6 @@ impl Folders {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a folder with the library; blocking.
     fn make(&self, folder: &Path, library: &Path) -> io::Result<()> {
         let _alone = self.one_at_a_time.lock();
         fs::create_dir_all(folder)?;
@@ -71,11 +63,10 @@ impl Folders {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // A program that runs has it mapped: a new library is a new file.
+        // A running program maps the old library: write a new file.
         fs::copy(library, &to).map(drop)
     }
 
-    /// Removes a folder that nobody uses any more; blocking.
     fn remove(&self, folder: &Path) {
         let _alone = self.one_at_a_time.lock();
         if self.used().contains(folder) {
@@ -89,23 +80,17 @@ impl Folders {
     }
 }
 
-/// The driver's word.
 #[derive(Clone, Default)]
 enum Driver {
-    /// Not asked yet: no container has had a part.
     #[default]
     Unasked,
-    /// It cannot be asked.
     Mute,
-    /// It answers.
     There(Arc<Nvml>),
 }
 
-/// Who computes on each device, where the driver says so.
 type Answers = BTreeMap<String, Vec<Computing>>;
 
 impl Driver {
-    /// Asks it, away from the agent's thread: a driver takes its time.
     async fn ask(self, library: PathBuf, devices: BTreeSet<String>) -> (Self, Answers) {
         if devices.is_empty() || matches!(self, Self::Mute) {
             return (self, Answers::new());
@@ -140,7 +125,7 @@ impl Driver {
 struct Told {
     since: Instant,
     used: BTreeMap<String, Usage>,
-    /// The last window was empty: another one is not told.
+    /// A second empty window is not reported.
     idle: bool,
 }
 
@@ -155,7 +140,6 @@ impl Told {
 }
 
 impl Gpus {
-    /// The server, and what it is to offer a container.
     fn offer(
         &mut self,
         container: &ContainerId,
@@ -192,8 +176,7 @@ impl Gpus {
         Ok((server, offer))
     }
 
-    /// What a container used since that was last asked; nothing if it is not known, or has done
-    /// nothing for more than a window: the first empty one says that it has stopped.
+    /// Returns the usage since the last call, or `None` if unknown or idle twice.
     fn window(&mut self, id: &ContainerId) -> Option<(Duration, Vec<GpuUse>)> {
         let used = self.server.as_ref()?.usage(&id.to_string())?;
         let told = self.told.get_mut(id)?;
@@ -224,7 +207,6 @@ impl Gpus {
         (!idle || !was_idle).then_some((window, devices))
     }
 
-    /// The containers with a part of each device that is shared now.
     fn held(&self) -> BTreeMap<String, Vec<Held>> {
         let mut held: BTreeMap<String, Vec<Held>> = BTreeMap::new();
         let Some(server) = &self.server else {
@@ -245,7 +227,6 @@ impl Gpus {
     }
 }
 
-/// Why a container's part of a GPU cannot be let to it.
 fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
     match error {
         ServerError::Start(source) | ServerError::Share { source, .. } => NotStarted {
@@ -257,8 +238,6 @@ fn unshared(error: &ServerError, folder: &Path) -> NotStarted {
 }
 
 impl Agent {
-    /// Lets a container to the scheduler, if it has a part of a GPU: what is to be done on the disk
-    /// for that before it starts.
     pub(super) fn share_gpus(
         &mut self,
         plan: &ContainerPlan,
@@ -279,7 +258,6 @@ impl Agent {
         })))
     }
 
-    /// A job's limit was revised: what runs here has it from now on.
     pub(super) fn revise_gpus(&mut self, revised: &JobRevised) {
         if revised.gpu_limit_milli.is_none() {
             return;
@@ -290,7 +268,6 @@ impl Agent {
         }
     }
 
-    /// The same for one that runs already: it is held as before where that fails.
     pub(super) fn share_gpus_again(&mut self, id: &ContainerId) {
         let part = plan::part(&self.config, self.core.state(), id);
         let Some((gpus, part)) = part else { return };
@@ -303,7 +280,6 @@ impl Agent {
         }));
     }
 
-    /// Its last window, and its end.
     pub(super) fn share_gpus_no_more(&mut self, id: &ContainerId) {
         self.tell_gpus(id);
         if self.gpus.told.remove(id).is_none() {
@@ -317,7 +293,6 @@ impl Agent {
         tokio::spawn(aside(move || folders.remove(&folder)));
     }
 
-    /// Tells what containers used, window after window, and what the driver says of them.
     pub(super) fn look_at_gpus(&mut self, ctx: &mut Context<Self>) {
         let shared = self.gpus.held().into_keys().collect();
         let asked = self.gpus.driver.clone();
@@ -333,8 +308,6 @@ impl Agent {
         }));
     }
 
-    /// Holds the driver's word against who has a part, and tells what is new about that. Of a device
-    /// that nobody shares any more there is nothing to doubt.
     fn reconcile_gpus(&mut self, answers: &Answers) {
         let held = self.gpus.held();
         let doubted = self
@@ -348,7 +321,6 @@ impl Agent {
         for uuid in devices {
             let found = match (answers.get(&uuid), held.get(&uuid)) {
                 (Some(computing), Some(held)) => gpu_doubts::compare(computing, held),
-                // The driver said nothing: what was so is taken to be so.
                 (None, Some(_)) => continue,
                 (_, None) => gpu_doubts::Found::default(),
             };

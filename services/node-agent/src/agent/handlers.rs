@@ -1,4 +1,4 @@
-//! What the agent's actor is told, and what it makes of it.
+//! The messages that the agent's actor handles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,24 @@ use crate::report::{AppendFailed, Appended};
 use crate::runtime::Exit;
 use crate::wire::{Heard, OutletError};
 
-/// What is reported when the agent leaves has so long to be stored, and to be heard.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Events from the log.
+/// A batch of events from the log.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Batch(pub Vec<Heard>);
 
-/// The log has gone back behind what was folded.
+/// The log went back behind the folded position.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct LogLost;
 
-/// A container has ended, says the runtime.
+/// The runtime's notice that a container ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct RuntimeExit(pub ContainerId, pub Exit);
 
-/// Leaves in order: what was reported is appended, the containers run on.
+/// Leaves in order, without ending containers.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Leave;
@@ -46,13 +45,12 @@ impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        // Notes of a thousand containers at once are waited for, not lost.
+        // A thousand containers may send notes at once.
         ctx.set_mailbox_capacity(4096);
     }
 }
 
 impl Agent {
-    /// Passes a warning on. One that came while no agent ran is late, and not passed on.
     fn warn(&self, warned: &PartitionWarned) {
         if self.core.stage() != Stage::Live {
             return;
@@ -66,7 +64,6 @@ impl Agent {
         }
     }
 
-    /// Writes the last snapshot.
     fn keep(&mut self) -> impl Future<Output = ()> + use<> {
         let (kept, stored_at) = (self.kept.take(), self.stored_at);
         let state = self.core.state().clone();
@@ -143,7 +140,7 @@ impl Handler<RuntimeExit> for Agent {
     fn handle(&mut self, RuntimeExit(id, exit): RuntimeExit, ctx: &mut Context<Self>) {
         match self.actors.get(&id) {
             Some(addr) => addr.do_send(container::Ended(exit)),
-            // Adoption is still listing: an exit that overtakes its own adoption.
+            // The exit has overtaken its own adoption.
             None if self.core.stage() == Stage::Listing => {
                 let again = RuntimeExit(id, exit);
                 ctx.notify_later(again, Duration::from_millis(10));
@@ -202,7 +199,7 @@ impl Handler<AppendFailed> for Agent {
 impl Handler<LogLost> for Agent {
     type Result = ();
 
-    /// What was heard is kept: the next agent ends what was told something that the log no longer holds.
+    /// Saves the state, so that the next agent ends containers whose events the log lost.
     fn handle(&mut self, _: LogLost, ctx: &mut Context<Self>) {
         let kept = self.keep().into_actor(self);
         ctx.spawn(kept.map(|(), actor, _| {
@@ -216,7 +213,6 @@ impl Handler<Leave> for Agent {
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
         if let Some(keeper) = self.keeper.take() {
-            // It is about to come again.
             keeper.if_gone(None);
         }
         self.unsettled.send_replace(self.core.unsettled());

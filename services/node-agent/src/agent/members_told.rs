@@ -1,4 +1,4 @@
-//! Where containers come and go: their members' files are written, and their answers told.
+//! Elastic jobs: writes their members' files and reports the members' answers.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use crate::runtime::NotStarted;
 use crate::state::{Announced, Job};
 
 impl Agent {
-    /// Writes who takes part in a life, and lets the containers here know. A few hundred bytes, in
-    /// the agent's own folder: as its marks, on the spot, so that it stands before the next start.
+    /// Writes an incarnation's member list and informs its containers. Synchronous, so that the file exists
+    /// before the next start.
     pub(super) fn announce(
         &mut self,
         job: &JobId,
@@ -29,7 +29,6 @@ impl Agent {
         let life = (job.clone(), incarnation);
         match written {
             Ok(true) => self.let_know(job, incarnation, announced.generation),
-            // An agent before this one has told them.
             Ok(false) => {}
             Err(why) => {
                 tracing::error!(%job, %incarnation, why = why.why, "its containers are not told who takes part");
@@ -61,7 +60,7 @@ impl Agent {
         })
     }
 
-    /// Lets a container connect to its rank 0, once that is known to listen.
+    /// Lets a container connect to its rank 0 once rank 0 listens.
     pub(super) fn let_go(&self, id: &ContainerId) {
         let Some((job, partition)) = self.core.state().partition(id) else {
             return;
@@ -81,7 +80,6 @@ impl Agent {
         }));
     }
 
-    /// The same for all of a gang that run here.
     pub(super) fn let_all_go(&self, ready: &ContainerReady) {
         let gang = |id: &&ContainerId| id.job == ready.job && id.incarnation == ready.incarnation;
         self.actors
@@ -92,7 +90,7 @@ impl Agent {
 
     fn let_know(&self, job: &JobId, incarnation: Incarnation, generation: u32) {
         let spec = self.core.state().jobs.get(job).and_then(Job::spec);
-        // Admission and the start have checked that it is one.
+        // Admission and the start have validated the signal.
         let signal = spec.and_then(|spec| plan::resize_signal(spec).ok().flatten());
         let seen = self.core.machine().containers.iter();
         let here = seen.filter(|(id, seen)| {
@@ -103,7 +101,6 @@ impl Agent {
         }
     }
 
-    /// Whether a container that is about to start finds its members' file.
     pub(super) fn told(&self, id: &ContainerId) -> Result<(), NotStarted> {
         let life = (id.job.clone(), id.incarnation);
         self.untold
@@ -111,8 +108,7 @@ impl Agent {
             .map_or(Ok(()), |why| Err(why.clone()))
     }
 
-    /// What a member says: of a change that was requested only, so that a job that makes up its own
-    /// fills no log.
+    /// Reports answers only to requested changes, or a job could fill the log.
     pub(super) fn answered(&mut self, id: &ContainerId, answer: &Answer) {
         let partition = self.core.state().partition(id);
         let members = partition.and_then(|(_, partition)| partition.members.as_ref());
@@ -125,7 +121,6 @@ impl Agent {
         self.report(event, causes);
     }
 
-    /// Removes the files of lives that ended while no agent ran.
     pub(super) fn clear_members(&self) {
         let held = self.core.machine().containers.keys();
         let held = held.map(|id| (id.job.clone(), id.incarnation));

@@ -1,4 +1,4 @@
-//! What an agent does for notebooks: their tokens, and whom it tells them.
+//! The agent's part in notebooks: gives tokens, prepares folders, and answers requests for tokens.
 
 use actix::prelude::*;
 
@@ -20,14 +20,12 @@ impl Agent {
         self.spec(id).filter(|spec| jupyter::is_notebook(spec))
     }
 
-    /// The token that a notebook asks for; `None` where it is none.
     pub(super) fn notebook_token(&self, id: &ContainerId) -> Option<Token> {
         let spec = self.notebook_spec(id)?;
         let granted = self.core.state().grants.of(id.job.tenant());
         Some(Token::of(spec, granted, self.marks.token(id)))
     }
 
-    /// A plan with the token that the agent gives, if it is a notebook's.
     pub(super) fn with_token(&self, id: &ContainerId, mut plan: ContainerPlan) -> ContainerPlan {
         if self.notebook_spec(id).is_some() {
             jupyter::give(&mut plan.env, self.marks.token(id));
@@ -35,7 +33,6 @@ impl Agent {
         plan
     }
 
-    /// What is to be done on the disk before a notebook starts: its folder, its settings.
     pub(super) fn notebook_files(
         &self,
         id: &ContainerId,
@@ -46,7 +43,6 @@ impl Agent {
         }
         let layout = self.config.layout();
         let address = match plan.network {
-            // It is reached through its published ports.
             Network::Published if self.config.runtime == RuntimeKind::Docker => {
                 "0.0.0.0".to_owned()
             }
@@ -68,7 +64,6 @@ impl Agent {
         token.ok_or_else(|| format!("{container} is no notebook that runs on {node}"))
     }
 
-    /// Who asks a notebook what it does.
     pub(super) fn notebook(&self, id: &ContainerId) -> Option<Follower> {
         let spec = self.notebook_spec(id)?;
         let (_, partition) = self.core.state().partition(id)?;

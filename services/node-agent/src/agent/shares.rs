@@ -1,11 +1,9 @@
-//! Shares of the disk: a tenant that uses more than it may is stopped on this node, with the
-//! reason, and nobody else is.
+//! Shares of the disk. A tenant above its share is stopped on this node, without effect on others.
 //!
-//! - How much that is, the operator grants on the log (`--max-storage`), or the agent is told for all
-//!   tenants alike (`--tenant-storage`).
-//! - What is counted: everything of a tenant's in the agent's folders and among the checkpoints; what
-//!   the engine keeps for its containers; files without a name that its processes hold.
-//! - What cannot be counted for the tenant's doing counts as too much.
+//! - The operator grants shares on the log (`--max-storage`), or gives the agent one for all
+//!   (`--tenant-storage`).
+//! - Usage counts a tenant's files and checkpoints, the engine's data, and unlinked open files.
+//! - Usage that the tenant makes uncountable counts as exceeded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,30 +21,24 @@ use crate::plan;
 use crate::runtime::{Exit, NotStarted, User};
 use crate::usage::{Count, FILES_LIMIT, Uncounted, Unlinked, Usage, unlinked};
 
-/// Between two looks at what tenants use: a disk takes ten gigabytes meanwhile at most.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// How long a look counts the files of one tenant: what is left is counted at the next one, and a slow
-/// file system of one tenant's keeps nobody's share from being looked at.
+/// Time per check and tenant. A slow file system must not block other tenants' checks.
 const COUNT_WITHIN: Duration = Duration::from_secs(3);
 
-/// Begins what names a share that the agent was told, in every reason that is given for it.
+/// Prefix of the reason for a share from flags.
 const TOLD: &str = "(the agent's --tenant-";
 
-/// Ends what names one that its tenant was granted.
 const GRANTED: &str = "--max-storage)";
 
-/// Whether a container ended for a full share.
 fn is_of_share(reason: &str) -> bool {
     reason.contains(TOLD) || reason.contains(GRANTED)
 }
 
-/// What a tenant may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     bytes: Option<u64>,
     files: u64,
-    /// Whether the operator has granted its bytes.
     granted: bool,
 }
 
@@ -61,7 +53,6 @@ impl Share {
         })
     }
 
-    /// What bounds the bytes.
     fn bound(self, tenant: &str) -> String {
         match self.granted {
             true => format!("(dormouse tenant set {tenant} {GRANTED}"),
@@ -69,7 +60,6 @@ impl Share {
         }
     }
 
-    /// Why that is too much, after "its tenant ads".
     fn exceeded(self, tenant: &str, used: &Result<Usage, Uncounted>) -> Option<String> {
         match (used, self.bytes) {
             (Ok(used), Some(bytes)) if used.bytes > bytes => Some(format!(
@@ -78,7 +68,6 @@ impl Share {
                 gib(bytes),
                 self.bound(tenant)
             )),
-            // Those that have no name are not among those that were walked over.
             (Ok(used), _) if used.files > self.files => Some(format!(
                 "has {} files on this node's disk and in the checkpoints, and may have {} {TOLD}files); remove what is not needed, or ask for more",
                 used.files, self.files
@@ -101,18 +90,15 @@ fn gib(bytes: u64) -> String {
     format!("{}.{:02} GiB", hundredths / 100, hundredths % 100)
 }
 
-/// Whose use is looked at.
 struct Looked {
     tenant: String,
     share: Share,
     roots: Vec<Below>,
     user: Option<User>,
-    /// A count that had no time for all.
     count: Option<Count>,
 }
 
 impl Looked {
-    /// What it uses, as far as it is counted, and the rest of the count.
     fn used(self, held: &Unlinked) -> Used {
         let new = || Count::new(&self.roots, self.share.files);
         let mut count = self.count.unwrap_or_else(new);
@@ -138,16 +124,13 @@ impl Looked {
     }
 }
 
-/// What a tenant uses, and may use.
 struct Used {
     tenant: String,
     share: Share,
     used: Result<Usage, Uncounted>,
-    /// What is not counted yet.
     rest: Option<Count>,
 }
 
-/// Blocking.
 fn used(looked: Vec<Looked>) -> Vec<Used> {
     let uids = looked.iter().filter_map(|it| it.user.map(|user| user.uid));
     let roots = looked.iter().flat_map(|it| it.roots.iter().cloned());
@@ -156,15 +139,13 @@ fn used(looked: Vec<Looked>) -> Vec<Used> {
 }
 
 impl Agent {
-    /// Looks at the shares of those that run here, or were stopped for theirs.
     pub(super) fn look_at_shares(&mut self, ctx: &mut Context<Self>) {
         let (keep, grants) = (self.config.keep, &self.core.state().grants);
-        // Nothing is full of what is not bounded any more.
         self.full
             .retain(|tenant, _| Share::of(&keep, grants.max_storage(tenant)).is_some());
         let mut looked = self.those_to_look_at();
         if looked.is_empty() {
-            // Whoever comes next may be bounded, and what is granted changes.
+            // Later tenants may have a bound, and grants change.
             ctx.run_later(LOOK_EVERY, Self::look_at_shares);
             return;
         }
@@ -197,7 +178,6 @@ impl Agent {
     }
 
     fn those_to_look_at(&mut self) -> BTreeMap<String, Looked> {
-        // Of those that are not looked at now, another count begins.
         let mut counts = std::mem::take(&mut self.counts);
         let running = self.actors.keys().map(|id| id.job.tenant().to_owned());
         let tenants: BTreeSet<String> = running.chain(self.full.keys().cloned()).collect();
@@ -253,7 +233,6 @@ impl Agent {
         self.full.insert(tenant.clone(), reason);
     }
 
-    /// Why nothing of a tenant starts here.
     pub(super) fn share_is_full(&self, id: &ContainerId) -> Result<(), NotStarted> {
         match self.full.get(id.job.tenant()) {
             Some(reason) => Err(reason.as_str().into()),
@@ -261,7 +240,7 @@ impl Agent {
         }
     }
 
-    /// An end for a full share is the job's doing, not the platform's: it counts.
+    /// Blames the job for an end by a full share, so that it counts as an attempt.
     pub(super) fn of_the_job(&self, id: &ContainerId, exit: Exit) -> Exit {
         let is_full = self.full.contains_key(id.job.tenant());
         let of_share = exit.reason.as_deref().is_some_and(is_of_share);

@@ -1,4 +1,4 @@
-//! The keeper alone, for the tests of this crate: everybody else runs `dormouse keeper`.
+//! The supervisor as a program of its own, for the tests of this crate. Users run `dormouse keeper`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use dormouse_node_agent::python::install;
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let first = arguments.next().unwrap_or_default();
-    // As the keeper starts its own build: `keeper --engine CLUSTER NODE`.
+    // The supervisor's own calls: `keeper --engine CLUSTER NODE`.
     if first == "keeper" {
         let labels: Vec<_> = arguments.skip(1).collect();
         if let [cluster, node] = &labels[..] {

@@ -1,5 +1,5 @@
-//! What a node makes once and keeps: the unpacked folders of jobs, the environments of their
-//! packages.
+//! Data that a node makes once and keeps: jobs' unpacked folders and environments of packages. [`prune`]
+//! removes unused data.
 
 pub mod prune;
 
@@ -13,15 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 
-/// In which life of the kernel a cache was made.
 const BOOT: &str = "boot";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Opens a cache, emptied where the machine was started anew since: what a crash of it may have
-/// torn is not believed. Blocking.
+/// Opens a cache. Empties it after a reboot, because a crash may have torn its files. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn open(folder: &Path) -> io::Result<()> {
     let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
     let known = fs::read_to_string(folder.join(BOOT)).unwrap_or_default();
@@ -36,13 +34,13 @@ pub fn open(folder: &Path) -> io::Result<()> {
     fs::write(folder.join(BOOT), boot)
 }
 
-/// Whether something is there; notes that it is used.
+/// Reports whether `place` exists, and marks it as used.
 #[must_use]
 pub fn used(place: &Path) -> bool {
     fs::File::open(place).is_ok_and(|folder| touch(&folder))
 }
 
-/// Notes that an open file or folder is used.
+/// Marks an open file or folder as used.
 pub fn touch(file: impl AsFd) -> bool {
     let now = Timespec {
         tv_sec: 0,
@@ -58,18 +56,17 @@ pub fn touch(file: impl AsFd) -> bool {
 
 type Making = Arc<tokio::sync::Mutex<()>>;
 
-/// What is being made, one at a time of each place.
+/// A lock per place for data under construction.
 #[derive(Debug, Default)]
 pub struct OneAtATime(Mutex<BTreeMap<PathBuf, Making>>);
 
 impl OneAtATime {
-    /// Waits until nobody else is at this place, and then for `work`.
+    /// Waits for exclusive access to `place`, then runs `work`.
     pub async fn alone<T>(&self, place: &Path, work: impl Future<Output = T>) -> T {
         let making = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(all.entry(place.to_owned()).or_default())
         };
-        // Also where this is given up while it waits.
         let _forget = Forget { all: self, place };
         let _alone = making.lock().await;
         work.await
@@ -84,7 +81,6 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map's, and the one that goes with this.
         if all
             .get(self.place)
             .is_some_and(|it| Arc::strong_count(it) <= 2)

@@ -1,5 +1,4 @@
-//! What a node has made of what goes with jobs, and nobody has used for long, goes: unpacked folders,
-//! environments. It is made again where it is needed.
+//! Removes unpacked folders and environments that were not used for long. A later job makes them again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +20,6 @@ fn folders(directory: &Path, is_taken: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     taken.map(|entry| entry.path()).collect()
 }
 
-/// When it was last used. An environment is used by what is written last.
 fn used_at(folder: &Path) -> io::Result<SystemTime> {
     let whole = fs::symlink_metadata(folder.join(WHOLE));
     whole.or_else(|_| fs::metadata(folder))?.modified()
@@ -29,7 +27,6 @@ fn used_at(folder: &Path) -> io::Result<SystemTime> {
 
 fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf> {
     let tenants = folders(root, |name| !name.starts_with('.')).into_iter();
-    // What is whole, and what uv has had from the index.
     let is_taken = |name: &str| !name.starts_with('.') || name.starts_with(DOWNLOADS);
     let all = tenants.flat_map(|tenant| folders(&tenant, is_taken));
     let is_old = |folder: &PathBuf| {
@@ -39,7 +36,7 @@ fn found(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<PathBuf
     old.filter(|folder| !in_use.contains(folder)).collect()
 }
 
-/// What was last used at least `keep` ago, of one cache. Blocking.
+/// Lists data of one cache that was last used at least `keep` ago. Blocking.
 #[must_use]
 pub fn old(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<Old> {
     let old = found(root, in_use, keep).into_iter().map(|path| {
@@ -50,12 +47,12 @@ pub fn old(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> Vec<Old> 
     old.collect()
 }
 
-/// Removes it; how many. Blocking.
+/// Removes data that [`old`] lists, and returns its number. Blocking.
 #[must_use]
 pub fn prune(root: &Path, in_use: &BTreeSet<PathBuf>, keep: Duration) -> usize {
     let mut removed = 0;
     for (number, folder) in found(root, in_use, keep).into_iter().enumerate() {
-        // What has its name is whole.
+        // Rename first: an existing folder is always complete.
         let aside = root.join(format!(".gone-{number}"));
         let _ = fs::remove_dir_all(&aside);
         let gone = fs::rename(&folder, &aside).and_then(|()| fs::remove_dir_all(&aside));

@@ -1,12 +1,8 @@
-//! The code that goes with a job: fetched and unpacked once a node and digest, copied for each
-//! container.
+//! The code of a job, unpacked once per node and digest.
 //!
-//! 1. Before a start ([`crate::provided`]) the archive is fetched from the cluster's store, its digest is
-//!    compared, and it is unpacked beside its place ([`unpack`]), then renamed: a folder that is
-//!    there is whole. What a crash of the machine may have torn is not believed: the cache is of
-//!    one life of the kernel, and begins empty in the next ([`Cache::open`]).
-//! 2. Each container gets a copy ([`give`]) in its own directory, which it may write to, and starts
-//!    there. So a retry starts from what was submitted, not from what the attempt before left.
+//! 1. Before a start ([`crate::provided`]) the archive is fetched, verified and unpacked ([`unpack`]) next to
+//!    its place. The rename makes an existing folder complete. A reboot empties the cache ([`Cache::open`]).
+//! 2. Each container starts in its own writable copy ([`give`]), so a retry starts from the submitted code.
 
 pub mod tree;
 pub mod unpack;
@@ -36,27 +32,25 @@ use crate::runtime::{ContainerPlan, NotStarted, of_disk, of_jobs_folder};
 use tree::Tree;
 use unpack::{Unpacked, unpack};
 
-/// The copy, in a container's directory.
+/// Name of the copy in a container's directory.
 pub const CODE: &str = "code";
 
-/// A copy of the store may be behind: what is not there may come so long.
+/// Wait for an absent archive, since a replica of the store may lag.
 const ABSENT: Duration = Duration::from_secs(5);
-/// A store that does not answer is asked so long; an agent's lease ends before.
+/// Wait for a store that does not answer. An agent's lease ends earlier.
 const UNANSWERED: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// What a container is to be given.
+/// The code for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodePlan {
-    /// The archive.
     pub packed: Workdir,
-    /// The container's copy, where it starts.
     pub folder: PathBuf,
 }
 
-/// Where archives come from.
+/// A source of archives.
 pub trait CodeSource: Send + Sync + 'static {
-    /// The piece that begins with byte `offset`: at least one byte.
+    /// Returns at least one byte at `offset`.
     fn piece<'a>(
         &'a self,
         tenant: &'a str,
@@ -76,7 +70,7 @@ impl CodeSource for CodeStore {
     }
 }
 
-/// What is unpacked on a node.
+/// The unpacked archives of a node.
 pub struct Cache {
     layout: Layout,
     source: Option<Arc<dyn CodeSource>>,
@@ -84,10 +78,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache of a node, emptied where the machine was started anew since; blocking.
+    /// Opens the cache of a node, and empties it after a reboot. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn open(layout: Layout, source: Option<Arc<dyn CodeSource>>) -> io::Result<Self> {
         cache::open(&layout.code())?;
         Ok(Self {
@@ -97,10 +91,10 @@ impl Cache {
         })
     }
 
-    /// Has an archive unpacked.
+    /// Makes sure that an archive is unpacked.
     ///
     /// # Errors
-    /// When it cannot be fetched, is not what it is said to be, or cannot be written.
+    /// If the archive is absent, wrong, or cannot be written.
     pub async fn provide(&self, tenant: &str, packed: &Workdir) -> Result<(), NotStarted> {
         let place = self.layout.unpacked(tenant, &packed.sha256);
         let work = async {
@@ -201,10 +195,10 @@ fn unpack_to(archive: &Path, beside: &Below, place: &Path) -> Result<(), NotStar
     placed
 }
 
-/// Gives a container its copy, in its directory; blocking. What is there under its name goes.
+/// Gives a container a fresh copy in its directory. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn give(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let Some(code) = &plan.code else {
         return Ok(());
@@ -220,7 +214,7 @@ pub fn give(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
         copy(&from, Path::new(""), &tree)
     };
     copied().map_err(|error| match error.kind() {
-        // Removed, as old, while it started.
+        // The cache was pruned during the start.
         io::ErrorKind::NotFound if !from.exists() => NotStarted::of_node(
             NodeFault::Disk,
             format!("its workdir went while it was copied: {error}"),

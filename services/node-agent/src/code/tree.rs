@@ -1,5 +1,4 @@
-//! A new folder, filled by the agent: no link is followed on the way, and nothing that is there is
-//! written over.
+//! A new folder that the agent fills. Writes follow no links and replace no files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,27 +12,27 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::folder::{Below, Folder};
 use crate::runtime::User;
 
-/// The folder, and whom everything in it belongs to.
+/// The folder and its owner.
 pub struct Tree {
     root: Below,
     user: Option<User>,
 }
 
 impl Tree {
-    /// A tree at `root`; the agent's own where it is no user's.
+    /// Creates a tree at `root`, owned by the agent if `user` is `None`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn new(root: Below, user: Option<User>) -> io::Result<Self> {
         let tree = Self { root, user };
         tree.folder(Path::new(""))?;
         Ok(tree)
     }
 
-    /// A folder in it, made where it is missing.
+    /// Opens a folder in the tree, and makes missing folders.
     ///
     /// # Errors
-    /// The kernel's, or that a link is in the way.
+    /// Kernel errors, or a link in the path.
     pub fn folder(&self, way: &Path) -> io::Result<Folder> {
         let folder = self.root.join(way).make()?;
         if let Some(user) = self.user {
@@ -48,10 +47,10 @@ impl Tree {
         Ok((self.root.join(above).make()?, name))
     }
 
-    /// A new file in it.
+    /// Creates a file in the tree.
     ///
     /// # Errors
-    /// The kernel's; that something is there already, too.
+    /// Kernel errors, also if the name exists.
     pub fn file(&self, way: &Path, is_program: bool) -> io::Result<File> {
         let (above, name) = self.place(way)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -64,10 +63,10 @@ impl Tree {
         Ok(file)
     }
 
-    /// A new link in it.
+    /// Creates a link in the tree.
     ///
     /// # Errors
-    /// The kernel's; that something is there already, too.
+    /// Kernel errors, also if the name exists.
     pub fn link(&self, way: &Path, target: &Path) -> io::Result<()> {
         let (above, name) = self.place(way)?;
         rustix::fs::symlinkat(target, &above, name)?;
@@ -81,8 +80,8 @@ impl Tree {
     }
 }
 
-/// Whether a link at `way` leads to something in the same tree, whatever other links are there: it
-/// goes up first, no further than the tree's root, and then down only.
+/// True if a link at `way` stays in the tree regardless of other links: first up to the tree's root at most,
+/// then only down.
 #[must_use]
 pub fn stays(way: &Path, target: &Path) -> bool {
     let mut above = way.components().count().saturating_sub(1);
@@ -117,7 +116,7 @@ mod tests {
             ("a", ".."),
             ("a", "/etc/passwd"),
             ("a/b", "../../c"),
-            // By way of another link this may lead anywhere.
+            // Another link may redirect this path.
             ("a", "b/../c"),
             ("a", ""),
         ] {

@@ -1,8 +1,5 @@
-//! Unpacks a packed folder, whatever it holds.
-//!
-//! Taken are regular files, folders and links that stay in the folder. Anything else is refused:
-//! names that lead out, links that do, hard links, devices, a name twice, more than was agreed on.
-//! Of a file's mode only counts whether it is a program.
+//! Unpacks an untrusted archive: regular files, folders, and links within the folder. Refuses paths and links
+//! that lead out, hard links, devices, duplicates, and excess. Keeps only the executable bit.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
@@ -14,24 +11,19 @@ use tar::{Archive, Entry, EntryType};
 use super::tree::{Tree, stays};
 use crate::folder::Below;
 
-/// A name with the folders that it is in.
 const MOST_NAME_BYTES: u64 = 4_096;
-/// Folders below each other.
 const MOST_DEPTH: usize = 64;
-/// The tar file: files, and of each entry at most a header, a long name with its header, and what
-/// fills up blocks.
+/// The files, and per entry a header, a long name with its header, and padding.
 const MOST_TAR_BYTES: u64 =
     Workdir::MOST_UNPACKED_BYTES + (Workdir::MOST_ENTRIES as u64) * 3_072 + (1 << 20);
-/// What the decompressor may remember: 8 MiB, twice of what the packer lets it need.
+/// Window of the decompressor: 8 MiB, twice the packer's limit.
 const WINDOW_LOG: u32 = 23;
 
-/// Why an archive is not unpacked.
+/// The reason why an archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum Unpacked {
-    /// It is not what the packer makes.
     #[error("{0}")]
     Wrong(String),
-    /// It cannot be written.
     #[error("{0}")]
     Disk(#[from] io::Error),
 }
@@ -44,7 +36,6 @@ fn damaged(error: &io::Error) -> Unpacked {
     Unpacked::Wrong(format!("it is damaged: {error}"))
 }
 
-/// The way to an entry.
 fn checked(name: Vec<u8>) -> Result<PathBuf, Unpacked> {
     let named = PathBuf::from(std::ffi::OsString::from_vec(name));
     let mut way = PathBuf::new();
@@ -63,7 +54,6 @@ fn checked(name: Vec<u8>) -> Result<PathBuf, Unpacked> {
     }
 }
 
-/// A name that is too long for a header: an entry of its own.
 fn long(entry: &mut impl Read) -> Result<Vec<u8>, Unpacked> {
     let mut name = Vec::new();
     let read = entry.take(MOST_NAME_BYTES + 1).read_to_end(&mut name);
@@ -77,11 +67,10 @@ fn long(entry: &mut impl Read) -> Result<Vec<u8>, Unpacked> {
     Ok(name)
 }
 
-/// Unpacks an archive into a folder that does not exist yet; blocking. What an error leaves behind
-/// is the caller's to remove.
+/// Unpacks an archive into a new folder. After an error the caller removes the rest. Blocking.
 ///
 /// # Errors
-/// What is wrong with it, or the kernel's.
+/// The archive's defect, or kernel errors.
 pub fn unpack(archive: impl Read, into: &Below) -> Result<(), Unpacked> {
     let tree = Tree::new(into.clone(), None)?;
     let mut decoder = zstd::Decoder::new(archive).map_err(|error| damaged(&error))?;
@@ -91,7 +80,7 @@ pub fn unpack(archive: impl Read, into: &Below) -> Result<(), Unpacked> {
     let (mut bytes, mut entries) = (0_u64, 0_usize);
     let (mut name, mut target) = (None, None);
     let all = archive.entries().map_err(|error| damaged(&error))?;
-    // Raw: otherwise the library reads names of any length.
+    // Raw mode: otherwise the library reads names of any length.
     for entry in all.raw(true) {
         let mut entry = entry.map_err(|error| damaged(&error))?;
         match entry.header().entry_type() {

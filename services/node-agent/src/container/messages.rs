@@ -1,4 +1,4 @@
-//! What a container's actor is told, and what it tells.
+//! The messages to and from a container's actor.
 
 use std::time::Duration;
 
@@ -15,70 +15,55 @@ use crate::runtime::{ContainerPlan, Exit, NotStarted};
 use crate::tasks::{Orders, Results};
 use crate::watch::{Line, Saved};
 
-/// What a container's actor tells the agent.
+/// A container actor's note to the agent.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Note {
-    /// The container.
     pub container: ContainerId,
-    /// What happened.
     pub what: What,
 }
 
-/// What happened to a container.
+/// An event in a container's life.
 #[derive(Debug)]
 pub enum What {
-    /// It runs.
     Running(u32),
-    /// It is over.
     Ended(Exit),
-    /// A checkpoint is complete; the request that it answers, and how long it took.
+    /// A complete checkpoint, with the answered request and its duration.
     Saved(Saved, Option<(Sequence, Duration)>),
-    /// The checkpoint that it is to resume from cannot be read: which, and why.
     Rejected(String, String),
-    /// A checkpoint did not come, or could not be stored; the request that it was to answer.
+    /// A missing or unstored checkpoint, with its request.
     SaveFailed(Option<Sequence>, String),
-    /// It reports progress.
     Progress(Line),
-    /// Tasks of a task set have ended in it.
     TasksEnded(Results),
-    /// It can take part; how long after its start.
     Ready(Duration),
-    /// It cannot, or no longer; why.
     Unready(String),
-    /// What a notebook does.
     Does(Doing),
-    /// It says something of a change of its members.
     Answered(Answer),
 }
 
-/// Start it.
+/// Starts the container.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Start {
-    /// How.
     pub plan: ContainerPlan,
-    /// The checkpoint that this member has to look at before the gang resumes from it.
     pub resume: Option<Below>,
-    /// What is to be done on the disk first.
     pub before: Vec<Before>,
 }
 
-/// Work on the disk before a start, on a thread of its own: where the lease is renewed, no file is
-/// touched.
+/// Disk work before a start, away from the lease's thread.
 pub struct Before(Box<dyn FnOnce() -> Result<(), NotStarted> + Send>);
 
 impl Before {
-    /// Such work; blocking.
+    /// Wraps blocking disk work.
     #[must_use]
     pub fn new(work: impl FnOnce() -> Result<(), NotStarted> + Send + 'static) -> Self {
         Self(Box::new(work))
     }
 
-    /// Does it.
+    /// Runs the work.
     ///
     /// # Errors
-    /// Why it cannot be done, or that it takes too long.
+    /// A failure, or a timeout.
     pub async fn done(self) -> Result<(), NotStarted> {
         let done = aside_in_time(self.0).await;
         done.unwrap_or_else(|| {
@@ -94,72 +79,63 @@ impl std::fmt::Debug for Before {
     }
 }
 
-/// Ask it to save.
+/// Asks the container to save.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Save {
-    /// The request.
     pub request: Sequence,
-    /// How long it may take.
     pub grace: Duration,
-    /// Whether saving ends it.
+    /// True if saving ends the container.
     pub ends_it: bool,
-    /// How it is asked.
     pub how: How,
 }
 
-/// Give it tasks.
+/// Gives the container tasks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Give(pub Orders);
 
-/// How a container is asked to save.
+/// The way to ask a container to save.
 #[derive(Debug)]
 pub enum How {
-    /// It leaves between two tasks: what has ended is on the log, and nothing is to be saved.
+    /// The container leaves between two tasks, and nothing needs saving.
     Drain,
-    /// By a signal.
     Signal(Signal),
-    /// By a command beside it.
+    /// A command that runs inside the container.
     Command(Box<ContainerPlan>),
-    /// Another member is: this one is not disturbed.
+    /// Another member is asked to save.
     NotAtAll,
 }
 
-/// Its time is nearly over: those of its processes that handle the signal are sent it.
+/// Warns the container that its time is nearly over.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Warn(pub Signal);
 
-/// Stop it: SIGTERM, and a kill after `grace`.
+/// Stops the container: SIGTERM, and a kill after `grace`.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Stop {
-    /// How long it may take.
     pub grace: Duration,
 }
 
-/// Take it away.
+/// Evicts the container.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Evict {
-    /// Why.
     pub reason: String,
-    /// How long it may take.
     pub grace: Duration,
 }
 
-/// Its members are others: the file says so.
+/// Announces a change of members.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Announced {
-    /// The change.
     pub generation: u32,
-    /// What it is told by, beside the file.
     pub signal: Option<Signal>,
 }
 
-/// It has ended.
+/// The runtime's notice that the container has ended.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Ended(pub Exit);

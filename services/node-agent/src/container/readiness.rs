@@ -1,4 +1,4 @@
-//! Whether a container can take part: asked of it, and told to the agent.
+//! Readiness of a container: probes the container and reports to the agent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,47 +14,40 @@ use crate::listening::until_own;
 use crate::members::Answer;
 use crate::probe::Probe;
 
-/// A member that says nothing can take part so long after its start: one that needs longer says
-/// when it is ready.
+/// Time after which a silent member counts as ready.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
-/// The others wait for an answer: it is looked for closely for so long.
+/// Time of frequent looks, because other members wait.
 const AWAITED: Duration = Duration::from_secs(10);
 
-/// What a container is asked before it takes part.
+/// The question that decides a container's readiness.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing: it takes part from its start, or that is known.
+    /// No question: ready from the start, or known.
     #[default]
     Nothing,
-    /// Nothing, and that is told.
+    /// Ready at once, and reported.
     AtOnce,
-    /// Its answer to the change for which it starts.
     Answer(u32),
-    /// Nothing: it is looked whether it listens on this port.
     Listens(u16),
-    /// Whether it answers requests.
     Probe(Probe),
-    /// Whether it does so still: it was ready before.
+    /// A probe of a replica that was ready before.
     ProbeAgain(Probe),
 }
 
-/// How far a container's readiness is.
+/// The readiness state of a container.
 #[derive(Debug, Default)]
 pub struct Readiness {
     asked: Asked,
-    /// How long ago it started, where an agent before this one did that.
     since_start: Duration,
     began: Option<Instant>,
     asking: Option<SpawnHandle>,
-    /// Until when an answer is looked for closely.
     awaited: Option<Instant>,
-    /// A notebook's, that is asked what it does once it is ready.
     follower: Option<Follower>,
 }
 
 impl Readiness {
-    /// What is asked of a container that started so long ago.
+    /// Creates the state for a container that started `since_start` ago.
     #[must_use]
     pub fn new(asked: Asked, since_start: Duration) -> Self {
         Self {
@@ -64,7 +57,7 @@ impl Readiness {
         }
     }
 
-    /// The same, of a notebook.
+    /// Adds a notebook's follower.
     #[must_use]
     pub fn following(self, follower: Option<Follower>) -> Self {
         Self { follower, ..self }
@@ -74,7 +67,6 @@ impl Readiness {
         self.since_start + self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
-    /// Whether somebody waits for an answer.
     pub(super) fn is_awaited(&self) -> bool {
         let awaited = self.awaited.is_some_and(|until| Instant::now() < until);
         awaited || matches!(self.asked, Asked::Answer(_))
@@ -82,7 +74,6 @@ impl Readiness {
 }
 
 impl Container {
-    /// It runs: asks whether it can take part.
     pub(super) fn ask_if_ready(&mut self, ctx: &mut Context<Self>) {
         self.readiness.began = Some(Instant::now());
         let since_start = self.readiness.since_start;
@@ -105,7 +96,6 @@ impl Container {
         };
     }
 
-    /// Asks a notebook what it does, until it is to end.
     fn follow_activity(&mut self, ctx: &mut Context<Self>) {
         let Some(mut follower) = self.readiness.follower.take() else {
             return;
@@ -134,7 +124,7 @@ impl Container {
         let looking = async move { until_own(&*runtime, &id, port).await };
         let looking = looking.into_actor(self);
         ctx.spawn(looking.map(|listens, actor, _| {
-            // One that never does says why when it ends.
+            // A container that never listens explains its end.
             if listens.is_some() {
                 actor.is_ready();
             }
@@ -168,7 +158,7 @@ impl Container {
         self.tell(What::Ready(self.readiness.after()));
     }
 
-    /// It is to end: what it answers now says nothing.
+    /// Stops all probes of a container that must end.
     pub(super) fn ask_no_more(&mut self, ctx: &mut Context<Self>) {
         self.readiness.asked = Asked::Nothing;
         if let Some(asking) = self.readiness.asking.take() {
@@ -176,7 +166,6 @@ impl Container {
         }
     }
 
-    /// It says something of a change.
     pub(super) fn answered(&mut self, answer: Answer, ctx: &mut Context<Self>) {
         self.readiness.awaited = None;
         let (generation, state) = (answer.generation, answer.state);
@@ -199,7 +188,6 @@ impl Handler<Announced> for Container {
     type Result = ();
 
     fn handle(&mut self, announced: Announced, ctx: &mut Context<Self>) {
-        // What is just starting reads the file when it has started.
         if !self.is_running || self.exit.is_some() || self.mark.is_stopped {
             return;
         }

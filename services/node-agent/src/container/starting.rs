@@ -1,4 +1,4 @@
-//! Starting a container: what it resumes from is looked at first, and a start that fails says why.
+//! Starts a container: verifies the checkpoint to resume from, and explains a failed start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,15 @@ use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeE
 use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
 
-/// How long a look at all files of a checkpoint may take: ten thousand of them on a busy network file
-/// system.
+/// Limit for ten thousand files on a busy network file system.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a container was not started.
 enum Unstarted {
-    /// The runtime says so.
     Runtime(RuntimeError),
-    /// The gang cannot resume.
     Resume(Unreadable),
-    /// It was to end before it had what it starts with.
     Ended,
 }
 
-/// Has what goes with its job on this node, and what it resumes from.
 async fn provide(
     runtime: &dyn ContainerRuntime,
     storage: Option<Storage>,
@@ -44,7 +38,6 @@ async fn provide(
     runtime.provide(plan).await.map_err(Unstarted::Runtime)
 }
 
-/// Has the checkpoint that it resumes from on this node, from the store that it lies in.
 async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Unstarted> {
     let Some(uri) = plan.stored.clone() else {
         return Ok(());
@@ -65,7 +58,6 @@ async fn fetch(storage: Option<Storage>, plan: &ContainerPlan) -> Result<(), Uns
     })
 }
 
-/// Looks at the checkpoint that the gang is to resume from.
 async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     let Some(checkpoint) = resume else {
         return Ok(());
@@ -75,7 +67,7 @@ async fn check(resume: Option<Below>) -> Result<(), Unstarted> {
     if let Ok(Some(looked)) = looked.await {
         return looked.map_err(Unstarted::Resume);
     }
-    // A job chooses how many files it saves; whether the file system answers is the node's.
+    // Too many files are the job's fault, a hanging file system the node's.
     let answers = aside_in_time(move || root.check_root()).await;
     match answers {
         Some(Ok(())) => {
@@ -120,15 +112,13 @@ impl Container {
         }
     }
 
-    /// It is to end: what it would have started with is not waited for.
     pub(super) fn fetch_no_more(&mut self) {
         if let Some(fetching) = self.fetching.take() {
             fetching.abort();
         }
     }
 
-    /// A start that takes long may have its container run already: it is killed whenever it
-    /// appears, not only when its start is told.
+    /// Kills a container during a slow start, whenever it appears.
     pub(super) fn kill_as_it_starts(&mut self, ctx: &mut Context<Self>) {
         if !self.is_running && self.exit.is_none() {
             self.kill(ctx);
@@ -147,7 +137,7 @@ impl Handler<Start> for Container {
             before,
         } = start;
         tracing::debug!(container = %self.id, "starting");
-        // Whatever lies there is of before: not this container's work.
+        // Existing files are an earlier container's.
         let watch = self.watch.take();
         let passed_over = watch.map(|mut watch| {
             tokio::spawn(aside_in_time(move || {
@@ -189,7 +179,6 @@ impl Handler<Start> for Container {
                             actor.now_running(pid, ctx);
                             let has_begun = actor.exit.is_none() && actor.orders.is_empty();
                             if actor.is_looking && has_begun {
-                                // It has left nothing yet.
                                 actor.look_in(LOOK_CLOSELY, ctx);
                             } else if actor.is_looking {
                                 actor.look(ctx);

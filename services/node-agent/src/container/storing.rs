@@ -1,10 +1,8 @@
-//! What becomes of a complete checkpoint: it is told at once, or stored first.
+//! Reports a complete checkpoint, after its upload if there is a store.
 //!
-//! - One upload at a time. One that was requested takes the place of one that was not; of those that
-//!   come meanwhile unasked, the newest waits.
-//! - A checkpoint that cannot be stored has failed, for the reason that the store gives.
-//! - The exit waits for the upload, so that it is told after it. An eviction does not wait: what it
-//!   takes away is wanted no more.
+//! - One upload runs at a time. A requested checkpoint replaces an unrequested one, and only the newest
+//!   unrequested one waits.
+//! - The exit waits for the upload, but an eviction does not.
 
 use std::time::Instant;
 
@@ -17,30 +15,24 @@ use crate::layout::Layout;
 use crate::store::{Store, StoreError};
 use crate::watch::Saved;
 
-/// Where a container's checkpoints are stored.
+/// The storage of a container's checkpoints.
 #[derive(Debug, Clone)]
 pub struct Storage {
-    /// The store.
     pub store: Store,
-    /// This node's folders.
     pub layout: Layout,
 }
 
-/// An upload under way.
 pub(super) struct Storing {
     saved: Saved,
-    /// The request that it answers, and when that came.
     answer: Option<(Sequence, Instant)>,
     waiting: SpawnHandle,
 }
 
 impl Container {
-    /// Whether a checkpoint that nobody requested has to wait.
     pub(super) const fn is_storing(&self) -> bool {
         self.storing.is_some()
     }
 
-    /// Tells a complete checkpoint, once it is stored.
     pub(super) fn keep(
         &mut self,
         saved: Saved,
@@ -73,7 +65,6 @@ impl Container {
         };
         let mut answer = storing.answer;
         if answer.is_none() && self.exit.is_some() {
-            // Found by an agent that was asked after it had looked: nothing else comes.
             answer = self.saving.take().map(|it| (it.request, it.since));
         }
         match stored {
@@ -96,7 +87,7 @@ impl Container {
         if request.is_some() {
             self.is_leaving = false;
         } else if self.saving.is_some() {
-            // It would be taken for the answer to the request.
+            // A report would pass for the answer to the request.
             tracing::warn!(container = %self.id, reason, "a checkpoint is given up");
             self.problem = Some(reason);
             return;

@@ -1,4 +1,4 @@
-//! What the engine is asked to create. Pure, but for looking which system folders there are.
+//! The request body that creates a container. Pure, except for a look at the node's system folders.
 
 use std::path::Path;
 
@@ -19,27 +19,25 @@ use crate::runtime::ContainerPlan;
 
 /// Label: the cluster's name.
 pub const CLUSTER: &str = "dormouse.cluster";
-/// Label: the node.
+/// Label: the node's name.
 pub const NODE: &str = "dormouse.node";
 /// Label: `tenant/name/incarnation/rank`.
 pub const CONTAINER: &str = "dormouse.container";
-/// Label: `tenant/name`.
+/// Label: the job, `tenant/name`.
 pub const JOB: &str = "dormouse.job";
-/// Label: the partition's life.
+/// Label: the partition's incarnation.
 pub const INCARNATION: &str = "dormouse.incarnation";
 /// Label: the start request's sequence.
 pub const REQUEST: &str = "dormouse.request";
 
-/// The image of a job that names none: empty, with the node's own programs.
+/// The image of a job without an image: empty, with the node's programs.
 pub const EMPTY_IMAGE: &str = "dormouse/empty";
 
-/// What the empty image shows of the node, read-only.
 const SYSTEM: [&str; 5] = ["/usr", "/lib", "/lib64", "/bin", "/etc/alternatives"];
 
-/// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// The body of the request.
+/// Returns the create request.
 pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> ContainerCreateBody {
     let container = &plan.container;
     let labels = [
@@ -57,7 +55,7 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
     let image = plan.image.as_deref().unwrap_or(EMPTY_IMAGE);
     ContainerCreateBody {
         image: Some(image.to_owned()),
-        // No entrypoint of the image: the job's command line is the whole one.
+        // The job's command line replaces the image's entrypoint.
         entrypoint: Some(vec![plan.argv[0].clone()]),
         cmd: Some(plan.argv[1..].to_vec()),
         env: Some(with_path(config, plan, env)),
@@ -70,7 +68,6 @@ pub fn create(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Con
     }
 }
 
-/// The agent's folders first, if the job does not say its own `PATH`.
 fn with_path(config: &AgentConfig, plan: &ContainerPlan, env: &[String]) -> Vec<String> {
     let mut env = env.to_vec();
     let packages = plan.python.as_ref().map(PythonPlan::bin);
@@ -91,7 +88,7 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     let memory_bytes = plan.demand.get(&Resource::Memory);
     let memory = (memory_bytes > 0).then(|| signed(memory_bytes));
     let cpu_milli = plan.demand.get(&Resource::Cpu);
-    // Not `--cpus`: it refuses more than the machine has, which a test cluster may pretend.
+    // `--cpus` refuses more than the machine has.
     let quota_us = (cpu_milli > 0).then(|| signed((cpu_milli * PERIOD_US / 1000).max(1000)));
     let gpus = (!plan.gpus.is_empty()).then(|| {
         vec![DeviceRequest {
@@ -107,7 +104,6 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
         network_mode: Some(network::mode(plan.network).to_owned()),
         port_bindings: network::bindings(plan),
         cap_drop: contain.map(|_| vec!["ALL".to_owned()]),
-        // The engine's own profile of system calls stays.
         security_opt: contain.map(|_| vec!["no-new-privileges:true".to_owned()]),
         pids_limit: contain.map(|contain| signed(contain.processes)),
         ulimits: contain.map(|_| vec![no_core(), open_files()]),
@@ -123,7 +119,7 @@ fn host_config(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool)
     }
 }
 
-/// A core file would be as large as the memory, and lie where the job was.
+/// A core file is as large as the memory.
 fn no_core() -> ResourcesUlimits {
     ResourcesUlimits {
         name: Some("core".to_owned()),
@@ -132,7 +128,7 @@ fn no_core() -> ResourcesUlimits {
     }
 }
 
-/// No more than this agent may have: an engine on the same node may give no more.
+/// The agent's own limit, because an engine may grant no more.
 fn open_files() -> ResourcesUlimits {
     let (_, most) = getrlimit(Limited::RLIMIT_NOFILE).unwrap_or((0, sandbox::FILES_LIMIT));
     let limit = i64::try_from(most.min(sandbox::FILES_LIMIT)).ok();
@@ -146,7 +142,7 @@ fn open_files() -> ResourcesUlimits {
 fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> Vec<Mount> {
     let mut mounts = Vec::new();
     let mut add = |source: &str, target: &str, read_only: bool| {
-        // The job's own mounts come first: they win.
+        // The job's own mounts win.
         if mounts
             .iter()
             .all(|mount: &Mount| mount.target.as_deref() != Some(target))
@@ -192,7 +188,7 @@ fn mounts(config: &AgentConfig, plan: &ContainerPlan, is_empty_image: bool) -> V
     mounts
 }
 
-/// Whether a container of an image that names none sees a path of the node.
+/// Reports whether the empty image shows a path of the node.
 pub fn shows(config: &AgentConfig, path: &Path) -> bool {
     let mut mounts = config.mounts.iter();
     shown_of_system().any(|folder| path.starts_with(folder))
@@ -204,7 +200,7 @@ fn shown_of_system() -> impl Iterator<Item = &'static str> {
     SYSTEM.into_iter().filter(exists)
 }
 
-/// The node's own programs, read-only.
+/// Returns read-only mounts of the node's programs.
 pub fn system() -> Vec<Mount> {
     let shown = shown_of_system().map(|folder| Mount {
         source: Some(folder.to_owned()),

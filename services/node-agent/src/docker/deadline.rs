@@ -1,4 +1,4 @@
-//! What ends a node's containers when its agent cannot: see [`crate::keeper::engine`].
+//! Ends a node's containers when its agent cannot: see [`crate::keeper::engine`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,10 +13,8 @@ use crate::keeper::words::Engine;
 use crate::process;
 use crate::runtime::{Exits, RuntimeError};
 
-/// Between two attempts to end what runs past its deadline.
 const END_AGAIN: Duration = Duration::from_millis(100);
 
-/// The keeper that holds this node's deadline.
 pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
     let mut keeper = process::keeper_config(config, false);
     keeper.settings.view = None;
@@ -27,7 +25,7 @@ pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper,
     Ok(Keeper::connect(keeper, exits).await?.0)
 }
 
-/// Ends every container of a node, and tries until the engine has done it.
+/// Ends every container of a node, and retries until the engine succeeds.
 pub async fn end_all(cluster: &str, node: &str) {
     let filters = HashMap::from([(
         "label".to_owned(),
@@ -46,7 +44,6 @@ pub async fn end_all(cluster: &str, node: &str) {
     }
 }
 
-/// How many run.
 async fn end_those(filters: &HashMap<String, Vec<String>>) -> Result<usize, RuntimeError> {
     let docker = engine_answers().await?;
     let options = ListContainersOptions {

@@ -1,5 +1,5 @@
-//! A program in a Docker container, for somebody who is attached to it: the engine runs it as the
-//! container's user, without the capabilities that the container does not have.
+//! Runs a program for an attached user in a Docker container. The engine runs it as the container's user,
+//! without further capabilities.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,22 +25,18 @@ use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 use crate::runtime::{ContainerPlan, Exec};
 
-/// Pieces that wait for whoever is attached.
 const PIECES: usize = 4;
 
-/// Between two looks whether it has ended, once its output is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Attempts to tell it the size of a terminal, or to find its number.
 const ATTEMPTS: usize = 20;
 
-/// And before: what it has started may hold its output open.
+/// Child processes may hold the output open.
 const LOOK_RARELY: Duration = Duration::from_secs(1);
 
 struct OfEngine {
     docker: Docker,
     exec: String,
-    /// The container's first process, in the node's numbering.
     first: u32,
 }
 
@@ -49,12 +45,11 @@ fn namespace(pid: u32) -> Option<std::path::PathBuf> {
 }
 
 impl Control for OfEngine {
-    /// An engine signals no such program. It says its number, which is believed where the process
-    /// is in the container's namespace.
+    /// Signals by pid, because the engine cannot. The pid must be in the container's pid namespace.
     fn signal(&self, signal: Signal) {
         let (docker, exec, first) = (self.docker.clone(), self.exec.clone(), self.first);
         tokio::spawn(async move {
-            // One that has just started has no number yet, though it prints already.
+            // A new program has no pid yet.
             for _ in 0..ATTEMPTS {
                 let found = docker.inspect_exec(&exec).await.ok();
                 if found.as_ref().is_some_and(|it| it.exit_code.is_some()) {
@@ -78,7 +73,6 @@ impl Control for OfEngine {
     fn resize(&self, size: Size) {
         let (docker, exec) = (self.docker.clone(), self.exec.clone());
         tokio::spawn(async move {
-            // One that is just starting has no terminal yet.
             for _ in 0..ATTEMPTS {
                 let options = ResizeExecOptions {
                     h: i32::from(size.rows),
@@ -93,7 +87,6 @@ impl Control for OfEngine {
     }
 }
 
-/// How it ended, as soon as the engine knows.
 async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> ExecExit {
     let mut closed = closed.fuse();
     let mut look_every = LOOK_RARELY;
@@ -123,10 +116,10 @@ async fn ended(docker: Docker, exec: String, closed: oneshot::Receiver<()>) -> E
     }
 }
 
-/// Starts it.
+/// Starts the program.
 ///
 /// # Errors
-/// Why it does not run, for a person.
+/// The reason for the refusal, for a person.
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,
@@ -186,7 +179,7 @@ pub(super) async fn exec(
         first: pid_of(&first),
     };
     if let Some(terminal) = &exec.terminal {
-        // Engines with an older runc do not heed what they were told before the start.
+        // Engines with an older runc ignore an earlier size.
         control.resize(terminal.size);
     }
     Ok(Attached {

@@ -1,6 +1,5 @@
-//! Containers that an agent of an earlier build has left. Their label says the prefix of a cluster and the
-//! name of a node: two clusters on one engine may have both in common. So they are not taken over; those
-//! that work in this agent's own folder, which no other agent has, are ended.
+//! Ends containers of agents of earlier builds. Two clusters on one engine may share their label, so only
+//! containers in this agent's own folder are ended, and none are adopted.
 
 use std::path::{Path, absolute};
 
@@ -10,7 +9,6 @@ use super::Inner;
 use crate::runtime::RuntimeError;
 
 impl Inner {
-    /// Ends those that are this node's.
     pub(super) async fn end_former(&self) -> Result<(), RuntimeError> {
         let Some(former) = &self.config.former_cluster else {
             return Ok(());
@@ -33,7 +31,6 @@ impl Inner {
     }
 }
 
-/// Whether something of a folder is mounted in it.
 fn works_in(summary: &ContainerSummary, folder: &Path) -> bool {
     let mounts = summary.mounts.iter().flatten();
     let mut sources = mounts.filter_map(|mount| mount.source.as_deref());

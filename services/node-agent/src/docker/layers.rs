@@ -1,11 +1,11 @@
-//! Where the engine keeps what a container writes outside of its mounts: the layer over its image, and
-//! the volumes that its image asks for. Both lie on the node's disk.
+//! Finds a container's writes outside of its mounts: the layer over its image, and the image's volumes. Both
+//! use the node's disk.
 
 use std::path::PathBuf;
 
 use bollard::models::ContainerInspectResponse;
 
-/// Their folders, as the engine names them; none where it keeps layers in another way than in folders.
+/// Returns the folders. Empty for a storage driver without folders.
 pub fn written(found: &ContainerInspectResponse) -> Vec<PathBuf> {
     let driver = found.graph_driver.as_ref();
     let layer = driver.and_then(|driver| driver.data.get("UpperDir"));

@@ -1,16 +1,10 @@
-//! A container's network, as the engine is asked for it, and the node's address within it
-//! (see [`crate::network`]).
+//! A container's network in the engine (see [`crate::network`]).
 //!
-//! 1. The container has a network of its own: the engine's bridge, its ports published.
-//! 2. Where its programs need the node's address, a second container joins that network for a moment,
-//!    with the right to change it, and runs [`SCRIPT`] with the node's programs (`ip`, `iptables`): a
-//!    link with that address; what arrives on the published ports goes to it; what is sent to other
-//!    ports of that address leaves for the node, since it is another container's. What the engine
-//!    passes on from containers of the same node comes from the node's address, as from elsewhere:
-//!    libfabric knows its peers by it.
-//! 3. A file says to the container's program that all is done.
-//!
-//! The container itself has no right to change any of it.
+//! 1. The container has the engine's bridge, with published ports.
+//! 2. For the node's address a helper container with network rights runs [`SCRIPT`] in that network.
+//!    Published ports lead to the new link, and other ports to the node. Traffic from the same node gets the
+//!    node's address as source, because libfabric identifies peers by address.
+//! 3. A file tells the program that the network is ready.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,10 +20,9 @@ use super::{Inner, body, exit_in, refused};
 use crate::network::{LINK, NodeAddress, READY, ports};
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 
-/// Longer than a busy engine takes for a container that runs for a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Arguments: the link, the address, the first and the last port. Done once is done.
+/// Arguments: the link, the address, the first and the last port. Idempotent.
 const SCRIPT: &str = r#"set -e
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 link=$1 node=$2 own=$3:$4
@@ -48,7 +41,7 @@ ip link set "${link}p" up
 ip link set "$link" up
 ip addr add "$node/32" dev "$link""#;
 
-/// The engine's name of the network.
+/// Returns the engine's network mode.
 pub fn mode(network: Network) -> &'static str {
     match network {
         Network::None => "none",
@@ -68,14 +61,13 @@ fn tcp(port: u16) -> String {
     format!("{port}/tcp")
 }
 
-/// The ports that the container may be reached on.
+/// Returns the exposed ports.
 pub fn exposed(plan: &ContainerPlan) -> Option<Vec<String>> {
     let ports: Vec<String> = published(plan).into_iter().map(tcp).collect();
     (!ports.is_empty()).then_some(ports)
 }
 
-/// Each of them at the same number on all addresses of the node, as a program on the node's own
-/// network would have it.
+/// Publishes each port under its number on all addresses of the node.
 pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
     let binding = |port: u16| {
         let at = PortBinding {
@@ -89,11 +81,10 @@ pub fn bindings(plan: &ContainerPlan) -> Option<PortMap> {
 }
 
 impl Inner {
-    /// Gives a container that has just started the node's address, if it is to have it, and says so to
-    /// its program.
+    /// Gives a new container the node's address if needed, and notifies its program.
     ///
     /// # Errors
-    /// Why the network is not as it needs it.
+    /// The reason why the network is incomplete.
     pub(super) async fn give_address(
         &self,
         name: &str,
@@ -105,7 +96,6 @@ impl Inner {
         let helper = format!("{name}-network");
         let set = tokio::time::timeout(PATIENCE, self.join_network(&helper, name, plan, wanted));
         let set = set.await;
-        // Whatever became of it, nothing of it stays.
         let _ = Self::remove(&self.docker, &helper).await;
         set.unwrap_or_else(|_| {
             let why = "the engine did not set up its network in time".to_owned();

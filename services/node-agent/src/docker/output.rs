@@ -1,19 +1,11 @@
-//! What a container prints, copied to the files where a plain process's would be.
+//! Copies a container's output to the files of a plain process's output.
 //!
-//! The engine's own copy is bounded ([`log_config`]): it forgets what is oldest. So whoever goes on
-//! after another agent cannot count from its first line. It goes on from a place that is noted
-//! ([`Copied`]): the engine's own time of what was copied last, which it tells with every piece. What
-//! was copied after the last note is known by the length of the files.
-//!
-//! An engine that begins another file of its own may tell the last lines of the one before again
-//! (20.10 does). So a piece that is older than the last one of its stream was copied already, unless the
-//! host's clock has gone back: then it is behind that last one's time, too.
-//!
-//! An engine that is followed may end with the container before it has told the last lines: 20.10
-//! chooses by chance between a line that is written and a writer that is gone (`waitRead` in its
-//! `daemon/logger/loggerutils/follow.go`), and gives up where it meets half a line. So it is followed
-//! again while the container runs, and asked once more for all that it has when the container has
-//! ended.
+//! - The engine's copy ([`log_config`]) loses its oldest lines. A new agent continues from the recorded time
+//!   of the last piece ([`Copied`]) and the length of the files.
+//! - After a rotation the engine may repeat lines (20.10 does): a piece older than the last one, unless the
+//!   clock went back.
+//! - A followed engine may stop early (`waitRead` in 20.10's `daemon/logger/loggerutils/follow.go`), so it is
+//!   followed again, and read in full after the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -36,18 +28,14 @@ use crate::layout::{STDERR, STDOUT};
 use crate::marks::{Copied, CopiedStream, Marks};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 
-/// Between two notes of how far it has come.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// So often an engine that fails is asked for the rest of what has ended.
 const LAST_TRIES: u32 = 10;
 
-/// The engine keeps so many files, of which it drops the oldest: with one alone it would forget at
-/// each turn what was not read yet.
+/// With a single file each rotation would lose unread output.
 const ENGINES_FILES: u32 = 2;
 
-/// How the engine keeps what a container prints: as long as a file of ours, and in files, whatever its
-/// own default is, so that it can be read again.
+/// Returns the engine's log settings: files, to be read again, as long as the agent's own.
 pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     let options = [
         ("max-size", bounds.bytes.max(1).to_string()),
@@ -60,50 +48,37 @@ pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
     }
 }
 
-/// What is copied, and where that is noted.
+/// The output to copy.
 pub struct Copying {
-    /// The container's directory.
     pub directory: Below,
-    /// The agent's notes.
     pub marks: Marks,
-    /// The container.
     pub container: ContainerId,
-    /// The request that it was started for.
     pub request: Sequence,
 }
 
-/// The files, and how far they have come.
 struct Copy {
     stdout: Stream,
     stderr: Stream,
-    /// Whether that is noted.
     is_noted: bool,
 }
 
-/// One of the two streams. The engine takes each by itself: it may tell what it took later of the one
-/// before what it took earlier of the other.
+/// A stream. The engine orders each by itself, not the two together.
 struct Stream {
     file: File,
     copied: CopiedStream,
-    /// What is passed over: it was copied before.
     known: Known,
-    /// The last line, with its time.
     last: Vec<u8>,
 }
 
-/// What of the engine's copy was copied before.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
-    /// Up to here; none where all is new.
+    /// The recorded position. `None`: all output is new.
     noted: Option<CopiedStream>,
-    /// Pieces of that very moment that have come again.
     again: u64,
-    /// Bytes after it.
     bytes: u64,
 }
 
 impl Known {
-    /// Begins anew to pass over what was copied, if this piece is older than the last one.
     fn look(&mut self, at: &str, copied: &CopiedStream, now: impl FnOnce() -> String) {
         if self.noted.is_none() && at < copied.at.as_str() && now().as_str() >= copied.at.as_str() {
             self.noted = Some(copied.clone());
@@ -111,8 +86,7 @@ impl Known {
         }
     }
 
-    /// Whether a piece follows what is noted. What comes after the very piece that is noted is new,
-    /// whatever its time is.
+    /// True if a piece follows the recorded one. Later pieces are new regardless of time.
     fn is_passed(&mut self, at: &str) -> bool {
         let Some(noted) = &self.noted else {
             return true;
@@ -136,15 +110,13 @@ impl Known {
     }
 }
 
-/// The first bytes that are known already, taken off.
 fn unknown<'a>(text: &'a [u8], known_bytes: &mut u64) -> &'a [u8] {
     let skipped = usize::try_from(*known_bytes).map_or(text.len(), |it| it.min(text.len()));
     *known_bytes -= skipped as u64;
     &text[skipped..]
 }
 
-/// Whether a line is the one before, told again. Pieces of a long line have one time, and may be alike:
-/// they do not end with a line's end.
+/// True if a line repeats the previous one. Equal pieces of a long line have no newline.
 fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     if message.ends_with(b"\n") && last == message {
         return true;
@@ -154,7 +126,6 @@ fn is_again(last: &mut Vec<u8>, message: &[u8]) -> bool {
     false
 }
 
-/// The engine's time of a piece, before it.
 fn timed(message: &[u8]) -> (String, &[u8]) {
     let space = message.iter().position(|byte| *byte == b' ');
     match space {
@@ -167,7 +138,6 @@ fn timed(message: &[u8]) -> (String, &[u8]) {
 }
 
 impl Stream {
-    /// From the beginning.
     fn create(folder: &Folder, name: &str) -> io::Result<Self> {
         forget(folder, name)?;
         Ok(Self {
@@ -178,7 +148,6 @@ impl Stream {
         })
     }
 
-    /// Goes on where the last note is.
     fn append(folder: &Folder, name: &str, noted: CopiedStream) -> io::Result<Self> {
         let end = pieces(folder, name).last().map_or(0, Piece::end);
         Ok(Self {
@@ -193,15 +162,12 @@ impl Stream {
         })
     }
 
-    /// The engine tells from the beginning: what was copied is passed over.
     fn begin_again(&mut self) {
         self.last.clear();
-        // Bytes behind a predecessor's note that the engine has not told yet are known still.
         self.known.noted = (self.copied.pieces > 0).then(|| self.copied.clone());
         self.known.again = 0;
     }
 
-    /// Copies a piece; whether it is new.
     fn take(&mut self, message: &[u8]) -> io::Result<bool> {
         if is_again(&mut self.last, message) {
             return Ok(false);
@@ -223,7 +189,6 @@ impl Stream {
 }
 
 impl Copy {
-    /// Goes on where the last note is, if it was there before; else from the beginning.
     fn open(of: &Copying, noted: Option<Copied>) -> io::Result<Self> {
         let folder = of.directory.open()?;
         let (stdout, stderr) = match noted {
@@ -260,7 +225,6 @@ impl Copy {
         Ok(())
     }
 
-    /// How far it has come.
     fn copied(&self) -> Copied {
         Copied {
             stdout: self.stdout.copied.clone(),
@@ -269,8 +233,8 @@ impl Copy {
     }
 }
 
-/// Copies what a container prints: all of it, or, of one that an agent has found, what the one before
-/// has not copied. `ended` comes when the container has ended; then the engine is asked for the rest.
+/// Copies a container's output, for an adopted one (`is_found`) after the record. After `ended` reads the
+/// rest.
 pub async fn copy(
     docker: Docker,
     name: String,
@@ -309,17 +273,12 @@ pub async fn copy(
     }
 }
 
-/// How reading what the engine tells has ended.
 enum Told {
-    /// The engine had no more to tell.
     All,
-    /// It failed.
     Nothing(bollard::errors::Error),
-    /// The copy failed.
     TooMuch(io::Error),
 }
 
-/// Copies what the engine tells, what is still to come too if it `follow`s.
 async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow: bool) -> Told {
     let options = LogsOptions {
         follow,
@@ -338,11 +297,9 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
         };
         let end = match next {
             Ok(Some(Ok(output))) => copy.take(&output).err().map(Told::TooMuch),
-            // The engine has removed it: nothing is left to tell.
             Ok(Some(Err(error))) if status_code(&error) == Some(404) => Some(Told::All),
             Ok(Some(Err(error))) => Some(Told::Nothing(error)),
             Ok(None) => Some(Told::All),
-            // It prints no more for now.
             Err(_) => None,
         };
         if !copy.is_noted && (end.is_some() || noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY))
@@ -381,7 +338,6 @@ mod tests {
         let mut known = noted("2", 2);
         let passed = again.map(|at| known.is_passed(at));
         assert_eq!(passed, [false, false, false, true, true, true]);
-        // The engine has forgotten it: all that is left is new.
         let mut known = noted("2", 2);
         assert_eq!(["3", "1"].map(|at| known.is_passed(at)), [true, true]);
         assert!(Known::default().is_passed("1"));
@@ -401,7 +357,6 @@ mod tests {
         };
         let again = ["5", "6", "7", "8"].map(|at| now_passed(&mut known, at, "8"));
         assert_eq!(again, [false, false, false, true]);
-        // Printed just now, an hour after what was copied last, by a clock that was set back.
         assert!(now_passed(&mut Known::default(), "3", "3"));
     }
 
@@ -460,7 +415,6 @@ mod tests {
             }
             copy.begin_again();
         }
-        // A successor goes on after the note.
         let noted = copy.copied();
         let mut copy = Copy::open(&of, Some(noted)).expect("opened");
         for output in &told {

@@ -1,23 +1,19 @@
-//! Removals wait for a pause of the starts: the engine takes half as long to remove a container
-//! as to start one, and does both on the same disk and under the same locks. A job waits for its
-//! start, nobody for a removal.
+//! Delays removals until starts pause: a removal takes half as long as a start, under the same locks of the
+//! engine. Nobody waits for a removal.
 
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
-/// A pause is one when nothing was started for this long: a start that follows an exit by the
-/// log comes within tens of milliseconds.
+/// A start that follows an exit comes within tens of milliseconds.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Where starts never pause, what has ended is removed beside them after this long.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The starts under way, and the removals that wait.
+/// The starts under way and the waiting removals.
 pub struct Pauses {
     under_way: watch::Sender<UnderWay>,
-    /// One removal at a time.
     turn: Semaphore,
 }
 
@@ -25,7 +21,6 @@ pub struct Pauses {
 struct UnderWay {
     starts: usize,
     removals: usize,
-    /// Nothing will be started any more.
     is_over: bool,
 }
 
@@ -48,18 +43,18 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// A start begins; it is over when the guard is dropped.
+    /// Begins a start. Dropping the guard ends it.
     pub fn start(&self) -> Starting<'_> {
         self.under_way.send_modify(|it| it.starts += 1);
         Starting(self)
     }
 
-    /// A removal will come: [`Self::end`] waits for it.
+    /// Announces a removal for [`Self::end`].
     pub fn expect_removal(&self) {
         self.under_way.send_modify(|it| it.removals += 1);
     }
 
-    /// Returns in a pause: the caller removes the container that was expected, and drops the guard.
+    /// Waits for a pause. The guard ends the removal.
     pub async fn removal(&self) -> Removing<'_> {
         let mut removing = Removing {
             pauses: self,
@@ -70,7 +65,6 @@ impl Pauses {
         removing
     }
 
-    /// Returns when nothing was started for [`PAUSE`], or nothing more will be.
     async fn quiet(&self) {
         let mut under_way = self.under_way.subscribe();
         loop {
@@ -85,8 +79,7 @@ impl Pauses {
         }
     }
 
-    /// Nothing is started any more: removals no longer wait. Returns when they are done, or the
-    /// time is over.
+    /// Stops the waiting, and returns when all removals are done, or at the limit.
     pub async fn end(&self, limit: Duration) {
         self.under_way.send_modify(|it| it.is_over = true);
         let mut under_way = self.under_way.subscribe();

@@ -1,4 +1,4 @@
-//! An engine that is slow, or fails: a stand-in behind a Unix socket, that knows one container.
+//! Tests with a slow or failing engine: a fake behind a Unix socket with one container.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,28 +17,19 @@ use crate::folder::Below;
 use crate::marks::Mark;
 use crate::watch::{Watch, Watched};
 
-/// What an engine does with its container, and what it was asked.
 #[derive(Debug, Default)]
 struct Seen {
     runs: bool,
-    /// Its start was answered.
     answered: bool,
-    /// So many removals fail.
     fails: u32,
     removals: u32,
-    /// Whether its container was killed before its start was answered.
     killed_as_it_started: bool,
-    /// What it tells of the output, one request after the other: "FAILS" is an error. `true`: it
-    /// was followed.
     tells: VecDeque<(bool, String)>,
 }
 
-/// How its start is answered, when the container runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
-    /// Not before the client gives it up.
     Never,
-    /// When the container has ended.
     WhenItEnds,
 }
 
@@ -48,7 +39,6 @@ struct Engine {
     answers: Answers,
 }
 
-/// Longer than any client here waits.
 const LONG: Duration = Duration::from_secs(30);
 
 impl Engine {
@@ -76,7 +66,6 @@ impl Engine {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One request a connection.
     async fn serve(&self, mut stream: UnixStream) {
         let mut request = Vec::new();
         let mut piece = [0; 4096];
@@ -97,7 +86,6 @@ impl Engine {
             body.len()
         );
         let _ = stream.write_all(reply.as_bytes()).await;
-        // What is left of its body.
         let _ = tokio::time::timeout(Duration::from_millis(50), stream.read(&mut piece)).await;
     }
 
@@ -150,7 +138,6 @@ impl Engine {
     }
 }
 
-/// A node with this engine, whose answers are waited for so long.
 fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, DockerRuntime) {
     let name = "n0".parse().expect("a name");
     let config = AgentConfig::local(name, Default::default(), folder.to_owned());
@@ -161,7 +148,6 @@ fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, Docke
         patience_s,
         bollard::API_DEFAULT_VERSION,
     );
-    // Nobody is told of ends here.
     let (exits, _) = mpsc::unbounded_channel();
     let inner = Inner {
         docker: docker.expect("a client"),
@@ -206,8 +192,8 @@ fn plan(config: &AgentConfig) -> ContainerPlan {
     }
 }
 
-/// The engine has started it, and its answer never came. "Cannot start" would let it be started
-/// elsewhere, or here once more: it is said when the container is gone, however often that fails.
+/// The start's answer is lost. "Cannot start" would allow a second start, so the container must be gone
+/// first.
 #[tokio::test]
 async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -222,19 +208,15 @@ async fn what_runs_though_its_start_failed_is_gone_before_that_is_said() {
     assert_eq!(refused.fault, Some(NodeFault::Engine));
 }
 
-/// An engine's copy of lines that were printed on the standard output, a second each.
 fn lines(lines: &[&str]) -> String {
     let line = |(second, line): (usize, &&str)| {
         let text = format!("2026-01-01T00:00:{second:02}.000000000Z {line}\n");
         let length = u8::try_from(text.len()).expect("a short line");
-        // The stream's number and the length, in four bytes.
         format!("\u{1}\0\0\0\0\0\0{}{text}", char::from(length))
     };
     lines.iter().enumerate().map(line).collect()
 }
 
-/// The engine leaves off while the container runs, fails, and does not tell the last lines before it
-/// says that this was all.
 #[tokio::test]
 async fn what_an_engine_does_not_tell_at_once_is_asked_for_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -271,7 +253,6 @@ async fn what_an_engine_does_not_tell_at_once_is_asked_for_again() {
     assert!(engine.seen(|seen| seen.tells.is_empty()));
 }
 
-/// What a container's actor tells.
 struct Told(mpsc::UnboundedSender<What>);
 
 impl Actor for Told {
@@ -286,8 +267,7 @@ impl Handler<Note> for Told {
     }
 }
 
-/// The engine takes its time; meanwhile the lease cannot be renewed. The container is ended as soon as
-/// it runs, not only when the engine has said so: that may be after the lease.
+/// The engine's answer may come after the lease ends.
 #[actix::test]
 async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_start_is_told() {
     is_ended_as_it_starts(|container| {
@@ -299,7 +279,6 @@ async fn a_container_that_is_taken_away_while_it_starts_is_ended_before_its_star
     .await;
 }
 
-/// So is one that is stopped, whatever its grace is: it has nothing to save yet.
 #[actix::test]
 async fn a_container_that_is_stopped_while_it_starts_is_ended_soon() {
     is_ended_as_it_starts(|container| {
@@ -341,7 +320,6 @@ async fn is_ended_as_it_starts(end: impl FnOnce(&Addr<Container>)) {
     assert!(killed, "it ran until its start was told");
 }
 
-/// A short program's end may be heard before its start is told: both are told, in their order.
 #[actix::test]
 async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -381,7 +359,6 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
     assert!(matches!(second, Ok(Some(What::Ended(_)))), "{second:?}");
 }
 
-/// An engine repeats what a job's document says: a job whose command is "no space left" fills no disk.
 #[test]
 fn what_an_engine_repeats_of_a_jobs_document_is_not_the_nodes_fault() {
     let name = "n0".parse().expect("a name");

@@ -1,5 +1,4 @@
-//! A program in a container as somebody who is attached to it has it, whatever runs it: what it
-//! reads, what it prints, how it ends.
+//! A program for an attached user, independent of the runtime: input, output, exit.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,56 +19,47 @@ use crate::keeper::words::{Attachment, ExecExit};
 use crate::logs::Stream;
 use crate::runtime::User;
 
-/// What is read of a program at once.
 const PIECE: usize = 16 << 10;
 
-/// Pieces that wait for whoever is attached.
 const PIECES: usize = 4;
 
-/// What ends the input of a terminal: Ctrl-D.
+/// Ends the input of a terminal: Ctrl-D.
 const END_OF_INPUT: &[u8] = &[4];
 
 /// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// Lines.
     pub rows: u16,
-    /// Characters of a line.
     pub columns: u16,
 }
 
-/// A terminal.
+/// A terminal with its type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminal {
-    /// Its size.
     pub size: Size,
-    /// Which one it is, as in the variable `TERM`.
     #[serde(default)]
     pub kind: Option<String>,
 }
 
-/// What is done to a program that runs.
+/// Control over a running program.
 pub trait Control: Send + Sync {
-    /// Signals it and its process group.
+    /// Signals the program's process group.
     fn signal(&self, signal: Signal);
-    /// Its terminal has another size.
+    /// Sets the size of the program's terminal.
     fn resize(&self, size: Size);
 }
 
-/// What a program reads.
+/// The input of a program.
 pub enum Input {
-    /// A pipe.
     Pipe(pipe::Sender),
-    /// A terminal.
     Terminal(pipe::Sender),
-    /// A connection to a container engine.
+    /// An engine's connection. True with a terminal.
     Engine(Pin<Box<dyn AsyncWrite + Send>>, bool),
-    /// Nothing any more.
     Closed,
 }
 
 impl Input {
-    /// Writes as much as is taken now, once anything is. What nobody reads any more counts as taken.
+    /// Writes at least one byte. Bytes without a reader count as written.
     pub async fn write(&mut self, bytes: &[u8]) -> usize {
         let written = match self {
             Self::Pipe(end) | Self::Terminal(end) => end.write(bytes).await,
@@ -85,7 +75,7 @@ impl Input {
         })
     }
 
-    /// Nothing more comes.
+    /// Ends the input.
     pub async fn close(&mut self) {
         let has_terminal = matches!(self, Self::Terminal(_) | Self::Engine(_, true));
         if has_terminal {
@@ -99,34 +89,27 @@ impl Input {
     }
 }
 
-/// A program that somebody is attached to.
+/// A program with an attached user.
 pub struct Attached {
-    /// What it reads.
     pub input: Input,
-    /// What it prints; ends when nobody can print there any more.
     pub output: mpsc::Receiver<(Stream, Bytes)>,
-    /// How it ends.
     pub ended: BoxFuture<'static, ExecExit>,
-    /// What can be done to it.
     pub control: Arc<dyn Control>,
 }
 
-/// The ends of pipes or of a terminal that stay here, and those that are the program's.
+/// The ends of pipes or of a terminal.
 pub struct Ends {
-    /// What it reads.
     pub input: Input,
-    /// What it prints.
     pub output: mpsc::Receiver<(Stream, Bytes)>,
-    /// Its terminal.
     pub terminal: Option<OwnedFd>,
-    /// The program's, and what they are.
+    /// The kind of the program's ends, and their descriptors.
     pub theirs: (Attachment, Vec<OwnedFd>),
 }
 
-/// Makes them, for a program of `user`: it may open them once more by their names.
+/// Makes the ends. `user` may reopen the program's ends by name.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Kernel errors.
 pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends> {
     let ends = match terminal {
         Some(terminal) => at_terminal(terminal)?,
@@ -144,7 +127,7 @@ pub fn ends(terminal: Option<&Terminal>, user: Option<User>) -> io::Result<Ends>
     Ok(ends)
 }
 
-/// Until its end: an error is one, too, of a terminal that nobody has open any more.
+/// A terminal that no process has open ends with an error.
 async fn copy(mut reader: pipe::Receiver, stream: Stream, send: mpsc::Sender<(Stream, Bytes)>) {
     let mut piece = vec![0; PIECE];
     while let Ok(count @ 1..) = reader.read(&mut piece).await {
@@ -182,7 +165,6 @@ fn at_terminal(terminal: &Terminal) -> io::Result<Ends> {
     let theirs = ioctl_tiocgptpeer(&own, flags)?;
     resize(&own, terminal.size)?;
     rustix::io::ioctl_fionbio(&own, true)?;
-    // Read and written as a pipe is: by readiness.
     let reader = pipe::Receiver::from_owned_fd_unchecked(own.try_clone()?)?;
     let writer = pipe::Sender::from_owned_fd_unchecked(own.try_clone()?)?;
     let (send, receive) = mpsc::channel(PIECES);
@@ -195,10 +177,10 @@ fn at_terminal(terminal: &Terminal) -> io::Result<Ends> {
     })
 }
 
-/// Says how large a terminal is.
+/// Sets the size of a terminal.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Kernel errors.
 pub fn resize(terminal: &OwnedFd, size: Size) -> io::Result<()> {
     let size = Winsize {
         ws_row: size.rows,

@@ -1,15 +1,13 @@
-//! Programs in containers that run, for somebody who is attached to them (`job exec`): started,
-//! read and written by requests and replies, each bounded, as what containers print is read.
+//! Programs that attached users run in containers (`job exec`), by bounded requests and replies.
 //!
 //! ```text
-//! <prefix>.api.exec.<node>         starts one; answers with its number
-//! <prefix>.api.exec_read.<node>    what it printed from a byte on, or how it ended
-//! <prefix>.api.exec_write.<node>   bytes for it to read, the size of its terminal, a signal
+//! <prefix>.api.exec.<node>         starts a program and returns its number
+//! <prefix>.api.exec_read.<node>    reads output from a byte on, or the exit
+//! <prefix>.api.exec_write.<node>   sends input, a terminal size, or a signal
 //! ```
 //!
-//! Tenants ask the same under `<prefix>.tenant.<tenant>.api.…`, about their own containers and what
-//! they started themselves. Every request can be made again: bytes have places in both directions. A
-//! reader that is slow makes the program wait; one that does not ask for [`UNHEARD`] ends it.
+//! Tenants use `<prefix>.tenant.<tenant>.api.…`. Requests can be repeated, because bytes have offsets. A slow
+//! reader blocks the program, and a program unread for [`UNHEARD`] is ended.
 
 pub mod attached;
 mod session;
@@ -34,107 +32,86 @@ use crate::logs::{Stream, of_tenant, parsed, refused};
 use attached::{Attached, Size, Terminal};
 pub use session::{Session, UNHEARD};
 
-/// Starts a program.
+/// Query that starts a program.
 pub const EXEC: &str = "exec";
-/// Reads what one has printed.
+/// Query that reads a program's output.
 pub const EXEC_READ: &str = "exec_read";
-/// Gives it something to read.
+/// Query that writes a program's input.
 pub const EXEC_WRITE: &str = "exec_write";
 
-/// Requests under way at a node at once; others are told to come again.
+/// Limit on concurrent requests per node.
 const WAITING: usize = 256;
-/// The longest wait for more: shorter than a request's own time-out.
+/// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
-/// Programs at a node at once.
+/// Limit on programs per node.
 pub const MOST: usize = 32;
-/// And of one tenant.
+/// Limit on programs per tenant.
 pub const MOST_OF_A_TENANT: usize = 8;
-/// A command with its arguments: it stands on the log.
+/// Limit on a command, because the log stores it.
 pub const COMMAND_BYTES: usize = 16 << 10;
-/// Bytes to read in one request.
+/// Limit on input bytes per request.
 pub const WRITE_BYTES: usize = 64 << 10;
 
-/// Which program, where.
+/// The request for a program in a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// The container.
     pub container: ContainerId,
-    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Its terminal; absent: pipes.
     #[serde(default)]
     pub terminal: Option<Terminal>,
 }
 
-/// A program that was started.
+/// The answer to a started program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Its number.
     pub exec: u64,
 }
 
-/// Reads what a program printed.
+/// Reads a program's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Read {
-    /// The program.
     pub exec: u64,
-    /// What lies before this byte was read, and is not kept.
     pub offset: u64,
-    /// Where nothing is there yet, waits so long for it.
     #[serde(default)]
     pub wait_ms: u32,
 }
 
-/// Gives a program something.
+/// Sends input or control to a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Write {
-    /// The program.
     pub exec: u64,
-    /// The place of the first byte among all that it is given.
     #[serde(default)]
     pub offset: u64,
-    /// The bytes, in base 64.
     #[serde(default)]
     pub bytes: String,
-    /// Whether they are the last ones.
     #[serde(default)]
     pub is_last: bool,
-    /// The new size of its terminal.
     #[serde(default)]
     pub resize: Option<Size>,
-    /// A signal for it, by number.
     #[serde(default)]
     pub signal: Option<i32>,
 }
 
-/// How much a program was given.
+/// The answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// The place of the next byte.
     pub next: u64,
 }
 
-/// A piece of what a program printed.
+/// A piece of a program's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it was printed.
     pub stream: Stream,
-    /// Where to go on.
     pub next: u64,
-    /// What was printed.
     pub bytes: Bytes,
-    /// How the program ended, once all was read.
     pub ended: Option<ExecExit>,
 }
 
-/// The header with the stream.
 const STREAM: &str = "Dormouse-Stream";
-/// The header with the place to go on from.
 const NEXT: &str = "Dormouse-Next";
-/// The header that says how the program ended, in JSON.
 const ENDED: &str = "Dormouse-Ended";
 
 impl From<Piece> for NodeAnswer {
@@ -153,10 +130,10 @@ impl From<Piece> for NodeAnswer {
 }
 
 impl Piece {
-    /// As it came.
+    /// Reads a received piece.
     ///
     /// # Errors
-    /// Which header is missing or wrong.
+    /// The name of a missing or wrong header.
     pub fn received(
         header: impl Fn(&str) -> Option<String>,
         payload: Bytes,
@@ -177,34 +154,27 @@ impl Piece {
     }
 }
 
-/// A program that is running, and where its end is told.
+/// A running program, and the receiver of its exit.
 pub struct Opened {
-    /// Its number.
     pub number: u64,
-    /// What is had of it.
     pub attached: Attached,
-    /// How it ended.
     pub report: oneshot::Sender<ExecExit>,
 }
 
 type Refused = (String, String);
 
-/// Somebody asks the agent to run a program in a container.
+/// A request to run a program in a container.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ExecAsked {
-    /// What.
     pub start: Start,
-    /// On whose behalf.
     pub by: ExecBy,
-    /// The program, or why it does not run.
     pub answer: oneshot::Sender<Result<Opened, Refused>>,
 }
 
 #[derive(Default)]
 struct Shared {
     sessions: BTreeMap<u64, Arc<Session>>,
-    /// Programs that run, by tenant.
     running: BTreeMap<String, usize>,
 }
 
@@ -216,7 +186,7 @@ pub struct Execs {
     agent: mpsc::Sender<ExecAsked>,
 }
 
-/// One of the programs that may run at once.
+/// A program's claim on the limits. Dropping the slot frees it.
 pub struct Slot {
     tenant: String,
     shared: Arc<Mutex<Shared>>,
@@ -238,7 +208,7 @@ impl Drop for Slot {
 }
 
 impl Execs {
-    /// Of a node; its agent starts them.
+    /// Creates the programs of a node. `agent` starts them.
     #[must_use]
     pub fn new(node: NodeId, agent: mpsc::Sender<ExecAsked>) -> Self {
         Self {
@@ -248,7 +218,7 @@ impl Execs {
         }
     }
 
-    /// Answers until the connection is closed.
+    /// Answers requests until the connection closes.
     pub async fn serve(self, log: Log) {
         let node = self.node.clone();
         let answer = move |asked: Asked| {
@@ -302,7 +272,6 @@ impl Execs {
         }
     }
 
-    /// One that whoever asks has started.
     fn session(&self, exec: u64, asked: &Asked, by: ExecBy) -> Result<Arc<Session>, Refused> {
         let session = lock(&self.shared).sessions.get(&exec).cloned();
         let own = session

@@ -1,5 +1,5 @@
-//! One program that somebody is attached to, from request to request: what it has printed is kept
-//! until it was read, a bounded amount; what it is to read is written in its order, each byte once.
+//! One attached program across requests. A bounded amount of output is kept until it is read. Input is
+//! written in order, each byte once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,46 +18,36 @@ use super::{Piece, Slot, Write};
 use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 
-/// What is kept of what nobody has read yet; then the program waits.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// What one answer carries.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// How long a program is kept that nobody asks about: a reader asks every few seconds.
+/// Time until an unread program is ended. A reader asks every few seconds.
 pub const UNHEARD: Duration = Duration::from_secs(20);
 
-/// How long after its end what a program left behind may print on.
+/// Time for leftover child processes to print.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Between two looks whether anybody asks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is said of a program that was ended because nobody asked about it.
 const NOBODY: &str = "nobody followed it any more";
 
 #[derive(Default)]
 struct Printed {
-    /// The place of the first byte that is kept.
     start: u64,
     bytes: usize,
     pieces: VecDeque<(Stream, Bytes)>,
     ended: Option<ExecExit>,
-    /// Nobody asks any more: nothing is kept.
     is_lost: bool,
 }
 
-/// A program.
+/// A program with its buffered output.
 pub struct Session {
-    /// Where it runs.
     pub container: ContainerId,
-    /// On whose behalf.
     pub by: ExecBy,
     printed: Mutex<Printed>,
     asked_at: Mutex<Instant>,
-    /// Moves with every change of what is printed.
     turn: watch::Sender<u64>,
-    /// What it has been given to read, in bytes, and where.
     input: tokio::sync::Mutex<(u64, Input)>,
     control: Arc<dyn Control>,
 }
@@ -67,7 +57,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Printed {
-    /// What lies before `offset` was read.
     fn forget(&mut self, offset: u64) {
         while self.start < offset {
             let Some((_, piece)) = self.pieces.front_mut() else {
@@ -85,7 +74,6 @@ impl Printed {
         }
     }
 
-    /// The first bytes of one stream.
     fn first(&self) -> Option<(Stream, Bytes)> {
         let (stream, first) = self.pieces.front()?;
         let same = self.pieces.iter().take_while(|(it, _)| it == stream);
@@ -101,8 +89,8 @@ impl Printed {
 }
 
 impl Session {
-    /// Of a program that was started; `report` is told how it ended. It ends itself when nobody
-    /// asks about it, and `forget` is called some time after its end.
+    /// Begins a session. `report` gets the exit. The session ends without requests, and `forget` follows
+    /// later.
     pub fn begin(
         (container, by): (ContainerId, ExecBy),
         attached: Attached,
@@ -140,7 +128,6 @@ impl Session {
         self.turn.send_modify(|turn| *turn += 1);
     }
 
-    /// Until nobody has asked for a while, and it has ended.
     async fn look(&self) {
         loop {
             sleep(LOOK_EVERY).await;
@@ -190,7 +177,6 @@ impl Session {
         exit
     }
 
-    /// Keeps a piece, as soon as there is room for it: the program waits meanwhile.
     async fn keep(&self, (stream, piece): (Stream, Bytes), has_ended: bool) {
         let mut turn = self.turn.subscribe();
         loop {
@@ -200,7 +186,6 @@ impl Session {
                 if printed.is_lost {
                     return;
                 }
-                // What is in flight at the end is little.
                 if printed.bytes < KEPT_BYTES || has_ended {
                     printed.bytes += piece.len();
                     printed.pieces.push_back((stream, piece));
@@ -214,7 +199,7 @@ impl Session {
         self.turned();
     }
 
-    /// What it printed from `offset` on, or how it ended; waits for either until `until`.
+    /// Returns output from `offset` on, or the exit, until `until`.
     pub async fn read(&self, offset: u64, until: Instant) -> Piece {
         let mut turn = self.turn.subscribe();
         loop {
@@ -247,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Gives it what it is to read, as much as it takes until `until`; how much it has been given.
+    /// Writes input until `until` and returns the total written.
     pub async fn write(&self, write: &Write, bytes: &[u8], until: Instant) -> u64 {
         *lock(&self.asked_at) = Instant::now();
         if let Some(size) = write.resize {
@@ -259,7 +244,6 @@ impl Session {
         }
         let mut input = self.input.lock().await;
         let (given, input) = &mut *input;
-        // What came already is not given again.
         let Some(skip) = given.checked_sub(write.offset) else {
             return *given;
         };

@@ -1,5 +1,5 @@
-//! A session against a program that is only played: what it prints is read whole and in order, what
-//! it reads comes once and in order, and one that nobody asks about ends.
+//! Tests of a session with a simulated program: output is complete and in order, input arrives once, and a
+//! program without a reader ends.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -64,7 +64,6 @@ async fn ask(
     execs.answer(&asked(name, tenant, query)).await
 }
 
-/// A program that a tenant has started.
 async fn play() -> Play {
     let (agent, mut asks) = mpsc::channel(1);
     let execs = Execs::new("n0".parse().expect("valid"), agent);
@@ -164,7 +163,6 @@ async fn what_it_printed_is_read_in_order_and_again_until_it_was_read() {
         (second.stream, &second.bytes[..]),
         (Stream::Stderr, &b"bad"[..])
     );
-    // Not read to its end: the rest comes again.
     let rest = play.read(first.next + 1).await;
     assert_eq!(&rest.bytes[..], b"ad");
     let third = play.read(second.next).await;
@@ -189,7 +187,6 @@ async fn what_it_printed_is_read_in_order_and_again_until_it_was_read() {
 async fn what_it_reads_comes_once_and_ends() {
     let mut play = play().await;
     assert_eq!(play.write(0, b"abc", false).await, 3);
-    // An answer was lost, and more has come meanwhile.
     assert_eq!(play.write(0, b"abc", false).await, 3);
     assert_eq!(play.write(2, b"cde", true).await, 5);
     let mut read = String::new();
@@ -197,7 +194,6 @@ async fn what_it_reads_comes_once_and_ends() {
     assert_eq!(read, "abcde");
 }
 
-/// It prints more than is kept, and waits: nothing is lost, nothing piles up.
 #[tokio::test]
 async fn a_slow_reader_makes_it_wait() {
     let play = play().await;
@@ -257,7 +253,7 @@ async fn another_tenant_has_nothing_of_it_nor_a_tenant_of_the_operators() {
         offset: 0,
         wait_ms: 0,
     };
-    // Nor the operator of what a tenant typed: each has what it has started.
+    // Only the starter has access, not even operators.
     for other in [Some("search"), None] {
         for (name, query) in [
             (EXEC_READ, serde_json::to_value(&read)),

@@ -1,9 +1,5 @@
-//! MPICH: rank 0's container runs `mpiexec` with the manual launcher, every container the proxy
-//! that it would have started by ssh. Nothing passes between containers but TCP; they may start
-//! in any order. `deploy/executors/mpi.sh` says how.
-//!
-//! A proxy runs what the other end of its connection says, and MPICH has no secret between the two: it
-//! waits for [`super::GO`].
+//! MPICH: rank 0 runs `mpiexec` with the manual launcher, and every container a proxy
+//! (`deploy/executors/mpi.sh`). A proxy obeys its peer without a secret, so it waits for [`super::GO`].
 
 use std::collections::BTreeMap;
 
@@ -12,13 +8,12 @@ use dormouse_messages::Rank;
 use super::{Setting, go, is_loopback, wrapped};
 use crate::network::{LINK, ports};
 
-/// Run in every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mpi.sh");
 
-/// The wrapped command line, and what the script and MPICH read.
+/// Wraps the command line, and sets the variables.
 ///
 /// # Errors
-/// When the gang has no rank 0.
+/// If the gang has no rank 0.
 pub fn launch(
     setting: &Setting<'_>,
     argv: Vec<String>,
@@ -33,7 +28,7 @@ pub fn launch(
         ),
         ("DORMOUSE_EXIT", exit.display().to_string()),
         go(setting),
-        // Ranks of one node talk by TCP too: containers share no memory.
+        // Containers share no memory, even on one node.
         ("MPIR_CVAR_CH4_NETMOD", "ofi".to_owned()),
         ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
         ("FI_PROVIDER", "tcp".to_owned()),
@@ -41,7 +36,6 @@ pub fn launch(
     env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     if setting.network_ready.is_some() {
         let own = ports(setting.own()?.port);
-        // The first is mpiexec's.
         let variables = [
             ("FI_TCP_IFACE", LINK.to_owned()),
             ("FI_TCP_PORT_LOW_RANGE", (own.start + 1).to_string()),

@@ -1,8 +1,6 @@
-//! MXNet's parameter server: a worker in every container, a server in the first two, the
-//! scheduler at rank 0. `deploy/executors/mxnet.sh` starts them.
-//!
-//! Servers and workers connect to whom the scheduler names, and run what comes from there: they wait
-//! for [`super::GO`].
+//! MXNet: a worker in every container, a server in the first two, the scheduler at rank 0
+//! (`deploy/executors/mxnet.sh`). Members obey peers that the scheduler names, so they wait for
+//! [`super::GO`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,17 +9,15 @@ use dormouse_messages::Rank;
 
 use super::{Setting, go, wrapped};
 
-/// Run in every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/mxnet.sh");
 
-/// A server costs 0.6 s of CPU to start and 150 MB; two share the keys of a large model.
+/// Two servers share the keys of a large model. Each costs 0.6 s of CPU and 150 MB.
 const MOST_SERVERS: usize = 2;
 
-/// The wrapped command line, and what the script and ps-lite read.
+/// Wraps the command line, and sets the variables.
 ///
 /// # Errors
-/// When rank 0's address is not an IP: ps-lite's scheduler would exit, and all others wait for
-/// ever.
+/// If rank 0's address is not an IP. ps-lite's scheduler would exit, and the others hang.
 pub fn launch(
     setting: &Setting<'_>,
     argv: Vec<String>,

@@ -1,8 +1,5 @@
-//! Roles: what each container is told of its own role and of the others.
-//!
-//! For TensorFlow (`tf.distribute.ParameterServerStrategy`) the cluster has one `chief`, which is rank 0
-//! and runs the coordinator, its `worker`s and its `ps`. The `evaluator` is no part of the cluster: it
-//! is a task of its own that reads what the chief saves.
+//! Variables for jobs with roles. TensorFlow's cluster (`tf.distribute.ParameterServerStrategy`) has rank 0
+//! as `chief`, its `worker`s and its `ps`. The `evaluator` is outside of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +8,6 @@ use dormouse_messages::{Beside, Rank};
 
 use super::{Member, Setting, endpoint};
 
-/// The members of the gang by role: workers first by rank.
 fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str, Vec<&'a Member>> {
     let mut roles: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for member in setting.gang {
@@ -21,7 +17,7 @@ fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str
     roles
 }
 
-/// What a container of a job with roles is told besides; nothing of one without.
+/// Returns the extra variables of a container. Empty for a job without roles.
 pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
     let beside = Beside::of(setting.spec);
     if beside.is_empty() {
@@ -48,7 +44,7 @@ pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
     )
 }
 
-/// TensorFlow's cluster and task, as its resolver reads them.
+/// Returns TensorFlow's cluster and task in the format of its resolver.
 pub fn tf_config(setting: &Setting<'_>) -> String {
     let beside = Beside::of(setting.spec);
     let own = setting.container.rank;

@@ -1,4 +1,4 @@
-//! Task sets: `deploy/executors/tasks.sh` runs in every container, and the tasks in it.
+//! Task sets: every container runs `deploy/executors/tasks.sh`, which runs the tasks.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,9 @@ use dormouse_messages::job::Tasks;
 
 use super::{Setting, wrapped};
 
-/// Run in every container.
 const SCRIPT: &str = include_str!("../../../../deploy/executors/tasks.sh");
 
-/// The wrapped command line; the script adds `DORMOUSE_TASK` for each task.
+/// Wraps the command line. The script sets `DORMOUSE_TASK` for each task.
 pub fn launch(
     setting: &Setting<'_>,
     tasks: Tasks,

@@ -1,10 +1,8 @@
-//! torchrun, where containers come and go: one of its agents in every container, the meeting point
-//! at the chief. The command is `torchrun train.py`; what it would be told by options, it takes from
-//! variables (`PET_` and the option's name, `torch/distributed/argparse_util.py`).
+//! torchrun for jobs that resize in place: one agent per container, with the rendezvous at the coordinator.
+//! Options come from variables (`PET_` and the name, `torch/distributed/argparse_util.py`).
 //!
-//! torchrun restarts the workers of **all** members at every change, by its own design: they go on
-//! from what the script itself saves. The members' file is not needed for that.
-//! `messages/trainer/python/tests/large/test_torchrun.py` tries it with a real torchrun.
+//! torchrun restarts **all** workers at every change, and they continue from the script's checkpoints.
+//! `messages/trainer/python/tests/large/test_torchrun.py` tests this.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +10,21 @@ use dormouse_messages::Rank;
 
 use super::{Setting, is_loopback};
 
-/// A member that leaves fails the workers of the others once, which counts as a restart of theirs:
-/// enough for a day with a change every ten minutes.
+/// Each departure counts as a restart. The limit lasts a day with a change every ten minutes.
 const MAX_RESTARTS: u32 = 144;
 
-/// Seconds that a meeting below the most members waits for more: who joins is known.
+/// Seconds to wait for more members, which are known in advance.
 const LAST_CALL_S: u32 = 1;
 
-/// A member is dead for the meeting point after so many seconds without a sign of life, and after so many of
-/// them. By its defaults (5 and 3) those who stay would wait 15 s for one who has left.
+/// Heartbeat interval in seconds, and missed heartbeats of a dead member. The defaults (5 and 3) delay others
+/// by 15 s.
 const KEEP_ALIVE_S: u32 = 1;
 const KEEP_ALIVE_TIMES: u32 = 5;
 
-/// What torchrun reads.
+/// Returns torchrun's variables.
 ///
 /// # Errors
-/// When there is no chief.
+/// If the gang has no rank 0.
 pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, String> {
     let (chief, containers) = (setting.member(Rank(0))?, setting.spec.containers);
     let is_host = u8::from(setting.container.rank == Rank(0));
@@ -52,14 +49,13 @@ pub fn variables(setting: &Setting<'_>) -> Result<BTreeMap<String, String>, Stri
     ];
     let named = variables.map(|(name, value)| (format!("PET_{name}"), value));
     let mut env = BTreeMap::from(named);
-    // An agent of torchrun that shares its store with the workers tells their address once, in the first
-    // round: who comes in a later one waits for it until all of them give up (seen with 2.15).
+    // A torchrun agent that shares its store announces the address only in the first round, and later members
+    // hang (2.15).
     env.insert(
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE".to_owned(),
         "1".to_owned(),
     );
     if is_loopback(&chief.address) {
-        // gloo would take the interface of the host's name, which may not reach 127.*.
         env.insert("GLOO_SOCKET_IFNAME".to_owned(), "lo".to_owned());
     }
     Ok(env)

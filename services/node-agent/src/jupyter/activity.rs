@@ -1,5 +1,5 @@
-//! What a notebook does, by its server's own word: `/api/kernels` and `/api/terminals`. Asking counts as
-//! no activity.
+//! A notebook's activity, from its server's `/api/kernels` and `/api/terminals`. The requests do not count as
+//! activity.
 
 use std::time::Duration;
 
@@ -19,46 +19,38 @@ use dormouse_messages::service::Service;
 
 use super::Token;
 
-/// A server that computes answers late; one that says nothing for so long does not answer.
+/// Timeout. A server that computes answers late.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A list of ten thousand kernels.
+/// Size of a list of ten thousand kernels.
 const BODY_BYTES: usize = 4 * 1024 * 1024;
 
-/// So many questions in a row without an answer, and what it does is not known any more.
 const FAILURES: u32 = 3;
 
-/// The longest pause between two questions, and between two reports of the same.
 const ASK_S: f64 = 5.0;
 const REPEAT_S: f64 = 60.0;
 
-/// A kernel that goes from cell to cell is busy throughout: its rest is told so late.
+/// A kernel that runs cell after cell counts as busy.
 const REST_S: f64 = 10.0;
 
-/// A notebook's server, as it is asked what it does.
+/// The address and token of a notebook's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// The node's address.
     pub address: String,
-    /// Its port.
     pub port: u16,
-    /// Its token.
     pub token: Token,
 }
 
-/// How often it is asked, and told.
+/// The intervals of requests and reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Between two questions.
     pub ask: Duration,
-    /// Between two reports of the same.
     pub repeat: Duration,
-    /// A rest is told so late after the report before.
     pub rest: Duration,
 }
 
 impl Pace {
-    /// A notebook that is ended after `service.idle_s` is looked at several times before.
+    /// Returns intervals with several looks within `service.idle_s`.
     #[must_use]
     pub fn of(service: &Service) -> Self {
         let idle_s = f64::from(service.idle_s);
@@ -70,16 +62,12 @@ impl Pace {
     }
 }
 
-/// What it does.
+/// A notebook's activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
-    /// In a word.
     pub activity: NotebookActivity,
-    /// Since the last activity.
     pub idle: Duration,
-    /// How many kernels.
     pub kernels: u32,
-    /// Why that is not known.
     pub reason: Option<String>,
 }
 
@@ -95,14 +83,9 @@ struct Terminal {
 }
 
 impl Server {
-    /// Asks it; `since_start` is how long it runs.
-    ///
-    /// # Errors
-    /// Why it does not say.
     async fn ask(&self, now: Timestamp, since_start: Duration) -> Result<Doing, String> {
         let kernels: Option<Vec<Kernel>> = self.get("/api/kernels").await?;
         let kernels = kernels.ok_or("GET /api/kernels was answered with 404")?;
-        // A server without terminals has no such page.
         let terminals: Option<Vec<Terminal>> = self.get("/api/terminals").await?;
         Ok(doing(
             &kernels,
@@ -112,7 +95,6 @@ impl Server {
         ))
     }
 
-    /// A document; `None` where there is none.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         let fail = |why: String| format!("GET {path} at {}:{}: {why}", self.address, self.port);
         let answered = timeout(ANSWER, self.fetch(path)).await;
@@ -152,11 +134,9 @@ impl Server {
     }
 }
 
-/// A kernel has started within this; one that no client has connected to says `starting` from then on.
 const KERNEL_START: Duration = Duration::from_secs(30);
 
 impl Kernel {
-    /// Whether it works, or is about to.
     fn is_busy(&self, now: Timestamp) -> bool {
         match self.execution_state.as_str() {
             "idle" | "dead" => false,
@@ -168,7 +148,6 @@ impl Kernel {
     }
 }
 
-/// What kernels and terminals say together.
 fn doing(
     kernels: &[Kernel],
     terminals: &[Terminal],
@@ -195,7 +174,7 @@ fn doing(
     }
 }
 
-/// Follows what a notebook does: each report is worth telling.
+/// Follows a notebook's activity and decides when to report.
 #[derive(Debug)]
 pub struct Follower {
     server: Server,
@@ -205,7 +184,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of a notebook that is ready.
+    /// Creates a follower of a ready notebook.
     #[must_use]
     pub const fn new(server: Server, pace: Pace) -> Self {
         Self {
@@ -216,13 +195,13 @@ impl Follower {
         }
     }
 
-    /// The pause before the next question.
+    /// Returns the pause before the next request.
     #[must_use]
     pub const fn pause(&self) -> Duration {
         self.pace.ask
     }
 
-    /// Asks once; what is to be told of it.
+    /// Asks once, and returns the activity if a report is due.
     pub async fn ask(&mut self, now: Timestamp, since_start: Duration) -> Option<Doing> {
         let doing = match self.server.ask(now, since_start).await {
             Ok(doing) => {

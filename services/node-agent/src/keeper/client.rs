@@ -1,4 +1,4 @@
-//! The agent's side of its keeper: starts one where none is, asks, and hears.
+//! The agent's connection to its supervisor. Starts a supervisor if none answers.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -26,16 +26,14 @@ use super::{LOG, SOCKET, make, short};
 use crate::procfs::{self, Identity};
 use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
 
-/// How long a keeper may take to be there: it waits for the containers of one that was killed.
+/// Includes the wait for a killed predecessor's containers.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Between two looks whether it is.
 const START_PAUSE: Duration = Duration::from_millis(2);
 
-/// Before another attempt, where there is no keeper to be had.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a keeper inherits of the agent's environment: how to reach the engine whose containers it ends.
+/// Variables to reach the engine.
 const INHERITED: [&str; 5] = [
     "DOCKER_HOST",
     "DOCKER_CERT_PATH",
@@ -44,25 +42,21 @@ const INHERITED: [&str; 5] = [
     "PATH",
 ];
 
-/// How a node's keeper is started.
+/// The start of a node's supervisor.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The keeper's folder.
     pub folder: PathBuf,
-    /// The command that becomes a keeper; the folder is added to it.
     pub command: Vec<String>,
-    /// How it is to work.
     pub settings: Settings,
 }
 
-/// A keeper, as its agent has it.
+/// The agent's handle of its supervisor.
 #[derive(Clone)]
 pub struct Keeper {
     asks: mpsc::UnboundedSender<Said>,
     shared: Arc<Mutex<Shared>>,
 }
 
-/// A word, and the descriptors that go with it.
 type Said = (Ask, Vec<OwnedFd>);
 
 #[derive(Default)]
@@ -72,7 +66,6 @@ struct Shared {
     beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
     execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
     takes_execs: bool,
-    /// What runs, as far as the agent knows.
     held: BTreeMap<ContainerId, HeldNow>,
     deadline: Option<Option<u64>>,
     gone: Option<Box<Gone>>,
@@ -82,11 +75,11 @@ struct Shared {
 type Reader = Lines<BufReader<OwnedReadHalf>>;
 
 impl Keeper {
-    /// The node's keeper: the one that is there, or a new one. Ends of containers go to `exits`;
-    /// of those that were held before, once they are listed.
+    /// Connects to the node's supervisor, or starts one. Exits go to `exits`, those of earlier containers
+    /// after their listing.
     ///
     /// # Errors
-    /// When none can be started.
+    /// If no supervisor can be started.
     pub async fn connect(config: Config, exits: Exits) -> Result<(Self, Welcome), RuntimeError> {
         let (stream, welcome) = connect(&config).await?;
         let (asks, asked) = mpsc::unbounded_channel();
@@ -110,22 +103,22 @@ impl Keeper {
         let _ = self.asks.send((ask, Vec::new()));
     }
 
-    /// Which process it is.
+    /// Returns the supervisor's process identity.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.shared().identity
     }
 
-    /// What it holds.
+    /// Returns the containers that the supervisor holds.
     #[must_use]
     pub fn held(&self) -> Vec<HeldNow> {
         self.shared().held.values().cloned().collect()
     }
 
-    /// Starts a container, or finds it running; its program's number.
+    /// Starts a container, or finds it running. Returns the program's pid.
     ///
     /// # Errors
-    /// Why it does not run.
+    /// The reason of a failure.
     pub async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
         let (answer, answered) = oneshot::channel();
         let (container, request) = (orders.container.clone(), orders.request);
@@ -156,10 +149,10 @@ impl Keeper {
         result
     }
 
-    /// Runs a program in a container.
+    /// Runs a program in a container to its end.
     ///
     /// # Errors
-    /// How it ended.
+    /// A failed exit.
     pub async fn beside(&self, container: ContainerId, program: Program) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         {
@@ -174,11 +167,10 @@ impl Keeper {
             .unwrap_or_else(|_| Err("the node's keeper has ended".to_owned()))
     }
 
-    /// Runs a program in a container with the descriptors of somebody who is attached to it, under
-    /// a number that no other one has; how it ends.
+    /// Runs an attached program under a unique number, and returns a receiver of its exit.
     ///
     /// # Errors
-    /// When the keeper is of a build that cannot.
+    /// If the supervisor's build is too old.
     pub fn exec(
         &self,
         number: u64,
@@ -197,7 +189,7 @@ impl Keeper {
         Ok(answered)
     }
 
-    /// Signals such a program and its process group.
+    /// Signals an attached program and its process group.
     pub fn signal_exec(&self, number: u64, container: &ContainerId, signal: i32) {
         self.ask(Ask::ExecSignal(number, container.clone(), signal));
     }
@@ -207,7 +199,7 @@ impl Keeper {
         self.ask(Ask::Signal(container.clone(), signal));
     }
 
-    /// Signals those of a container's processes that handle the signal.
+    /// Signals the container's processes that handle the signal.
     pub fn notify(&self, container: &ContainerId, signal: i32) {
         self.ask(Ask::Notify(container.clone(), signal));
     }
@@ -217,13 +209,13 @@ impl Keeper {
         self.ask(Ask::Kill(container.clone()));
     }
 
-    /// The exit of a container is on the log.
+    /// Tells the supervisor that a container's exit is on the log.
     pub fn forget(&self, container: &ContainerId, request: Sequence) {
         self.shared().held.remove(container);
         self.ask(Ask::Forget(container.clone(), request));
     }
 
-    /// When everything ends: so long after `since`; or never.
+    /// Sets the deadline of all containers: `after` past `since`, or none.
     pub fn hold_until(&self, end: Option<(tokio::time::Instant, Duration)>) {
         let deadline = end.map(|(since, after)| {
             let now = tokio::time::Instant::now();
@@ -234,7 +226,7 @@ impl Keeper {
         self.ask(Ask::Deadline(deadline));
     }
 
-    /// What to do when this agent dies; absent: its lease is waited for.
+    /// Sets the action after this agent's death. `None`: the lease runs out.
     pub fn if_gone(&self, orders: Option<Gone>) {
         let orders = orders.map(Box::new);
         self.shared().gone.clone_from(&orders);
@@ -259,7 +251,6 @@ impl Shared {
     }
 }
 
-/// The conversation, over the deaths of keepers.
 struct Talk {
     config: Config,
     shared: Arc<Mutex<Shared>>,
@@ -287,7 +278,6 @@ impl Talk {
         }
     }
 
-    /// Whether the keeper is there.
     async fn hear(&self, lines: &mut Reader) -> bool {
         let Ok(Some(line)) = lines.next_line().await else {
             return false;
@@ -329,8 +319,7 @@ impl Talk {
         }
     }
 
-    /// The keeper is gone, and its containers with it: another one takes its place. `None` where
-    /// the agent goes, too.
+    /// Replaces an ended supervisor. Returns `None` if the agent ends too.
     async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Said>) -> Option<UnixStream> {
         tracing::error!(
             "the node's keeper has ended, and its containers with it; starting another one"
@@ -350,7 +339,6 @@ impl Talk {
                             let _ = self.exits.send((container.clone(), Exit::unseen()));
                         }
                     }
-                    // Sent by the loop, before anything else that waits.
                     let deadline = shared.deadline.map(Ask::Deadline);
                     let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
                     for ask in deadline.iter().chain(&gone) {
@@ -368,7 +356,6 @@ impl Talk {
     }
 }
 
-/// Some kilobytes fit into a new socket at once.
 fn resend(stream: &UnixStream, ask: &Ask) {
     let Ok(mut line) = serde_json::to_vec(ask) else {
         return;
@@ -397,7 +384,6 @@ async fn write(writer: &mut (impl AsyncWriteExt + Unpin), ask: &Ask) -> io::Resu
     writer.write_all(&line).await
 }
 
-/// Connects to the keeper in a folder, starting one where none answers.
 async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError> {
     let fail = |error: io::Error| {
         let path = config.folder.display();
@@ -414,7 +400,6 @@ async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError>
         match attempt {
             Ok(greeted) => return Ok(greeted),
             Err(error) if Instant::now() > until => return Err(fail(error)),
-            // One that is just leaving hangs up.
             Err(error) if is_hang_up(&error) => has_started = false,
             Err(_) if !has_started => {
                 start(config).map_err(fail)?;
@@ -431,13 +416,12 @@ fn is_hang_up(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// The first words: whatever it holds is told before anything else.
 async fn greet(mut stream: UnixStream, settings: &Settings) -> io::Result<(UnixStream, Welcome)> {
     write(&mut stream, &Ask::Hello(Box::new(settings.clone()))).await?;
     let mut line = Vec::new();
     loop {
         stream.readable().await?;
-        // Byte by byte up to the end of the line: what is behind it is for the reader to come.
+        // Later bytes belong to the later reader.
         let mut byte = [0];
         match stream.try_read(&mut byte) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -462,7 +446,7 @@ fn start(config: &Config) -> io::Result<()> {
     let mut child = Command::new(Path::new(program))
         .args(arguments)
         .arg(&config.folder)
-        // A sandbox's first process is a copy of it: nothing of the agent's environment goes along.
+        // A sandbox's init is a copy of the supervisor: no secrets of the agent.
         .env_clear()
         .envs(
             INHERITED
@@ -474,7 +458,7 @@ fn start(config: &Config) -> io::Result<()> {
         .stderr(Stdio::from(log))
         .process_group(0)
         .spawn()?;
-    // It outlives this agent; while the agent lives, its end is taken note of.
+    // A living agent reaps the supervisor.
     std::thread::Builder::new()
         .name("keeper".to_owned())
         .spawn(move || child.wait())

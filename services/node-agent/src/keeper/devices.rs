@@ -1,17 +1,12 @@
-//! Which devices of the node's GPUs a container is shown: those of its own GPUs, and with them those
-//! that the driver needs for any. Of the others it sees nothing, whatever `CUDA_VISIBLE_DEVICES` says.
-//!
-//! The driver tells which device file is which GPU, in
+//! Selects the device files of a container's own GPUs. The driver maps GPUs to devices in
 //! `/proc/driver/nvidia/gpus/<bus>/information`: `GPU UUID: GPU-…` and `Device Minor: 0`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// Where the driver tells of its GPUs, from the root of the node.
 const GPUS: &str = "proc/driver/nvidia/gpus";
 
-/// What programs need beside the devices of their GPUs.
 const COMMON: [&str; 4] = [
     "nvidiactl",
     "nvidia-uvm",
@@ -19,11 +14,10 @@ const COMMON: [&str; 4] = [
     "nvidia-modeset",
 ];
 
-/// The names in `/dev` for a container with these GPUs, by UUID; nothing for one without, or where
-/// there is no driver. `root` is where the node's root is.
+/// Returns names in `/dev` for GPUs by UUID. Empty without GPUs or driver. `root` is the node's root.
 ///
 /// # Errors
-/// When the driver cannot be asked, or knows no such GPU.
+/// If the driver's files are unreadable or lack a GPU.
 pub fn of(root: &Path, uuids: &[String]) -> io::Result<Vec<String>> {
     if uuids.is_empty() || !root.join(GPUS).exists() {
         return Ok(Vec::new());
@@ -39,7 +33,6 @@ pub fn of(root: &Path, uuids: &[String]) -> io::Result<Vec<String>> {
     own.chain(common).collect()
 }
 
-/// The number of each GPU's device, by UUID.
 fn minors(folder: &Path) -> io::Result<BTreeMap<String, u32>> {
     let asked = |error: io::Error| {
         let why = format!("{} cannot be read: {error}", folder.display());
@@ -53,7 +46,6 @@ fn minors(folder: &Path) -> io::Result<BTreeMap<String, u32>> {
     Ok(minors)
 }
 
-/// What the driver tells of one GPU: its UUID, and the number of its device.
 fn told(information: &str) -> Option<(String, u32)> {
     let value = |name: &str| {
         let mut lines = information.lines().filter_map(|line| line.split_once(':'));
@@ -68,7 +60,6 @@ fn told(information: &str) -> Option<(String, u32)> {
 mod tests {
     use super::*;
 
-    /// A node's root with GPUs: bus, UUID, number.
     fn node(gpus: &[(&str, &str, u32)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         for (bus, uuid, minor) in gpus {
@@ -89,7 +80,6 @@ mod tests {
 
     #[test]
     fn a_container_is_shown_the_devices_of_its_own_gpus() {
-        // The numbers are not in the order of the bus.
         let node = node(&[
             ("0000:01:00.0", "GPU-a", 1),
             ("0000:02:00.0", "GPU-b", 0),

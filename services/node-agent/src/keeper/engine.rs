@@ -1,14 +1,11 @@
-//! The deadline of containers that an engine runs.
-//!
-//! They are not the keeper's children, and to ask an engine takes a client that may wait. So, at
-//! the deadline, the keeper starts a process of its own build that ends them by their labels and
-//! tries until the engine has done it.
+//! The deadline of an engine's containers. An engine's client may block, so the supervisor starts a process
+//! of its own build, which ends them by label and retries.
 
 use std::process::{Command, Stdio};
 
 use super::words::Engine;
 
-/// Starts that process; its number.
+/// Starts the process and returns its pid.
 pub fn end_all(engine: &Engine) -> Option<u32> {
     let started = Command::new("/proc/self/exe")
         .args(["keeper", "--engine"])

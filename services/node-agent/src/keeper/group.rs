@@ -1,5 +1,4 @@
-//! Limits of plain processes: a control group a container, version 1 or 2, where this machine
-//! lets the agent make them.
+//! Control groups of plain processes, version 1 or 2, one group per container.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,55 +12,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::procfs;
 
-/// The scheduler's period: the kernel's default.
 const PERIOD_US: u64 = 100_000;
 
-/// The kernel takes no smaller quota.
+/// The kernel's smallest quota.
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// Groups that a job has made below its own and that are looked at.
 const NESTED_LIMIT: usize = 10_000;
 
-/// What a container may leave in its group for the next one, in bytes: more than the guard's own memory
-/// and the kernel's for it.
+/// Bytes that may stay in a group, above the guard's own memory.
 const LEFT_BYTES: u64 = 4 << 20;
 
-/// What the kernel may have charged a group in advance, for each processor that something ran on.
+/// Bytes that the kernel charges in advance per processor.
 const IN_ADVANCE_BYTES: u64 = 256 << 10;
 
 static PROCESSORS: LazyLock<u64> =
     LazyLock::new(|| available_parallelism().map_or(1, |it| it.get() as u64));
 
-/// Begins the name of a group; no name is given twice.
 const NAMED: &str = ".once-";
 
-/// Where control groups can be made.
+/// The control group hierarchy of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
-    /// Version 1: one tree for memory, one for the processor, one for the number of processes.
     V1 {
-        /// Parents of the containers' groups in the memory and the cpu tree.
         memory: PathBuf,
-        /// In the cpu tree.
         cpu: PathBuf,
-        /// In the tree of processes, where there is one.
         processes: Option<PathBuf>,
     },
-    /// Version 2: one tree.
     V2(PathBuf),
-    /// None; the reason, for a person.
     Absent(String),
 }
 
-/// The control groups of one container: one a tree.
+/// The control groups of one container, one per tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Their folders, the memory tree's first.
+    /// The groups' folders, the memory tree's first.
     pub folders: Vec<PathBuf>,
     set: Limits,
 }
 
-/// What was set last; at first there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Limits {
     memory_bytes: Option<u64>,
@@ -70,7 +58,7 @@ struct Limits {
 }
 
 impl Cgroups {
-    /// Looks what this machine allows; `owner` keeps the groups of two agents apart.
+    /// Detects the machine's support. `owner` separates the groups of two agents.
     #[must_use]
     pub fn detect(owner: &str) -> Self {
         Self::detect_in(Path::new("/sys/fs/cgroup"), owner)
@@ -128,7 +116,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes the parents, unless a container is left in them.
+    /// Removes the parent groups unless containers remain.
     pub fn remove_if_empty(&self) {
         for parent in self.parents() {
             let _ = fs::remove_dir(parent);
@@ -143,11 +131,10 @@ impl Cgroups {
         }
     }
 
-    /// Makes groups for a container to come, with the quota that it is likely to have: to set another
-    /// one costs the kernel the more, the more groups the machine has, up to a millisecond and a half.
+    /// Makes groups with a likely quota, because a later change may take more than a millisecond.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Kernel errors.
     pub fn create(&self, name: &str, cpu_milli: u64) -> io::Result<Group> {
         let mut group = self.named(&format!("{NAMED}{name}"));
         for folder in &group.folders {
@@ -159,7 +146,7 @@ impl Cgroups {
         Ok(group)
     }
 
-    /// Removes groups that a former keeper has made and nobody stands for, with what runs in them.
+    /// Kills and removes groups of an earlier supervisor without a record.
     pub fn remove_unused(&self) {
         let mut unused = Group::default();
         let parents = self.parents().into_iter();
@@ -172,7 +159,7 @@ impl Cgroups {
                 unused.folders.push(entry.path());
             }
         }
-        // What no mark stands for must not run on: its job may be started elsewhere.
+        // The process's job may start elsewhere.
         unused.kill();
         for folder in unused.folders {
             let group = Self::one(folder);
@@ -183,9 +170,7 @@ impl Cgroups {
         }
     }
 
-    /// Removes what keepers of other owners have left that are gone, which nobody else may ever do: a
-    /// cluster that was killed and thrown away. Groups cost the kernel time with each quota that is set.
-    /// What still has a member stays.
+    /// Removes empty groups of other owners' dead supervisors, because groups slow down every quota.
     pub fn remove_abandoned(&self, is_keeper: impl Fn(u32) -> bool) {
         for own in self.parents() {
             let Some(owners) = own.parent().and_then(|it| fs::read_dir(it).ok()) else {
@@ -206,10 +191,10 @@ impl Cgroups {
         }
     }
 
-    /// Sets the limits of a group to what a container asks for, as far as they are others than before.
+    /// Sets the changed limits of a group to a container's demand.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Kernel errors.
     pub fn limit(
         &self,
         group: &mut Group,
@@ -229,8 +214,8 @@ impl Cgroups {
                 if limits.memory_bytes != before.memory_bytes {
                     let limit = text(limits.memory_bytes, "-1");
                     let with_swap = memory.join("memory.memsw.limit_in_bytes");
-                    // The one with swap is never the smaller one. Without swap accounting its file
-                    // is absent, and nothing is lost.
+                    // The limit with swap must never be the smaller one. Without swap accounting its file is
+                    // absent.
                     let _ = fs::write(&with_swap, &limit);
                     fs::write(memory.join("memory.limit_in_bytes"), &limit)?;
                     let _ = fs::write(&with_swap, &limit);
@@ -254,7 +239,6 @@ impl Cgroups {
             }
             _ => {}
         }
-        // In the last of the trees, whichever version.
         if limits.processes != before.processes
             && let Some(folder) = group.folders.last()
         {
@@ -269,7 +253,6 @@ fn text(limit: Option<u64>, none: &str) -> String {
     limit.map_or_else(|| none.to_owned(), |limit| limit.to_string())
 }
 
-/// Removes the groups in an owner's folder whose keepers are gone; whether there were any.
 fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> bool {
     let mut any = false;
     for entry in fs::read_dir(owner).into_iter().flatten().flatten() {
@@ -287,8 +270,7 @@ fn remove_groups_of_the_gone(owner: &Path, is_keeper: impl Fn(u32) -> bool) -> b
 }
 
 impl Group {
-    /// Its members, of the first tree: with those of the groups that the job has made below it.
-    /// `None` where there are no groups.
+    /// Returns the pids of the first tree, nested groups included, or `None` without groups.
     #[must_use]
     pub fn members(&self) -> Option<Vec<u32>> {
         let first = self.folders.first()?;
@@ -300,20 +282,18 @@ impl Group {
         first.is_dir().then_some(members)
     }
 
-    /// Has the kernel kill all members at once, those that are just being forked, too; where it
-    /// can (version 2 from Linux 5.14 on).
+    /// Kills all members atomically, in version 2 since Linux 5.14.
     pub fn kill(&self) {
         for folder in &self.folders {
             let _ = fs::write(folder.join("cgroup.kill"), "1");
         }
     }
 
-    /// Goes into it, from a process of one thread. Version 1 takes the thread alone, for which the kernel
-    /// needs no lock; a move of a process keeps every fork and exit of the machine waiting meanwhile, for
-    /// milliseconds at the first of several moves.
+    /// Moves this single-threaded process into the group. Version 1 moves only the thread, because moving a
+    /// process blocks all forks and exits for milliseconds.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Kernel errors.
     pub fn enter(&self) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| {
             let alone = OpenOptions::new().write(true).open(folder.join("tasks"));
@@ -324,7 +304,7 @@ impl Group {
         })
     }
 
-    /// Kills what is in it until nothing is; at most a hundred times.
+    /// Kills members in at most a hundred rounds.
     pub fn kill_members(&self) {
         self.kill();
         for _ in 0..100 {
@@ -337,7 +317,7 @@ impl Group {
         }
     }
 
-    /// Whether the kernel killed a member for want of memory.
+    /// Reports an out-of-memory kill of a member.
     #[must_use]
     pub fn ran_out_of_memory(&self) -> bool {
         let Some(folder) = self.folders.first() else {
@@ -349,8 +329,7 @@ impl Group {
             .any(|text| oom_kills(&text) > 0)
     }
 
-    /// Whether the next container finds it as the one before did: nothing was killed in it for want of
-    /// memory, next to none is held (files in memory stay charged to it), and no group was made below it.
+    /// Reports whether the group is reusable: no out-of-memory kill, nested groups, or much memory.
     #[must_use]
     pub fn is_like_new(&self) -> bool {
         let Some(first) = self.folders.first() else {
@@ -366,13 +345,12 @@ impl Group {
             && self.folders.iter().all(|folder| has_no_group_below(folder))
     }
 
-    /// Removes the groups; what still has members stays.
+    /// Removes the groups without members.
     pub fn remove(&self) {
         for folder in self.folders.iter().rev() {
             if fs::remove_dir(folder).is_ok() {
                 continue;
             }
-            // The innermost first.
             for folder in nested(folder).into_iter().rev() {
                 let _ = fs::remove_dir(folder);
             }
@@ -380,12 +358,11 @@ impl Group {
     }
 }
 
-/// The kernel counts a group's folders as links to it: itself, its name, and one from each below it.
+/// Without nested groups the link count is 2.
 fn has_no_group_below(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|it| it.nlink() == 2)
 }
 
-/// A group's folder and those below it, the outermost first.
 fn nested(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;

@@ -1,9 +1,6 @@
-//! A guard: the process between the keeper and a container's program. It stands inside the sandbox,
-//! as what is trusted there: it starts the program, hears how it ends, and takes the rest along.
-//!
-//! In a sandbox it is the first process of its namespace, whose end ends all others. Without them
-//! it adopts what loses its parent, and kills it when the program has ended; where nothing is left
-//! then, it waits for the next container.
+//! A guard: the trusted process that starts a container's program, reports its exit, and ends the rest. In a
+//! sandbox it is the init of the pid namespace. Otherwise it kills orphans, and may wait for another
+//! container.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -27,35 +24,28 @@ use super::words::{Attachment, ExecExit, GuardAsk, GuardTell, Orders, Program};
 use crate::procfs;
 use crate::runtime::NotStarted;
 
-/// How long what a program left behind may take to die; longer, and it is not killable.
+/// Time limit for leftover processes to die. Later they count as not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two looks at what is left.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 struct Guard {
     keeper: Lines,
     signals: SignalFd,
-    /// What its sandbox shows of the node; absent: it has none.
     view: Option<HostView>,
-    /// The root of its sandbox, until a container is in it.
     prepared: Option<Prepared>,
-    /// Why it can start nothing.
     unready: Option<NotStarted>,
     sandbox: Option<Sandbox>,
     program: Option<Pid>,
     beside: Vec<(Pid, u64)>,
-    /// Programs that somebody is attached to, with their numbers.
     execs: Vec<(Pid, u64)>,
-    /// Nothing is left of what it guarded, as far as it was to end it.
     has_swept: bool,
 }
 
-/// A guard's whole life.
+/// Runs a guard to its end.
 pub fn main(keeper: UnixStream, group: &Group, view: Option<&HostView>, folder: &Path) -> ! {
     let code = match Guard::new(keeper, group, view, folder) {
         Ok(mut guard) => match guard.serve() {
-            // What it could not end in time is the keeper's to end.
             Ok(()) => i32::from(!guard.has_swept),
             Err(errno) => {
                 eprintln!("a guard: {errno}");
@@ -77,7 +67,7 @@ impl Guard {
         view: Option<&HostView>,
         folder: &Path,
     ) -> std::io::Result<Self> {
-        // Without a sandbox it has to end what it guards first.
+        // Without a sandbox the guard must first end its processes.
         let at_keepers_end = match view {
             Some(_) => Signal::SIGKILL,
             None => Signal::SIGTERM,
@@ -118,7 +108,6 @@ impl Guard {
         })
     }
 
-    /// Until its program has ended, or its keeper.
     fn serve(&mut self) -> nix::Result<()> {
         loop {
             let mut fds = [
@@ -151,7 +140,6 @@ impl Guard {
         }
     }
 
-    /// Whether it goes on.
     fn answer(&mut self, ask: GuardAsk) -> bool {
         match ask {
             GuardAsk::Run(orders) => {
@@ -217,7 +205,7 @@ impl Guard {
         self.start(program)
     }
 
-    /// What is asked for at a container's end may come behind it.
+    /// A request may arrive after the program's exit.
     fn has_program(&self) -> Result<(), NotStarted> {
         match self.program {
             Some(_) => Ok(()),
@@ -236,7 +224,7 @@ impl Guard {
         }
     }
 
-    /// Whether its life is over: the program has ended, and another one cannot follow.
+    /// Returns true if the guard must end: no other program can follow.
     fn reap(&mut self) -> bool {
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             let (pid, code, signal) = match status {
@@ -275,7 +263,6 @@ impl Guard {
         false
     }
 
-    /// Kills what the program left behind, until nothing is left. In a sandbox the kernel does.
     fn sweep(&mut self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         let own = u32::try_from(getpid().as_raw()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a keeper holds: guards that wait for a container, and containers.
+//! The supervisor's records of idle guards and of containers.
 
 use std::time::{Duration, Instant};
 
@@ -13,62 +13,48 @@ use crate::procfs;
 use crate::runtime::{Exit, NotStarted};
 use dormouse_messages::ContainerId;
 
-/// How long a guard may take to kill what it guards: milliseconds, on a starved machine a hundred.
+/// A starved machine needs a hundred milliseconds.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A guard: it waits for a container, or has one.
+/// A guard, idle or with a container.
 #[derive(Debug)]
 pub struct Guard {
     pub pid: Pid,
     pub lines: Lines,
     pub group: Group,
-    /// It may have another container after one that it had: it stands as the next one would be made.
+    /// The guard is still made as the next one would be.
     pub may_stay: bool,
-    /// It had one.
     pub is_used: bool,
 }
 
-/// Where a container stands.
+/// A container's stage in the supervisor.
 #[derive(Debug)]
 pub enum Stage {
-    /// Its guard has its orders; these turns wait for the answer.
     Starting(Vec<u64>),
-    /// Its program runs, under this number.
     Running(u32),
-    /// Nothing of it runs any more.
     Ended(Exit),
 }
 
-/// A container.
+/// A container's record in the supervisor.
 #[derive(Debug)]
 pub struct Held {
     pub request: Sequence,
     pub guard: Option<Guard>,
     pub stage: Stage,
-    /// What its guard said of its program's end.
     pub said: Option<(Option<i32>, Option<i32>)>,
-    /// Why the keeper ended it.
     pub evicted: Option<String>,
-    /// When its guard is killed, where that does not obey.
     kill_at: Option<Instant>,
-    /// Turns of programs beside it.
     pub beside: Vec<u64>,
-    /// Numbers of programs in it that somebody is attached to.
     pub execs: Vec<u64>,
-    /// Its guard has something to say, or takes what waits for it.
     pub has_news: bool,
 }
 
-/// What has become of a container by its guard's words.
+/// The events in a guard's messages.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// The turns that wait for its start, and the answer.
     pub started: Option<(Vec<u64>, Result<u32, NotStarted>)>,
-    /// Programs beside it that have ended.
     pub beside: Vec<(u64, Result<(), String>)>,
-    /// Programs that somebody was attached to and that have ended.
     pub execs: Vec<(u64, ExecExit)>,
-    /// Nothing of it is left but its guard.
     pub is_over: bool,
 }
 
@@ -77,7 +63,7 @@ impl Guard {
         u32::try_from(self.pid.as_raw()).unwrap_or(0)
     }
 
-    /// Ends it with all that it guards, at once.
+    /// Kills the guard and its processes.
     pub fn end(&self) {
         self.group.kill();
         let _ = kill(self.pid, Signal::SIGKILL);
@@ -99,13 +85,13 @@ impl Held {
         }
     }
 
-    /// Its guard's end, while it is open.
+    /// Returns the guard's open socket.
     pub fn talks(&self) -> Option<&Lines> {
         let lines = self.guard.as_ref().map(|it| &it.lines);
         lines.filter(|it| it.is_open())
     }
 
-    /// As the agent is told.
+    /// Returns the record for the agent.
     pub fn now(&self, container: &ContainerId) -> HeldNow {
         HeldNow {
             container: container.clone(),
@@ -118,7 +104,7 @@ impl Held {
         }
     }
 
-    /// Has its guard kill everything; soon it is made to.
+    /// Asks the guard to kill everything. A guard that fails in time is killed.
     pub fn kill(&mut self) {
         if let Some(guard) = &mut self.guard {
             guard.lines.say(&GuardAsk::Kill);
@@ -126,21 +112,20 @@ impl Held {
         }
     }
 
-    /// Whether somebody has had it killed.
+    /// Reports whether the container was ordered to die.
     pub const fn has_been_killed(&self) -> bool {
         self.kill_at.is_some()
     }
 
-    /// When it has to be looked at again.
+    /// Returns the time of the next check.
     pub const fn due(&self) -> Option<Instant> {
         match self.guard {
             Some(_) => self.kill_at,
-            // It is gone: nothing of it is to be killed any more.
             None => None,
         }
     }
 
-    /// Kills a guard that has not obeyed in time, and again until it is gone.
+    /// Kills a guard that has not obeyed in time, and repeats until the guard is gone.
     pub fn kill_what_is_due(&mut self, now: Instant) {
         if let Some(guard) = &mut self.guard
             && self.kill_at.is_some_and(|at| at <= now)
@@ -151,7 +136,7 @@ impl Held {
         }
     }
 
-    /// What its guard has to say.
+    /// Reads the guard's messages.
     pub fn hear(&mut self) -> Heard {
         let mut heard = Heard::default();
         let Some(guard) = &mut self.guard else {
@@ -170,7 +155,6 @@ impl Held {
                         }
                     }
                 }
-                // What was asked of the container that the guard had before has been answered.
                 GuardTell::BesideEnded(turn, result) => {
                     let asked = self.beside.iter().position(|it| *it == turn);
                     if let Some(index) = asked {
@@ -194,7 +178,7 @@ impl Held {
         heard
     }
 
-    /// Its guard is gone, and all that it guarded with it.
+    /// Returns the exit after the guard's end.
     pub fn exit(&self, of_guard: Option<i32>) -> Exit {
         let (code, signal) = self.said.unwrap_or((None, of_guard));
         let out_of_memory = code != Some(0)

@@ -1,5 +1,5 @@
-//! From a guard to a program: a fork, the tenant's user, an exec. Where it stays the guard's user and
-//! nobody is attached to it, the guard is not copied for that ([`dormouse_spawn`]).
+//! Starts programs from a guard: a fork, the tenant's user, an exec. The plain case does not copy the guard
+//! ([`dormouse_spawn`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,16 +22,14 @@ use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
 use crate::runtime::NotStarted;
 
-/// What a program reads and prints to.
+/// The standard descriptors of a program.
 pub enum Ends {
-    /// Nothing, and the files of its container.
     Files,
-    /// What somebody who is attached to it has given: one descriptor is a terminal.
+    /// An attached user's descriptors. A single one is a terminal.
     Attached(Vec<OwnedFd>),
 }
 
 impl Ends {
-    /// The program's standard input, output and error output.
     fn open(
         self,
         program: &Program,
@@ -47,7 +45,7 @@ impl Ends {
             Err(one) => {
                 let terminal = one.into_iter().next();
                 let terminal = terminal.ok_or("nothing was given to attach to it")?;
-                // The terminal of the session that this process has begun.
+                // The controlling terminal of the new session.
                 rustix::process::ioctl_tiocsctty(&terminal).map_err(|error| why(error.into()))?;
                 let copy = || terminal.try_clone().map_err(why);
                 Ok([copy()?, copy()?, terminal])
@@ -56,7 +54,7 @@ impl Ends {
     }
 }
 
-/// In a sandbox nothing is opened by a path: a mount of its tenant's may be there.
+/// A tenant's mount may cover any path in a sandbox.
 fn files(program: &Program, sandbox: Option<&Sandbox>) -> Result<[OwnedFd; 3], NotStarted> {
     let in_folder = |folder: &Folder, null: File| -> io::Result<[OwnedFd; 3]> {
         let files = [folder.append(STDOUT)?, folder.append(STDERR)?];
@@ -85,10 +83,10 @@ fn cannot_run(program: &Program, error: &io::Error) -> NotStarted {
     format!("{path} cannot be run in {folder}: {error}; correct its `command`").into()
 }
 
-/// Starts a program; returns when it has become one. Outside of a sandbox it dies with its guard.
+/// Starts a program, and returns after its exec. Without a sandbox the program dies with its guard.
 ///
 /// # Errors
-/// Why it cannot run.
+/// The reason why the program cannot run.
 pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Result<Pid, NotStarted> {
     if let (None, Ends::Files) = (sandbox, &ends) {
         return spawn(program);
@@ -101,7 +99,7 @@ pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Resul
             end(tell, &why)
         }
         Fork::Parent(pid) => {
-            // What reads learns of the program's end only where nobody else has the other end.
+            // The reader sees the end only without other holders.
             drop((tell, ends));
             let mut why = Vec::new();
             told.read_to_end(&mut why).map_err(of_node)?;
@@ -115,7 +113,6 @@ pub fn launch(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> Resul
     }
 }
 
-/// Without a sandbox: the program is the guard's own, and dies with it.
 fn spawn(program: &Program) -> Result<Pid, NotStarted> {
     let standard = files(program, None)?;
     let start = Start::new(
@@ -141,10 +138,10 @@ fn end(mut tell: PipeWriter, why: &NotStarted) -> ! {
     dormouse_spawn::end_now(127)
 }
 
-/// Returns only where it fails.
+/// Becomes the program. Returns only on failure.
 fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> NotStarted {
     let _ = setsid();
-    // The guard hears signals by a descriptor; the program is to hear them as ever.
+    // The program must not inherit the guard's mask.
     let _ = SigSet::empty().thread_set_mask();
     let [input, output, errors] = match ends.open(program, sandbox) {
         Ok(standard) => standard.map(Stdio::from),
@@ -152,7 +149,7 @@ fn become_program(program: &Program, sandbox: Option<&Sandbox>, ends: Ends) -> N
     };
     match sandbox {
         Some(sandbox) => {
-            // The keeper's is not the program's: where memory is short, the program goes first.
+            // The program must go before the supervisor.
             let _ = sandbox.reset_oom_score();
             if let Err(why) = sandbox.drop_privileges() {
                 return why;

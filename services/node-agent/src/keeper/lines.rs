@@ -1,5 +1,4 @@
-//! A socket that carries words, a line each, and never makes anybody wait. A word may bring open
-//! descriptors along.
+//! A nonblocking socket with one JSON message per line. A message may carry open descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
@@ -15,32 +14,30 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Words that nobody takes: whoever lets this many bytes wait is gone.
+/// Disconnect a peer whose send backlog exceeds this.
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// What is read at once: most words are smaller, and a guard's stack has room for it.
+/// Most messages are smaller, and a guard's stack has space for it.
 const CHUNK: usize = 8 * 1024;
 
-/// The most descriptors that come with one word.
 const MOST: usize = 3;
 
-/// One end.
+/// One end of a framed socket.
 #[derive(Debug)]
 pub struct Lines {
     stream: UnixStream,
     read: Vec<u8>,
     unsent: Vec<u8>,
-    /// Descriptors that have come and belong to words.
     came: VecDeque<OwnedFd>,
-    /// Descriptors that go with the unsent byte at a place.
+    /// Descriptors to send, with the position of their first byte.
     going: VecDeque<(usize, Vec<OwnedFd>)>,
     is_open: bool,
 }
 
-/// Sends bytes with descriptors; how many bytes the other end took.
+/// Sends bytes with descriptors, and returns the number of bytes sent.
 ///
 /// # Errors
-/// The kernel's.
+/// Kernel errors.
 pub fn send_with(socket: impl AsFd, bytes: &[u8], with: &[OwnedFd]) -> io::Result<usize> {
     let with: Vec<BorrowedFd<'_>> = with.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -53,10 +50,10 @@ pub fn send_with(socket: impl AsFd, bytes: &[u8], with: &[OwnedFd]) -> io::Resul
 }
 
 impl Lines {
-    /// Of a connected socket.
+    /// Wraps a connected socket.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -69,7 +66,7 @@ impl Lines {
         })
     }
 
-    /// What the other end may be waited for.
+    /// Returns the events to poll for.
     #[must_use]
     pub const fn interest(&self) -> PollFlags {
         match self.unsent.is_empty() {
@@ -78,19 +75,19 @@ impl Lines {
         }
     }
 
-    /// Whether the other end is there, as far as is known.
+    /// Returns false once the peer has gone.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether nothing waits to be given.
+    /// Reports whether all messages are sent.
     #[must_use]
     pub fn has_said_all(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Says something; what the other end does not take now it is given later.
+    /// Sends a message, now or later.
     pub fn say(&mut self, word: &impl Serialize) {
         match serde_json::to_vec(word) {
             Ok(text) => {
@@ -102,13 +99,13 @@ impl Lines {
         }
     }
 
-    /// Says something, and gives descriptors with it.
+    /// Sends a message with descriptors.
     pub fn say_with(&mut self, word: &impl Serialize, with: Vec<OwnedFd>) {
         self.going.push_back((self.unsent.len(), with));
         self.say(word);
     }
 
-    /// Takes so many of the descriptors that came: those of the oldest word that brings some.
+    /// Takes `count` received descriptors, oldest first.
     #[must_use]
     pub fn take(&mut self, count: usize) -> Option<Vec<OwnedFd>> {
         (self.came.len() >= count).then(|| self.came.drain(..count).collect())
@@ -127,7 +124,7 @@ impl Lines {
         }
     }
 
-    /// Gives what waits.
+    /// Sends waiting bytes.
     pub fn flush(&mut self) {
         while self.is_open && !self.unsent.is_empty() {
             match self.write() {
@@ -164,7 +161,7 @@ impl Lines {
         Ok(received.bytes)
     }
 
-    /// What has been said; what is no word is left out.
+    /// Returns the received messages.
     pub fn hear<T: DeserializeOwned>(&mut self) -> Vec<T> {
         let mut chunk = [0; CHUNK];
         loop {
@@ -227,7 +224,6 @@ mod tests {
             Lines::new(other).expect("made"),
         );
         let mut readers = Vec::new();
-        // More than the socket takes at once, so that some wait.
         for number in 0..40u32 {
             own.say(&"x".repeat(20_000));
             let (reader, writer) = io::pipe().expect("a pipe");

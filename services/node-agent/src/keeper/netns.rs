@@ -1,4 +1,4 @@
-//! A network of a container's own, in which there is nothing but its own loopback.
+//! A container's own network namespace, with only a loopback link.
 
 use std::io;
 
@@ -8,26 +8,23 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// A message of rtnetlink that sets the flags of a link, as the kernel's headers lay it out
-/// (`struct nlmsghdr`, `struct ifinfomsg`): 16 bytes each.
+/// An rtnetlink message for a link's flags: `struct nlmsghdr` and `struct ifinfomsg`, 16 bytes each.
 const LENGTH: u32 = 32;
 const RTM_NEWLINK: u16 = 16;
-/// A request (1) that is acknowledged (4).
+/// Flags: request (1) and acknowledge (4).
 const REQUEST: u16 = 1 | 4;
-/// The loopback is the first link of every network.
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 
-/// The kind of an answer that says how it went: an error number follows its header, 0 is none.
+/// Type of an acknowledgement. An error number follows its header, and 0 is success.
 const NLMSG_ERROR: u16 = 2;
 
-/// Leaves the node's network, for good, with all that this process starts from now on.
+/// Leaves the node's network irrevocably, with later children.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// Kernel errors.
 pub fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
-    // Programs talk to themselves: without it not even that.
     loopback_up()
 }
 
@@ -36,19 +33,15 @@ fn loopback_up() -> io::Result<()> {
     message.extend(LENGTH.to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend(REQUEST.to_ne_bytes());
-    // Its number, and whose it is.
     message.extend([0; 8]);
-    // Family, padding and type: any.
     message.extend([0; 4]);
     message.extend(LOOPBACK.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
-    // The flags that are changed.
     message.extend(IFF_UP.to_ne_bytes());
     let kernel = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // rtnetlink is the default.
         None,
     )?;
     let to = SocketAddrNetlink::new(0, 0);

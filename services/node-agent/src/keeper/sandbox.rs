@@ -1,21 +1,12 @@
-//! The sandbox of a container that is a plain process.
+//! The sandbox of a plain process. The order protects the node:
 //!
-//! The order is what keeps tenants in: everything of the sandbox's own comes before anything that a
-//! tenant names, and what a tenant names is mounted by descriptor.
+//! 1. A waiting init ([`prepare`]) takes pid, mount and IPC namespaces and a session keyring. It builds a
+//!    root in memory from read-only programs, a minimal `/dev`, `/proc` and `/sys` ([`root`]).
+//! 2. With orders ([`enter`]) it adds own mounts, then the tenant's by descriptor ([`mounts`]), and pivots.
+//! 3. Each program ([`restrict`]) becomes the tenant's user without privileges, limited by Landlock and
+//!    [`syscalls`].
 //!
-//! 1. An init that waits ([`prepare`]) is the first process of its namespace of processes. It takes
-//!    namespaces of mounts and of System V and POSIX queues and a session keyring of its own, and
-//!    builds a new root in memory: the node's programs and their configuration, read-only, a `/dev`
-//!    of harmless devices with terminals of its own, `/dev/shm`, `/proc` and `/sys` ([`root`]).
-//! 2. With its orders ([`enter`]) it adds the sandbox's own things first: temporary files, the
-//!    devices of its GPUs, its directory, its checkpoints, the network. Then it adds the tenant's mounts
-//!    ([`mounts`]), makes the root its own and lets the node's go.
-//! 3. Each program ([`restrict`]) becomes the tenant's user, without groups, capabilities, core files
-//!    or new privileges, with the ports that are its own (Landlock), and with the system calls that a
-//!    container engine allows ([`syscalls`]).
-//!
-//! After the tenant's mounts, root opens nothing by a path: the files of the sandbox's own that a
-//! program needs are open by then ([`Sandbox`]).
+//! After the tenant's mounts root opens nothing by path. Needed files are open already ([`Sandbox`]).
 
 mod mounts;
 mod restrict;
@@ -39,70 +30,56 @@ use crate::folder::Folder;
 use crate::runtime::NotStarted;
 use mounts::Mounts;
 
-/// Programs, their libraries and their configuration. The node decides who may read what of it.
+/// Programs, libraries and configuration, with the node's permissions.
 pub const SYSTEM: [&str; 10] = [
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix",
 ];
 
-/// Files that a container may hold open, where the node lets it have more.
+/// Limit on a container's open files, below the node's own limit.
 pub const FILES_LIMIT: u64 = 65_536;
 
-/// What every container of a node sees of it.
+/// Every container's view of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostView {
-    /// Folders, read-only, at their own paths.
     pub shown: Vec<PathBuf>,
-    /// The agent's own folders, of which nothing is seen even where a shown folder holds them.
+    /// The agent's folders, hidden even inside shown folders.
     pub hidden: Vec<PathBuf>,
 }
 
-/// What one container sees of the node, and its user.
+/// One container's view of the node, and its user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    /// The tenant's user.
     pub uid: u32,
-    /// The tenant's group.
     pub gid: u32,
-    /// Its temporary files.
     pub temporary: Vec<BindMount>,
-    /// The container's directory, which its programs print to.
     pub directory: BindMount,
-    /// More of its own, shown even where it lies in a hidden folder.
+    /// Further own folders, shown even inside hidden folders.
     pub own: Vec<BindMount>,
-    /// The mounts of its job's document.
     pub mounts: Vec<BindMount>,
-    /// Its GPUs by UUID: it sees the devices of these.
     pub gpu_uuids: Vec<String>,
-    /// What it may do on the network.
     pub network: Network,
-    /// Processes that its tenant may have on this node, where no control group counts them.
+    /// Limit on the tenant's processes, without control groups.
     pub processes: Option<u64>,
 }
 
-/// What a container may do on the network.
+/// A container's access to the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// All that an unprivileged process of the node may.
     #[default]
     Host,
-    /// The node's network; TCP listens only on the ports of its placement, the first and how many, and
-    /// on those that the kernel picks.
+    /// The node's network. TCP listens only on own ports (first, count) and ports that the kernel picks.
     OwnPorts(u16, u16),
-    /// A network of its own, which leads nowhere.
     None,
 }
 
-/// A folder or a file of the node that a container sees.
+/// A folder or file of the node that a container sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindMount {
-    /// A folder that no job can replace.
     pub root: PathBuf,
-    /// The way down from there, on which no link is followed.
+    /// Path below the root, resolved without links.
     pub way: PathBuf,
-    /// Where it is seen.
     pub target: PathBuf,
-    /// Whether it can only be read.
     pub read_only: bool,
 }
 
@@ -114,16 +91,12 @@ pub struct Prepared {
     proc: OwnedFd,
 }
 
-/// The inside of a sandbox: what its programs start with, opened before anything of a tenant's was there.
+/// A sandbox from inside, with descriptors from before the tenant's mounts.
 #[derive(Debug)]
 pub struct Sandbox {
-    /// What it was made by.
     pub spec: SandboxSpec,
-    /// `/dev/null`, to read.
     pub null: File,
-    /// The container's directory.
     pub directory: Folder,
-    /// `/proc`.
     pub proc: OwnedFd,
 }
 
@@ -134,8 +107,7 @@ fn of_node(what: &str, error: impl std::fmt::Display) -> NotStarted {
     NotStarted::of_node(NodeFault::Processes, why)
 }
 
-/// A folder of the container's own cannot be shown. Where it is missing, or no folder, its tenant has had a
-/// hand in it: an environment of Python packages lies in a folder of the tenant's.
+/// Explains a failed own mount. A missing folder is the tenant's fault, who may write to its parent.
 fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     use io::ErrorKind::{NotADirectory, NotFound};
     let is_link = error.raw_os_error() == Some(nix::libc::ELOOP);
@@ -146,10 +118,10 @@ fn of_own(mount: &BindMount, error: io::Error) -> NotStarted {
     format!("{} cannot be shown to it: {error}", path.display()).into()
 }
 
-/// Builds what every container sees, in namespaces of this process's own.
+/// Builds the common root in new namespaces.
 ///
 /// # Errors
-/// The kernel's, which are the node's fault.
+/// Kernel errors, the node's fault.
 pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
     let no_sandbox = |error: io::Error| of_node("no sandbox for it", error);
     let prepared = root::build(view, folder).map_err(no_sandbox)?;
@@ -157,10 +129,10 @@ pub fn prepare(view: &HostView, folder: &Path) -> Result<Prepared, NotStarted> {
     Ok(prepared)
 }
 
-/// Adds what is the container's, and goes in.
+/// Adds the container's mounts and pivots.
 ///
 /// # Errors
-/// A mount of the job's that is missing or out of place, which is the job's fault; the kernel's.
+/// A bad mount, the job's fault, or kernel errors.
 pub fn enter(
     prepared: Prepared,
     view: &HostView,
@@ -170,7 +142,7 @@ pub fn enter(
     let mut add = || -> io::Result<()> {
         for temporary in &spec.temporary {
             mounts.add_temporary(temporary)?;
-            // What lies below is shown, and hidden, again.
+            // The mount covers folders below it: mount them again.
             let is_covered = |path: &&PathBuf| path.starts_with(&temporary.target);
             for path in view.shown.iter().filter(is_covered) {
                 root::show_system(&mounts, path)?;
@@ -184,7 +156,7 @@ pub fn enter(
         }
         if spec.network == Network::None {
             netns::leave_the_network()?;
-            // It tells of the links of its own network.
+            // sysfs shows the links of the namespace that mounts it.
             root::mount_sysfs(&mounts)?;
         }
         Ok(())
@@ -206,7 +178,6 @@ pub fn enter(
     })
 }
 
-/// Makes the new root this process's, and lets go of the node's.
 fn pivot(mounts: &Mounts) -> io::Result<()> {
     fchdir(mounts.root())?;
     pivot_root(".", ".")?;
@@ -219,10 +190,10 @@ fn pivot(mounts: &Mounts) -> io::Result<()> {
 }
 
 impl Sandbox {
-    /// Makes this process the tenant's, for good. Whatever it needs as root is open by then.
+    /// Becomes the tenant's user irrevocably.
     ///
     /// # Errors
-    /// The kernel's, which are the node's fault.
+    /// Kernel errors, the node's fault.
     pub fn drop_privileges(&self) -> Result<(), NotStarted> {
         restrict::become_user(&self.spec)
             .map_err(|error| of_node("it cannot become its tenant's user", error))?;
@@ -230,10 +201,10 @@ impl Sandbox {
         syscalls::restrict_program().map_err(|why| of_node("no filter of system calls", why))
     }
 
-    /// Has the kernel end this process before the supervisor where memory is short.
+    /// Lets the kernel kill this process before the supervisor under memory pressure.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn reset_oom_score(&self) -> io::Result<()> {
         use rustix::fs::{Mode, OFlags, openat};
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;

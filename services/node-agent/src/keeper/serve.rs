@@ -1,9 +1,8 @@
-//! The keeper's loop: it hears its agent, its guards, its children's ends and its deadline.
+//! The supervisor's loop over agent, guards, children and deadline. Guards wait in advance in their own
+//! groups and sandboxes, so a start avoids forks, new groups and moves, for which the kernel takes locks. A
+//! guard without a sandbox is reused.
 //!
-//! Guards wait in advance, in control groups of their own and behind walls: a start neither
-//! forks the keeper nor makes groups nor moves a process, for which the kernel holds a lock and
-//! waits for milliseconds. It sets limits and gives the orders. A guard without walls waits again when
-//! its container has ended and left nothing.
+//! Files: `children` guards and exits, `execs` attached programs, `gone` a dead agent.
 
 mod children;
 mod execs;
@@ -36,22 +35,18 @@ use super::zygote::Zygote;
 use crate::procfs;
 use crate::runtime::NotStarted;
 
-/// After a start or an end, before guards are made again: what was started comes first.
+/// Favours running containers.
 const FILL_AFTER: Duration = Duration::from_millis(5);
 
-/// How long a keeper without an agent waits for its first one.
 const FIRST_AGENT: Duration = Duration::from_secs(30);
 
-/// Between two looks of a keeper without an agent whether its folder is there.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What the kernel calls a keeper.
 const NAME: &CStr = c"dormouse-keeper";
 
-/// What was ended at the deadline says so.
 const PAST: &str = "the node's lease was not renewed in time, and its keeper has ended everything";
 
-/// The keeper.
+/// The state of the supervisor.
 pub struct Keeper {
     folder: PathBuf,
     listener: Option<UnixListener>,
@@ -62,39 +57,33 @@ pub struct Keeper {
     cgroups: Cgroups,
     held: BTreeMap<ContainerId, Held>,
     waiting: Vec<Guard>,
-    /// Guards without a container that are ending.
     leaving: Vec<Guard>,
-    /// Groups that nothing is in any more.
     unused: Vec<Group>,
-    /// The process that ends an engine's containers.
     ending: Option<u32>,
     signals: SignalFd,
     timer: TimerFd,
     has_deadline: bool,
-    /// It has passed: nothing is started.
     is_past: bool,
     absence: gone::Absence,
     fill_at: Option<Instant>,
-    /// Guards that are still to be made until enough wait.
     to_make: usize,
     groups_made: u64,
-    /// The processors that the next container is likely to have, in thousandths.
+    /// The next container's likely CPU demand, in thousandths of a processor.
     likely_cpu_milli: u64,
     zygote: Zygote,
     has_zygote: bool,
 }
 
 impl Keeper {
-    /// A keeper that holds nothing.
+    /// Creates a supervisor without containers.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Kernel errors.
     pub fn new(folder: PathBuf, listener: UnixListener, zygote: Zygote) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
         mask.thread_block()?;
-        // What a guard that was killed leaves behind is this process's to end.
         prctl::set_child_subreaper(true)?;
         let _ = prctl::set_name(NAME);
         Ok(Self {
@@ -127,10 +116,10 @@ impl Keeper {
         })
     }
 
-    /// Until it holds nothing and no agent is there.
+    /// Runs until no container is held and no agent is connected.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// Kernel errors.
     pub fn run(mut self) -> io::Result<()> {
         while !self.is_done() {
             self.wait()?;
@@ -148,7 +137,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Nobody can reach a keeper without a folder, nor what it holds.
+    /// Without the folder no agent can reach the supervisor.
     fn end_if_unreachable(&mut self) {
         if self.agent.is_none() && !self.folder.exists() {
             self.held.retain(|_, held| held.guard.is_some());
@@ -159,7 +148,6 @@ impl Keeper {
     fn is_done(&self) -> bool {
         let waits_for_first = !self.had_agent && self.since.elapsed() < FIRST_AGENT;
         let is_empty = self.held.is_empty() && self.waiting.is_empty() && self.leaving.is_empty();
-        // What an engine runs, it cannot see.
         let is_awaited = self.settings.engine.is_some() && self.has_deadline && !self.is_past;
         let has_work = self.ending.is_some() || self.absence.is_pending();
         let has_time = waits_for_first || is_awaited || has_work;
@@ -167,7 +155,6 @@ impl Keeper {
         (self.agent.is_none() && is_empty && !has_time) || is_over
     }
 
-    /// Until there is something to do. Of many guards few have something to say.
     fn wait(&mut self) -> io::Result<()> {
         let input = PollFlags::POLLIN;
         let mut fds = vec![
@@ -194,9 +181,8 @@ impl Keeper {
         let now = Instant::now();
         let left = due.map(|due| due.saturating_duration_since(now));
         let left = match self.fill_at.is_some_and(|at| at <= now) {
-            // That is done and over with each turn.
             true => PollTimeout::ZERO,
-            // Rounded up: a wait of nothing would spin.
+            // Rounded up: a wait of zero would spin.
             false => left.map_or(PollTimeout::NONE, |left| {
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
             }),
@@ -214,7 +200,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The newest agent is the only one: it holds the lock on the node's folder.
+    /// The newest agent holds the lock on the node's folder.
     fn accept(&mut self) {
         let accepted = self.listener.as_ref().and_then(|it| it.accept().ok());
         if let Some(lines) = accepted.and_then(|(stream, _)| Lines::new(stream).ok()) {
@@ -240,7 +226,7 @@ impl Keeper {
         if !agent.is_open() {
             self.agent = None;
             self.end_execs();
-            // Its successor may want other walls; without one they would only cost memory.
+            // The next agent may want another sandbox.
             self.end_waiting();
         }
         for ask in asked {
@@ -301,7 +287,6 @@ impl Keeper {
                 Some(owner) => Cgroups::detect(owner),
                 None => Cgroups::Absent("the agent asks for none".to_owned()),
             };
-            // A keeper that was killed has left them, empty by now.
             self.cgroups.remove_unused();
             self.cgroups.remove_abandoned(|pid| {
                 procfs::name(pid).is_some_and(|it| it.as_bytes() == NAME.to_bytes())
@@ -353,7 +338,6 @@ impl Keeper {
     }
 
     fn start(&mut self, turn: u64, orders: Box<Orders>) {
-        // It is here already: that one is told.
         if let Some(held) = self.held.get_mut(&orders.container) {
             let answer = match &mut held.stage {
                 _ if held.request != orders.request => {
@@ -406,7 +390,6 @@ impl Keeper {
             for turn in turns {
                 self.tell(&Tell::Started(turn, result.clone()));
             }
-            // It never was: its guard goes by itself.
             if let Some(held) = failed.and_then(|container| self.held.remove(&container)) {
                 self.leaving.extend(held.guard);
             }
@@ -446,8 +429,8 @@ impl Keeper {
         }
     }
 
-    /// Ends all that runs, and starts nothing from here on; whether all of it will have ended once
-    /// nothing is held and `ending` is over.
+    /// Ends all containers and refuses starts. Returns true if all have ended once nothing is held and
+    /// `ending` is done.
     fn end_everything(&mut self, why: &str) -> bool {
         eprintln!("{why}: {} containers", self.held.len());
         self.is_past = true;

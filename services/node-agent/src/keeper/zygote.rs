@@ -1,10 +1,9 @@
-//! The zygote: the process that forks inits. The supervisor starts it before an agent has told it
-//! anything, so that an init, which a tenant's programs have next to them, is no copy of a memory that
-//! holds other tenants' orders.
+//! The zygote forks inits. It starts before any agent's message, so an init copies no memory with other
+//! tenants' orders.
 //!
 //! ```text
 //!  supervisor ──Make, the init's socket──► zygote ──fork──► init, a child of the supervisor
-//!             ◄──────────────its number──
+//!             ◄─────────────its pid───
 //! ```
 
 use std::io;
@@ -25,21 +24,17 @@ use super::guard;
 use super::lines::Lines;
 use super::sandbox::{HostView, syscalls};
 
-/// How long a fork may take; on a starved machine it takes tens of milliseconds.
 const TIMEOUT_MS: u16 = 10_000;
 
-/// An init to make, with its end of a socket.
 #[derive(Debug, Serialize, Deserialize)]
 struct Make {
     group: Group,
-    /// What its sandbox shows of the node; absent: it has none.
     view: Option<HostView>,
 }
 
-/// Its number, or the kernel's error.
 type Made = Result<i32, i32>;
 
-/// The supervisor's side.
+/// The supervisor's handle of the zygote.
 #[derive(Debug)]
 pub struct Zygote {
     pub pid: Pid,
@@ -47,10 +42,10 @@ pub struct Zygote {
 }
 
 impl Zygote {
-    /// Forks it. The supervisor must have one thread, and hold nothing yet but its lock.
+    /// Forks the zygote. The supervisor must have one thread and hold only its lock.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Kernel errors.
     pub fn start(folder: &Path) -> io::Result<Self> {
         let (own, its) = UnixStream::pair()?;
         match fork::fork()? {
@@ -69,10 +64,10 @@ impl Zygote {
         }
     }
 
-    /// Has an init forked in a control group; its number, and the supervisor's end of its socket.
+    /// Forks an init in a control group. Returns its pid and the supervisor's socket.
     ///
     /// # Errors
-    /// The kernel's, or that the zygote has ended.
+    /// Kernel errors, or the end of the zygote.
     pub fn make(&mut self, group: &Group, view: Option<&HostView>) -> io::Result<(Pid, Lines)> {
         let (own, its) = UnixStream::pair()?;
         let own = Lines::new(own)?;
@@ -82,7 +77,7 @@ impl Zygote {
         };
         self.lines.say_with(&make, vec![OwnedFd::from(its)]);
         let made: io::Result<Made> = wait(&mut self.lines, PollTimeout::from(TIMEOUT_MS));
-        // A late answer would be taken for that to the next question.
+        // A late answer would pass for the next one.
         let made = made.inspect_err(|_| {
             let _ = kill(self.pid, Signal::SIGKILL);
         })?;
@@ -91,7 +86,6 @@ impl Zygote {
     }
 }
 
-/// The next word of the other side.
 fn wait<T: serde::de::DeserializeOwned>(lines: &mut Lines, timeout: PollTimeout) -> io::Result<T> {
     loop {
         let mut fds = [PollFd::new(lines.as_fd(), lines.interest())];
@@ -110,7 +104,6 @@ fn wait<T: serde::de::DeserializeOwned>(lines: &mut Lines, timeout: PollTimeout)
     }
 }
 
-/// The zygote's whole life: until the supervisor ends.
 fn serve(supervisor: UnixStream, folder: &Path) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let _ = prctl::set_name(c"dormouse-zygote");

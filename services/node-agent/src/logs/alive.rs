@@ -1,4 +1,4 @@
-//! Which containers of a node run, as its agent knows it, for others to look at.
+//! The containers that run on a node, shared with readers of their output.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use dormouse_messages::ContainerId;
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Whether the agent has looked what runs.
+    /// True once the agent has listed the containers.
     complete: bool,
     running: BTreeSet<ContainerId>,
 }
 
-/// The containers that run. Until the agent has looked, each may.
+/// The running containers. Before the agent's first list, every container counts as running.
 #[derive(Debug, Clone, Default)]
 pub struct Alive(Arc<Mutex<Known>>);
 
@@ -21,22 +21,22 @@ impl Alive {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that run are known from now on.
+    /// Marks the list as complete.
     pub fn know(&self) {
         self.known().complete = true;
     }
 
-    /// It starts, or runs already.
+    /// Adds a starting or running container.
     pub fn insert(&self, container: &ContainerId) {
         self.known().running.insert(container.clone());
     }
 
-    /// It has ended.
+    /// Removes an ended container.
     pub fn remove(&self, container: &ContainerId) {
         self.known().running.remove(container);
     }
 
-    /// Whether it may still print.
+    /// Reports whether the container may still print.
     #[must_use]
     pub fn runs(&self, container: &ContainerId) -> bool {
         let known = self.known();

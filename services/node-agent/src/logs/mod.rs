@@ -1,15 +1,13 @@
-//! What containers print, served to who asks: by requests and replies, each bounded.
+//! Serves containers' output by bounded requests and replies.
 //!
 //! ```text
-//! <prefix>.api.containers.<node>   which containers of a life were here, and how far they printed
-//! <prefix>.api.logs.<node>         a piece of one stream of one container, from a byte on
+//! <prefix>.api.containers.<node>   lists an incarnation's containers and the length of their output
+//! <prefix>.api.logs.<node>         reads a piece of one stream of one container
 //! ```
 //!
-//! Tenants ask the same under `<prefix>.tenant.<tenant>.api.…`, about their own containers only:
-//! the tenant is that of the subject. Whoever reads asks for each piece, and says from which byte
-//! of all that was ever printed. So a slow reader holds nothing but its own place, a reader that
-//! lost its connection goes on where it was, and every stream comes in order. At the end of what is
-//! there a request waits for more, a bounded time; [`WAITING`] of them may.
+//! Tenants use `<prefix>.tenant.<tenant>.api.…` for their own containers. Readers name offsets in the whole
+//! output, so slow readers hold no state and reconnected ones continue. At the end up to [`WAITING`] requests
+//! wait a bounded time.
 
 mod alive;
 mod reading;
@@ -29,74 +27,60 @@ pub use alive::Alive;
 pub use reading::{Begin, Chunk};
 use reading::{length, read};
 
-/// Lists the containers of a life.
+/// Query for an incarnation's containers.
 pub const CONTAINERS: &str = "containers";
-/// Reads what one has printed.
+/// Query for a piece of output.
 pub const LOGS: &str = "logs";
 
-/// The most that one answer carries: some milliseconds of a network, and a tenth of what the broker
-/// lets wait for a client.
+/// Milliseconds on a network, and a tenth of the broker's buffer per client.
 pub const CHUNK_BYTES: u32 = 256 << 10;
-/// The longest wait for more: shorter than a request's own time-out.
+/// The longest wait for more output, shorter than a request's timeout.
 pub const WAIT: Duration = Duration::from_secs(3);
-/// Requests under way at a node at once; others are told to come again.
+/// Limit on concurrent requests per node.
 pub const WAITING: usize = 256;
-/// Between two looks whether there is more: half of what a follower may be behind.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Which containers.
+/// A query for an incarnation's containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContainersQuery {
-    /// The job.
     pub job: JobId,
-    /// Its partition's life.
     pub incarnation: Incarnation,
 }
 
-/// Those that are or were here.
+/// The containers that run or ran on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainersAnswer {
-    /// The node.
     pub node: NodeId,
-    /// By rank.
     pub containers: Vec<PrintedBy>,
 }
 
-/// How far a container has printed.
+/// The length of a container's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrintedBy {
-    /// The container.
     pub container: ContainerId,
-    /// Whether it runs.
     pub running: bool,
-    /// Bytes printed to the standard output, with those no longer kept.
+    /// Bytes of standard output, including discarded ones.
     pub stdout_bytes: u64,
-    /// Bytes printed to the standard error, with those no longer kept.
     pub stderr_bytes: u64,
 }
 
-/// Which piece of what.
+/// A query for a piece of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogsQuery {
-    /// The container.
     pub container: ContainerId,
-    /// Its stream.
     pub stream: Stream,
-    /// From this byte of all that was ever printed; else from the first that is kept.
+    /// First byte, counted over the whole output. Default: the first byte kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// So many lines before the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u32>,
-    /// What was printed from this time on, to a second.
+    /// Output since this time, to a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// At most so many bytes.
     #[serde(default = "chunk_bytes")]
     pub limit_bytes: u32,
-    /// Where nothing is there yet, waits so long for it.
     #[serde(default)]
     pub wait_ms: u32,
 }
@@ -109,11 +93,8 @@ const fn chunk_bytes() -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
-    /// Both of one task of a task set.
     Task(u32),
 }
 
@@ -126,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// As people call it.
+    /// Returns the stream's name for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -139,7 +120,7 @@ impl Stream {
 
 pub(crate) type Refused = (String, String);
 
-/// What the containers of one node have printed.
+/// The output of one node's containers.
 #[derive(Debug, Clone)]
 pub struct Printed {
     node: NodeId,
@@ -148,7 +129,7 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// Of the node of `config`; `alive` are the containers that run there.
+    /// Creates the output of the node of `config`, with the running containers `alive`.
     #[must_use]
     pub fn new(config: &AgentConfig, alive: Alive) -> Self {
         Self {
@@ -158,7 +139,7 @@ impl Printed {
         }
     }
 
-    /// Answers until the connection is closed.
+    /// Answers requests until the connection closes.
     pub async fn serve(self, log: &Log) {
         let node = self.node.clone();
         let answer = move |asked: Asked| {
@@ -221,7 +202,6 @@ impl Printed {
         Ok(ContainersAnswer { node, containers })
     }
 
-    /// A piece, as soon as there is one, the container has ended or the wait is over.
     async fn chunk(&self, query: LogsQuery) -> Result<Chunk, Refused> {
         let below = self.layout.container_below(&query.container);
         let (folder, name) = query.stream.at(&below);
@@ -229,7 +209,7 @@ impl Printed {
         let mut from = Begin::of(&query);
         let until = Instant::now() + WAIT.min(Duration::from_millis(query.wait_ms.into()));
         loop {
-            // Asked first: what it printed before its end is there after it.
+            // Ask first, so that the final output is complete.
             let runs = self.alive.runs(&query.container);
             let (at, name) = (folder.clone(), name.clone());
             let looked = aside_in_time(move || read(&at, &name, from, limit)).await;
@@ -265,7 +245,6 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(asked: &Asked) -> Result<T,
         .map_err(|error| refused("bad_request", format!("the request is wrong: {error}")))
 }
 
-/// A tenant asks about its own jobs.
 pub(crate) fn of_tenant(asked: &Asked, job: &JobId) -> Result<(), Refused> {
     match &asked.tenant {
         Some(tenant) if tenant.as_str() != job.tenant() => {

@@ -1,5 +1,5 @@
-//! A piece of a stream, from a byte of all that was ever printed: across the files that it is cut
-//! into, while it is cut. Blocking.
+//! Reads a piece of a stream by its offset in the whole output, across rotated files and during rotation.
+//! Blocking.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -11,27 +11,23 @@ use super::LogsQuery;
 use crate::folder::{Below, Folder};
 use crate::rotate::{Piece, pieces, reached};
 
-/// Lines before the end are looked for in so much: a tail is to look at, not to keep.
+/// Limit on bytes searched for the last lines.
 const TAIL_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = 64 << 10;
-/// A cut in the middle of a reading is tried again; cuts are seconds apart.
 const ATTEMPTS: usize = 3;
 
-/// Where to begin.
+/// The position to start from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// With the first byte that is kept.
     Kept,
-    /// With this byte of all that was ever printed, or the first one kept after it.
+    /// This byte, or the first kept one after it.
     Byte(u64),
-    /// With what was printed from this time on, to a second.
     Time(Timestamp),
-    /// So many lines before the end.
     Lines(u32),
 }
 
 impl Begin {
-    /// As a request says.
+    /// Returns the position that a request asks for.
     #[must_use]
     pub fn of(query: &LogsQuery) -> Self {
         match (query.offset, query.tail, query.since) {
@@ -46,21 +42,18 @@ impl Begin {
 /// A piece of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The place of its first byte: later than asked for where that is no longer kept.
+    /// Offset of the first byte, later than requested after a rotation.
     pub offset: u64,
-    /// Where to go on.
     pub next: u64,
-    /// What was printed there.
     pub bytes: Vec<u8>,
-    /// Whether nothing will ever follow.
     pub is_last: bool,
 }
 
-/// The header with the place of the first byte.
+/// Header with the first byte's offset.
 pub const OFFSET: &str = "Dormouse-Offset";
-/// The header with the place to go on from.
+/// Header with the next offset.
 pub const NEXT: &str = "Dormouse-Next";
-/// The header that says `true` where nothing will ever follow.
+/// Header with `true` if nothing will follow.
 pub const LAST: &str = "Dormouse-Last";
 
 impl std::convert::From<Chunk> for NodeAnswer {
@@ -77,10 +70,10 @@ impl std::convert::From<Chunk> for NodeAnswer {
 }
 
 impl Chunk {
-    /// As it came.
+    /// Reads a received piece.
     ///
     /// # Errors
-    /// Which header is missing or wrong.
+    /// The name of a missing or wrong header.
     pub fn received(
         header: impl Fn(&str) -> Option<String>,
         payload: &[u8],
@@ -98,7 +91,7 @@ impl Chunk {
     }
 }
 
-/// How much was ever printed under a name.
+/// Returns the length of the whole output under a name.
 #[must_use]
 pub fn length(folder: &Below, name: &str) -> u64 {
     let folder = folder.open();
@@ -109,14 +102,13 @@ fn end(pieces: &[Piece]) -> u64 {
     pieces.last().map_or(0, Piece::end)
 }
 
-/// At most `limit` bytes; none where nothing is there, or not yet.
+/// Reads at most `limit` bytes, or none if there is no output yet.
 ///
 /// # Errors
-/// The disk's, or that there is something else under that name.
+/// Disk errors, or a file that is not regular.
 pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<Chunk> {
     let folder = match folder.open() {
         Ok(folder) => folder,
-        // Not made yet, or removed long ago.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing(from)),
         Err(error) => return Err(error),
     };
@@ -124,7 +116,6 @@ pub fn read(folder: &Below, name: &str, from: Begin, limit: u32) -> io::Result<C
         let before = pieces(&folder, name);
         let chunk = read_in(&folder, &before, from, limit, name)?;
         let after = pieces(&folder, name);
-        // The same files with the same beginnings: none was cut meanwhile.
         let same = before.len() == after.len()
             && before.iter().zip(&after).all(|(a, b)| a.start == b.start);
         if same {
@@ -170,7 +161,6 @@ fn read_in(
             if !chunk.bytes.is_empty() {
                 break;
             }
-            // What was there is no longer kept.
             at = piece.start;
             chunk.offset = at;
         }
@@ -182,7 +172,6 @@ fn read_in(
     Ok(chunk)
 }
 
-/// The place of the line `lines` before the end.
 fn lines_before(folder: &Folder, pieces: &[Piece], lines: u32) -> io::Result<u64> {
     let end = end(pieces);
     if lines == 0 {
@@ -203,7 +192,7 @@ fn lines_before(folder: &Folder, pieces: &[Piece], lines: u32) -> io::Result<u64
             (&mut file).take(to - from).read_to_end(&mut block)?;
             for (index, _) in block.iter().enumerate().rev().filter(|it| *it.1 == b'\n') {
                 let after = piece.start + from + index as u64 + 1;
-                // The last line's own end is none before it.
+                // The newline at the end starts no line.
                 found += u32::from(after != end);
                 if found == lines {
                     return Ok(after);

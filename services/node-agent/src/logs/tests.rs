@@ -1,4 +1,4 @@
-//! What is read of what is printed, while it is printed and cut.
+//! Tests of reading during output and rotation.
 
 use std::io::Write;
 
@@ -56,7 +56,6 @@ async fn a_reader_goes_on_where_it_was_across_cuts_and_learns_what_is_gone() {
             .await;
         let chunk = chunk.expect("read");
         if chunk.offset > next {
-            // It is slower than what is printed: it is told how much it has missed.
             read.resize(usize::try_from(chunk.offset).expect("small"), b'?');
         }
         next = chunk.next;
@@ -95,7 +94,6 @@ async fn a_tail_begins_with_a_line_and_an_end_is_said() {
     assert!(printed.chunk(end.clone()).await.expect("read").is_last);
     printed.alive.insert(&container);
     assert!(!printed.chunk(end.clone()).await.expect("read").is_last);
-    // Whoever waits hears of the next line as soon as it is there.
     let waiting = LogsQuery {
         wait_ms: 3_000,
         ..end

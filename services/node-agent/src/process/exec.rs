@@ -1,5 +1,5 @@
-//! A program in a container, for somebody who is attached to it: the container's guard starts it,
-//! as it starts the container's own, with the descriptors that are made here.
+//! Runs a program for an attached user in a plain process's container. The container's guard starts the
+//! program with descriptors made here.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ impl Control for OfKeeper {
     }
 }
 
-/// Starts it.
+/// Starts the program.
 ///
 /// # Errors
-/// Why it does not run, for a person.
+/// The reason for the refusal, for a person.
 pub(super) async fn exec(
     inner: Arc<Inner>,
     plan: ContainerPlan,

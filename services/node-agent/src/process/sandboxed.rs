@@ -1,5 +1,5 @@
-//! What a contained job is given of the node: its folders become its tenant's, and the sandbox shows it
-//! those, the node's programs and what the node's operator shows all jobs.
+//! The folders of a contained job: gives them to the tenant's user, and lists the parts of the node in its
+//! sandbox.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -14,20 +14,20 @@ use crate::layout::{Layout, STDERR, STDOUT};
 use crate::network;
 use crate::runtime::{ContainerPlan, NotStarted, User, of_jobs_folder};
 
-/// Its temporary files, in a container's directory.
+/// Folder of temporary files in a container's directory.
 pub const TMP: &str = "tmp";
 
-/// Where it sees them.
+/// Paths of the temporary files in the sandbox.
 pub const TMP_TARGETS: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// What a contained job inherits of the agent's environment.
+/// Variables that a contained job inherits from the agent.
 pub const INHERITED: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// What every container of a node sees of it, where jobs are contained.
+/// Returns every sandbox's view of the node. `None` if jobs are not contained.
 #[must_use]
 pub fn view(config: &AgentConfig) -> Option<HostView> {
     config.contain.as_ref()?;
@@ -37,7 +37,6 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
         .iter()
         .map(|mount| PathBuf::from(&mount.source));
     let mut shown: Vec<_> = shown.map(|path| absolute(path)).chain(mounts).collect();
-    // The root would show everything.
     shown.retain(|path| path != Path::new("/"));
     let hidden = [&config.data_dir, &config.checkpoint_dir];
     Some(HostView {
@@ -47,19 +46,19 @@ pub fn view(config: &AgentConfig) -> Option<HostView> {
 }
 
 impl HostView {
-    /// Whether a path of the node is seen inside.
+    /// Reports whether a path of the node is visible in the sandbox.
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
         let mut shown = SYSTEM.iter().map(Path::new);
         let own = || self.shown.iter().any(|it| path.starts_with(it));
         let is_hidden = self.hidden.iter().any(|it| path.starts_with(it));
-        // It may lead anywhere.
+        // A path with `..` may lead anywhere.
         let goes_up = path.components().any(|it| it == Component::ParentDir);
         !is_hidden && !goes_up && (shown.any(|it| path.starts_with(it)) || own())
     }
 }
 
-/// Gives a container's folders to its tenant's user; blocking.
+/// Gives a container's folders to the user. Blocking.
 pub fn give(layout: &Layout, plan: &ContainerPlan, user: User) -> Result<(), NotStarted> {
     let ContainerId {
         job, incarnation, ..
@@ -96,7 +95,7 @@ fn shown(below: &Below, target: &Path, read_only: bool) -> BindMount {
     }
 }
 
-/// The sandbox of a container.
+/// Returns a container's sandbox.
 #[must_use]
 pub fn sandbox(
     layout: &Layout,
@@ -129,7 +128,7 @@ pub fn sandbox(
         let below = Below::new(layout.environments(), job.tenant());
         own.push(read_only(below.join(python.name()), &python.folder));
     }
-    // Sources are free of links by now: one that is there later is not followed.
+    // Sources are resolved: later links are not followed.
     let mounts = plan.mounts.iter().map(|mount| BindMount {
         root: PathBuf::from("/"),
         way: PathBuf::from(mount.source.trim_start_matches('/')),
@@ -156,8 +155,7 @@ pub fn sandbox(
     }
 }
 
-/// The sandbox of a program that installs packages for a tenant: it writes to its tenant's own folder,
-/// and sees some more files of the node.
+/// Returns a package installer's sandbox, which writes only to the tenant's folder.
 #[must_use]
 pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec {
     let at = |path: PathBuf, read_only: bool| BindMount {
@@ -180,7 +178,7 @@ pub fn of_installer(own: &Path, user: User, files: Vec<PathBuf>) -> SandboxSpec 
     }
 }
 
-/// What a contained job is told of itself; its own variables win.
+/// Sets default variables. The job's own win.
 pub fn add_to(env: &mut BTreeMap<String, String>, plan: &ContainerPlan) {
     let tenant = plan.container.job.tenant();
     let home = plan.directory.display().to_string();

@@ -1,5 +1,5 @@
-//! Preparing a start: the container's directory, its program, its environment. Nothing here waits
-//! for the disk (no fsync), and everything that can fail says why and what to do.
+//! Prepares a start: the container's directory, program and environment. Nothing waits for the disk (no
+//! fsync), and errors name their remedy.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,6 @@ use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::secrets;
 
-/// What a job inherits of the agent's environment: where it is, not what it holds.
 const INHERITED: [&str; 9] = [
     "HOME",
     "USER",
@@ -32,8 +31,7 @@ const INHERITED: [&str; 9] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// Outside of a sandbox a plain process sees the node's own files: a mount holds if it is where it comes
-/// from.
+/// Without a sandbox, source and target must be equal.
 fn check_mounts(mounts: &[Mount], is_contained: bool) -> Result<(), String> {
     for mount in mounts {
         if !is_contained && mount.source != mount.target {
@@ -49,19 +47,16 @@ fn check_mounts(mounts: &[Mount], is_contained: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Where programs are looked for if the agent itself was told nothing.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Inner {
-    /// Everything that the keeper has to be told; blocking. What it needs on the disk is there.
     pub(super) fn prepare(&self, plan: &ContainerPlan) -> Result<Orders, NotStarted> {
         check_mounts(&plan.mounts, plan.user.is_some())?;
-        // What was looked at is what is mounted.
         let plan = &ContainerPlan {
             mounts: mounts::real(plan)?,
             ..plan.clone()
         };
-        // What is there for this request is found by the keeper, not made again.
+        // A running container keeps its directory.
         if self
             .marks
             .get(&plan.container, plan.request)
@@ -82,7 +77,7 @@ impl Inner {
         let sandbox = match (plan.user, &self.contain) {
             (Some(user), Some(contain)) => {
                 sandboxed::give(&self.layout, plan, user)?;
-                // Where no control group counts them.
+                // Needed only if no control group counts processes.
                 let counted = self.limits.is_err().then_some(contain.processes);
                 Some(sandboxed::sandbox(&self.layout, plan, user, counted))
             }
@@ -99,7 +94,6 @@ impl Inner {
         })
     }
 
-    /// The program of a plan, with its environment; blocking.
     pub(super) fn program(&self, plan: &ContainerPlan) -> Result<Program, String> {
         let env = self.environment(plan)?;
         let working_dir = self.working_dir(plan);
@@ -158,14 +152,12 @@ impl Inner {
     }
 }
 
-/// Makes the container's directory, empty but for the files that it prints to; what is there under
-/// its name is moved aside.
 fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarted> {
     let directory = &plan.directory;
     let below = layout.container_below(&plan.container);
     let make = || {
         let folder = below.make()?;
-        // Something printed here: of another log, or of a start that an agent did not live to see.
+        // Another log's output, or a lost start's.
         if folder.names()?.is_empty() {
             return Ok(folder);
         }
@@ -186,7 +178,6 @@ fn make_directory(layout: &Layout, plan: &ContainerPlan) -> Result<(), NotStarte
     Ok(())
 }
 
-/// Finds the program as `exec` would, so that its absence is told before anything runs.
 fn find(
     argv: &[String],
     env: &BTreeMap<String, String>,
@@ -206,7 +197,7 @@ fn find(
     if name.contains('/') {
         let path = working_dir.join(name);
         let shown = path.display();
-        // Whether there is a program that jobs do not see is not told.
+        // Do not reveal whether a hidden program exists.
         return match (is_seen(&path), executable(&path)) {
             (true, true) => Ok(path),
             (true, false) => Err(format!(

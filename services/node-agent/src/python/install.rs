@@ -1,12 +1,8 @@
-//! The program that installs packages for a tenant, inside the sandbox of its jobs.
+//! The program that installs a tenant's packages in a sandbox. The agent's threads cannot change their user,
+//! so its build runs in this single-threaded role:
 //!
-//! The agent has many threads, and none of them may become another user. So it starts its own build
-//! in this role, which has one:
-//!
-//! 1. It forks the first process of a namespace of processes, and passes its exit code on.
-//! 2. The child builds the sandbox and goes in: the node's programs and the tenant's own folder.
-//! 3. It becomes the tenant's user for good, and then the program. Environment and standard
-//!    descriptors are those that the agent gave it.
+//! 1. It forks the init of a pid namespace, and returns its exit code.
+//! 2. The child enters the sandbox, becomes the tenant's user, and executes the program.
 
 use std::io::{self, Error};
 use std::os::unix::process::CommandExt;
@@ -24,27 +20,21 @@ use serde::{Deserialize, Serialize};
 use crate::keeper::sandbox::{self, HostView, SandboxSpec};
 use crate::runtime::NotStarted;
 
-/// How the agent's build is told to be this: its orders follow.
+/// Flag of this role. The orders follow.
 pub const FLAG: &str = "--install";
 
-/// What the agent orders.
+/// The agent's orders to install.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Install {
-    /// What is seen of the node.
     pub view: HostView,
-    /// The tenant's user and folder.
     pub sandbox: SandboxSpec,
-    /// Where the sandbox's root is mounted, in a namespace of mounts of its own.
     pub folder: PathBuf,
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<String>,
-    /// Where it starts.
     pub working_dir: PathBuf,
 }
 
-/// Runs the program, and ends as it ends; returns where it cannot be run.
+/// Runs the program and exits with its code. Returns only on failure.
 #[must_use]
 pub fn run(orders: &str) -> Error {
     match attempt(orders) {
@@ -75,7 +65,7 @@ fn enter(install: Install) -> Result<(), NotStarted> {
     inside.drop_privileges()
 }
 
-/// Returns only where it fails.
+/// Becomes the program. Returns only on failure.
 fn become_program(install: Install) -> Error {
     let mut command = Command::new(&install.program);
     command
@@ -84,7 +74,7 @@ fn become_program(install: Install) -> Error {
     if let Err(why) = enter(install) {
         return Error::other(why);
     }
-    // After the change of user, which clears it.
+    // A change of user clears the death signal, so set it afterwards.
     if let Err(errno) = prctl::set_pdeathsig(Signal::SIGKILL) {
         return errno.into();
     }

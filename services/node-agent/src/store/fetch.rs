@@ -1,11 +1,8 @@
-//! Having a checkpoint of the store on this node.
+//! Fetches a checkpoint from the store to this node.
 //!
-//! 1. What is whole in the node's cache is used: it was saved or fetched here in this life of the
-//!    kernel, and nothing of it was written to since.
-//! 2. Else the manifest is read and compared with the name that the log has, and the files with the
-//!    manifest: small ones eight at a time, long ones in pieces, four ahead.
-//! 3. It is made beside its place and renamed: a folder that is there is whole. What else the cache
-//!    has of the job goes.
+//! 1. A cached checkpoint is used if it was made since boot and not changed.
+//! 2. Otherwise the log's name verifies the manifest, and the manifest each file.
+//! 3. The folder is renamed into place, and other cached checkpoints of the job go.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -29,17 +26,12 @@ use crate::layout::Layout;
 use crate::procfs::boot_id;
 use crate::seal;
 
-/// A file of more is read in pieces of so much.
 const PIECE_BYTES: u64 = 8 << 20;
-/// Pieces of one file under way at once.
 const PIECES_UNDER_WAY: usize = 4;
-/// Small files under way at once.
 const FILES_UNDER_WAY: usize = 8;
-/// A boot's name is no longer.
 const BOOT_BYTES: u64 = 256;
 
-/// Which life of the kernel a cached checkpoint is of: beside its folder, where the job does not
-/// see it.
+/// File with a cached checkpoint's boot id, invisible to the job.
 pub(super) fn mark(name: &str) -> String {
     format!(".{name}.boot")
 }
@@ -50,7 +42,6 @@ fn place_of(place: &Below) -> Option<(Below, String)> {
     Some((place.parent()?, name))
 }
 
-/// Whether the cache has all of it; blocking.
 fn is_whole(place: &Below) -> bool {
     let Some((job, name)) = place_of(place) else {
         return false;
@@ -61,7 +52,6 @@ fn is_whole(place: &Below) -> bool {
     boot.is_ok_and(|boot| boot == boot_id()) && seal::resumable(place).is_ok()
 }
 
-/// Makes a folder that is whole the cache's; blocking.
 fn place_at(place: &Below, from: &str) -> io::Result<()> {
     let (job, name) = place_of(place).ok_or(io::ErrorKind::InvalidInput)?;
     let job = job.open()?;
@@ -72,19 +62,17 @@ fn place_at(place: &Below, from: &str) -> io::Result<()> {
     job.write(&mark(&name), boot_id().as_bytes())
 }
 
-/// A folder that was sealed here, and is stored, becomes the cache's; blocking.
 pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
     let path = sealed.path();
     let name = path.file_name().and_then(|name| name.to_str());
     match name {
-        // One that could not be sealed is the job's own folder, where it saves again.
         Some(name) if seal::is_sealed(name) => place_at(place, name),
         _ => Ok(()),
     }
 }
 
 impl Store {
-    /// Has a checkpoint on this node, that the log names by `uri`.
+    /// Provides the checkpoint `uri` on this node.
     #[must_use]
     pub fn provide(&self, layout: Layout, job: JobId, uri: String) -> Task<()> {
         let store = self.clone();
@@ -108,7 +96,6 @@ impl Store {
     }
 }
 
-/// One checkpoint that is fetched.
 struct Fetch<'a> {
     store: &'a Store,
     folder: Path,
@@ -236,7 +223,6 @@ fn made_in(tree: &Below, way: &FilePath) -> io::Result<File> {
     Tree::new(tree.clone(), None)?.file(way, false)
 }
 
-/// The pieces of a file.
 fn ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let count = bytes.div_ceil(PIECE_BYTES);
     (0..count).map(move |index| {

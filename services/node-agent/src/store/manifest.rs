@@ -1,5 +1,4 @@
-//! What a stored checkpoint is made of: the same files make the same manifest, whenever and by
-//! whichever agent it is written.
+//! The manifest of a stored checkpoint. Equal files give equal manifests, regardless of time and agent.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,44 +13,36 @@ use super::hexadecimal;
 use crate::folder::Below;
 use crate::seal;
 
-/// A manifest of as many files as a checkpoint may have is no longer.
+/// Limit on a manifest, enough for the largest number of files.
 pub const MOST_BYTES: u64 = 16 << 20;
 
-/// Read at once while a digest is made.
 const READ_BYTES: usize = 1 << 20;
 
 /// The list of a checkpoint's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The form of this list.
     pub version: u32,
-    /// Whose it is.
     pub job: JobId,
-    /// Which life saved it.
     pub incarnation: Incarnation,
-    /// Its files, sorted by their paths.
     pub files: Vec<Described>,
 }
 
-/// A file.
+/// A file of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
-    /// The way to it, from the checkpoint's folder.
     pub path: String,
-    /// Its length.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
 impl Manifest {
-    /// The form that this build writes.
+    /// The version that this build writes.
     pub const VERSION: u32 = 1;
 
-    /// Describes a complete checkpoint; blocking, reads all of it.
+    /// Describes a complete checkpoint, and reads all of it. Blocking.
     ///
     /// # Errors
-    /// The disk's.
+    /// Disk errors.
     pub fn of(job: &JobId, incarnation: Incarnation, folder: &Below) -> io::Result<Self> {
         let mut files = Vec::new();
         for path in seal::files(folder)? {
@@ -71,10 +62,10 @@ impl Manifest {
         })
     }
 
-    /// What is wrong with it, if anything: it comes from outside.
+    /// Validates a manifest, because it comes from outside.
     ///
     /// # Errors
-    /// Said for a person.
+    /// The defect, for a person.
     pub fn check(&self, job: &JobId, incarnation: Incarnation) -> Result<(), String> {
         if self.version != Self::VERSION {
             return Err(format!(
@@ -99,10 +90,10 @@ impl Manifest {
     }
 }
 
-/// Opens a file of a checkpoint; no link is followed.
+/// Opens a file of a checkpoint without following links.
 ///
 /// # Errors
-/// The kernel's.
+/// Kernel errors.
 pub fn open(folder: &Below, way: &str) -> io::Result<File> {
     let path = Path::new(way);
     let name = path.file_name().and_then(|name| name.to_str());

@@ -2,20 +2,16 @@
 //!
 //! ```text
 //! s3://bucket/prefix/<tenant>/<name>/<incarnation>-<SHA-256 of the manifest>/
-//!     files/<path>        what the job saved
+//!     files/<path>        the job's files
 //!     manifest.json       written last: each file with its size and digest
 //! ```
 //!
-//! 1. A complete checkpoint is uploaded ([`upload`]) before the log hears of it: `checkpoint.saved`
-//!    means stored and checked. Its folder's name is the digest of its manifest, and the manifest has
-//!    those of the files. So an upload that was torn is never believed, one that is done again finds
-//!    what is there already, and no other life and no other cluster can write over it.
-//! 2. Before a start the node has it fetched ([`fetch`]), once for all its containers, into a cache
-//!    that is believed within one life of the kernel. What was saved here is there already.
-//! 3. What nobody needs goes, from the store and from the caches ([`retain`]).
+//! 1. An upload ([`upload`]) precedes `checkpoint.saved`. The digest of the manifest ([`manifest`]) protects
+//!    against torn and overwritten uploads.
+//! 2. Before a start the node fetches a checkpoint ([`fetch`]) into a cache valid within one boot.
+//! 3. Unneeded checkpoints are removed ([`retain`]).
 //!
-//! The agent's actor does none of it: it runs on the tasks and threads of the runtime that opened the
-//! store, and hears the outcome.
+//! All work runs on the runtime that opened the store ([`settings`]).
 
 pub mod fetch;
 pub mod manifest;
@@ -39,57 +35,40 @@ use dormouse_messages::{Incarnation, JobId};
 use crate::folder::Below;
 use crate::layout::Layout;
 
-/// What makes an upload whole.
 const MANIFEST: &str = "manifest.json";
-/// Where its files are.
 const FILES: &str = "files";
-/// Digits of a digest.
 const DIGITS: usize = 64;
 
-/// Why a checkpoint is not stored, or not had from the store.
+/// The reason why a checkpoint was not stored or fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store does not do it; another node, or another time, may be well.
     #[error(
         "the store of checkpoints {url}: {why}; see that the node reaches it, and the agent's credentials for it"
     )]
     Unanswered {
-        /// The store.
         url: String,
-        /// What it says.
         why: String,
     },
-    /// What is there is not what was saved, or nothing is there.
     #[error("{uri}: {why}")]
     Wrong {
-        /// The checkpoint.
         uri: String,
-        /// What is wrong.
         why: String,
     },
-    /// A file was written to after the checkpoint was complete.
     #[error(
         "{0} was written to while it was stored; a job must not touch what it has saved before it is on the log"
     )]
     Changed(String),
-    /// This node's disk.
     #[error("{what} {path}: {why}")]
     Disk {
-        /// What was tried.
         what: &'static str,
-        /// Where.
         path: PathBuf,
-        /// What the kernel says.
         why: String,
     },
-    /// The checkpoint lies in another store.
     #[error(
         "the checkpoint {uri} is not in the store that this agent was given ({url}); start it with that --checkpoints"
     )]
     Elsewhere {
-        /// The checkpoint.
         uri: String,
-        /// The agent's store.
         url: String,
     },
 }
@@ -104,25 +83,20 @@ impl StoreError {
     }
 }
 
-/// A place for checkpoints. Clones are of one store.
+/// A store for checkpoints. Clones share one store.
 #[derive(Debug, Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
-    /// As the operator wrote it, without a slash at its end.
     url: String,
     prefix: Path,
-    /// Where its work is done.
     runtime: Handle,
-    /// One fetch at a time of each.
     fetching: Arc<Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
 }
 
-/// A folder of the store: one checkpoint.
+/// A stored checkpoint's folder name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The life that saved it.
     pub incarnation: Incarnation,
-    /// The digest of its manifest.
     pub sha256: String,
 }
 
@@ -133,7 +107,7 @@ impl std::fmt::Display for Name {
 }
 
 impl Name {
-    /// A folder's name, if it is one.
+    /// Parses the name of a folder.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (incarnation, sha256) = text.split_once('-')?;
@@ -148,15 +122,15 @@ impl Name {
     }
 }
 
-/// Work for the store, which ends when nobody waits for it any more.
+/// Work for the store. Dropping the task cancels it.
 #[derive(Debug)]
 pub struct Task<T>(JoinHandle<Result<T, StoreError>>);
 
 impl<T> Task<T> {
-    /// Its outcome.
+    /// Waits for the outcome.
     ///
     /// # Errors
-    /// Its own.
+    /// The work's own errors.
     pub async fn outcome(mut self) -> Result<T, StoreError> {
         (&mut self.0).await.unwrap_or_else(|error| {
             Err(StoreError::Unanswered {
@@ -174,10 +148,10 @@ impl<T> Drop for Task<T> {
 }
 
 impl Store {
-    /// A store over `objects`; what it does is done by `runtime`.
+    /// Creates a store over `objects`, with its work on `runtime`.
     ///
     /// # Errors
-    /// When the URL's path cannot be one of objects.
+    /// If the URL's path is not a valid object path.
     pub fn over(objects: Arc<dyn ObjectStore>, url: &str, runtime: Handle) -> Result<Self, String> {
         let url = url.trim_end_matches('/').to_owned();
         let way = url.split_once("://").map_or("", |(_, rest)| rest);
@@ -192,22 +166,22 @@ impl Store {
         })
     }
 
-    /// As the operator named it.
+    /// Returns the store's URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// What the log names a checkpoint by.
+    /// Returns the checkpoint's URI on the log.
     #[must_use]
     pub fn uri(&self, job: &JobId, name: &Name) -> String {
         format!("{}/{job}/{name}", self.url)
     }
 
-    /// The checkpoint that the log names, if it lies here and is this job's.
+    /// Parses a URI of this store and job.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the URI belongs to another store or job.
     pub fn named(&self, job: &JobId, uri: &str) -> Result<Name, StoreError> {
         let name = uri.rsplit('/').next().and_then(Name::parse);
         let name = name.filter(|name| self.uri(job, name) == uri);
@@ -230,7 +204,6 @@ impl Store {
         folder.clone().join(MANIFEST)
     }
 
-    /// A file's object: names that the store cannot have are written otherwise, each in one way.
     fn file(folder: &Path, way: &str) -> Path {
         let steps = way.split('/').map(PathPart::from);
         steps.fold(folder.clone().join(FILES), Path::join)
@@ -251,7 +224,6 @@ impl Store {
     }
 }
 
-/// What an error of the library says, without the addresses of requests, and on one line.
 fn in_words(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -277,13 +249,13 @@ fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// Where a node keeps a checkpoint of the store.
+/// Returns the local folder of a stored checkpoint.
 #[must_use]
 pub fn cached(layout: &Layout, job: &JobId, name: &Name) -> Below {
     layout.checkpoints_below(job).join(name.to_string())
 }
 
-/// Whether a URI is a store's, not a folder's.
+/// Reports whether a URI names a store and not a folder.
 #[must_use]
 pub fn is_stored(uri: &str) -> bool {
     uri.split_once("://")
@@ -293,7 +265,6 @@ pub fn is_stored(uri: &str) -> bool {
 impl Store {
     fn turn(&self, place: &FilePath) -> Arc<tokio::sync::Mutex<()>> {
         let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody waits for.
         fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(fetching.entry(place.to_owned()).or_default())
     }

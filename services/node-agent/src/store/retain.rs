@@ -1,10 +1,8 @@
-//! Removing stored checkpoints that nobody needs: of each job the newest few stay, and whatever the
-//! log may still name.
+//! Removes stored checkpoints. The newest few stay, and all that the log may name, and those of later
+//! incarnations.
 //!
-//! - What a later life has stored is left alone: it is not this agent's to judge.
-//! - An upload without a manifest is torn, or under way. Of the present life it may be under way,
-//!   and stays; a later life removes it.
-//! - The manifest goes first: what is half removed is torn, and believed by nobody.
+//! - An upload without a manifest stays within the present incarnation, because it may be under way.
+//! - The manifest goes first, so that a partial removal counts as torn.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,19 +18,17 @@ use super::{Name, Store, StoreError, Task, fetch};
 use crate::folder::Below;
 use crate::layout::Layout;
 
-/// What is kept of a job's checkpoints.
+/// The checkpoints of a job to keep.
 #[derive(Debug, Clone)]
 pub struct Keep {
-    /// The life that has just saved.
     pub present: Incarnation,
-    /// So many of the newest.
     pub newest: usize,
-    /// And those that the log may name, by the names of their folders.
     pub named: BTreeSet<String>,
 }
 
 impl Store {
-    /// Removes what a job needs no more, here and from the node's cache; how many from the store.
+    /// Removes a job's unneeded checkpoints from the store and the cache. Returns the number removed from the
+    /// store.
     #[must_use]
     pub fn retain(&self, layout: &Layout, job: JobId, keep: Keep) -> Task<usize> {
         let (store, below) = (self.clone(), layout.checkpoints_below(&job));
@@ -54,7 +50,7 @@ impl Store {
         job: &JobId,
         keep: &Keep,
     ) -> Result<usize, StoreError> {
-        // Not while one is uploaded: what is there already is not stored again.
+        // Excludes a concurrent upload, which skips files that exist.
         let turn = self.turn(&below.path());
         let _alone = turn.lock().await;
         let listed = self
@@ -106,10 +102,10 @@ impl Store {
     }
 }
 
-/// Removes what a node's cache has of a job, but the newest and those named; blocking.
+/// Removes a job's cached checkpoints except the newest and the named. Blocking.
 ///
 /// # Errors
-/// The disk's.
+/// Disk errors.
 pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::Result<usize> {
     let folder = job.open()?;
     let mut found: Vec<_> = folder
@@ -125,7 +121,6 @@ pub fn cached_only(job: &Below, newest: usize, named: &BTreeSet<String>) -> io::
     for (_, name) in found.into_iter().skip(newest) {
         if !named.contains(&name) {
             let _ = folder.remove(&fetch::mark(&name));
-            // It follows no link.
             std::fs::remove_dir_all(job.join(&name).path())?;
             removed += 1;
         }

@@ -1,7 +1,5 @@
-//! What an agent is told of the place for checkpoints, and what it may do there.
-//!
-//! The credentials are the agent's own: from its environment (`AWS_ACCESS_KEY_ID`, …), from a file
-//! that only it can read, or from the machine's or the pod's role. No job and no event sees them.
+//! The settings of a checkpoint store. Credentials come from the agent's environment (`AWS_ACCESS_KEY_ID`,
+//! …), a private file, or a role. No job sees them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,15 +14,13 @@ use tokio::runtime::Handle;
 
 use super::Store;
 
-/// A store that does not answer is asked so long: then the checkpoint has failed.
+/// Retry time for a store that does not answer. After it the checkpoint has failed.
 const RETRIED: Duration = Duration::from_secs(60);
 
-/// Where checkpoints go, as the operator writes it.
+/// The operator's place for checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A folder: a file system that the nodes share.
     Folder(PathBuf),
-    /// A bucket of S3, or of what speaks like it, and a prefix there.
     S3(String),
 }
 
@@ -46,45 +42,33 @@ impl FromStr for Place {
     }
 }
 
-/// A store, before it is opened.
+/// A store's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// `s3://bucket/prefix`.
     pub url: String,
-    /// A file of `AWS_…=value` lines, which win over the environment.
+    /// A file of `AWS_…=value` lines, which override the environment.
     pub options: Option<PathBuf>,
 }
 
-/// Why a store cannot be opened.
+/// The reason why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read.
     #[error("the options of the checkpoints' store {path}: {error}")]
     Unread {
-        /// The file.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
-    /// Others can read it.
     #[error("{0} has credentials, and others than its owner may read it; chmod 600 it")]
     Open(PathBuf),
-    /// A line says nothing.
     #[error("{path}, line {line}: {why}")]
     Line {
-        /// The file.
         path: PathBuf,
-        /// Which.
         line: usize,
-        /// What is wrong.
         why: String,
     },
-    /// The store cannot be so.
     #[error("the checkpoints' store {url}: {why}")]
     Store {
-        /// As it is written.
         url: String,
-        /// What is wrong.
         why: String,
     },
 }
@@ -112,7 +96,7 @@ fn read(path: &Path) -> Result<Vec<(AmazonS3ConfigKey, String)>, SettingsError> 
         };
         let (name, value) = line
             .split_once('=')
-            // Not the line: it may be a secret.
+            // Omit the line: it may contain a secret.
             .ok_or_else(|| wrong("it is no NAME=VALUE".to_owned()))?;
         let name = name.trim();
         let known = name.starts_with("AWS_").then(|| name.to_ascii_lowercase());
@@ -124,16 +108,16 @@ fn read(path: &Path) -> Result<Vec<(AmazonS3ConfigKey, String)>, SettingsError> 
 }
 
 impl StoreSettings {
-    /// Opens the store; its work is done by `runtime`. Nothing is asked of it yet.
+    /// Opens the store without a request to it. `runtime` runs its work.
     ///
     /// # Errors
-    /// When it cannot be as it is written.
+    /// If the settings are invalid.
     pub fn open(&self, runtime: Handle) -> Result<Store, SettingsError> {
         let wrong = |why: String| SettingsError::Store {
             url: self.url.clone(),
             why,
         };
-        // The first one of a process stays.
+        // Only the first provider of a process is installed.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env();
         let options = self.options.as_deref().map(read).transpose()?;

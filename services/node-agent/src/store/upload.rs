@@ -1,13 +1,9 @@
-//! Uploading a complete checkpoint.
+//! Uploads a complete checkpoint.
 //!
-//! 1. Its files are described ([`Manifest::of`]); the manifest's digest names the folder of the
-//!    store.
-//! 2. What an upload before has stored already stays. The other files follow, small ones eight at a
-//!    time, long ones in parts. Each is digested once more as it is read, and the store compares the
-//!    checksum of every request.
-//! 3. The store is asked for what it has: each file, with its size.
-//! 4. The manifest follows, last, and is read back.
-//! 5. The sealed folder becomes the node's cache of it.
+//! 1. The digest of the manifest ([`Manifest::of`]) names the folder.
+//! 2. Missing files are uploaded, hashed again, and verified by the store's checksums and list.
+//! 3. The manifest is written last and read back.
+//! 4. The sealed folder becomes the cached copy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,16 +22,12 @@ use super::{Name, Store, StoreError, Task, cached, digest, fetch, hexadecimal};
 use crate::folder::Below;
 use crate::layout::Layout;
 
-/// A file of more goes in parts, of so much each.
 const PART_BYTES: u64 = 8 << 20;
-/// What S3 takes as parts of one object, with some to spare.
+/// S3's limit on parts per object, with a margin.
 const MOST_PARTS: u64 = 9_000;
-/// Parts of one file under way at once.
 const PARTS_UNDER_WAY: usize = 4;
-/// Small files under way at once.
 const FILES_UNDER_WAY: usize = 8;
 
-/// A file, read piece by piece.
 struct Reading {
     file: File,
     digest: Sha256,
@@ -43,7 +35,7 @@ struct Reading {
 }
 
 impl Store {
-    /// Stores a complete checkpoint; what the log is to name it by.
+    /// Stores a complete checkpoint and returns its URI.
     #[must_use]
     pub fn put(
         &self,
@@ -82,7 +74,6 @@ impl Store {
             self.upload_manifest(&at, text).await?;
         }
         let place = cached(layout, job, &name);
-        // Only for the next start here: it is fetched where this fails.
         let kept = blocking(move || Ok(fetch::keep(&folder, &place))).await?;
         if let Err(error) = kept {
             tracing::warn!(%job, %error, "a stored checkpoint is not kept on this node");
@@ -90,7 +81,6 @@ impl Store {
         Ok(self.uri(job, &name))
     }
 
-    /// What is stored of it, by the names of its objects.
     async fn stored(&self, at: &Path) -> Result<BTreeMap<Path, u64>, StoreError> {
         let listed = self.objects.list(Some(at));
         let sizes = listed.map_ok(|it| (it.location, it.size));
@@ -100,7 +90,6 @@ impl Store {
             .map_err(|error| self.unanswered(&error))
     }
 
-    /// Whether all of it is stored.
     async fn has_manifest(&self, at: &Path, text: &[u8]) -> Result<bool, StoreError> {
         match self.objects.head(&Self::manifest(at)).await {
             Ok(found) => Ok(found.size == text.len() as u64),
@@ -147,7 +136,7 @@ impl Store {
         }
     }
 
-    /// The next piece of a file; the last one only where the whole is what was described.
+    /// Reads the next piece. The last one requires the described file.
     async fn read(
         &self,
         mut reading: Reading,
@@ -212,7 +201,6 @@ impl Store {
         let options = PutOptions::from(PutMode::Create);
         let payload = PutPayload::from(text.clone());
         match self.objects.put_opts(&object, payload, options).await {
-            // The same, by its name: of an agent before, whose answer was lost.
             Ok(_) | Err(object_store::Error::AlreadyExists { .. }) => {}
             Err(error) => return Err(self.unanswered(&error)),
         }
@@ -243,7 +231,6 @@ async fn reading(folder: &Below, file: &Described) -> Result<Reading, StoreError
     .await
 }
 
-/// Works on a thread for such work.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

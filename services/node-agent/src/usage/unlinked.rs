@@ -1,8 +1,5 @@
-//! Files without a name that a tenant's processes hold: a file stays on the disk as long as one of
-//! them has it open, or mapped. Blocking.
-//!
-//! - A process is known by its user, which is its tenant's own in a sandbox.
-//! - What a thread holds in a table of its own, and what is on its way through a socket, is not seen.
+//! Measures unlinked files that a tenant's processes hold open or mapped. Blocking. Processes belong to
+//! tenants by user. A thread's private descriptors, and those in flight in sockets, are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,13 +10,12 @@ use std::path::{Path, PathBuf};
 use super::{Uncounted, Usage};
 use crate::folder::Below;
 
-/// Open files, and mapped ones, of one user's processes that are looked at: a second's work.
+/// Limit on inspected files per user: a second's work.
 const LOOKS_LIMIT: usize = 1_000_000;
 
-/// The kernel counts blocks of so much, whatever the file system's are.
 const BLOCK_BYTES: u64 = 512;
 
-/// What the processes of some users hold.
+/// Unlinked files by user.
 #[derive(Debug, Default)]
 pub struct Unlinked {
     of: BTreeMap<u32, Held>,
@@ -33,10 +29,10 @@ struct Held {
 }
 
 impl Unlinked {
-    /// Of one user.
+    /// Returns a user's usage.
     ///
     /// # Errors
-    /// When its processes hold more than is looked at.
+    /// If the user's processes hold too many files.
     pub fn of(&self, uid: u32) -> Result<Usage, Uncounted> {
         match self.of.get(&uid) {
             None => Ok(Usage::default()),
@@ -46,7 +42,7 @@ impl Unlinked {
     }
 }
 
-/// What the processes of these users hold of the disks on which these folders lie.
+/// Measures the users' unlinked files on the disks of the folders.
 #[must_use]
 pub fn unlinked(uids: &BTreeSet<u32>, folders: &[Below]) -> Unlinked {
     let mut found = Unlinked::default();
@@ -62,7 +58,7 @@ pub fn unlinked(uids: &BTreeSet<u32>, folders: &[Below]) -> Unlinked {
         let held = found.of.entry(uid).or_default();
         held.add(&process, &disks);
         if is_over {
-            // Its first thread has ended and shows nothing; the others may run on.
+            // Other threads may run.
             for thread in numbered(&process.join("task")) {
                 held.add(&thread, &disks);
             }
@@ -80,8 +76,7 @@ fn numbered(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path()).filter(is_number)
 }
 
-/// Whose a process is (the owner of its folder does not tell: it may be hidden), and whether its first
-/// thread has ended.
+/// Returns a process's user, and true if its first thread has ended. `/proc` may have another owner.
 fn user_of(process: &Path) -> Option<(u32, bool)> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let field = |name: &str| {
@@ -118,7 +113,6 @@ impl Held {
         }
     }
 
-    /// The path leads to the very file, whatever its name was.
     fn look(&mut self, path: &Path, disks: &BTreeSet<u64>) {
         self.looks += 1;
         let Ok(file) = fs::metadata(path) else { return };
@@ -153,7 +147,6 @@ mod tests {
         fs::remove_file(at.path().join("big")).expect("removed");
         let again = file.try_clone().expect("open twice");
         let held = looked().bytes.saturating_sub(before.bytes);
-        // Other tests of this process may hold some of theirs meanwhile.
         assert!((8 << 20..16 << 20).contains(&held), "{held}");
         let another = unlinked(&[own + 1].into(), &below);
         assert_eq!(another.of(own + 1).expect("counted"), Usage::default());

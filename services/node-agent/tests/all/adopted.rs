@@ -1,5 +1,4 @@
-//! What an agent finds when it starts is contained as it was: the walls are the container's, not the
-//! agent's. And what is run in it then is inside them.
+//! Tests that adopted containers, and new programs in them, stay contained.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +11,9 @@ use crate::exec::{Person, sh as in_shell};
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 
-/// In the command line of the program, and of no other.
 const MARKER: &str = "adopted-and-still-contained";
 
-/// The first of the users of one kind of runtime: other tests have others.
+/// Other tests use other users.
 const fn first(kind: RuntimeKind) -> u32 {
     match kind {
         RuntimeKind::Process => 220_000,
@@ -34,7 +32,6 @@ fn config(folder: &Path, kind: RuntimeKind) -> AgentConfig {
     config
 }
 
-/// Lines of a `status` file that say what a process may do.
 const CONTAINED: [&str; 10] = [
     "Uid",
     "Gid",
@@ -48,7 +45,6 @@ const CONTAINED: [&str; 10] = [
     "Seccomp",
 ];
 
-/// A process's namespaces.
 const NAMESPACES: [&str; 4] = ["mnt", "pid", "ipc", "net"];
 
 fn status(text: &str) -> BTreeMap<String, String> {
@@ -68,7 +64,7 @@ fn namespaces(pid: &str) -> BTreeMap<String, String> {
     NAMESPACES.map(link).into()
 }
 
-/// The program itself, by its command line: under Docker an init process is before it.
+/// Docker runs an init process first.
 fn program(uid: u32) -> Option<String> {
     let of = |pid: &String| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -82,7 +78,6 @@ fn program(uid: u32) -> Option<String> {
     pids.find(of)
 }
 
-/// Everything about a process that its walls decide, and what stands in its root.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     pid: String,
@@ -110,12 +105,11 @@ fn facts(uid: u32) -> Facts {
     }
 }
 
-/// What the walls are to be, whoever looks.
 fn is_contained(status: &BTreeMap<String, String>, uid: u32) {
     for (name, value) in status {
         match name.as_str() {
             "Uid" | "Gid" => assert_eq!(*value, [uid.to_string().as_str(); 4].join(" ")),
-            // Docker gives a user its own group once more.
+            // Docker adds the user's own group.
             "Groups" => assert!(value.is_empty() || *value == uid.to_string(), "{value}"),
             "NoNewPrivs" => assert_eq!(value, "1"),
             "Seccomp" => {}

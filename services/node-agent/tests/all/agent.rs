@@ -1,4 +1,4 @@
-//! The whole agent over a log in memory, with real processes.
+//! Tests of the whole agent over a log in memory, with real processes.
 
 use std::fs;
 use std::path::Path;
@@ -94,14 +94,12 @@ fn what_cannot_start_says_why_and_stops_nothing() {
         (exit.exit_code, exit.signal, exit.evicted),
         (None, None, false)
     );
-    // A directory that cannot be made.
     let blocked = folder.path().join("nodes/n0/containers/ads/lr/2");
     fs::write(&blocked, "a file in the way").expect("written");
     log.append(placed(2, 1));
     log.append(start(2, None));
     let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");
     assert!(reason.contains("cannot create its directory"), "{reason}");
-    // A missing secret.
     let mut with_secret = sh("true");
     let from = SecretSource::File("/no/such/secret".to_owned());
     let secret = EnvValue::Secret(SecretFrom { from });
@@ -114,7 +112,6 @@ fn what_cannot_start_says_why_and_stops_nothing() {
         reason.contains("TOKEN") && reason.contains("/no/such/secret"),
         "{reason}"
     );
-    // The agent is as good as new.
     log.append(admitted(sh("true")));
     log.append(placed(4, 1));
     log.append(start(4, None));
@@ -227,7 +224,6 @@ fn a_checkpoint_that_does_not_come_has_failed() {
         log.count(|event| matches!(event, Event::ContainerExited(_))),
         0
     );
-    // By a command beside it.
     log.append(stop(1));
     log.wait_exited(&id(1, 0));
     let mut spec = sh("while :; do sleep 0.05; done");
@@ -268,7 +264,6 @@ fn a_successor_adopts_what_runs_and_tells_what_ended_meanwhile() {
         log.count(|event| matches!(event, Event::ContainerStarted(_))),
         2
     );
-    // What was adopted is stopped like any other, and its exit is seen.
     log.append(stop(1));
     let exit = log.wait_exited(&id(1, 0));
     assert_eq!((exit.signal, exit.evicted), (Some(15), false));
@@ -289,7 +284,7 @@ fn a_lost_node_ends_everything_and_joins_again() {
     assert!(!is_alive(pid));
     let exit = log.wait_exited(&id(1, 0));
     assert!(exit.evicted && exit.reason.expect("a reason").contains("declared lost"));
-    // The same while no agent ran: stale containers end before the next life begins.
+    // Without an agent, stale containers end before the next incarnation.
     log.append(placed(2, 1));
     log.append(start(2, None));
     let pid = log.wait_started(&id(2, 0));
@@ -372,7 +367,7 @@ fn a_second_agent_of_the_name_stops_the_first_and_touches_nothing() {
     log.append(placed(1, 1));
     log.append(start(1, None));
     let pid = log.wait_started(&id(1, 0));
-    // On the same directory it does not even begin.
+    // A second agent fails on a locked directory.
     let mut second = Running::start(&log, config(folder.path()), false);
     assert!(matches!(second.join(), Err(AgentError::Locked(_))));
     log.set_conflict();
@@ -380,7 +375,7 @@ fn a_second_agent_of_the_name_stops_the_first_and_touches_nothing() {
     log.append(save(1));
     assert!(matches!(agent.join(), Err(AgentError::Superseded(_))));
     std::thread::sleep(Duration::from_millis(100));
-    // It was asked to save, not killed; end it here.
+    // The container was asked to save, not killed.
     let _ = nix::sys::signal::killpg(
         nix::unistd::Pid::from_raw(i32::try_from(pid).expect("small")),
         nix::sys::signal::Signal::SIGKILL,

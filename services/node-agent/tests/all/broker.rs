@@ -1,6 +1,5 @@
-//! Agents that are killed, over a real broker: what runs is adopted, what ended is told, once.
-//! Needs the nats-server of `scripts/install.sh nats`; without it the test says SKIPPED, loudly,
-//! and fails where `DORMOUSE_NO_SKIP=1`.
+//! Tests of killed agents over a real broker: each container is adopted or reported once. Skipped without the
+//! nats-server of `scripts/install.sh nats`; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +11,7 @@ use dormouse_messages::{Event, Sequence};
 use dormouse_node_agent::run;
 use dormouse_runtime::{Followed, Log, Settings};
 
-/// Longer than a test waits: whoever waits for its end fails.
+/// A test that waits for the lease's end fails.
 const LEASE: Duration = Duration::from_secs(60);
 const URL: &str = "DORMOUSE_TEST_AGENT_URL";
 const DATA: &str = "DORMOUSE_TEST_AGENT_DATA";
@@ -25,7 +24,7 @@ fn lasting(lease: Duration) -> LeaseTerm {
     }
 }
 
-/// An agent in a process of its own, that can be killed: this test, started again by the other.
+/// A killable agent process, spawned by the other test.
 #[tokio::test]
 #[ignore = "the agent process of the other test"]
 async fn agent_process() {
@@ -57,7 +56,6 @@ fn spawn(url: &str, data: &std::path::Path) -> Child {
         .expect("spawned")
 }
 
-/// Everything on the log, so far.
 async fn events(log: &Log) -> Vec<Event> {
     let head = log.head().await.expect("answers");
     let mut followed = log.read(Sequence(1), head).await.expect("answers");
@@ -124,11 +122,10 @@ async fn killed_agents_lose_and_repeat_nothing() {
     )
     .await;
 
-    // Killed; rank 1 ends while no agent runs.
     agent.kill().expect("killed");
     agent.wait().expect("ended");
     tokio::time::sleep(Duration::from_millis(700)).await;
-    // It takes its own lease over, instead of waiting for its end.
+    // The agent takes its own lease over at once.
     let mut agent = spawn(broker.url(), &data);
     let joined = wait(
         &log,
@@ -145,7 +142,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
     .await;
     assert!(matches!(exit, Event::ContainerExited(it) if it.exit_code == Some(5) && !it.evicted));
 
-    // Killed at moments of no choosing: while it starts, while it joins, while it stops.
+    // Kills during start, join and stop.
     for pause_ms in [1, 10, 30, 60] {
         agent.kill().expect("killed");
         agent.wait().expect("ended");
@@ -173,7 +170,7 @@ async fn killed_agents_lose_and_repeat_nothing() {
             let is_start = |event: &Event| matches!(event, Event::ContainerStarted(it) if it.container == id(incarnation, rank));
             wait(&log, "start", is_start).await;
         }
-        // It gets to its first line before it is stopped; its supervisor makes the file.
+        // The supervisor creates the file.
         let logs = dormouse_node_agent::logs_path(&data, &id(incarnation, 0)).expect("logs");
         while std::fs::read_to_string(&logs.stdout)
             .unwrap_or_default()

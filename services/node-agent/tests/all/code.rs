@@ -1,4 +1,4 @@
-//! The code that goes with a job: hostile archives, the cache of a node, each container's copy.
+//! Tests of packed code: hostile archives, cache, copies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,6 @@ use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// An entry as anybody may write it: nothing is checked.
 struct Raw<'a> {
     kind: EntryType,
     name: &'a str,
@@ -83,7 +82,6 @@ fn packed(entries: &[Raw<'_>]) -> Vec<u8> {
     compressed(&tarred(entries))
 }
 
-/// Unpacks it into `inside` of a folder; the folder, and what was wrong.
 fn unpacked(archive: &[u8]) -> (tempfile::TempDir, Result<(), String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let into = Below::new(folder.path().to_owned(), "inside");
@@ -111,7 +109,7 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
             "out of the folder",
             vec![entry(link, "up", "."), entry(link, "l", "up/..")],
         ),
-        // Even a link that stays is not written through.
+        // Not even a valid link is written through.
         (
             "is a link",
             vec![file("d/a", "1"), entry(link, "l", "d"), file("l/x", "1")],
@@ -137,7 +135,6 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
             "{expected}"
         );
     }
-    // A mode gives no rights to others, and to nobody those of its owner.
     let (folder, said) = unpacked(&packed(&[file("./a/run", "1")]));
     said.expect("unpacked");
     let mode = fs::metadata(folder.path().join("inside/a/run"))
@@ -148,7 +145,7 @@ fn an_archive_writes_nothing_outside_and_makes_nothing_strange() {
 
 #[test]
 fn an_archive_takes_no_more_than_was_agreed_on() {
-    // A few kilobytes that are 300 MiB.
+    // A few kilobytes expand to 300 MiB.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
     let size = 300 << 20;
     let big = header(&file("big", ""), size);
@@ -160,7 +157,6 @@ fn an_archive_takes_no_more_than_was_agreed_on() {
     let (folder, said) = unpacked(&encoder.finish().expect("finished"));
     assert!(said.expect_err("too large").contains("more than 256 MiB"));
     assert!(!folder.path().join("inside/big").exists());
-    // A name of 100 MiB.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).expect("an encoder");
     let long = header(
         &entry(EntryType::GNULongName, "././@LongLink", ""),
@@ -181,7 +177,6 @@ fn an_archive_takes_no_more_than_was_agreed_on() {
     let deep = format!("{}x", "a/".repeat(45));
     let deep = [entry(EntryType::Directory, &deep, ""), file("b", "")];
     unpacked(&packed(&deep)).1.expect("not too deep");
-    // Cut off, changed, or no archive.
     let whole = tarred(&[file("a", &"text ".repeat(500))]);
     let (_folder, said) = unpacked(&compressed(&whole[..1_000]));
     assert!(said.expect_err("cut off").contains("damaged"));
@@ -196,14 +191,13 @@ fn an_archive_takes_no_more_than_was_agreed_on() {
     );
 }
 
-/// A store of packed folders in memory.
 #[derive(Default)]
 struct Store {
     archives: Mutex<BTreeMap<(String, String), Vec<u8>>>,
     read: AtomicUsize,
 }
 
-/// So that every archive has several pieces.
+/// Small, so every archive has several pieces.
 const PIECE: usize = 100;
 
 impl Store {
@@ -286,7 +280,6 @@ fn each_container_starts_in_a_copy_of_its_own_of_what_was_submitted() {
     let _agent = Running::with_code(&log, config(folder.path()), store.clone());
     let script = "[ $PWD = $DORMOUSE_WORKDIR ] && ./say.sh && cat link && ls; echo changed > say.sh; echo new > new; rm -r lib";
     log.append(admitted(job_with(workdir, script)));
-    // Two at once, and a second life, whose start finds nothing of what the first one left.
     for incarnation in [1, 2] {
         let exit = life(&log, incarnation, 2);
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
@@ -318,7 +311,7 @@ fn what_is_not_what_it_is_said_to_be_does_not_start() {
     let refused = [
         (good, "is something else"),
         (hostile, "leads out"),
-        // Its digest is known, but not under this tenant's name.
+        // The digest exists under another tenant.
         (other, "is not in the cluster's store"),
     ];
     for (incarnation, (workdir, expected)) in (1..).zip(refused) {
@@ -339,7 +332,7 @@ fn what_is_cached_survives_the_agent_and_not_the_machine_and_goes_when_it_is_old
     log.append(admitted(job_with(workdir, "cat a")));
     for (incarnation, fetched) in [(1, 1), (2, 1), (3, 2)] {
         if incarnation == 3 {
-            // As if the machine had been started anew: what is there may be torn.
+            // After a reboot, cached files may be torn.
             fs::write(layout.code().join("boot"), "another").expect("written");
             fs::write(place.join("a"), "torn").expect("written");
         }

@@ -1,5 +1,5 @@
-//! What a hostile job tries ([`attempts.sh`](attempts.sh)), on plain processes and on Docker: each
-//! attempt runs as one tenant beside another tenant's container, and must reach nothing.
+//! Tests of hostile jobs ([`attempts.sh`](attempts.sh)) on plain processes and Docker: one tenant attacks
+//! another tenant's container and must reach nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,15 +28,13 @@ use tokio::sync::mpsc;
 
 const ATTEMPTS: &str = include_str!("attempts.sh");
 
-/// A process number that none has.
+/// Above every process number in use.
 const NOBODYS: u32 = 4_194_300;
 
-/// A user; each test has its own.
 const fn user(uid: u32) -> User {
     User { uid, gid: uid }
 }
 
-/// The attacker's user.
 const fn mallory(kind: RuntimeKind) -> User {
     match kind {
         RuntimeKind::Process => user(200_001),
@@ -44,21 +42,18 @@ const fn mallory(kind: RuntimeKind) -> User {
     }
 }
 
-/// The victim's.
 const VICTIM: User = user(200_002);
 
-/// What the victim leaves where others might look, and then does.
 const VICTIMS: &str = "echo own >own; echo own >$DORMOUSE_CHECKPOINT_DIR/own; echo own >/tmp/victim; \
     echo own >/dev/shm/victim; python3 -c 'import ctypes; libc = ctypes.CDLL(None); \
     libc.shmget(0x4d4f5553, 4096, 0o1666); libc.msgget(0x4d4f5553, 0o1666)'; touch ready; \
     while :; do sleep 1; done";
 
-/// An attempt.
 pub struct Attempt {
     pub name: &'static str,
     pub script: &'static str,
     may_be_killed: bool,
-    /// Where it is tried; none: everywhere.
+    /// Empty: everywhere.
     pub places: Vec<&'static str>,
 }
 
@@ -92,7 +87,6 @@ pub fn attempts() -> Vec<Attempt> {
         .collect()
 }
 
-/// A node with a victim on it.
 struct Node {
     folder: tempfile::TempDir,
     config: AgentConfig,
@@ -102,7 +96,6 @@ struct Node {
     mounts: Vec<Mount>,
     victim: u32,
     keeper: Option<u32>,
-    /// The attacker's.
     network: Network,
     _listener: UnixListener,
     _loopback: TcpListener,
@@ -235,7 +228,7 @@ impl Node {
             work: None,
             code: None,
             python: None,
-            // Room for the bomb of forks, which is to meet the bound on processes, not that on memory.
+            // A fork bomb meets the process limit before the memory limit.
             demand: "cpu=1,memory=256Mi".parse().expect("valid"),
             gpu_part: None,
             gpus: vec![],
@@ -248,13 +241,12 @@ impl Node {
         }
     }
 
-    /// The first of its eight ports: a container that has ended keeps them until the engine has removed it.
+    /// The engine removes ended containers late, which keep their ports.
     fn port(&self, container: &ContainerId) -> u16 {
         let turn = u16::try_from(container.incarnation.0 % 100).expect("small");
         21_000 + 8 * turn
     }
 
-    /// What an attempt printed, and how it ended where it did not come to its last word.
     async fn run(&mut self, number: usize, attempt: &Attempt) -> String {
         let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
         let script = format!("{}\necho TRIED", attempt.script);
@@ -275,7 +267,6 @@ impl Node {
         said
     }
 
-    /// The same, tried by a program that is run in a container of the attacker's.
     async fn exec(&mut self, number: usize, attempt: &Attempt) -> String {
         let id = container(&format!("mal/{}/{}/0", attempt.name, number + 1));
         let user = mallory(self.config.runtime);
@@ -293,7 +284,7 @@ impl Node {
         let patience = Duration::from_secs(30);
         let until = tokio::time::Instant::now() + patience;
         let mut ended = attached.ended.fuse();
-        // What it leaves behind may hold its output open: that is read a little longer.
+        // Leftovers may hold the output open.
         let mut last = until;
         loop {
             tokio::select! {
@@ -315,7 +306,6 @@ impl Node {
                 }
             }
         }
-        // Its attempt may have ended the container already.
         self.runtime.kill(&id).await.expect("killed");
         let exit = tokio::time::timeout(patience, self.exited.recv()).await;
         let (ended, _) = exit.expect("it ends").expect("open");
@@ -324,7 +314,6 @@ impl Node {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// What an attempt has done to others.
     fn harm(&self) -> Vec<String> {
         let mut harm = Vec::new();
         let is_gone = |pid: u32| stat(pid).is_none_or(|stat| stat.zombie);
@@ -381,16 +370,13 @@ fn contained() -> Contain {
     }
 }
 
-/// How an attempt is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// As the container's program.
     Program,
-    /// By `job exec` in a container.
     Exec,
 }
 
-/// One set of attempts at a time: all have the same tenants, whose processes and containers are counted.
+/// Tests share tenants and count their processes.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn all(kind: RuntimeKind, by: By, network: Network) {
@@ -406,7 +392,7 @@ async fn all(kind: RuntimeKind, by: By, network: Network) {
             By::Program => node.run(number, attempt).await,
             By::Exec => node.exec(number, attempt).await,
         };
-        // It ends the container, which takes the program along that tries it.
+        // Ends the executed program too.
         let ends_itself = by == By::Exec && attempt.name == "signals-to-everybody";
         let may_be_killed = attempt.may_be_killed || ends_itself;
         if said.contains("HARM") || !(said.contains("TRIED") || may_be_killed) {
@@ -486,7 +472,6 @@ fn every_attempt_is_in_the_documents() {
     }
 }
 
-/// The tests that a page names, each with its file: ``[`name`](path.rs)``.
 fn named_tests(page: &str) -> Vec<(&str, &str)> {
     let links = page.split("[`").skip(1);
     let links = links.filter_map(|link| link.split_once("`]("));
@@ -494,7 +479,6 @@ fn named_tests(page: &str) -> Vec<(&str, &str)> {
     links.filter(|(_, path)| path.ends_with(".rs")).collect()
 }
 
-/// Whether a source has a test of that name: other attributes may stand between.
 fn has_test(source: &str, name: &str) -> bool {
     let mut is_test = false;
     source.lines().map(str::trim).any(|line| {
@@ -536,7 +520,6 @@ fn a_test_that_is_named_and_missing_is_found() {
     assert!(!has_test("#[test]\nfn it_holds_not() {", "it_holds"));
 }
 
-/// Without walls the same programs do harm: the table can fail.
 #[tokio::test]
 async fn what_is_trusted_is_not_contained() {
     if !Contain::is_possible() {
@@ -581,8 +564,6 @@ async fn what_is_trusted_is_not_contained() {
         .status();
 }
 
-/// What the first process of a sandbox is made of: nothing of the agent, nothing of another container, and
-/// no way out of the sandbox.
 #[tokio::test]
 async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     if !Contain::is_possible() {
@@ -590,7 +571,7 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     }
     let _turn = TURN.lock().await;
     let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
-    // In two parts, so that it is in no memory but where it was put together.
+    // Concatenated, so no other memory holds the secret.
     let secret = ["a secret of", " another tenant"].concat();
     node.env
         .insert("SECRET".to_owned(), EnvValue::Plain(secret.clone()));
@@ -598,7 +579,7 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     let plan = node.plan(first.clone(), "sleep 600", VICTIM);
     let told = node.runtime.start(plan).await.expect("started");
     node.env.remove("SECRET");
-    // More than wait in advance: some are made after the secret was told.
+    // More than are prepared in advance.
     let later: Vec<_> = (0..20)
         .map(|it| container(&format!("mal/later/{}/0", it + 1)))
         .collect();
@@ -643,7 +624,6 @@ async fn the_first_process_of_a_sandbox_holds_nothing_of_others() {
     }
 }
 
-/// Whether a process has a text in its memory.
 fn holds(pid: u32, text: &str) -> bool {
     use std::io::{Read, Seek, SeekFrom};
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("read");
@@ -669,7 +649,6 @@ fn holds(pid: u32, text: &str) -> bool {
     ranges.into_iter().any(&mut has)
 }
 
-/// With `network: none` a plain process has a network of its own, which leads nowhere.
 const ALONE: &str = r#"python3 -c 'import os, socket
 def tries(kind, address):
     try:
@@ -694,7 +673,7 @@ async fn a_plain_process_without_a_network_talks_to_itself_alone() {
     }
     let _turn = TURN.lock().await;
     let mut node = Node::new(RuntimeKind::Process, Some(contained())).await;
-    // Packets come to the same number as connections.
+    // A UDP socket on the TCP port's number.
     let at = node._loopback.local_addr().expect("bound");
     let packets = std::net::UdpSocket::bind(at).expect("bound");
     packets.set_nonblocking(true).expect("set");
@@ -723,8 +702,6 @@ async fn a_plain_process_without_a_network_talks_to_itself_alone() {
     node.runtime.forget(&victim, Sequence(1)).await;
 }
 
-/// An agent that starts again finds its containers behind their walls, and can still run a program
-/// beside one inside them.
 #[tokio::test]
 async fn a_program_beside_a_container_is_inside_its_walls() {
     if !Contain::is_possible() {

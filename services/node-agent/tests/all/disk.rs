@@ -1,6 +1,5 @@
-//! A tenant's share of the disk: each attempt of [`attempts.sh`](attempts.sh) to evade it (`disk`) is a
-//! tenant of its own, and all of them are stopped, and nobody else. What the engine keeps of a container
-//! is bounded, or counts.
+//! Tests of a tenant's disk share: each evasion in [`attempts.sh`](attempts.sh) (`disk`) is stopped, alone.
+//! The engine's copies are bounded or counted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,13 +15,13 @@ use dormouse_messages::{ContainerId, Event};
 use dormouse_node_agent::config::Contain;
 use dormouse_node_agent::{AgentConfig, LogBounds, RuntimeKind, log_parts, logs_path};
 
-/// What a tenant may use: fewer than an attempt takes.
+/// Less than an attempt writes.
 const SHARE_BYTES: u64 = 8 << 20;
 
-/// More than the attempts make that hide a large file among small ones.
+/// More than the attempts create.
 const SHARE_FILES: u64 = 20_000;
 
-/// The users of one kind of runtime: other tests have others.
+/// Other tests use other users.
 fn contained(kind: RuntimeKind) -> Contain {
     let first = match kind {
         RuntimeKind::Process => 210_000,
@@ -47,7 +46,6 @@ fn sh(script: &str) -> JobSpec {
     spec(&["/bin/sh", "-c", script])
 }
 
-/// Runs a job of a tenant's.
 fn run(log: &FakeLog, tenant: &str, spec: JobSpec) -> ContainerId {
     let job: dormouse_messages::JobId = format!("{tenant}/lr").parse().expect("valid");
     let mut events = [admitted(spec), placed(1, 1), start(1, None)];
@@ -78,7 +76,6 @@ fn exits(log: &FakeLog) -> BTreeMap<ContainerId, ContainerExited> {
     exits.collect()
 }
 
-/// Ends what still runs.
 fn end(log: &FakeLog, container: &ContainerId) {
     let mut stop = stop(1);
     if let Event::PartitionStopRequested(stop) = &mut stop {
@@ -88,7 +85,7 @@ fn end(log: &FakeLog, container: &ContainerId) {
     log.wait_exited(container);
 }
 
-/// Waits for as many exits as there are attempts: each look takes seconds.
+/// Each check takes seconds.
 fn wait_exits(log: &FakeLog, count: usize) -> BTreeMap<ContainerId, ContainerExited> {
     let until = Instant::now() + Duration::from_secs(90);
     loop {
@@ -121,7 +118,7 @@ fn evade(kind: RuntimeKind) {
     assert!(attempts.len() >= 10);
     for attempt in &attempts {
         let script = format!("{}\nexec sleep 1000", attempt.script);
-        // Its memory is what it writes, too.
+        // Written files count as memory too.
         let mut spec = sh(&script);
         spec.demand = "cpu=1,memory=512Mi".parse().expect("valid");
         run(&log, attempt.name, spec);
@@ -159,7 +156,6 @@ fn no_docker_container_evades_its_share_of_the_disk() {
     evade(RuntimeKind::Docker);
 }
 
-/// It writes where no folder of the agent's is mounted.
 #[test]
 fn what_the_engine_keeps_of_a_container_counts() {
     if !Contain::is_possible() || !docker::engine() {
@@ -180,7 +176,7 @@ fn what_the_engine_keeps_of_a_container_counts() {
     agent.stop().expect("left in order");
 }
 
-/// What a container prints in three bursts, each when the test says so: the agent is away in the second.
+/// Bursts on demand; the agent is absent for one.
 const BURSTS: &str = "import os, time
 for burst, lines in enumerate((15, 15, 15, 15, 15, 10)):
     while not os.path.exists(f'go-{burst}'): time.sleep(.02)
@@ -188,7 +184,6 @@ for burst, lines in enumerate((15, 15, 15, 15, 15, 10)):
     open(f'gone-{burst}', 'w').close()
 while True: time.sleep(1)";
 
-/// How much the engine keeps of what a container prints.
 fn engines_bytes(config: &AgentConfig, container: &ContainerId) -> u64 {
     let path = docker::log_file(config, container).display().to_string();
     let paths = [path.clone(), format!("{path}.1"), format!("{path}.2")];
@@ -202,7 +197,6 @@ fn is_noted(marks: &Path, what: &str) -> bool {
     notes.into_iter().any(|note| note.contains(what))
 }
 
-/// The beginnings of the last lines that were copied.
 fn last_lines(stdout: &Path, count: usize) -> Vec<String> {
     let parts = log_parts(stdout);
     let parts = parts.iter().map(|it| fs::read_to_string(it).expect("read"));
@@ -245,7 +239,7 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
         fs::write(own.join(format!("go-{number}")), "").expect("written");
         wait("it prints", &|| own.join(format!("gone-{number}")).exists());
     };
-    // Each is shorter than a file of the engine's: what is copied late is there still.
+    // Shorter than an engine file, so late copies lose nothing.
     for number in 0..4 {
         burst(number);
         wait("it is copied", &|| ends_with(&format!("{number}-014")));
@@ -254,7 +248,6 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
     wait("it is noted", &|| is_noted(&marks, "\"bytes\":60000"));
     agent.stop().expect("left in order");
     burst(4);
-    // Far more than the engine keeps is printed by now.
     let bytes = engines_bytes(&config, &container);
     assert!((1..60_000).contains(&bytes), "{bytes} bytes");
     let agent = Running::start(&log, config, false);
@@ -266,7 +259,7 @@ fn the_engines_own_copy_is_bounded_and_a_successor_goes_on_where_it_was() {
     let expected = (0..15).map(|line| format!("4-{line:03}")).chain(expected);
     let expected: Vec<_> = expected.collect();
     assert_eq!(last_lines(&logs.stdout, 25), expected, "once, in order");
-    // Whoever had read up to a byte goes on there.
+    // Readers continue at their byte offset.
     let noted = fs::read_to_string(own.join("stdout.log.starts")).unwrap_or_default();
     let start: u64 = noted
         .split(' ')

@@ -1,5 +1,4 @@
-//! Docker containers, with a real engine. Without one every test says SKIPPED, loudly, and fails
-//! where `DORMOUSE_NO_SKIP=1`.
+//! Tests of Docker containers on a real engine. Skipped without one; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// Whether there is an engine with the image that the tests use.
 pub fn engine() -> bool {
     let answer = block_on(async {
         let docker = Docker::connect_with_defaults()?.negotiate_version().await?;
@@ -69,7 +67,6 @@ fn names(config: &AgentConfig) -> Vec<String> {
     })
 }
 
-/// Where the engine keeps what a container prints.
 pub fn log_file(config: &AgentConfig, container: &ContainerId) -> PathBuf {
     let id = container.to_string().replace('/', ".");
     let name = format!("{}-{}-{id}", config.cluster, config.node);
@@ -93,7 +90,6 @@ fn wait_removed(config: &AgentConfig) {
     }
 }
 
-/// As when the agent is killed: nobody is there to renew the lease, nor to end anything.
 #[test]
 fn without_an_agent_containers_end_before_the_lease() {
     if !engine() {
@@ -194,7 +190,6 @@ fn what_has_ended_is_removed_before_the_agent_leaves() {
     log.append(placed(1, 3));
     log.append(start(1, None));
     for rank in 0..3 {
-        // Over at once, and told as started all the same.
         log.wait_started(&id(1, rank));
         assert_eq!(log.wait_exited(&id(1, rank)).exit_code, Some(3));
     }
@@ -214,7 +209,7 @@ fn one_that_was_created_and_never_started_is_started_once() {
     )));
     log.append(placed(1, 1));
     let request = log.append(start(1, None));
-    // As an agent leaves it that dies between the two calls.
+    // The agent died between create and start.
     let checkpoint = config.layout().checkpoint(&job(), Incarnation(1));
     fs::create_dir_all(&checkpoint).expect("made");
     create(&config, &id(1, 0), request, &checkpoint);
@@ -228,7 +223,7 @@ fn one_that_was_created_and_never_started_is_started_once() {
     assert_eq!(names(&config), Vec::<String>::new());
 }
 
-/// Creates a container as the agent does, and does not start it.
+/// As the agent does, without a start.
 fn create(config: &AgentConfig, container: &ContainerId, request: Sequence, checkpoint: &Path) {
     let labels = [
         ("dormouse.cluster", config.cluster.clone()),
@@ -270,7 +265,7 @@ fn create(config: &AgentConfig, container: &ContainerId, request: Sequence, chec
     });
 }
 
-/// Two clusters on one engine, whose prefixes and nodes are called alike: each has its own folder.
+/// Only their folders differ.
 #[test]
 fn agents_of_two_clusters_leave_each_others_containers_alone() {
     if !engine() {
@@ -288,7 +283,7 @@ fn agents_of_two_clusters_leave_each_others_containers_alone() {
         config
     };
     let (config, other_config) = (config(one.path(), "one"), config(other.path(), "two"));
-    // What earlier builds left: the label says the prefix alone, in either folder.
+    // Earlier builds labelled by prefix alone.
     let former = AgentConfig {
         cluster: prefix.clone(),
         ..config.clone()
@@ -301,7 +296,6 @@ fn agents_of_two_clusters_leave_each_others_containers_alone() {
         Sequence(1),
         &other.path().join("checkpoints"),
     );
-    // The other cluster's runs.
     let other_agent = Running::start(&other_log, other_config.clone(), false);
     other_log.append(admitted(sh("while :; do sleep 0.05; done")));
     other_log.append(placed(1, 1));
@@ -439,7 +433,6 @@ fn a_successor_adopts_by_labels() {
         log.count(|event| matches!(event, Event::ContainerStarted(_))),
         2
     );
-    // A stale one is taken away before the next life begins.
     log.append(placed(2, 1));
     log.append(start(2, None));
     log.wait_started(&id(2, 0));
@@ -473,7 +466,7 @@ fn a_task_set_runs_in_a_container() {
     wait_removed(&config);
 }
 
-/// A member that reads who takes part, cannot write there, and answers.
+/// Acknowledges changes; cannot write the members' file.
 const MEMBER: &str = r#"
 (: >$DORMOUSE_MEMBERS) 2>/dev/null && exit 9
 say() { echo "{\"generation\": 1, \"state\": \"$1\"}" >$DORMOUSE_ACK.new; mv $DORMOUSE_ACK.new $DORMOUSE_ACK; }

@@ -1,5 +1,4 @@
-//! Partitions that are resized in place, with real processes over a log in memory: a member that
-//! reads who takes part and answers, and replicas that are ready late, never, or no longer.
+//! Tests of partitions resized in place, with real processes.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +11,7 @@ use dormouse_messages::service::Ready;
 use dormouse_messages::{ContainerId, Event};
 use dormouse_node_agent::{AgentConfig, logs_path};
 
-/// Waits for its signal, reads who takes part, and says that it has. `silent` answers nothing,
-/// `stubborn` stays when it is to leave.
+/// Acknowledges changes after a signal. `silent` never does, `stubborn` never leaves.
 const MEMBER: &str = r#"
 import json, os, signal, sys
 mood = sys.argv[1]
@@ -48,8 +46,7 @@ while True:
     signal.sigtimedwait([signal.SIGHUP], 60)
 "#;
 
-/// Serves on its port: 503 for half a second, then 200; `never` 503 always; `dies` closes its port at
-/// SIGUSR1, and stays.
+/// Serves 503 for half a second, then 200; `never` always 503; `dies` closes its port at SIGUSR1.
 const REPLICA: &str = r#"
 import http.server, os, signal, sys, threading, time
 mood, began = sys.argv[1], time.monotonic()
@@ -78,7 +75,6 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Whether this machine can run the tests' programs.
 fn has_python() -> bool {
     let found = std::process::Command::new("python3").arg("-V").output();
     let found = found.is_ok_and(|it| it.status.success());
@@ -134,7 +130,6 @@ fn wait_unready(log: &FakeLog, container: &ContainerId) -> String {
     })
 }
 
-/// The members' files that a container has seen.
 fn seen(folder: &Path, container: &ContainerId) -> Vec<serde_json::Value> {
     let logs = logs_path(folder, container).expect("logs");
     let text = fs::read_to_string(logs.stdout).expect("read");
@@ -267,7 +262,6 @@ fn a_successor_repeats_nothing_and_asks_on() {
     log.append(resize(1, &[1], &[], &[0], ADJUSTED));
     wait_ready(&log, &id(1, 1));
     agent.stop().expect("left in order");
-    // A file of a life that is over.
     let old = folder.path().join("nodes/n0/members/ads/old/3");
     fs::create_dir_all(&old).expect("made");
     let agent = Running::start(&log, config(folder.path()), false);
@@ -294,7 +288,7 @@ fn torchs_newcomers_are_ready_at_once() {
     let _agent = Running::start(&log, config(folder.path()), false);
     let mut spec = elastic(&["/bin/sh", "-c", "while :; do sleep 0.05; done"]);
     spec.executor = Executor::Torch;
-    // Nobody handles it: it is not sent.
+    // Without a handler the signal is not sent.
     spec.resize.signal = Some("SIGHUP".to_owned());
     log.append(admitted(spec));
     log.append(placed(1, 1));
@@ -323,7 +317,7 @@ fn a_replica_is_ready_when_it_answers_and_is_not_when_it_stops_to() {
     let ready = wait_ready(&log, &id(41, 0));
     println!("ready {} ms after its start", ready.after_ms);
     assert!(ready.after_ms >= 500, "{ready:?}");
-    // An agent that starts again asks on, and does not say again that it is ready.
+    // A restarted agent polls on.
     agent.stop().expect("left in order");
     let _agent = Running::start(&log, config(folder.path()), false);
     log.wait_joined(2);
@@ -354,7 +348,6 @@ fn a_replica_that_is_not_ready_in_time_says_why() {
         why.contains("timeout_s, 2 s") && why.contains("GET /healthz"),
         "{why}"
     );
-    // It is stopped while it is asked: nothing more is said.
     log.append(admitted(replica("never", 60)));
     log.append(placed_at(43, free_port()));
     log.append(start(43, None));
@@ -417,6 +410,6 @@ fn the_example_trains_the_same_whoever_takes_part() {
         _ => None,
     });
     assert_eq!(last.containers, 1);
-    // What one process alone comes to, from step 400 on.
+    // A single process's result.
     assert!((last.metrics["loss"] - 0.009_909).abs() < 1e-6, "{last:?}");
 }

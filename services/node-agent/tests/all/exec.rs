@@ -1,5 +1,4 @@
-//! Programs in containers that run (`job exec`): what they have, how they end, who may, and what
-//! stands on the log. That they reach nothing of others is in [`crate::containment`].
+//! Tests of `job exec`, isolation aside ([`crate::containment`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,7 +41,6 @@ pub fn sh(container: &ContainerId, script: &str) -> Start {
     }
 }
 
-/// Somebody who is attached to a program.
 pub struct Person<'a> {
     execs: &'a Execs,
     tenant: Option<&'static str>,
@@ -100,7 +98,6 @@ impl<'a> Person<'a> {
         piece
     }
 
-    /// Reads until the standard output holds a text.
     async fn until(&mut self, text: &str) -> String {
         let (mut said, until) = (String::new(), Instant::now() + Duration::from_secs(20));
         while !said.contains(text) {
@@ -112,7 +109,7 @@ impl<'a> Person<'a> {
         said
     }
 
-    /// Reads until there is nothing more for now, and how it ended if it did.
+    /// Reads pending output.
     async fn until_quiet(&mut self, said: &mut String) -> Option<ExecExit> {
         loop {
             let piece = self.piece().await;
@@ -123,7 +120,6 @@ impl<'a> Person<'a> {
         }
     }
 
-    /// What it printed to its output and errors, and how it ended.
     pub async fn end(mut self) -> (String, String, ExecExit) {
         let (mut said, mut errors) = (String::new(), String::new());
         let until = Instant::now() + Duration::from_secs(20);
@@ -146,7 +142,6 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().expect("a runtime")
 }
 
-/// A container that runs until it is stopped.
 fn begin(log: &FakeLog, script: &str) -> ContainerId {
     let mut spec = spec(&["/bin/sh", "-c", script]);
     spec.env = BTreeMap::from([(
@@ -196,7 +191,6 @@ async fn streams(execs: &Execs, container: &ContainerId, log: &FakeLog) {
     });
     assert_eq!(started.by, ExecBy::Tenant);
     assert_eq!(started.command, ["/bin/sh", "-c", script]);
-    // The operator's, ended by a signal.
     let mut person = Person::start(execs, None, &sh(container, "echo here; exec sleep 100"))
         .await
         .expect("started");
@@ -241,8 +235,8 @@ async fn terminal(execs: &Execs, container: &ContainerId) {
         eprintln!("this process was started with SIGINT ignored, and so is what it starts");
         return;
     }
-    // The terminal makes a signal of ^C, for the program that runs there. A shell that is just
-    // starting `sleep` may lose it (dash 0.5.12 between vfork and exec): a person presses again.
+    // The terminal turns ^C into a signal. A shell between vfork and exec may lose the signal (dash 0.5.12),
+    // so the test repeats the key.
     let start = Start {
         terminal: start.terminal,
         ..sh(container, "echo ready; sleep 100; echo never")
@@ -264,7 +258,6 @@ async fn terminal(execs: &Execs, container: &ContainerId) {
     assert!(exit.signal == Some(2) || exit.code == Some(130), "{exit:?}");
 }
 
-/// A shell's background processes do.
 fn ignores_interrupts() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("read");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -279,7 +272,6 @@ fn all(config: AgentConfig) {
     runtime().block_on(async {
         streams(&execs, &container, &log).await;
         terminal(&execs, &container).await;
-        // A program that is not there.
         let mut none = sh(&container, "");
         none.command = vec!["no-such-program".to_owned()];
         match Person::start(&execs, None, &none).await {
@@ -291,7 +283,6 @@ fn all(config: AgentConfig) {
             }
         }
     });
-    // A container that ends while one runs takes it along.
     let person = runtime();
     person.block_on(async {
         let script = "trap '' TERM HUP; echo here; while :; do sleep 0.05; done";
@@ -356,7 +347,7 @@ fn a_grant_forbids_it_to_tenants_and_leaves_it_to_the_operator() {
         });
     };
     grants(Some(Exec::Forbidden));
-    // The grant is folded in its turn, before what is appended after it: a second start tells.
+    // The grant is folded in order.
     let refused = runtime().block_on(async {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
@@ -378,8 +369,7 @@ fn a_grant_forbids_it_to_tenants_and_leaves_it_to_the_operator() {
     agent.stop().expect("left in order");
 }
 
-/// The agent ends while a program runs: the program ends, the container does not, and the next agent
-/// writes the end that is missing.
+/// The next agent reports the missing end.
 #[test]
 fn one_whose_agent_ends_is_ended_and_that_stands_on_the_log() {
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());

@@ -1,5 +1,4 @@
-//! How each process is told its cluster: given a specification and a gang, then this command
-//! line and environment.
+//! Tests of command lines and environments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -133,7 +132,7 @@ fn tensorflow_has_its_cluster_in_one_variable() {
     assert_eq!(config, expected);
 }
 
-/// Where only its own ports are open, MPICH is told which, and both wait for the network.
+/// MPICH needs the port numbers, and both MPIs wait for the network.
 #[test]
 fn in_a_network_of_its_own_a_rank_is_told_its_ports() {
     let spec = with(Executor::Mpi);
@@ -228,7 +227,7 @@ fn in_place(spec: &JobSpec, rank: u32, gang: &[Member]) -> Launch {
     launch.expect("it can start")
 }
 
-/// Ranks 0, 2 and 5: 1, 3 and 4 have left.
+/// Ranks 1, 3 and 4 have left.
 fn with_gaps() -> Vec<Member> {
     let mut gang = gang(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     (gang[1].rank, gang[2].rank) = (Rank(2), Rank(5));

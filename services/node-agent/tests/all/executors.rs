@@ -1,6 +1,5 @@
-//! Real training through the executors: gangs that are saved, stopped and resumed with another
-//! number of containers. Needs the trainers of `scripts/install.sh trainers`; without them every
-//! test says SKIPPED, loudly, and fails where `DORMOUSE_NO_SKIP=1`.
+//! Tests of real training: saved, stopped, resumed with another size. Skipped without the trainers of
+//! `scripts/install.sh trainers`; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +15,6 @@ fn root() -> PathBuf {
     root.canonicalize().expect("the repository")
 }
 
-/// The folder of a Python that can import `module`.
 fn python_with(module: &str) -> Option<PathBuf> {
     let python = std::env::var_os("DORMOUSE_PYTHON")
         .map_or_else(|| root().join(".tools/venv/bin/python3"), PathBuf::from);
@@ -57,8 +55,7 @@ fn config(folder: &Path, python: &Path) -> AgentConfig {
     config
 }
 
-/// Starts with `before` containers, saves, resumes with `after`, and runs to the end.
-/// Stops what still runs, also after a failure.
+/// Stops running containers after a failed test.
 struct EndOnDrop(FakeLog, PathBuf, Vec<u32>);
 
 impl Drop for EndOnDrop {
@@ -85,7 +82,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// The tests run side by side: the incarnation, from `first` on, tells their ports apart.
+/// Incarnations from `first` keep the ports of parallel tests apart.
 fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u32) {
     let second = first + 1;
     let log = FakeLog::default();
@@ -95,7 +92,7 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
     log.append(placed(first, before));
     let began = Instant::now();
     log.append(start(first, None));
-    // What a gang leaves running when this test fails would hold its ports for the next one.
+    // Leftovers of a failed test would hold the ports.
     let _end = EndOnDrop(log.clone(), data, vec![first, second]);
     log.wait("progress", |event| {
         matches!(event, Event::Progress(_)).then_some(())
@@ -121,7 +118,7 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
     assert!(saved.step > 0 && saved.step < 120);
     log.append(placed(second, after));
     log.append(start(second, Some(&saved.uri)));
-    // A busy machine needs its time to load the frameworks once more.
+    // Loading frameworks again takes time.
     log.wait("progress of the second life", |event| match event {
         Event::Progress(it) if it.incarnation.0 == second => Some(()),
         _ => None,
@@ -140,7 +137,7 @@ fn resize(config: AgentConfig, spec: JobSpec, first: u32, before: u32, after: u3
         _ => None,
     });
     assert!(first.expect("progress") > saved.step, "it did not resume");
-    // The engine's containers are removed once their exits are on the log.
+    // The engine removes containers after their exits are on the log.
     std::thread::sleep(Duration::from_secs(1));
     agent.stop().expect("left in order");
 }
@@ -194,7 +191,7 @@ fn show_the_repository(config: &mut AgentConfig) {
     }];
 }
 
-/// The same gangs in networks of their own, with nothing but their published ports.
+/// With published ports only.
 fn resize_with_published_ports(executor: Executor, program: &str, module: &str, first: u32) {
     let Some(python) = python_with(module) else {
         return;
@@ -223,12 +220,11 @@ fn mxnet_with_published_ports_is_resized_from_2_to_3() {
     resize_with_published_ports(Executor::Mxnet, "train_mxnet.py", "mxnet", 41);
 }
 
-/// Another job holds the port on which rank 0 is to listen: what connects to it would run what it says.
+/// Connecting ranks would run a stranger's code.
 fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
     let Some(python) = python_with(module) else {
         return;
     };
-    // On all addresses, as `placed` gives rank 0 its port.
     let port = 21_000 + 100 * u16::try_from(life).expect("small");
     let stranger = std::net::TcpListener::bind(("0.0.0.0", port)).expect("bound");
     stranger.set_nonblocking(true).expect("set");
@@ -252,7 +248,7 @@ fn fails_beside_a_stranger(executor: Executor, module: &str, life: u32) {
         said.contains("whether another program holds the port"),
         "{said}"
     );
-    // The others are stopped, as the checkpointer does where a member fails.
+    // As the checkpointer does.
     let asked = Instant::now();
     log.append(stop(life));
     log.wait_exited(&id(life, 1));

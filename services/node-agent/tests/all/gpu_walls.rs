@@ -1,5 +1,4 @@
-//! A part of a GPU within walls: a program that runs as its tenant's user, sees nothing of the node
-//! and is held all the same, as a plain process and in Docker. The driver is the stand-in.
+//! Tests of a GPU part in a sandbox, on a fake driver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +26,6 @@ use tokio::sync::mpsc;
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";
 const GIB: u64 = 1 << 30;
 
-/// Asks for memory below and beyond the cap, launches for a while, and says who it is.
 const PROGRAM: &str = r#"
 import ctypes, os
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -49,7 +47,7 @@ for _ in range(100):
 print("user", os.getuid())
 "#;
 
-/// The stand-in as the node's driver, in a folder that everybody may use.
+/// Readable by all users.
 fn driver(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let driver = folder.join("driver");
@@ -64,7 +62,6 @@ fn driver(folder: &Path) -> PathBuf {
     driver
 }
 
-/// The folder of library and socket, as the agent makes it, and who serves there.
 fn served(folder: &Path, name: &str) -> (GpuPart, Server) {
     let part = GpuPart {
         request_milli: 300,

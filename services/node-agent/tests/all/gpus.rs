@@ -1,7 +1,4 @@
-//! A part of a GPU: a real program under a real agent, on a stand-in for the driver, in Python as
-//! frameworks are. It is held to its cap and limit, what it used is on the log, and an agent that
-//! begins again holds it as the one before. A limit that is revised holds for what runs, and what the
-//! driver says of a shared device is held against who has a part of it.
+//! Tests of GPU parts on a fake driver: caps, limits, restarts, revisions, usage.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +10,10 @@ use dormouse_messages::events::{ContainerGpuUsed, Gpu, JobRevised, NodeGpuReconc
 use dormouse_messages::job::JobSpec;
 use dormouse_node_agent::AgentConfig;
 
-/// The stand-in's first device.
 const DEVICE: &str = "GPU-d0000000-0000-0000-0000-000000000000";
 const GIB: u64 = 1 << 30;
 
-/// Allocates below and beyond the cap, then launches kernels of a millisecond and waits for them,
-/// until it is told to stop.
+/// Launches kernels of a millisecond until stopped.
 const PROGRAM: &str = r#"
 import ctypes, os, signal, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -88,7 +83,6 @@ fn windows(log: &FakeLog) -> Vec<ContainerGpuUsed> {
     used.collect()
 }
 
-/// The share of the device between now and so many milliseconds later.
 fn share(machine: &Machine, ms: u64) -> f64 {
     let from = now_ns();
     std::thread::sleep(Duration::from_millis(ms));
@@ -116,7 +110,7 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     let alone = share(&machine, 3000);
     assert!((0.05..=0.44).contains(&alone), "{alone}");
     agent.stop().expect("left in order");
-    // Without an agent it keeps to its request.
+    // Without an agent the program keeps to its request.
     std::thread::sleep(Duration::from_millis(500));
     let unheard = share(&machine, 2000);
     assert!((0.01..=0.29).contains(&unheard), "{unheard}");
@@ -129,7 +123,7 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     log.wait("the last window", |_| {
         (windows(&log).len() > before).then_some(())
     });
-    // Its memory is that at a window's end: the last one ends with the program, which has given it back.
+    // Sampled at a window's end; the last follows the exit.
     let windows = windows(&log);
     let devices = || windows.iter().map(|window| &window.devices[0]);
     assert!(devices().all(|device| device.uuid == DEVICE));
@@ -138,8 +132,6 @@ fn a_container_is_held_to_its_part_of_a_gpu_and_what_it_used_is_told() {
     drop(agent);
 }
 
-/// A machine, and a folder with its driver: the management library is a file of its own, as this
-/// process loads it.
 fn machine(folder: &Path) -> Machine {
     let machine = Machine::create(&folder.join("gpu"), 1, 16 * GIB).expect("a machine");
     let standin = library("libdormouse_gpu_standin.so");
@@ -148,7 +140,6 @@ fn machine(folder: &Path) -> Machine {
     machine
 }
 
-/// The share of the device comes to be within these bounds, and stays there for a second.
 fn comes_to(machine: &Machine, bounds: std::ops::RangeInclusive<f64>) {
     let begun = std::time::Instant::now();
     loop {
@@ -183,7 +174,6 @@ fn a_revised_limit_holds_for_a_container_that_runs() {
     comes_to(&machine, 0.6..=0.94);
     log.append(revised(250));
     comes_to(&machine, 0.1..=0.29);
-    // An agent that begins again takes what was revised from the log.
     agent.stop().expect("left in order");
     agent = Running::start(&log, config, false);
     std::thread::sleep(Duration::from_secs(1));
@@ -194,7 +184,7 @@ fn a_revised_limit_holds_for_a_container_that_runs() {
     drop(agent);
 }
 
-/// Has memory of the device that no library counts, when it is told to, and waits.
+/// Memory that no library counts.
 const HIDING: &str = r#"
 import ctypes, os, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -240,7 +230,7 @@ fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
     log.append(on_device(placed(1, 1)));
     log.append(start(1, None));
     log.wait_started(&id(1, 0));
-    // Half a gigabyte is counted; with what the driver may take for itself two are allowed.
+    // Half a gigabyte is counted; the driver's overhead raises the bound to two.
     let beyond = log.wait("a container beyond its cap", |_| {
         reconciled(&log)
             .into_iter()
@@ -258,7 +248,6 @@ fn what_the_driver_says_of_a_shared_device_is_held_against_who_has_a_part() {
             .find(|it| it.devices[0].beyond_bytes > 0)
     });
     assert_eq!(window.devices[0].driver_bytes, Some(7 * GIB / 2));
-    // Somebody comes past the agent.
     let mut stranger = std::process::Command::new("/usr/bin/python3");
     stranger.args(["-c", HIDING]).env_remove("LD_PRELOAD");
     stranger.env("LD_LIBRARY_PATH", folder.path());

@@ -1,4 +1,4 @@
-//! Jobs that put pipes, links and files without an end where the agent looks.
+//! Tests of jobs that plant pipes, links and endless files.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn sh(script: &str) -> JobSpec {
     spec(&["/bin/sh", "-c", script])
 }
 
-/// Runs a job to its end under an agent, and a second agent over what it has left.
+/// Runs a job, then a second agent over the leftovers.
 fn run(folder: &Path, script: &str) -> FakeLog {
     let log = FakeLog::default();
     let agent = Running::start(&log, config(folder), true);
@@ -53,7 +53,6 @@ fn a_pipe_as_checkpoint_holds_up_neither_the_agent_nor_its_successor() {
     assert!(why.contains("regular file"), "{why}");
     agent.stop().expect("left in order");
 
-    // A second one ends while no agent runs: the next agent looks at what it has left.
     let agent = Running::start(&log, config(folder.path()), true);
     log.append(admitted(sh(
         "mkfifo $DORMOUSE_CHECKPOINT_DIR/checkpoint.json; sleep 0.5",
@@ -126,7 +125,7 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = FakeLog::default();
     let agent = Running::start(&log, config(folder.path()), true);
-    // Everywhere from its own directory up, by the names that an agent has ever used.
+    // Under every name that an agent has used.
     let forge = "d=$(dirname $DORMOUSE_PROGRESS); for mark in evicted told stop asked leaving request exit process; do \
         for up in . .. ../.. ../../.. ../../../../../marks; do echo x >$d/$up/$mark; done; done";
     log.append(admitted(sh(&format!(
@@ -147,7 +146,7 @@ fn marks_of_a_job_s_own_making_are_not_believed() {
     agent.stop().expect("left in order");
 }
 
-/// Jobs that cannot start for what their own documents say, or for files of theirs in a folder.
+/// Their own documents or files prevent the start.
 fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
     let path = |name: &str| folder.join(name).display().to_string();
     std::os::unix::fs::symlink(path("nothing"), path("dangling")).expect("linked");
@@ -215,7 +214,7 @@ fn hopeless(folder: &Path) -> Vec<(&'static str, JobSpec)> {
     ]
 }
 
-/// None of them is the node's fault, which would take the node from everybody after three of them.
+/// Three node faults would quarantine the node.
 #[test]
 fn what_a_jobs_document_says_is_never_the_nodes_fault() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -236,7 +235,7 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
             let exit = log.wait_exited(&id(life, 0));
             println!("{what}, contained: {is_contained}: {exit:?}");
             assert!(!exit.evicted, "{what}: {exit:?}");
-            // With limits a program that has too little memory may also end by itself.
+            // With limits, a program short of memory may also exit by itself.
             let has_reason = exit.reason.is_some() || exit.out_of_memory || exit.signal.is_some();
             assert!(
                 has_reason || *what == "too little memory",
@@ -249,7 +248,7 @@ fn what_a_jobs_document_says_is_never_the_nodes_fault() {
     }
 }
 
-/// What a start opens may never answer: a pipe that nobody reads, in the place of a device.
+/// A pipe without a reader blocks the start.
 #[test]
 fn a_start_that_hangs_is_ended_by_a_stop() {
     if !Contain::is_possible() {

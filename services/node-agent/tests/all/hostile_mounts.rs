@@ -1,6 +1,5 @@
-//! Mounts with which a tenant tries to lead root out of the sandbox: links, pipes and devices in the
-//! place of what the sandbox uses itself, targets that cover it, and folders that change while they
-//! are mounted. Each start may fail, as the job's own failure, and the node must be as before.
+//! Tests of mounts that try to lead root out of the sandbox: links, pipes, devices, covering targets,
+//! changing folders. A start may fail as the job's failure; the node stays intact.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -25,7 +24,7 @@ const MALLORY: User = User {
     gid: 200_021,
 };
 
-/// Long enough for any start; a start that hangs takes the whole of it.
+/// Longer than any start that does not hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const SECRET: &str = "root's own\n";
@@ -38,12 +37,10 @@ pub struct Node {
     starts: u32,
 }
 
-/// What came of a start: what the program printed, or why it did not run.
 #[derive(Debug)]
 pub enum Outcome {
     Printed(String),
     Refused(String),
-    /// The start was counted against the node.
     OfNode(String),
 }
 
@@ -69,12 +66,11 @@ impl Outcome {
 }
 
 impl Node {
-    /// A node on which the tenant has one folder, `granted`; `None` without root.
+    /// `None` without root.
     async fn new() -> Option<Self> {
         Self::with(|_, _| {}).await
     }
 
-    /// The same, with other settings of the agent.
     pub async fn with(set: impl FnOnce(&mut AgentConfig, &Path)) -> Option<Self> {
         if !Contain::is_possible() {
             skipped("only root makes sandboxes");
@@ -163,7 +159,7 @@ impl Node {
         }
     }
 
-    /// Starts a program with these mounts (a name below the node's folder, a target); it prints, and ends.
+    /// Mounts: a name in the node's folder, and a target.
     async fn start(&mut self, mounts: &[(&str, &str)], script: &str) -> Outcome {
         let plan = self.plan(mounts, script);
         self.run(plan).await
@@ -188,7 +184,6 @@ impl Node {
         Outcome::Printed(said.concat())
     }
 
-    /// Puts a link into the tenant's folder.
     fn link(&self, name: &str, to: impl AsRef<Path>) {
         let at = self.path("granted").join(name);
         fs::create_dir_all(at.parent().expect("a folder")).expect("made");
@@ -231,7 +226,7 @@ async fn the_memory_of_the_first_process_is_not_read_through_dev() {
         return;
     };
     node.link("null", "/proc/1/mem");
-    // The first page of a program that is not relocated, and wherever the maps of this kernel begin.
+    // A fixed-address program's first page, and usual mappings.
     let script = "python3 -c 'import os\nfor at in range(0, 1 << 47, 1 << 40):\n try:\n  if os.pread(0, 1, at): print(\"HARM\")\n except OSError: pass'";
     let outcome = node.start(&[("granted", "/dev")], script).await;
     assert!(!outcome.text().contains("HARM"), "{outcome:?}");
@@ -258,7 +253,7 @@ async fn root_changes_the_mode_of_nothing_that_a_mount_names() {
     let mode = || fs::metadata(&secrets).expect("there").mode() & 0o7777;
     let target = secrets.display().to_string();
     for name in ["tmp", "var/tmp"] {
-        // As the sandbox names it, and as the host does.
+        // In the sandbox's and in the host's naming.
         node.link(name, &target);
     }
     for at in ["/var", "/"] {
@@ -308,7 +303,7 @@ async fn root_writes_to_no_file_that_a_mount_at_proc_names() {
         outcome.is_refused_for("/proc");
         assert_eq!(fs::read_to_string(&victim).expect("read"), SECRET);
     }
-    // A folder that the sandbox shows as it is: a file in it that root may write.
+    // A root-writable file in a mounted folder.
     let other = node.path("granted/other");
     fs::write(&other, SECRET).expect("written");
     node.link("self/oom_score_adj", "/data/other");
@@ -443,7 +438,7 @@ async fn a_folder_that_holds_the_agents_own_is_not_mounted() {
             &[(source, "/data")],
             "ls /data/* /data/*/*/*; cat /data/data/nodes/*/secret",
         );
-        // Where everybody may mount anything.
+        // Without mount restrictions.
         plan.granted = Granted::default();
         node.run(plan).await.is_refused_for("agent");
     }

@@ -1,6 +1,5 @@
-//! Partitions that are resized in place: given a log and a machine, then this is to be done. And
-//! over random histories: nothing starts, and nothing is stopped, that the log does not ask for; what
-//! members are told never goes back.
+//! Tests of in-place reconciliation. Random histories: starts and stops follow the log, announced generations
+//! never decrease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ fn fold(events: &[Event]) -> AgentState {
     state
 }
 
-/// Reconciles until nothing is left, as the agent does; every action.
+/// Reconciles until no action remains.
 fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     let mut all = Vec::new();
     loop {
@@ -37,14 +36,12 @@ fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     }
 }
 
-/// What has happened, and the machine that carries it out.
 struct World {
     events: Vec<Event>,
     machine: Machine,
 }
 
 impl World {
-    /// A job that runs on this node with two members.
     fn given(spec: dormouse_messages::job::JobSpec) -> Self {
         let machine = Machine {
             joined: Some(1),
@@ -60,13 +57,11 @@ impl World {
         world
     }
 
-    /// What is to be done once these are on the log.
     fn when(&mut self, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
         self.events.extend(events);
         settle(&fold(&self.events), &mut self.machine)
     }
 
-    /// Everything that is starting runs, and the log knows.
     fn run(&mut self) {
         for (id, seen) in &mut self.machine.containers {
             if seen.life == Life::Starting {
@@ -97,7 +92,6 @@ fn numbers(ranks: &BTreeSet<Rank>) -> Vec<u32> {
     ranks.iter().map(|rank| rank.0).collect()
 }
 
-/// Generation, members and leaving ones of what was announced.
 fn told(actions: &[Action]) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     let told = actions.iter().filter_map(|action| match action {
         Action::Announce(_, _, it) => {
@@ -108,7 +102,6 @@ fn told(actions: &[Action]) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     told.collect()
 }
 
-/// Ranks that are started, and for which request.
 fn started_of(actions: &[Action]) -> Vec<(u32, u64)> {
     let started = actions.iter().filter_map(|action| match action {
         Action::Start(id, request) => Some((id.rank.0, request.0)),
@@ -224,7 +217,7 @@ fn an_agent_that_has_no_member_knows_those_of_the_others_when_one_joins() {
     assert_eq!(started_of(&actions), [(2, request)]);
     world.run();
     world.when([resized(1, &[0, 1, 2], ADJUSTED)]);
-    // It leaves again: its file goes, and the life is remembered.
+    // The file goes, the incarnation stays.
     world.when([resize(2, &[], &[2], &[0, 1], ADJUSTED), leave(2, &[2])]);
     let actions = world.end(2);
     assert!(
@@ -235,7 +228,6 @@ fn an_agent_that_has_no_member_knows_those_of_the_others_when_one_joins() {
     let state = fold(&world.events);
     let job = &state.jobs[&job()];
     assert_eq!(job.partitions[&Incarnation(1)].gang.len(), 2);
-    // The next life, elsewhere: this one is forgotten.
     let next = [stop(1), placed_on(2, &["n1"]), start(2, None)];
     let state = fold(&[world.events, next.into()].concat());
     let lives: Vec<_> = state.jobs[&self::job()].partitions.keys().collect();
@@ -282,8 +274,7 @@ fn a_loss_of_the_node_takes_what_ran_here_and_not_what_comes_later() {
     assert_eq!(started_of(&world.when([join])), [(2, request)]);
 }
 
-/// The services count it as asked for, and wait for it: found by the fault trials (seed 2), a job that
-/// never ended.
+/// Otherwise the job would never end (fault trials, seed 2).
 #[test]
 fn a_request_that_crossed_the_taking_back_of_a_place_counts() {
     let mut world = World::given(elastic(&["true"]));
@@ -300,7 +291,7 @@ fn what_was_placed_and_taken_back_never_starts_on_a_later_request() {
     world.when([placed_more(1, &[(4, NODE)])]);
     world.when([resize(1, &[4], &[], &[0, 1], ADJUSTED)]);
     assert_eq!(world.when([resize(2, &[2], &[], &[0, 1], ADJUSTED)]), []);
-    // What was asked to start is not taken away by a placement.
+    // A placement does not revoke a requested start.
     world.when([placed_more(1, &[(3, NODE)])]);
     world.when([resize(3, &[3], &[], &[0, 1], ADJUSTED)]);
     assert_eq!(world.when([taken_back(1, &[3])]), []);
@@ -319,11 +310,9 @@ fn a_stop_stops_everybody_and_one_that_joined_as_well() {
     assert!(world.machine.told.is_empty(), "the file goes");
 }
 
-/// What may happen, in a random history.
 #[derive(Debug, Clone)]
 enum Step {
     Log(Event),
-    /// A container comes up, or ends: by its place among the live ones.
     Up(usize),
     Down(usize),
     Fence,
@@ -363,7 +352,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the log asks to start, and to stop, read from the events alone.
 #[derive(Default)]
 struct Asked {
     starts: BTreeSet<ContainerId>,
@@ -402,14 +390,12 @@ fn asked(events: &[Event]) -> Asked {
     asked
 }
 
-/// What has been done so far, across crashes.
 #[derive(Default)]
 struct Done {
     starts: BTreeSet<ContainerId>,
     told: BTreeMap<Incarnation, Announced>,
 }
 
-/// Whether a placement creates what has been started before.
 fn gives_again(event: &Event, done: &Done) -> bool {
     let Event::PlacementDecided(event) = event else {
         return false;
@@ -465,7 +451,7 @@ proptest! {
                 .filter(|(_, seen)| seen.is_live()).map(|(id, _)| id.clone()).collect();
             let at = |at: usize| live.get(at % live.len().max(1));
             match step {
-                // No log has it: the placer gives no number a second time.
+                // The placer never reuses a number.
                 Step::Log(event) if gives_again(&event, &done) => {}
                 Step::Log(event) => events.push(event),
                 Step::Up(place) => {

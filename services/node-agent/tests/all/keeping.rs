@@ -1,5 +1,4 @@
-//! What a node keeps: checkpoints that a later save cannot destroy, bounded logs. And what it says
-//! where it is the node that cannot start a container.
+//! Tests of durable checkpoints, bounded logs and node faults.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +29,7 @@ fn saved(log: &FakeLog, step: u64) -> CheckpointSaved {
     })
 }
 
-/// Saves twice into one folder, over what is there; the second save is never complete.
+/// The second save stays incomplete.
 const TEARS: &str = r#"
 cd $DORMOUSE_CHECKPOINT_DIR
 trap 'echo first >model; echo "{\"step\":1,\"bytes\":6}" >new; mv new checkpoint.json' USR1
@@ -50,7 +49,6 @@ fn a_torn_second_save_leaves_the_first_one_whole() {
     let first = saved(&log, 1);
     log.append(stop(1));
     assert_eq!(log.wait_exited(&id(1, 0)).exit_code, Some(9));
-    // The next life finds the first one, not half of the second over it.
     log.append(admitted(sh("cat $DORMOUSE_RESUME_FROM/model")));
     log.append(placed(2, 1));
     log.append(start(2, Some(&first.uri)));
@@ -152,7 +150,7 @@ fn a_start_that_fails_for_the_nodes_reason_is_told_apart() {
     log.append(admitted(sh("true")));
     let uri = format!("file://{}/not-mounted/ads/lr/1.1", folder.path().display());
     log.append(placed(2, 1));
-    // Made with the directories that every start needs; then the file system is gone.
+    // The file system disappears after the directories were created.
     std::thread::sleep(Duration::from_millis(200));
     let _ = fs::remove_dir_all(folder.path().join("not-mounted"));
     log.append(start(2, Some(&uri)));
@@ -167,7 +165,6 @@ fn a_start_that_fails_for_the_nodes_reason_is_told_apart() {
         log.count(|event| matches!(event, Event::CheckpointRejected(_))),
         0
     );
-    // A program that is nowhere is the job's own.
     log.append(admitted(spec(&["no-such-program-here"])));
     log.append(placed(3, 1));
     log.append(start(3, None));
@@ -235,7 +232,7 @@ fn a_full_share_stops_its_tenant(config: AgentConfig, log: &FakeLog, bound: &str
     let exit = log.wait_exited(&id(1, 0));
     let reason = exit.reason.expect("a reason");
     assert!(reason.contains(bound) && !exit.evicted, "{reason}");
-    // Its next life does not start, and says why; the other tenant's runs on.
+    // The other tenant runs on.
     log.append(placed(2, 1));
     log.append(start(2, None));
     let reason = log.wait_exited(&id(2, 0)).reason.expect("a reason");

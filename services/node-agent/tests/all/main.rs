@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+//! Integration tests in one binary, which links once.
 
 mod adopted;
 mod agent;

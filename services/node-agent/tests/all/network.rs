@@ -1,5 +1,4 @@
-//! What containers of Docker reach of the network, with a real engine: without a grant a network of
-//! their own, in which their programs are reached on the ports of their placement as before.
+//! Tests of Docker networking: without a grant only the placement's ports are published.
 
 use std::io::Read;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -13,9 +12,8 @@ use dormouse_messages::grants::Network;
 use dormouse_messages::job::JobSpec;
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
-/// An address of this machine that is not each container itself; `None`, loudly, without one.
 pub fn own_address() -> Option<String> {
-    // Nothing is sent: the kernel says from where it would be.
+    // Nothing is sent; the kernel selects an address.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     let found = socket.connect("192.0.2.1:9").and(socket.local_addr());
     match found.map(|it| it.ip()) {
@@ -27,7 +25,7 @@ pub fn own_address() -> Option<String> {
     }
 }
 
-/// Tests run side by side: the life tells their ports apart.
+/// Keeps the ports of parallel tests apart.
 const LIFE: u32 = 51;
 
 fn config(folder: &Path, node: &str, cluster: &str, address: &str) -> AgentConfig {
@@ -52,7 +50,6 @@ fn printed(config: &AgentConfig, incarnation: u32, rank: u32) -> String {
     logs.map_or_else(String::new, |logs| read(logs.stdout) + &read(logs.stderr))
 }
 
-/// What listens on the node's loopback for itself alone: a database, an engine, another's notebook.
 #[test]
 fn only_the_node_s_network_has_the_node_s_loopback() {
     if !engine() {
@@ -83,7 +80,7 @@ fn only_the_node_s_network_has_the_node_s_loopback() {
     agent.stop().expect("left in order");
 }
 
-/// Each rank listens on its port, and asks every other one at the place that it was told.
+/// Each rank asks every peer.
 const TALK: &str = "
 import os, socket, threading, time
 peers = [peer.rsplit(':', 1) for peer in os.environ['DORMOUSE_PEERS'].split(',')]
@@ -123,7 +120,7 @@ fn a_gang_of_two_nodes_talks_over_published_ports() {
     let agents = configs
         .clone()
         .map(|config| Running::start(&log, config, false));
-    // A gang starts where its nodes are known.
+    // A gang starts once its nodes are known.
     for config in &configs {
         log.wait("node.joined", |event| match event {
             Event::NodeJoined(it) if it.node == config.node => Some(()),
@@ -144,7 +141,7 @@ fn a_gang_of_two_nodes_talks_over_published_ports() {
     }
 }
 
-/// Rank 0 listens on the port of rank 1, and takes nothing from it.
+/// Rank 0 listens on rank 1's port number in vain.
 const TAKE: &str = "
 import os, socket
 rank, port = int(os.environ['DORMOUSE_RANK']), int(os.environ['DORMOUSE_PORT'])

@@ -1,4 +1,4 @@
-//! Honest programs that may listen on their own ports only do their work all the same.
+//! Tests of programs that may listen on their own ports only.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use crate::hostile_mounts::Node;
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
 
-/// What a notebook's kernels are started by, with the settings that the agent writes.
 const KERNEL: &str = r#"
 from jupyter_client.manager import KernelManager
 manager = KernelManager(transport="ipc", ip="/tmp/kernel")

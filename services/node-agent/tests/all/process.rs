@@ -1,4 +1,4 @@
-//! Plain processes, below the agent: limits, latency, and what must never be signalled.
+//! Tests of plain processes: limits, latency, signals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,6 @@ async fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
     (runtime.expect("a keeper"), exited)
 }
 
-/// One with limits, for a test that is about them; absent, and said, where there can be none.
 async fn limited(folder: &Path) -> Option<(ProcessRuntime, Exited)> {
     let (runtime, exited) = runtime(folder, true).await;
     if !runtime.has_limits() {
@@ -69,7 +68,7 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
     }
 }
 
-/// A former agent has noted that this process stands for the container.
+/// As a former agent would.
 fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     let config = local(node(), Default::default(), folder.to_owned());
     let marks = Marks::open(&config.layout()).expect("opened");
@@ -82,7 +81,6 @@ fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     marks.put(&mark).expect("noted");
 }
 
-/// The keeper of a node, by its command line.
 fn keeper_of(folder: &Path) -> Option<u32> {
     let folder = folder.display().to_string();
     let processes = fs::read_dir("/proc").expect("read").flatten();
@@ -219,7 +217,7 @@ async fn what_a_container_leaves_behind_is_killed_before_its_exit_is_told() {
     }
 }
 
-/// With a child that has left its session and lost its parent.
+/// A child leaves its session and loses its parent.
 const ESCAPES: &str = "setsid sh -c 'sh -c \"while :; do sleep 0.05; done\" & echo $! >$0' $FILE; echo $$ >$FILE.own; while :; do sleep 0.05; done";
 
 #[tokio::test]
@@ -243,7 +241,6 @@ async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
             pids.iter().all(|pid| is_gone(*pid)),
             "limits {limits}: {pids:?}"
         );
-        // Another keeper is there, and starts what comes next.
         runtime.forget(&container, Sequence(1)).await;
         runtime
             .start(self::plan(folder.path(), 2, "exit 4"))
@@ -291,7 +288,7 @@ async fn a_killed_guard_takes_its_container_along() {
     assert!(is_gone(pid), "the program is left");
 }
 
-/// The agent is gone for a while: its connection ends, as when it is killed.
+/// The connection ends as in a crash.
 #[tokio::test]
 async fn exit_codes_are_kept_while_no_agent_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -346,7 +343,7 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
         "{:?}",
         since.elapsed()
     );
-    // What ignores SIGTERM is given no grace; a busy machine may be late.
+    // No grace for ignoring SIGTERM; a busy machine may be late.
     assert!(
         since.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -355,7 +352,6 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
     assert!(exit.evicted && exit.reason.expect("a reason").contains("lease"));
     let refused = runtime.start(plan(folder.path(), 2, "true")).await;
     assert!(refused.is_err(), "{refused:?}");
-    // The lease is held again.
     keeper.hold_until(Some((tokio::time::Instant::now(), Duration::from_secs(60))));
     runtime
         .start(plan(folder.path(), 3, "true"))
@@ -364,7 +360,7 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
     assert_eq!(self::exit(&mut exited).await.code, Some(0));
 }
 
-/// What to do when the agent dies: a program that says, in this file, whether that process runs.
+/// Records whether `running` outlives the agent.
 fn if_gone(told: &Path, after_ms: u64, running: u32) -> Gone {
     let script = format!("kill -0 {running} && echo runs >> told || echo ended >> told");
     Gone {
@@ -382,7 +378,6 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let running = first.start(plan(folder.path(), 1, script)).await;
     let running = running.expect("started");
-    // One that was taken back counts no more.
     let keeper = first.keeper();
     keeper.if_gone(Some(if_gone(folder.path(), 1, running)));
     keeper.if_gone(None);
@@ -390,19 +385,18 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!is_gone(running));
 
-    // It is back in time.
     let (second, _) = runtime(folder.path(), true).await;
     second
         .keeper()
         .if_gone(Some(if_gone(folder.path(), 2_000, running)));
-    // A keeper that hears of its next agent first listens to the one before no more.
+    // The supervisor sees the disconnect first.
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(second);
     let (third, _) = runtime(folder.path(), true).await;
     tokio::time::sleep(Duration::from_millis(2_300)).await;
     assert!(!is_gone(running));
 
-    // It is not, and what it was told is what the one before has ordered.
+    // The last order is executed.
     drop(third);
     let told = folder.path().join("told");
     let read = || fs::read_to_string(&told).unwrap_or_default();
@@ -477,7 +471,7 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
         return;
     }
     let (runtime, mut exited) = runtime(&disk, false).await;
-    // So full that its record cannot be written, or already its request.
+    // Too full for the record or already the request.
     let _ = fs::write(disk.join("filler"), vec![0; 64 << 10]);
     let why = match runtime.start(plan(&disk, 1, "true")).await {
         Err(RuntimeError::Start(error)) => {
@@ -551,7 +545,6 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
     }
 }
 
-/// Runs a script as a container to its end: what it printed, and how it ended.
 async fn ran(
     runtime: &ProcessRuntime,
     exited: &mut Exited,
@@ -566,7 +559,7 @@ async fn ran(
     (printed.lines().map(str::to_owned).collect(), exit)
 }
 
-/// Prints its guard, its group of memory (version 1, or else the only one) and how much it may hold.
+/// Init process, memory group (version 1, or the only one), limit.
 const WHERE: &str = "echo $PPID; path=$(sed -n 's/.*:memory://p' /proc/self/cgroup); \
     if [ -n \"$path\" ]; then cat /sys/fs/cgroup/memory$path/memory.limit_in_bytes; \
     else cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max; fi; ";
@@ -590,7 +583,7 @@ async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before(
         plan
     };
     let mib = |count: u64| (count << 20).to_string();
-    // What the first one reads is charged to its group.
+    // The first reads are charged to the group.
     ran(&runtime, &mut exited, next("", "")).await;
     let (first, _) = ran(&runtime, &mut exited, next("64Mi", "sleep 60 &")).await;
     assert_eq!(first[1], mib(64));
@@ -602,7 +595,7 @@ async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before(
         unlimited[1] == "max" || unlimited[1].parse::<u64>().is_ok_and(|it| it > 1 << 60),
         "{unlimited:?}"
     );
-    // Files in memory stay charged to the group that wrote them.
+    // Cached files stay charged to the group that wrote them.
     let fills = format!("head -c 16M /dev/zero >{}", held.path().display());
     let (fills, _) = ran(&runtime, &mut exited, next("64Mi", &fills)).await;
     assert_eq!((&fills[0], &fills[1]), (&first[0], &mib(64)));
@@ -611,7 +604,7 @@ async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before(
         other[0], first[0],
         "its group holds what the one before wrote"
     );
-    // Nor is what was killed for want of memory the next one's.
+    // An out-of-memory kill is not charged to the next container.
     let greedy = "python3 -c 'x = bytearray(200 << 20)'; exit 0";
     let (greedy, _) = ran(&runtime, &mut exited, next("64Mi", greedy)).await;
     assert_eq!(greedy[0], other[0]);
@@ -659,7 +652,7 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let plan = plan(folder.path(), 1, "echo ran");
     let (runtime, _) = runtime(folder.path(), false).await;
-    // A former agent died between its note and its question, and the keeper lives.
+    // A former agent died between its record and its request.
     let keeper = runtime.keeper().identity().expect("a keeper");
     let config = local(node(), Default::default(), folder.path().to_owned());
     let marks = Marks::open(&config.layout()).expect("opened");
@@ -667,7 +660,6 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     mark.supervised = Some(Supervised::by_keeper(keeper));
     marks.put(&mark).expect("noted");
     assert_eq!(runtime.list().await.expect("listed"), []);
-    // Or the keeper has left meanwhile, since it held nothing.
     marks.put(&mark).expect("noted");
     drop(runtime);
     until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
@@ -681,7 +673,7 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     assert_eq!(fs::read_to_string(stdout).expect("read"), "ran\n");
 }
 
-/// A container without a keeper cannot be held to a deadline.
+/// A container without a supervisor cannot be held to a deadline.
 #[tokio::test]
 async fn what_a_build_of_before_has_left_running_is_ended() {
     use std::os::unix::process::CommandExt;
@@ -713,7 +705,7 @@ async fn what_escapes_its_session_and_its_group_s_folder_is_ended_too() {
         return;
     };
     let pid_file = folder.path().join("pid");
-    // Into a session of its own, and into a group of its own making below the container's.
+    // Its own session, and a nested group.
     let script = format!(
         "memory=$(sed -n 's/.*:memory://p;s/^0:://p' /proc/self/cgroup | head -1); \
          for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do own=$root$memory; \

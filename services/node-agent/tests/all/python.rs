@@ -1,4 +1,4 @@
-//! The Python packages that go with a job: the environment of a node, and who sees it.
+//! Tests of Python packages: a node's environments.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,8 +16,7 @@ use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{old, prune};
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
-/// Makes a wheel of one module, `say.py`, with a program `say`, and of a file that would run
-/// whenever the environment's Python does.
+/// Contains a file that runs whenever the environment's Python does.
 const WHEEL: &str = r#"
 import sys, zipfile
 folder, version, spy, ran = sys.argv[1:]
@@ -31,8 +30,7 @@ with zipfile.ZipFile(f"{folder}/say-{version}-py3-none-any.whl", "w") as wheel:
     wheel.writestr(f"{info}/RECORD", "")
 "#;
 
-/// An index of its own for uv, which looks for its settings above where it runs. Its wheels lie
-/// outside of the agent's folder, which no sandbox shows.
+/// The wheels lie outside the agent's folder, which no sandbox shows.
 struct Index(tempfile::TempDir, tempfile::TempDir);
 
 impl Index {
@@ -62,7 +60,7 @@ impl Index {
         self.1.path().to_owned()
     }
 
-    /// What there is once the package's own code has run as the agent's user.
+    /// Package code ran as the agent.
     fn ran(&self) -> PathBuf {
         self.0.path().join("ran-here")
     }
@@ -84,7 +82,6 @@ impl Index {
         local(node(), Default::default(), self.folder().to_owned())
     }
 
-    /// Its jobs contained, and the wheels shown to all of them.
     fn contained(&self) -> AgentConfig {
         let wheels = self.wheels().display().to_string();
         AgentConfig {
@@ -140,7 +137,6 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
     log.append(admitted(job_with(python, script)));
     let agent = Running::start(&log, index.config(), false);
     for incarnation in [1, 2] {
-        // Two at once.
         let exit = life(&log, incarnation, 2);
         assert_eq!(exit.exit_code, Some(0), "{exit:?}");
         for rank in [0, 1] {
@@ -150,14 +146,13 @@ fn a_node_makes_an_environment_once_and_its_programs_come_first() {
                 format!("say 1.0\nsay 1.0\n{bin}")
             );
         }
-        // What is there is there without an index.
         for wheel in fs::read_dir(index.wheels()).expect("listed").flatten() {
             fs::remove_file(wheel.path()).expect("removed");
         }
         let _ = fs::remove_dir_all(index.layout().environments().join("ads/.cache"));
     }
     agent.stop().expect("left in order");
-    // Where nothing holds it in, the package's code runs as the agent's user.
+    // Without a sandbox, package code runs as the agent.
     assert_eq!(index.ran().exists(), Contain::is_possible());
 }
 
@@ -185,7 +180,6 @@ fn why_there_is_no_environment_is_the_reason_and_nothing_half_made_is_used() {
         assert!(why.contains(expected), "{expected}: {why}");
         assert!(!place.exists());
     }
-    // It is tried again when it can be had.
     index.put("2.0");
     log.append(admitted(job_with(packages(&["say==2.0"]), "say")));
     let exit = life(&log, 4, 1);
@@ -193,7 +187,7 @@ fn why_there_is_no_environment_is_the_reason_and_nothing_half_made_is_used() {
     assert_eq!(index.printed(4, 0), "say 2.0\n");
 }
 
-/// The agent's own user is root where jobs are contained: a package's file `say.pth` would say so.
+/// The agent is root, as `say.pth` would reveal.
 #[test]
 fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_environment() {
     if !Contain::is_possible() {
@@ -203,7 +197,6 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     let log = FakeLog::default();
     let config = index.contained();
     let python = packages(&["say==1.0"]);
-    // Another tenant's, made before.
     let other = index.layout().environment("search", &python);
     fs::create_dir_all(&other).expect("made");
     let script = format!(
@@ -216,7 +209,7 @@ fn nothing_of_a_package_runs_before_the_job_and_a_contained_job_only_reads_its_e
     assert_eq!(exit.exit_code, Some(0), "{exit:?}");
     assert_eq!(index.printed(1, 0), "say 1.0\nkept\nunseen\n");
     assert!(!index.ran().exists(), "the package's code ran as the agent");
-    // Its tenant's user has made it, and alone looks into its folder.
+    // The tenant's alone.
     let place = index.layout().environment("ads", &python);
     let user = fs::metadata(place.join("bin/say")).expect("there").uid();
     assert_eq!(user, *Contain::default().uids.start());
@@ -233,7 +226,7 @@ fn what_its_tenant_may_not_read_is_not_installed() {
     index.put("2.0");
     let secret = index.wheels().join("say-2.0-py3-none-any.whl");
     fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("set");
-    // A link of another tenant's that waits in the way of what the agent writes.
+    // Another tenant's link in the agent's path.
     let python = packages(&["say==1.0"]);
     let place = index.layout().environment("ads", &python);
     let canary = index.folder().join("canary");
@@ -313,7 +306,7 @@ fn an_environment_that_is_in_use_is_not_old() {
 
 #[test]
 fn a_job_that_is_to_end_waits_for_no_index() {
-    // It takes connections, and never answers.
+    // Accepts connections, never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = silent.local_addr().expect("bound");
     let settings = format!("index-url = \"http://{address}/simple\"\n");
@@ -325,7 +318,6 @@ fn a_job_that_is_to_end_waits_for_no_index() {
     log.append(admitted(job_with(packages(&["say==1.0"]), "say")));
     log.append(placed(1, 1));
     log.append(start(1, None));
-    // It asks.
     let asked = silent.accept().expect("asked");
     let begun = Instant::now();
     log.append(stop(1));

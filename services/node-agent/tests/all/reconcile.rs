@@ -1,5 +1,4 @@
-//! The fold and the reconciliation: given a log and a machine, when they are compared, then this
-//! is to be done. And over random histories: nothing twice, nothing beside another incarnation.
+//! Tests of fold and reconciliation. Random histories: no action twice, no two incarnations at once.
 
 use crate::common::*;
 use dormouse_messages::{Event, Fold};
@@ -19,7 +18,7 @@ fn fold(events: &[Event]) -> AgentState {
     state
 }
 
-/// Reconciles until nothing is left, as the agent does; every action.
+/// Reconciles until no action remains.
 fn settle(state: &AgentState, machine: &mut Machine) -> Vec<Action> {
     let mut all = Vec::new();
     loop {
@@ -255,7 +254,7 @@ fn a_loss_of_a_former_life_concerns_nobody() {
 
 #[test]
 fn a_start_asked_of_a_lost_node_is_not_made_up_for_later() {
-    // The checkpointer had not seen the loss when it asked; everyone takes the life for lost.
+    // The checkpointer lagged; all count the incarnation as lost.
     let events = with(admitted_and_placed(), [lost(1), start(1, None), joined(2)]);
     let wanted = fold(&events).wanted();
     let gone = |want: &Want| matches!(want, Want::Gone(_));
@@ -285,11 +284,9 @@ fn what_is_over_is_forgotten() {
     assert!(state.jobs.is_empty());
 }
 
-/// What may happen, in a random history.
 #[derive(Debug, Clone)]
 enum Step {
     Log(Event),
-    /// The container that comes up, or ends, on the machine: by its place among the live ones.
     Up(usize),
     Down(usize),
     Fence,
@@ -313,7 +310,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Carries out what was decided: reports go to the log.
 fn act(
     events: &mut Vec<Event>,
     machine: &mut Machine,
@@ -364,8 +360,7 @@ fn act(
     panic!("it does not settle");
 }
 
-/// Actions that begin something anew on an unchanged state; what was in the way and is
-/// forgotten, or has joined, may make room for a start.
+/// A forgotten container or a join may permit starts.
 fn settle_count(state: &AgentState, machine: &mut Machine) -> usize {
     let actions = reconcile(state, machine);
     actions
@@ -400,7 +395,7 @@ proptest! {
                 Step::Lease => {
                     if machine.fenced { (machine.fenced, machine.joined) = (false, None); }
                 }
-                // The successor finds what ran or has ended, and was not forgotten.
+                // A successor finds unforgotten containers.
                 Step::Crash => {
                     let found = machine.containers.iter().map(|(id, seen)| {
                         let life = if seen.life == Life::Starting { Life::Running(1) } else { seen.life.clone() };
@@ -415,7 +410,6 @@ proptest! {
                 .map(|(id, _)| id.incarnation).collect();
             prop_assert!(running.len() <= 1, "{running:?} run at once");
         }
-        // Once everything has ended, the log has every exit.
         for seen in machine.containers.values_mut() { seen.life = Life::Ended(Exit::default()); }
         (machine.fenced, machine.joined) = (false, None);
         act(&mut events, &mut machine, &mut starts);

@@ -1,4 +1,4 @@
-//! What containers of a job with roles are told: who they are, and TensorFlow's cluster.
+//! Tests of the environment of jobs with roles, including TensorFlow's cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use dormouse_messages::job::{EnvValue, Executor, JobSpec};
 use dormouse_node_agent::executor::{Launch, Member, Setting, launch};
 use serde_json::{Value, json};
 
-/// One chief, an evaluator, two servers and a second worker.
+/// One coordinator, an evaluator, two servers and a second worker.
 fn gang() -> Vec<Member> {
     let member = |rank: u16| Member {
         rank: Rank(u32::from(rank)),
@@ -73,7 +73,7 @@ fn each_container_knows_its_role_and_the_others() {
     }
 }
 
-/// `ParameterServerStrategy` wants a chief, workers and servers; the evaluator is not of the cluster.
+/// `ParameterServerStrategy` wants a chief, workers and servers; the evaluator is outside the cluster.
 #[test]
 fn tensorflow_is_told_its_cluster_and_task() {
     let spec = of(Executor::Tensorflow);

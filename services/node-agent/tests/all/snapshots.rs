@@ -1,6 +1,5 @@
-//! An agent that starts again folds what came since its last snapshot, and is none the worse for
-//! a snapshot that it cannot use. Needs the nats-server of `scripts/install.sh nats`; without it
-//! the test says SKIPPED, loudly, and fails where `DORMOUSE_NO_SKIP=1`.
+//! Tests of restarts from snapshots, usable or not. Skipped without the nats-server of
+//! `scripts/install.sh nats`; fails then if `DORMOUSE_NO_SKIP=1`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +13,6 @@ use dormouse_node_agent::{AgentConfig, run};
 use dormouse_runtime::{Followed, Log, Snapshot, Snapshots};
 use tokio::sync::oneshot;
 
-/// The state that the whole log gives, and what happened.
 async fn folded(log: &Log, to: Sequence) -> (AgentState, Vec<Event>) {
     let mut followed = log.read(Sequence(1), to).await.expect("answers");
     let (mut state, mut events) = (AgentState::new(node()), Vec::new());
@@ -39,7 +37,6 @@ async fn wait(log: &Log, what: &str, check: impl Fn(&Event) -> bool) {
     }
 }
 
-/// An agent in this process; the sender stops it.
 fn start_agent(
     config: &AgentConfig,
     log: &Log,
@@ -74,7 +71,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     drop(stop_agent);
     agent.await.expect("ended");
 
-    // Equal to the fold from the start, and of all that the agent has heard.
+    // Equals the fold of the log.
     let mut kept = Kept::load(&config, &log).await;
     let next = kept.next();
     let (state, former) = kept.take();
@@ -82,7 +79,6 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     assert!(next > Sequence(4), "{next}");
     assert_eq!(state, folded(&log, state.folded).await.0);
 
-    // A successor goes on from there, with what came since.
     append(&log, stop(1)).await;
     let (stop_agent, agent) = start_agent(&config, &log);
     wait(&log, "join", |event| {
@@ -144,7 +140,6 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     let path = Snapshots::new(dir(config), &config.build).path::<AgentState>();
     let good = fs::read(&path).expect("written");
 
-    // Another node's, another build's.
     let other = local(
         "n1".parse().expect("valid"),
         Default::default(),
@@ -160,7 +155,6 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     };
     assert_eq!(next(&newer).await, Sequence(1));
 
-    // Damaged.
     let mut damaged = good.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
@@ -169,8 +163,7 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
     fs::write(&path, &good[..middle]).expect("written");
     assert_eq!(next(config).await, Sequence(1));
 
-    // Of a log that has gone back since: it ends before the snapshot, or has gone on otherwise. What was
-    // heard of it is kept until it was used.
+    // After a log rollback the former state is kept until used.
     let head = log.head().await.expect("answers");
     let snapshots = Snapshots::new(dir(config), &config.build);
     for sequence in [Sequence(head.0 + 10), head] {
@@ -187,7 +180,7 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
             assert_eq!(kept.next(), Sequence(1), "{again}");
             let (nothing, former) = kept.take();
             assert_eq!(former.as_ref(), Some(&state), "{again}");
-            // One that leaves before it has looked what runs keeps it.
+            // Even by an agent that exits before checking containers.
             kept.save_last(nothing, Timestamp::from_micros(2)).await;
         }
         let mut kept = Kept::load(config, log).await;

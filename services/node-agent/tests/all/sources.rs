@@ -1,9 +1,9 @@
-//! Nobody looks at a path that a job can write but through `folder.rs`: a test over the sources.
+//! Checks that paths writable by jobs are opened through `folder.rs` only.
 
 use std::fs;
 use std::path::Path;
 
-/// What reads, writes or waits at a path by its name, and so follows links and waits for pipes.
+/// Calls that follow links and block on pipes.
 const BY_NAME: [&str; 10] = [
     "fs::read(",
     "fs::read_to_string(",
@@ -17,7 +17,7 @@ const BY_NAME: [&str; 10] = [
     ".exists()",
 ];
 
-/// Files that look by name, and at what: nothing of it is a job's to write.
+/// Allowed paths, none writable by jobs.
 const MAY: [(&str, &str); 22] = [
     (
         "src/folder.rs",
@@ -79,7 +79,7 @@ const MAY: [(&str, &str); 22] = [
     ),
 ];
 
-/// The lines of a source that look by name; tests at its end may.
+/// Returns the offending lines outside tests.
 fn looks(source: &str) -> Vec<&str> {
     let tested = source.split("#[cfg(test)]").next().unwrap_or(source);
     let by_name = |line: &&str| BY_NAME.iter().any(|it| line.contains(it));

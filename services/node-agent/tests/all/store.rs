@@ -1,5 +1,8 @@
-//! Checkpoints in an object store: agents that share no folder, a server that speaks S3, uploads
-//! that fail, hang, are torn or are broken off.
+//! Tests of checkpoints in an object store: no shared folder, failing, hanging, torn or aborted uploads.
+//!
+//! - `objects`: a store in memory
+//! - `retention`: pruning
+//! - `s3`: a real server
 
 mod objects;
 mod retention;
@@ -21,8 +24,7 @@ use tokio::runtime::Runtime;
 
 pub const URL: &str = "s3://checkpoints/a/prefix";
 
-/// Saves at SIGTERM, a long file and one with an odd name, and leaves; resumed, it tells the step
-/// after the one that it finds, if the files are what it saved.
+/// Resumed, reports the next step if the files match.
 const SAVER: &str = r#"
 d=$DORMOUSE_CHECKPOINT_DIR
 if [ -n "$DORMOUSE_RESUME_FROM" ]; then
@@ -39,7 +41,7 @@ trap 'save; exit 0' TERM
 [ -n "$DORMOUSE_RESUME_FROM" ] || echo '{"step":1}' >>"$DORMOUSE_PROGRESS"
 while :; do sleep 0.02; done"#;
 
-/// Saves at once, under step 1, and again (step 2) at SIGTERM.
+/// Saves at once, and at SIGTERM.
 const TWICE: &str = r#"
 d=$DORMOUSE_CHECKPOINT_DIR
 save() { echo "{\"step\":$1,\"bytes\":3}" >"$d/.new"; mv "$d/.new" "$d/checkpoint.json"; }
@@ -51,7 +53,6 @@ pub fn sh(script: &str) -> JobSpec {
     spec(&["/bin/sh", "-c", script])
 }
 
-/// A node with folders of its own.
 pub struct Node {
     pub folder: TempDir,
     pub name: &'static str,
@@ -69,7 +70,6 @@ impl Node {
     }
 }
 
-/// A store in memory, and its gate.
 fn in_memory(runtime: &Runtime) -> (Store, Arc<Gated>) {
     let objects = Arc::new(Gated::default());
     let store = Store::over(objects.clone(), URL, runtime.handle().clone());
@@ -107,7 +107,7 @@ fn place(log: &FakeLog, events: &[Event]) -> Sequence {
         .fold(Sequence(0), |_, event| log.append(event.clone()))
 }
 
-/// Stops a life: its processes would outlive the test.
+/// Processes would outlive the test.
 pub fn end(log: &FakeLog, incarnation: u32, ranks: u32) {
     log.append(stop(incarnation));
     for rank in 0..ranks {
@@ -143,7 +143,6 @@ fn what_is_not_stored_has_failed_and_the_save_before_it_stays() {
     assert!(failed.reason.contains("a test"), "{failed:?}");
     log.wait_exited(&id(1, 0));
     objects.set(Gate::Open);
-    // The next life resumes from what was stored, and rejects nothing.
     place(&log, &[placed(2, 1), start(2, Some(&first.uri))]);
     log.wait_started(&id(2, 0));
     end(&log, 2, 1);
@@ -159,7 +158,7 @@ fn an_exit_is_told_after_the_checkpoint_is_stored_also_by_the_next_agent() {
     objects.set(Gate::Shut);
     let pid = log.wait_started(&id(1, 0));
     log.append(save(1));
-    // It has saved and left, and the upload hangs.
+    // Saved and left; the upload hangs.
     until("the job ends", || {
         !Path::new(&format!("/proc/{pid}")).exists()
     });
@@ -195,7 +194,6 @@ fn an_eviction_does_not_wait_for_an_upload() {
     let _agent = Running::with_store(&log, node.config(), &store);
     log.wait_started(&id(1, 0));
     until("an upload", || objects.waiting() > 0);
-    // Another life was started elsewhere.
     place(&log, &[placed_on(2, &["n1"]), start(2, None)]);
     let exited = log.wait_exited(&id(1, 0));
     assert!(exited.evicted, "{exited:?}");
@@ -205,7 +203,7 @@ fn an_eviction_does_not_wait_for_an_upload() {
     );
 }
 
-/// A checkpoint that one node has stored; what another one says that is to resume from it.
+/// Returns another node's events on resuming.
 fn resumed_elsewhere(spoil: impl FnOnce(&Gated)) -> (FakeLog, CheckpointSaved, Vec<Event>) {
     let (runtime, log) = (runtime(), FakeLog::default());
     let (first, second) = (Node::new(NODE), Node::new("n1"));

@@ -1,4 +1,4 @@
-//! Containers of a task set: real processes under an agent over a log in memory.
+//! Tests of task sets with real processes.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,6 @@ fn every_task_finds_its_number_and_leaves_its_output() {
     assert_eq!(failures, [(3, 7), (4, 137)]);
     let output = task_output(folder.path(), &id(1, 1), 501).expect("a place");
     assert_eq!(fs::read_to_string(output).expect("read"), "501 of 1000\n");
-    // Once more, after the failure.
     log.append(assigned(&[(0, 3..4)]));
     wait_tasks(&log, 9);
     assert_eq!(
@@ -80,7 +79,7 @@ fn an_agent_that_is_started_again_neither_repeats_nor_forgets_tasks() {
 fn what_ended_while_no_agent_ran_is_reported_before_the_exit() {
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
     let agent = Running::start(&log, config(folder.path()), false);
-    // Task 2 takes its container with it.
+    // Task 2 kills its container.
     begin(
         &log,
         "sleep 0.3; [ $DORMOUSE_TASK != 2 ] || kill -9 $PPID",
@@ -117,7 +116,6 @@ fn asked_to_leave_it_ends_its_task_and_takes_no_other() {
     let (folder, log) = (tempfile::tempdir().expect("a folder"), FakeLog::default());
     let _agent = Running::start(&log, config(folder.path()), false);
     begin(&log, "sleep 0.3", 2);
-    // One has tasks, the other waits for some.
     log.append(assigned(&[(0, 0..10)]));
     wait_tasks(&log, 1);
     log.append(save(1));

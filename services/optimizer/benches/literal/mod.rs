@@ -1,5 +1,4 @@
-//! P2 to the letter (Dorm, equations 5 to 16), one column per job and node, given to HiGHS: the
-//! baseline that the type model and the prices are measured against.
+//! P2 to the letter (Dorm, equations 5 to 16), one column per job and node, solved by HiGHS: a baseline.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use dormouse_optimizer::drf::{User, fill};
 use dormouse_optimizer::problem::{Problem, ProblemJob};
 use highs::{RowProblem, Sense};
 
-/// The objective that was reached within `seconds`; `None` without an allocation.
+/// Returns the objective reached within `seconds`; `None` without an allocation.
 pub fn solve(problem: &Problem, seconds: f64) -> Option<f64> {
     let mut total = Amounts::new();
     for node in &problem.nodes {
@@ -21,7 +20,7 @@ pub fn solve(problem: &Problem, seconds: f64) -> Option<f64> {
         totals.iter().map(part).collect()
     };
     let fair = fair_shares(problem, &totals);
-    // A restart's price: a tenth of the least u.
+    // Price of a restart: a tenth of the least u.
     let values = (0..problem.jobs.len()).map(|index| demand(index).iter().sum::<f64>());
     let tie = 0.1 * values.reduce(f64::min).unwrap_or(0.0);
     let mut model = RowProblem::default();

@@ -1,15 +1,13 @@
-//! Divisible progressive filling: every active user's key rises at the same speed; a user freezes
-//! when a resource that it demands saturates, or stops at its cap; floors are granted first.
+//! Divisible progressive filling: after the floors, every active user's key rises at one speed until a
+//! demanded resource saturates or the user reaches its cap.
 //!
-//! s_i(t) = clip(w_i t, ρ_i + floor_i δ_i, ρ_i + cap_i δ_i), δ_i the dominant share of one task, ρ_i what
-//! the user has beside its tasks of that resource (its roles; mostly 0). The level t
-//! jumps from event to event (a user leaves its floor, a user reaches its cap, a resource
-//! saturates), so there is no step size and there are no ties to break.
+//! s_i(t) = clip(w_i t, ρ_i + floor_i δ_i, ρ_i + cap_i δ_i), with δ_i the dominant share of one task and ρ_i
+//! the roles' share of that resource. The level t jumps from event to event (floor left, cap reached,
+//! resource saturated).
 //!
-//! Exactness: with L the least common multiple of the users' dominant demands, every rate is an
-//! integer over L, and every remainder an integer over a scale S that grows only when a resource
-//! saturates. No fraction is ever reduced, so an event costs additions of big integers. Which of
-//! two events comes first is settled by floats when they are a billionth apart, else exactly.
+//! Exactness: with L the least common multiple of the dominant demands, every rate is an integer over L, and
+//! every remainder an integer over a scale S that grows only at saturations. Floats order two events; near
+//! ties (1e-9), exact products do.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -18,16 +16,14 @@ use num_traits::{One, Signed, ToPrimitive, Zero};
 
 use super::User;
 
-/// Why a user's filling stopped.
+/// The reason why a user's filling stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// It has no demand, or demands a resource of which there is none: it gets nothing.
+    /// Nothing demanded, or a demanded resource does not exist.
     Nothing,
-    /// A resource that it demands saturated before it rose above its floor.
+    /// A demanded resource saturated at the floor.
     Floor,
-    /// It reached its cap.
     Cap,
-    /// This resource saturated (its index).
     Saturated(usize),
 }
 
@@ -35,7 +31,6 @@ pub enum Stop {
 #[derive(Debug, Clone)]
 pub struct Filling {
     users: Vec<Filled>,
-    /// Level at which each resource saturated.
     levels: Vec<Option<Level>>,
 }
 
@@ -43,11 +38,10 @@ pub struct Filling {
 struct Filled {
     stop: Stop,
     weight: u32,
-    /// Dominant share of one task, as (demand, total); (0, 1) without any.
+    /// Dominant share of one task as (demand, total); (0, 1) without one.
     unit: (u64, u64),
-    /// Whole tasks at the floor or at the cap.
     tasks: u32,
-    /// What it has beside them of the dominant resource.
+    /// Amount of the dominant resource held by the user's roles.
     beside: u64,
 }
 
@@ -59,7 +53,6 @@ struct Level {
 }
 
 impl Filling {
-    /// Why user `index` stopped.
     #[must_use]
     pub fn stop(&self, index: usize) -> Stop {
         self.users
@@ -67,7 +60,6 @@ impl Filling {
             .map_or(Stop::Nothing, |user| user.stop)
     }
 
-    /// The dominant share of user `index`, to the nearest floats.
     #[must_use]
     pub fn share(&self, index: usize) -> f64 {
         let Some(user) = self.users.get(index) else {
@@ -86,7 +78,7 @@ impl Filling {
         }
     }
 
-    /// The dominant share of user `index`, exactly.
+    /// Returns the dominant share of user `index`, exactly.
     #[must_use]
     pub fn exact_share(&self, index: usize) -> BigRational {
         let Some(user) = self.users.get(index) else {
@@ -108,7 +100,7 @@ impl Filling {
         }
     }
 
-    /// The (fractional) tasks of user `index`, exactly: its share, without what is beside them, over that of one task.
+    /// Returns the fractional tasks of user `index`, exactly.
     #[must_use]
     pub fn exact_tasks(&self, index: usize) -> BigRational {
         match self.users.get(index) {
@@ -128,8 +120,8 @@ pub fn fill(totals: &[u64], users: &[User]) -> Filling {
     fill_within(totals, totals.len(), users)
 }
 
-/// The same where only the first `shared` resources count in dominant shares: the others are pools,
-/// parts of the cluster that bound together those who may use no other part.
+/// Fills `totals`, counting only the first `shared` resources in dominant shares. The others are pools: parts
+/// of the cluster that jointly bound the users confined to them.
 #[must_use]
 pub fn fill_within(totals: &[u64], shared: usize, users: &[User]) -> Filling {
     let mut run = Run::new(totals, shared, users);
@@ -154,7 +146,6 @@ pub fn fill_within(totals: &[u64], shared: usize, users: &[User]) -> Filling {
     run.outcome
 }
 
-/// A user leaves its floor or reaches its cap.
 struct Event {
     level: Ratio<u128>,
     user: usize,
@@ -173,11 +164,11 @@ struct Run<'a> {
     users: &'a [User],
     outcome: Filling,
     phases: Vec<Phase>,
-    /// L.
+    /// L, the common multiple of the dominant demands.
     common: BigInt,
-    /// S.
+    /// S, the scale of the remainders.
     scale: BigInt,
-    /// Per resource: S · (total − what is held by users that do not rise).
+    /// Per resource: S · (total − amounts held by users that do not rise).
     rest: Vec<BigInt>,
     /// Per resource: L · Σ over rising users of w_i d_ik / δ_i.
     rate: Vec<BigInt>,
@@ -188,7 +179,7 @@ impl<'a> Run<'a> {
         let mut common = BigInt::one();
         let mut filled = Vec::with_capacity(users.len());
         let mut rest: Vec<BigInt> = totals.iter().map(|total| BigInt::from(*total)).collect();
-        // Divides what rises less for what is beside it: see `offset`.
+        // S must be divisible by the unit demand of users with roles: see `offset`.
         let mut scale = BigInt::one();
         for user in users {
             let dominant = user
@@ -244,7 +235,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The floor and cap events in ascending order; at one level, users leave their floors first.
+    /// At one level, users leave their floors before others reach caps.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::with_capacity(2 * self.users.len());
         for (index, user) in self.users.iter().enumerate() {
@@ -286,7 +277,7 @@ impl<'a> Run<'a> {
         events
     }
 
-    /// L · w_i d_ik / δ_i, an integer.
+    /// Returns L · w_i d_ik / δ_i, an integer.
     fn rate_of(&self, user: usize) -> Vec<BigInt> {
         let (demand, total) = self.outcome.users[user].unit;
         let factor = &self.common / demand * total * self.outcome.users[user].weight;
@@ -294,8 +285,8 @@ impl<'a> Run<'a> {
         demands.map(|amount| &factor * amount).collect()
     }
 
-    /// S · what the level w_i t stands for of a resource and the user has beside its tasks: ρ_i d_ik / δ_i.
-    /// While it rises its tasks are fewer by that.
+    /// Returns S · ρ_i d_ik / δ_i: the part of the level w_i t that the user's roles hold. While the user
+    /// rises, its tasks are fewer by that amount.
     fn offset(&self, user: usize, amount: u64) -> BigInt {
         let Filled { beside, unit, .. } = &self.outcome.users[user];
         match beside {
@@ -304,7 +295,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A resource that the floors alone use up freezes its users at once.
+    /// Freezes at once the users of resources that the floors alone use up.
     fn freeze_overfull(&mut self) {
         for resource in 0..self.rest.len() {
             if self.totals[resource] > 0 && !self.rest[resource].is_positive() {
@@ -313,7 +304,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The first resource to saturate at the present rates.
     fn next_saturation(&self) -> Option<usize> {
         let mut first: Option<usize> = None;
         for resource in (0..self.rate.len()).filter(|k| self.rate[*k].is_positive()) {
@@ -328,7 +318,7 @@ impl<'a> Run<'a> {
         first
     }
 
-    /// Whether `resource` saturates at `level` or before: rest · L / (S · rate) ≤ level.
+    /// True if `resource` saturates at or before `level`: rest · L / (S · rate) ≤ level.
     fn saturates_by(&self, resource: usize, level: &Ratio<u128>) -> bool {
         let level_near = ratio_f64(level);
         let near = self.level_of(resource);
@@ -339,7 +329,6 @@ impl<'a> Run<'a> {
             <= &self.rate[resource] * &self.scale * level.numer()
     }
 
-    /// The level at which `resource` saturates, nearly.
     fn level_of(&self, resource: usize) -> f64 {
         let over = Magnitude::of(&self.rest[resource]).times(Magnitude::of(&self.common));
         let under = Magnitude::of(&self.scale).times(Magnitude::of(&self.rate[resource]));
@@ -382,7 +371,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Raises the level to where `resource` saturates and freezes the users that demand it.
+    /// Raises the level until `resource` saturates and freezes the users that demand the resource.
     fn saturate(&mut self, resource: usize) {
         let approximate = self.level_of(resource);
         let numerator = &self.rest[resource] * &self.common;
@@ -392,7 +381,7 @@ impl<'a> Run<'a> {
             denominator,
             approximate: approximate.max(0.0),
         });
-        // What the frozen users hold is (their rate / L) · level = their rate · rest / (S · rate).
+        // Frozen users hold (their rate / L) · level = their rate · rest / (S · rate).
         let rest = self.rest[resource].clone();
         let whole = self.rate[resource].clone();
         let frozen = self.freeze(resource);
@@ -402,7 +391,7 @@ impl<'a> Run<'a> {
         self.scale *= whole;
     }
 
-    /// Freezes every user that demands `resource`; returns the rates that they had.
+    /// Returns the rates of the frozen users.
     fn freeze(&mut self, resource: usize) -> Vec<BigInt> {
         let mut frozen = vec![BigInt::zero(); self.totals.len()];
         for index in 0..self.users.len() {
@@ -426,7 +415,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a product of two positive integers is less than another.
 fn less(left: (&BigInt, &BigInt), right: (&BigInt, &BigInt)) -> bool {
     let near_left = Magnitude::of(left.0).times(Magnitude::of(left.1));
     let near_right = Magnitude::of(right.0).times(Magnitude::of(right.1));
@@ -442,7 +430,7 @@ fn ratio_f64(ratio: &Ratio<u128>) -> f64 {
     numerator / ratio.denom().to_f64().unwrap_or(1.0)
 }
 
-/// 2^64.
+/// Base of the digits: 2^64.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// mantissa · 2^exponent: a float that does not overflow.

@@ -1,40 +1,33 @@
-//! Whole tasks: the room is offered to the user with the smallest key, which takes one task if it
-//! fits; `skip` retires a user whose task does not fit (Mesos), `stop` ends the run (Ghodsi et
-//! al., Algorithm 1).
+//! Whole tasks: the smallest key is offered the free resources and takes one task if it fits. `skip` retires
+//! a user whose task does not fit (Mesos); `stop` ends the run (Ghodsi et al., Algorithm 1).
 
 use num_rational::Ratio;
 
 use super::User;
 use crate::problem::Misfit;
 
-/// One offer.
+/// One offer and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// To which user.
     pub to: usize,
-    /// What was free.
     pub offered: Vec<u64>,
-    /// Whether a task fitted.
     pub accepted: bool,
-    /// Every user's tasks after it.
     pub tasks: Vec<u32>,
 }
 
 /// The outcome of [`offer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offers {
-    /// Every user's tasks.
     pub tasks: Vec<u32>,
-    /// What is left.
     pub free: Vec<u64>,
-    /// The offers in order.
     pub trace: Vec<Offer>,
 }
 
 /// Dominant share over weight, as an exact fraction.
 pub(crate) type Key = Ratio<u128>;
 
-/// The key of a user that has `tasks`: at most 2^32 · 2^64 over 2^64 · 2^32, so it is exact.
+/// Returns the key of a user with `tasks` tasks. At most 2^32 · 2^64 over 2^64 · 2^32, so the fraction is
+/// exact.
 pub(crate) fn key(user: &User, totals: &[u64], tasks: u32) -> Key {
     user.dominant(totals).map_or_else(
         || Ratio::new(0, 1),
@@ -48,7 +41,6 @@ pub(crate) fn key(user: &User, totals: &[u64], tasks: u32) -> Key {
     )
 }
 
-/// Takes one task of `user` from `free`, if it fits.
 pub(crate) fn take(user: &User, free: &mut [u64]) -> bool {
     let fits = user
         .demand

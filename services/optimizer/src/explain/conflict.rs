@@ -1,18 +1,14 @@
-//! Which constraints stand against a job having at least so many containers.
+//! Finds the constraints that keep a job from having at least a given number of containers.
 //!
-//! P2 is asked again with groups of constraints relaxed, each in whole: the bound on unfairness, the
-//! bound on restarts, what may not be restarted, room that is reserved, how room is divided among
-//! nodes, and the room of each resource that the job demands.
+//! P2 is solved again with groups of constraints relaxed, each as a whole.
 //!
-//! 1. A *conflict*: groups that together have no solution, and have one without any one of them (a
-//!    deletion filter: groups are relaxed one after the other, and stay relaxed where there is still
-//!    no solution).
-//! 2. The *corrections*: the smallest sets of groups without which there is a solution, all of the
-//!    least size. Each has a group of the conflict in it.
+//! 1. A *conflict*: a set of groups that is infeasible together and feasible without any one. A deletion
+//!    filter finds it: groups are relaxed in turn and stay relaxed while the problem stays infeasible.
+//! 2. The *corrections*: all least sets of groups whose relaxation makes the problem feasible. Each meets the
+//!    conflict.
 //!
-//! Of all questions but the first one any allocation is an answer, not only the best.
-//!
-//! Other than in P2 itself the job's own restart counts within θ2 although it is asked for.
+//! Only the first question is optimised; the others are feasibility checks. Unlike in P2, the job's own
+//! restart counts towards θ2.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,61 +23,52 @@ use crate::solve::{Verdict, any, may_be_feasible, search};
 /// A group of constraints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// How much of a resource there is.
     Capacity(Resource),
-    /// Which nodes the job may be on.
     Constraints,
-    /// That room lies on nodes: not all of it is together.
+    /// Capacity is divided among nodes.
     Packing,
-    /// Room that containers on their way out still hold.
+    /// Capacity still held by departing containers.
     Reserved,
-    /// Jobs that may not be changed now stay as they are.
     Pins,
-    /// θ2: how many jobs may be restarted.
+    /// θ2, the bound on restarted jobs.
     Adjustments,
-    /// θ1: how unfair it may be.
+    /// θ1, the bound on unfairness.
     Fairness,
 }
 
-/// What stands against it.
+/// The answer to a question about a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conflict {
-    /// With the objective's value of the best allocation that was found, where there is one.
+    /// Objective of the best allocation found, if any.
     pub feasible: Option<f64>,
-    /// Groups that cannot all hold; empty where it is feasible, or infeasible whatever is relaxed.
+    /// Groups that cannot all hold; empty if the question is feasible, or infeasible under every relaxation.
     pub conflict: Vec<Group>,
-    /// The smallest sets of groups without which it is feasible.
     pub corrections: Vec<Vec<Group>>,
-    /// Whether it is infeasible without the bounds on unfairness and on restarts, too.
+    /// True if infeasible even without the bounds on unfairness and restarts.
     pub beyond_bounds: bool,
-    /// Whether some question had no answer within the budget: what it would have said is missing.
+    /// True if some question met the budget, so that parts of the answer are missing.
     pub limit: bool,
 }
 
-/// Room that is never used up, beside any that there is.
+/// Free capacity that no instance uses up.
 const PLENTY: u64 = 1 << 50;
 
-/// What is asked for a job to have so much.
 pub(super) struct Questions<'a> {
     problem: &'a Problem,
-    /// Without any group relaxed; the job has its least in it.
     pub instance: Instance,
-    /// What is reserved of each node, by resource.
     reserved: Vec<Vec<u64>>,
     resources: Vec<Resource>,
-    /// The job, by its index in the problem.
     target: usize,
-    /// The job runs: its own restart is one of those that are allowed.
+    /// The job runs: its own restart uses up one allowed restart.
     restarts: bool,
-    /// Its place in the instance, and what its restart costs the objective.
+    /// The job's index in the instance, and the price of its restart.
     own: (usize, f64),
     deadline: Deadline,
-    /// Whether some question had no answer within the budget.
     pub limit: bool,
 }
 
-/// What stands against `job` having `least` containers or more while the jobs of `beside` (those
-/// that have containers in the decision) take part; nothing where it is not in the problem.
+/// Returns the constraints that keep `job` from `least` containers while the jobs of `beside` (those with
+/// containers in the decision) take part; `None` if the problem lacks the job.
 #[must_use]
 pub fn conflict(
     problem: &Problem,
@@ -95,7 +82,6 @@ pub fn conflict(
 }
 
 impl<'a> Questions<'a> {
-    /// The questions of a job, and its place in the instance; with those who take part beside it.
     pub fn new(
         problem: &'a Problem,
         job: &JobId,
@@ -153,7 +139,7 @@ impl<'a> Questions<'a> {
         let all: BTreeSet<&Group> = groups.iter().collect();
         if answer.feasible.is_none() && self.is_possible(&all) {
             let mut relaxed = BTreeSet::new();
-            // What the operator can change is named rather than what cannot be changed.
+            // Groups beyond the operator's control are relaxed first, so that the conflict names the others.
             for group in &groups {
                 relaxed.insert(group);
                 if self.is_possible(&relaxed) {
@@ -200,13 +186,12 @@ impl<'a> Questions<'a> {
         groups
     }
 
-    /// All sets of the least size without which there is a solution.
     fn corrections(&mut self, groups: &[Group], conflict: &[Group]) -> Vec<Vec<Group>> {
         for size in 1..=groups.len().min(3) {
             let mut found = Vec::new();
             for set in subsets(groups.len(), size) {
                 let set: BTreeSet<&Group> = set.into_iter().map(|index| &groups[index]).collect();
-                // As long as all of the conflict holds there is no solution.
+                // While the whole conflict holds, nothing is feasible.
                 let meets = conflict.iter().any(|group| set.contains(group));
                 if meets && self.is_possible(&set) {
                     found.push(set.into_iter().cloned().collect());
@@ -219,7 +204,6 @@ impl<'a> Questions<'a> {
         Vec::new()
     }
 
-    /// The objective's value of the best allocation without these groups, if there is one.
     fn best(&mut self, relaxed: &BTreeSet<&Group>) -> Option<f64> {
         let instance = self.relaxed(relaxed)?;
         if !may_be_feasible(&instance) {
@@ -240,7 +224,6 @@ impl<'a> Questions<'a> {
         }
     }
 
-    /// Whether there is an allocation without these groups.
     pub fn is_possible(&mut self, relaxed: &BTreeSet<&Group>) -> bool {
         let Some(instance) = self.relaxed(relaxed) else {
             return false;
@@ -250,7 +233,7 @@ impl<'a> Questions<'a> {
         found == Some(true)
     }
 
-    /// The instance without these groups; nothing where no restart is allowed, not even its own.
+    /// Returns the instance without these groups; `None` if not even the job's own restart is allowed.
     pub fn relaxed(&self, relaxed: &BTreeSet<&Group>) -> Option<Instance> {
         let mut instance = self.instance.clone();
         if relaxed.contains(&Group::Adjustments) {
@@ -293,7 +276,7 @@ impl<'a> Questions<'a> {
     }
 }
 
-/// Makes one node of all that allow the same.
+/// Merges nodes with equal eligibility columns into one.
 fn gather(instance: &mut Instance) {
     let counted = instance.counted;
     let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
@@ -321,7 +304,7 @@ fn gather(instance: &mut Instance) {
     }
 }
 
-/// The sets of `size` of the first `count` numbers, in order.
+/// Returns the subsets of `0..count` with `size` elements, in order.
 fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     if size == 0 {
         return vec![Vec::new()];
@@ -366,7 +349,6 @@ mod tests {
         assert_eq!(subsets(2, 1), [[0], [1]]);
     }
 
-    /// Two jobs fill both nodes and may not be restarted: the new one needs room or a restart.
     #[test]
     fn without_restarts_room_and_the_bound_on_them_stand_against_each_other() {
         let jobs = json!([
@@ -390,7 +372,7 @@ mod tests {
         );
     }
 
-    /// More of a job that gives half is worth less than what was decided, its restart counted in both.
+    /// One more container for the job is worth less than the decision, its restart counted in both.
     #[test]
     fn its_own_restart_has_its_price() {
         let jobs = json!([
@@ -411,7 +393,7 @@ mod tests {
         );
     }
 
-    /// What a job that is resized in place keeps is not reserved, and not free without it.
+    /// Containers kept by a job resized in place are neither reserved nor free.
     #[test]
     fn what_stays_in_place_is_not_on_its_way_out() {
         let job = |name: &str, node: &str| {
@@ -431,7 +413,7 @@ mod tests {
         assert_eq!(found.corrections, [[Group::Capacity(Resource::Cpu)]]);
     }
 
-    /// One container of 8 CPUs: 8 are free, 4 on each node, and what is there cannot move.
+    /// One container of 8 CPUs: 4 are free on each node, and the running jobs cannot move.
     #[test]
     fn room_in_pieces_is_packing() {
         let jobs = json!([

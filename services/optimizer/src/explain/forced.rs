@@ -1,9 +1,7 @@
-//! Questions about a job that is to have so many containers, whatever that is worth.
+//! Questions about forcing a job to a given number of containers, whatever the allocation is worth.
 //!
-//! - [`may_have`]: whether a decision could give it to the job at all. A cheap necessary condition:
-//!   where it does not hold no decision need be made to see that the job does not get it.
-//! - [`givers`]: who has less in an allocation that gives it, and in which as few jobs as possible
-//!   are changed; some jobs may be left out, so that others are named.
+//! - [`may_have`]: a cheap necessary condition. If false, no decision gives the job the count.
+//! - [`givers`]: the jobs that shrink in an allocation that changes as few jobs as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +14,23 @@ use crate::instance::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
 use crate::solve::{Verdict, search};
 
-/// What utilization and unfairness count beside the number of jobs that are changed. Utilization is a
-/// few units at most, so that it decides only among allocations that change equally many.
+/// Weight of utilization and unfairness against the number of changed jobs. Utilization is a few units at
+/// most, so these terms only break ties.
 const BESIDE_CHANGES: f64 = 0.05;
-/// The gap of such an allocation: a fiftieth of a unit of utilization.
+/// Gap of such a search: a fiftieth of a unit of utilization.
 const GAP: f64 = 1e-3;
 
-/// Whether a decision of `problem` could give `job` at least `least` containers: false where that is
-/// proven to be impossible.
+/// Reports whether a decision of `problem` could give `job` at least `least` containers; false only if proven
+/// impossible.
 ///
-/// Jobs that wait may take part in the decision, or not. More jobs need more room, but they have
-/// other fair shares: with any of them the bound on unfairness is left out.
+/// Waiting jobs may or may not take part in the decision. They need capacity and change the fair shares, so
+/// the fairness bound is dropped if any job waits.
 #[must_use]
 pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
     let Some(posed) = problem.jobs.iter().find(|it| it.job == *job) else {
         return false;
     };
-    // Services are met first, by steps of their own.
+    // Services are met first, by separate steps.
     let served = |urgency: Urgency| urgency > Urgency::Training;
     if problem.policy.allocation != Allocation::Dorm
         || problem.jobs.iter().any(|it| served(it.urgency))
@@ -51,7 +49,7 @@ pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
         let mut all = problem.jobs.iter().zip(&running);
         all.any(|(it, runs)| !runs && it.job != *job)
     };
-    // The first job of an idle cluster is let in however unfair that is.
+    // The first job of an idle cluster is admitted whatever its unfairness.
     let mut relaxed = BTreeSet::new();
     if others_wait() || !running.contains(&true) {
         relaxed.insert(&Group::Fairness);
@@ -63,9 +61,9 @@ pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
     questions.is_possible(&relaxed) || questions.limit
 }
 
-/// Who would have how many containers, where they have more now, for `job` to have at least `least`:
-/// as few jobs as possible are changed, restarts of which there may be as many as it takes. Those of
-/// `except` keep at least what they have. Nothing where there is no such allocation.
+/// Returns the jobs that would shrink, with their new counts, for `job` to have at least `least` containers.
+/// The search changes as few jobs as possible, with any number of restarts; jobs in `except` keep at least
+/// their counts. `None` if no such allocation is found.
 #[must_use]
 pub fn givers(
     problem: &Problem,
@@ -151,7 +149,6 @@ mod tests {
         ));
     }
 
-    /// `a/y` can give 2 only, so that both would be changed with it: `a/x` gives alone.
     #[test]
     fn as_few_jobs_as_possible_give() {
         let problem = posed(1.0, 0.0, full());
@@ -160,7 +157,6 @@ mod tests {
         let names: Vec<&str> = found.keys().map(JobId::as_str).collect();
         assert_eq!(names, ["a/x"]);
         assert!(found.values().all(|to| *to <= 5 && *to >= 1), "{found:?}");
-        // Without it two containers can be had, of `a/y`; three cannot.
         except.extend(found.into_keys());
         assert_eq!(givers(&problem, &new(), 3, &except), None);
         let mut smaller = problem;

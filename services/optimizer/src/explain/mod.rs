@@ -1,8 +1,8 @@
 //! Answers about a decision.
 //!
-//! - [`waiting`]: why a job waits: which resource is short by how much, or which bound.
-//! - [`conflict`]: which constraints stand against a job having more.
-//! - [`forced`]: what it would take that a job has so many containers.
+//! - [`waiting`]: why a job waits: the short resource or the bound.
+//! - [`conflict`]: the constraints that keep a job from more containers.
+//! - [`forced`]: the cost of forcing a count for a job.
 
 pub mod conflict;
 pub mod forced;

@@ -1,4 +1,4 @@
-//! Why a job waits, for a tired person: which resource is short by how much, or which bound.
+//! Explains why a job waits: the resource and its shortage, or the bound.
 
 use dormouse_messages::needs::NODE_LABEL;
 use dormouse_messages::plain::{containers, listed};
@@ -10,18 +10,17 @@ use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
 use crate::solve::{any, may_be_feasible};
 
-/// Jobs that are named in one line before the rest is counted.
+/// Jobs named in one line before the rest is counted.
 const NAMED: usize = 3;
 
-/// What a diagnosis refers to.
 pub(crate) struct Standing<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
-    /// Some question of the decision has no answer: what was not found may be there.
+    /// A question of the decision stayed open: an allocation may exist though none was found.
     pub open: bool,
 }
 
-/// Why a job can never run on these nodes, if so: it then does not hold up the queue.
+/// Returns why a job is unschedulable on these nodes, if it is; such a job does not hold up the queue.
 pub(crate) fn hopeless(
     problem: &Problem,
     cluster: &Cluster,
@@ -39,7 +38,7 @@ pub(crate) fn hopeless(
             return Some((code, format!("roles.{name}: {reason}")));
         }
     }
-    // Each for itself fits; all of them must do so together.
+    // Each group fits by itself; all must fit together.
     let mut empty = Instance::new(problem, cluster, &[index]);
     empty.rooms.clone_from(&cluster.capacities);
     empty.classify();
@@ -60,7 +59,6 @@ pub(crate) fn hopeless(
     })
 }
 
-/// `ps: 1 container (cpu=1 each)`: what stands beside a job's workers.
 fn beside(problem: &Problem, index: usize) -> String {
     let roles = roles_of(problem, index).into_iter();
     let roles = roles.map(|role| {
@@ -124,7 +122,6 @@ fn hopeless_alone(
     Some((WaitCode::NeverFits, reason))
 }
 
-/// Which of a job's constraints rules nodes out, where the others would hold it.
 fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) -> String {
     let constraints = &job.needs.constraints;
     let no_node = constraints.require.iter().find(|(label, rule)| {
@@ -152,7 +149,7 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
         );
     }
     if constraints.is_empty() && tainted(problem, job).is_none() {
-        // What is left: which GPUs there are, and with how much memory.
+        // Only the GPUs and their memory remain as a cause.
         let memory = match job.needs.gpu_memory_bytes {
             0 => String::new(),
             bytes => format!(", gpu_memory={}", Resource::Memory.display(bytes)),
@@ -172,7 +169,6 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
     )
 }
 
-/// How many nodes a job may be on.
 fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
     let nodes = 0..cluster.names.len();
     nodes
@@ -180,7 +176,7 @@ fn eligible(cluster: &Cluster, job: &ProblemJob) -> usize {
         .count()
 }
 
-/// `its constraints allow (zone: a; 3 of 20)`, with the taint that keeps it off others.
+/// Example: `its constraints allow (zone: a; 3 of 20)`.
 fn allowed(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     let constraints = job.needs.constraints.to_string();
     let (some, all) = (eligible(cluster, job), cluster.names.len());
@@ -197,8 +193,7 @@ fn allowed(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     }
 }
 
-/// `n3 and 2 more are tainted with maintenance`: the nodes that its constraints allow and a taint keeps it
-/// off, if there are any.
+/// Example: `n3 and 2 more are tainted with maintenance`. Covers nodes excluded by a taint alone.
 fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
     let constraints = &job.needs.constraints;
     let nodes = problem.nodes.iter();
@@ -212,7 +207,7 @@ fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
     })
 }
 
-/// ` on the nodes that …`; nothing of a job that may be anywhere.
+/// Returns ` on the nodes that …`; empty for an unconstrained job.
 pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     match cluster.columns.is_bound(job) {
         true => format!(" on the nodes that {}", allowed(problem, cluster, job)),
@@ -220,7 +215,7 @@ pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -
     }
 }
 
-/// Whether the job could start if it might be on any node, and not so.
+/// Explains a job that could start on any node but not on its eligible ones.
 fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Option<String> {
     let job = &standing.problem.jobs[head];
     if !standing.cluster.columns.is_bound(job) {
@@ -237,7 +232,6 @@ fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Opti
     })
 }
 
-/// Why `head`, the last job of `instance`, was not admitted.
 pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> (WaitCode, String) {
     let job = &standing.problem.jobs[head];
     let mut relaxed = instance.clone();
@@ -284,20 +278,14 @@ pub(crate) fn blocked(standing: &Standing, instance: &Instance, head: usize) -> 
     (WaitCode::Fragmentation, reason)
 }
 
-/// What others keep of one resource, at the least.
 struct Kept<'a> {
-    /// Of it all, what is reserved: by what leaves, and by jobs on their way elsewhere.
     reserved: u128,
-    /// By jobs that nothing may change now.
     pinned: u128,
-    /// Which these are.
     by: Vec<&'a ProblemJob>,
-    /// By the minimums of the jobs that may shrink.
     minimums: u128,
 }
 
 impl Kept<'_> {
-    /// `16 in all, of which jobs that may not change now keep 8, …`.
     fn in_words(&self, amount: impl Fn(u128) -> String) -> String {
         let by = self.by.iter().map(|job| {
             let id = job.role.as_ref().map_or(&job.job, |role| &role.of);
@@ -320,19 +308,19 @@ impl Kept<'_> {
     }
 }
 
-/// `ads/lr until 2026-11-21 10:05:12Z, ads/mnist and 3 more`.
+/// Example: `ads/lr until 2026-11-21 10:05:12Z, ads/mnist and 3 more`.
 fn named<'a>(jobs: impl Iterator<Item = (&'a JobId, Option<Timestamp>)>) -> String {
     let name = |(id, until): (&JobId, Option<Timestamp>)| match until {
         Some(until) => format!("{id} until {}", until.to_words()),
         None => id.to_string(),
     };
     let mut names: Vec<String> = jobs.map(name).collect();
-    // A job, and what stands beside its workers.
+    // A job and its roles share one name.
     names.dedup();
     listed(names, NAMED)
 }
 
-/// Which resource is short, and by how much, when everybody who can is at the minimum.
+/// Assumes every shrinkable job at its minimum.
 fn short(standing: &Standing, instance: &Instance, head: usize) -> String {
     let job = &standing.problem.jobs[head];
     let (min, _) = limits(job);

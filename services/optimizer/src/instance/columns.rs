@@ -1,22 +1,18 @@
-//! What stands in rooms and demands behind the resources, so that one comparison of a demand with a
-//! room says all: whether there is room, and whether the container may be there.
+//! Columns behind the resources in rooms and demands: one comparison decides capacity and eligibility.
 //!
 //! ```text
 //! resources │ company │ one a size of fractions of GPUs │ one permit a set of eligible nodes │ class
 //! ```
 //!
-//! - *Company*: of a node there is [`ALONE`], of which a container takes one, and one that has its
-//!   node for itself all. Only where some job asks for that.
+//! - *Company* (exclusivity): a node has [`ALONE`]; an ordinary container takes one, an exclusive container
+//!   all.
 //! - *Fractions of GPUs*: see [`crate::instance::devices`].
-//! - A *permit*: of it there is [`PLENTY`] on each node that the constraints and tolerations of some
-//!   jobs allow, nothing on the others, and each container of those jobs takes one. Needs that allow
-//!   the same nodes share a permit; those that allow all need none.
-//! - The *class* of a node says which types it allows. No demand has it; the tables of rooms' worth
-//!   are told apart by it.
+//! - A *permit* (eligibility column): [`PLENTY`] on each eligible node, 0 on the others. Equal node sets
+//!   share a permit; needs that allow all nodes have none.
+//! - The *class* of a node numbers its set of allowed types.
 //!
-//! Without constraints, taints, fractions and exclusive jobs nothing stands behind the resources. All
-//! up to the permits add up (they are *counted*); a permit is never used up. A container that stays on a node
-//! whose labels have changed has no permit there: what is subtracted stops at 0.
+//! All columns before the permits add up (they are *counted*). A container that stays on a node whose labels
+//! changed has no permit there, so subtractions saturate at 0.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +21,8 @@ use dormouse_messages::{JobId, Needs};
 use crate::instance::devices::{Devices, has_memory};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-/// More containers than a node can hold: they have 1,500 blocks of ports.
+/// More containers than a node can hold: a node has 1,500 blocks of ports.
 pub(crate) const ALONE: u64 = 4_096;
-/// More of a permit than is ever taken.
 pub(crate) const PLENTY: u64 = 1 << 40;
 
 /// The columns of one problem.
@@ -36,16 +31,12 @@ pub(crate) struct Columns {
     resources: usize,
     company: bool,
     devices: Devices,
-    /// Per permit and node: whether it is there.
     permits: Vec<Vec<bool>>,
-    /// What is asked, to the permit that stands for it.
     permit_of: BTreeMap<Needs, Option<usize>>,
-    /// The jobs' indices, where that is asked.
     index_of: BTreeMap<JobId, usize>,
 }
 
 impl Columns {
-    /// The columns for `nodes`, in the order of their index.
     pub fn new(problem: &Problem, nodes: &[&ProblemNode], resources: usize) -> Self {
         let exclusive = |job: &ProblemJob| job.needs.constraints.exclusive;
         let mut columns = Self {
@@ -79,23 +70,21 @@ impl Columns {
         columns
     }
 
-    /// How many columns add up on a node.
     pub fn counted(&self) -> usize {
         self.resources + usize::from(self.company) + self.devices.width()
     }
 
-    /// The columns of parts of GPUs.
     pub fn devices(&self) -> std::ops::Range<usize> {
         self.counted() - self.devices.width()..self.counted()
     }
 
-    /// How many columns say what jobs ask and nodes have: all but the class.
+    /// Returns the number of columns without the class.
     pub fn width(&self) -> usize {
         self.counted() + self.permits.len()
     }
 
-    /// Completes the capacity of a node (`reserved` is `None`) or its room; something that is not of the
-    /// problem stands on it where `reserved`.
+    /// Completes a capacity (`reserved` is `None`) or a room. `reserved` is true if containers outside the
+    /// problem stand there.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, reserved: Option<bool>) {
         if self.company {
             room.push(ALONE - u64::from(reserved == Some(true)));
@@ -108,7 +97,6 @@ impl Columns {
         }
     }
 
-    /// Completes the demand of a job's container.
     pub fn complete_demand(&self, demand: &mut Vec<u64>, job: &ProblemJob) {
         if self.company {
             let exclusive = job.needs.constraints.exclusive;
@@ -128,19 +116,18 @@ impl Columns {
         permit.copied().flatten()
     }
 
-    /// Whether a job asks more of its nodes than room.
+    /// True if a job has node constraints beyond capacity.
     pub fn is_bound(&self, job: &ProblemJob) -> bool {
         job.needs.constraints.exclusive || self.permit(job).is_some()
     }
 
-    /// Whether a job may have containers on a node.
     pub fn allows(&self, job: &ProblemJob, node: usize) -> bool {
         let permit = self.permit(job);
         permit.is_none_or(|permit| self.permits[permit][node])
     }
 
-    /// Per permit: the sums of `capacities` over the nodes that have it, in the resources. These
-    /// bound what the jobs of the permit can have together.
+    /// Returns per permit the sums of `capacities` over its nodes, by resource. The sums bound the jobs of
+    /// the permit together.
     pub fn pools(&self, capacities: &[Vec<u64>]) -> Vec<u64> {
         let mut pools = Vec::with_capacity(self.permits.len() * self.resources);
         for allowed in &self.permits {
@@ -155,7 +142,7 @@ impl Columns {
         pools
     }
 
-    /// What a container with `demand` takes of each pool: of those that hold all of its nodes.
+    /// Returns the amounts that a container takes of each pool that holds all of its eligible nodes.
     pub fn pooled(&self, demand: &[u64], job: &ProblemJob) -> Vec<u64> {
         let own = self.permit(job);
         let mut pooled = Vec::with_capacity(self.permits.len() * self.resources);
@@ -171,7 +158,7 @@ impl Columns {
     }
 }
 
-/// The part of it that says which nodes are eligible.
+/// Returns the part of the needs that determines eligible nodes.
 fn asked(needs: &Needs) -> Needs {
     let mut asked = Needs::default();
     asked

@@ -1,25 +1,21 @@
-//! Who may start on some of its nodes only, in this decision: jobs behind one that waits keep away
-//! from its nodes ([`crate::queue::backfill`]).
+//! Confines jobs to some nodes for one decision: backfilled jobs avoid a blocked head's nodes
+//! ([`crate::queue::backfill`]).
 //!
-//! Each set of nodes is one more permit, before the class of the node, in rooms and demands
-//! ([`crate::instance::columns`]); so the exact model, the prices and every filling know it. It is no need of
-//! the job: its fair share is what it was, and once it runs it may have containers anywhere.
+//! Each set of nodes is one more permit, before the class column ([`crate::instance::columns`]), so every
+//! model respects it. Fair shares ignore the sets.
 
 use std::collections::BTreeMap;
 
 use crate::instance::columns::PLENTY;
 
-/// The jobs that are held to sets of nodes.
+/// The jobs that are confined to sets of nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confined {
-    /// Per set and node: whether it is in it.
     sets: Vec<Vec<bool>>,
-    /// Of jobs by their index in the problem: the set.
     set_of: BTreeMap<usize, usize>,
 }
 
 impl Confined {
-    /// Holds a job to `nodes`.
     pub fn hold(&mut self, job: usize, nodes: &[bool]) {
         let known = self.sets.iter().position(|set| set == nodes);
         let set = known.unwrap_or_else(|| {
@@ -29,12 +25,11 @@ impl Confined {
         self.set_of.insert(job, set);
     }
 
-    /// Whether `nodes` would be a set more than so many.
+    /// True if adding `nodes` would make more than `most` sets.
     pub fn would_exceed(&self, nodes: &[bool], most: usize) -> bool {
         self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
     }
 
-    /// What of it concerns `jobs`.
     pub fn of(&self, jobs: impl Iterator<Item = usize>) -> Self {
         let mut of = Self::default();
         for job in jobs {
@@ -45,7 +40,6 @@ impl Confined {
         of
     }
 
-    /// Completes the rooms of all nodes, of which `counted` columns add up.
     pub fn complete_rooms(&self, rooms: &mut [Vec<u64>], counted: usize) {
         for (node, room) in rooms.iter_mut().enumerate() {
             let permits = self.sets.iter();
@@ -54,7 +48,6 @@ impl Confined {
         }
     }
 
-    /// Completes the demand of a job's container.
     pub fn complete_demand(&self, demand: &mut Vec<u64>, job: usize, counted: usize) {
         let own = self.set_of.get(&job);
         let permits = 0..self.sets.len();
@@ -66,7 +59,7 @@ impl Confined {
         if self.sets.is_empty() {
             return;
         }
-        // The last column is the node's class; without any permit there was none.
+        // The class is the last column; without any permit the column is missing.
         if amounts.len() == counted {
             amounts.push(0);
         }
@@ -86,12 +79,10 @@ mod tests {
         let mut rooms = vec![vec![4, 5], vec![6, 7]];
         confined.complete_rooms(&mut rooms, 2);
         assert_eq!(rooms, [vec![4, 5, PLENTY, 0], vec![6, 7, 0, 0]]);
-        // Beside a permit that was there.
         let (mut own, mut other) = (vec![1, 1, 0], vec![1, 0, 0]);
         confined.complete_demand(&mut own, 7, 1);
         confined.complete_demand(&mut other, 8, 1);
         assert_eq!((own, other), (vec![1, 1, 1, 0], vec![1, 0, 0, 0]));
-        // Without anybody who is held nothing changes.
         let mut room = vec![vec![4, 5]];
         confined.of([8].into_iter()).complete_rooms(&mut room, 2);
         assert_eq!(room, [vec![4, 5]]);

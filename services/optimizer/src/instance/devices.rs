@@ -1,15 +1,12 @@
-//! Fractions of GPUs in rooms and demands.
+//! Columns for fractions of GPUs in rooms and demands.
 //!
-//! Every fraction counts as the next larger half, quarter and so on of a device, by its share and by
-//! its memory. For each size s that some job has there is a column: what containers of size s or more
-//! take, and of each device as much as a multiple of s is free. Sizes divide one another, so containers
-//! fit on the devices, none of them over two, if and only if no column is overfull: placed in
-//! descending order, each finds a device with a free multiple of its size.
+//! Fractions are rounded up to the next half, quarter and so on of a device, by share and by memory. Each
+//! size s has a column: demands count containers of size s or more, and each device offers its free parts
+//! rounded down to a multiple of s. Containers fit on the devices without straddling if and only if no column
+//! overflows, because sizes divide one another.
 //!
-//! What runs stays on its device. What it takes is in the room of its node, and freed with it; what is
-//! lost because small ones stand on a device is not, whoever leaves. So a GPU that is shared is whole
-//! again only when nobody is on it any more, and no restart is decided for that. Other columns than
-//! these have no part in the tables of rooms' worth: there the sum of the fractions counts.
+//! Running containers stay on their devices; parts lost to fragmentation do not return when containers leave.
+//! No restart is decided to empty a shared GPU. Tables of rooms' worth count only the sum of the fractions.
 
 use std::collections::BTreeSet;
 
@@ -18,20 +15,16 @@ use dormouse_messages::quantity::Resource;
 
 use crate::problem::{Problem, ProblemGpu, ProblemJob, ProblemNode};
 
-/// The columns of GPUs; none where nobody has a fraction of one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Devices {
-    /// The sizes, the largest first.
     sizes: Vec<u64>,
-    /// Per node and size: what is free, in parts, with what the jobs that stay have there.
+    /// Per node and size: free parts plus those of the jobs that stay.
     rooms: Vec<Vec<u64>>,
-    /// Per node: its devices.
     counts: Vec<u64>,
-    /// Per job: the size of a container and what it takes in all, in parts.
+    /// Per job: a container's size on one device and its total, in parts.
     demands: Vec<(u64, u64)>,
 }
 
-/// Whether the GPUs of a node have the memory that a job asks for.
 pub(crate) fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     let asked = job.needs.gpu_memory_bytes;
     let mut gpus = node.gpus.iter();
@@ -65,7 +58,6 @@ impl Devices {
         devices
     }
 
-    /// What is free of each device.
     fn free(&self, problem: &Problem, node: &ProblemNode, count: u64) -> Vec<u64> {
         let known: Option<Vec<u64>> = node.gpus.iter().map(|gpu| gpu.taken).collect();
         if let Some(taken) = known.filter(|taken| !taken.is_empty()) {
@@ -74,7 +66,7 @@ impl Devices {
                 .map(|taken| GPU_PARTS.saturating_sub(taken));
             return free.take(usize::try_from(count).unwrap_or(0)).collect();
         }
-        // Nobody knows who is where: as if the large ones had come first.
+        // Placements are unknown: assume that large containers came first.
         let mut stand = Vec::new();
         for (job, (size, all)) in problem.jobs.iter().zip(&self.demands) {
             let at = job.previous.iter().filter(|_| !job.displaced);
@@ -92,7 +84,6 @@ impl Devices {
         free
     }
 
-    /// What the jobs have on a node in containers of this size or more.
     fn held(&self, problem: &Problem, node: &ProblemNode, size: u64) -> u64 {
         let pairs = problem.jobs.iter().zip(&self.demands);
         let large = pairs.filter(|(job, (own, _))| *own >= size && !job.displaced);
@@ -103,23 +94,21 @@ impl Devices {
         held.sum()
     }
 
-    /// How many columns there are.
     pub fn width(&self) -> usize {
         self.sizes.len()
     }
 
-    /// The room of a node, beside what stands there and is not of the problem; or of the empty node.
+    /// Completes the room of a node without containers outside the problem, or of the empty node.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, is_empty: bool) {
         if self.width() == 0 {
             return;
         }
         let whole = self.counts[node] * GPU_PARTS;
         let rooms = self.rooms[node].iter();
-        // A drained node offers what stands there alone.
+        // A drained node offers only the parts in use.
         room.extend(rooms.map(|room| if is_empty { whole.max(*room) } else { *room }));
     }
 
-    /// The demand of a container of the job with this index.
     pub fn complete_demand(&self, demand: &mut Vec<u64>, job: Option<usize>) {
         let (own, all) = job
             .and_then(|job| self.demands.get(job))
@@ -130,7 +119,6 @@ impl Devices {
     }
 }
 
-/// How many devices a node offers.
 fn count(node: &ProblemNode) -> u64 {
     let offered = node.capacity.get(&Resource::Gpu) / 1000;
     match node.gpus.len() {
@@ -139,7 +127,7 @@ fn count(node: &ProblemNode) -> u64 {
     }
 }
 
-/// Devices of which nothing else is known, of a node with this capacity.
+/// Returns devices without known use for a node of this capacity.
 pub(crate) fn unnamed(capacity_milli: u64, memory_bytes: u64) -> Vec<ProblemGpu> {
     let gpu = ProblemGpu {
         memory_bytes,
@@ -148,12 +136,11 @@ pub(crate) fn unnamed(capacity_milli: u64, memory_bytes: u64) -> Vec<ProblemGpu>
     vec![gpu; usize::try_from(capacity_milli / 1000).unwrap_or(0)]
 }
 
-/// Whether others may share the GPU of a container.
 fn shares(job: &ProblemJob) -> bool {
     (1..1000).contains(&job.demand.get(&Resource::Gpu))
 }
 
-/// Whether containers do not fit on the devices of an empty node, by their sum.
+/// Compares the sum of the containers with the empty node's devices.
 pub(crate) fn overfull<'a>(
     node: &ProblemNode,
     stand: impl Iterator<Item = (&'a ProblemJob, u32)>,

@@ -1,8 +1,8 @@
-//! One P2 instance by index: the resources of which there are any, the room of each node, the
-//! distinct demands (types) and the jobs taking part, with their fair shares and bounds.
+//! One P2 instance by index: resources with a positive total, rooms of nodes, distinct demands (types), and
+//! the participating jobs with their fair shares and bounds.
 //!
-//! - [`columns`]: what stands behind the resources in rooms and demands, such as which nodes a job may be
-//!   on; [`confine`]: the same for one decision; [`devices`]: fractions of GPUs.
+//! - [`columns`]: eligibility, exclusivity and the other columns behind the resources; [`confine`]:
+//!   eligibility for one decision; [`devices`]: fractions of GPUs.
 
 pub(crate) mod columns;
 pub(crate) mod confine;
@@ -20,29 +20,22 @@ use crate::instance::columns::Columns;
 use crate::instance::confine::Confined;
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
-/// What any restart costs, in parts of the smallest container's utilization (ε of the objective):
-/// it decides ties for fewer restarts, on twenty nodes as on ten thousand, where a fixed cost would
-/// be worth many containers. A tenth keeps it well below the least that a restart can win, and is
-/// 10⁻³ for the smallest job of Dorm's testbed.
+/// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A
+/// relative cost breaks ties alike at any cluster size, and a tenth stays below the least gain of a restart.
 const RESTART_TIE: f64 = 0.1;
 
-/// The cluster by index.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
-    /// The resources with a total above 0, in order.
+    /// Resources with a total above 0, in order.
     pub resources: Vec<Resource>,
-    /// Their totals.
     pub totals: Vec<u64>,
-    /// The nodes' names, in ascending order: the index order everywhere.
+    /// Ascending: the index order everywhere.
     pub names: Vec<NodeId>,
-    /// Per node: the capacity.
     pub capacities: Vec<Vec<u64>>,
-    /// Per node: the capacity less what is reserved.
     pub rooms: Vec<Vec<u64>>,
-    /// Per node: whether what is given up on it stays out of use.
+    /// True if capacity given up on the node stays unused.
     closed: Vec<bool>,
     index: BTreeMap<NodeId, usize>,
-    /// What stands behind the resources in rooms and demands.
     pub columns: Columns,
 }
 
@@ -93,8 +86,7 @@ impl Cluster {
         }
     }
 
-    /// A container's demand as it stands beside rooms; `None` when it names a resource of which there
-    /// is none.
+    /// `None` if a demanded resource does not exist.
     pub fn demand(&self, job: &ProblemJob) -> Option<Vec<u64>> {
         let known = |resource: &Resource| self.resources.contains(resource);
         if job.demand.is_empty() || !job.demand.iter().all(|(resource, _)| known(resource)) {
@@ -106,7 +98,6 @@ impl Cluster {
         Some(demand)
     }
 
-    /// How many containers of a job the empty nodes hold on which they may be.
     pub fn holds(&self, demand: &[u64]) -> u64 {
         self.capacities
             .iter()
@@ -114,8 +105,8 @@ impl Cluster {
             .sum()
     }
 
-    /// The weighted DRF shares ŝ of some jobs: divisible progressive filling with floors and caps.
-    /// What only some nodes may hold is bounded by what these have, for all of their jobs together.
+    /// Returns the weighted DRF shares ŝ: divisible progressive filling with floors and caps. Pools bound the
+    /// jobs that share a set of eligible nodes.
     pub fn fair_shares(&self, users: &[FairUser<'_>]) -> Vec<f64> {
         let resources = self.totals.len();
         let user = |user: &FairUser<'_>| {
@@ -141,7 +132,7 @@ impl Cluster {
         (0..users.len()).map(|index| filled.share(index)).collect()
     }
 
-    /// What roles hold together of the resource of which a worker takes the largest part.
+    /// Returns the roles' share of the workers' dominant resource.
     pub fn beside_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
         let part =
             |resource: &Resource, total: &u64| job.demand.get(resource) as f64 / *total as f64;
@@ -164,7 +155,6 @@ impl Cluster {
         amounts.sum::<u64>() as f64 / total as f64
     }
 
-    /// What roles hold together, in the resources and in the pools of permits.
     fn beside(&self, roles: &[&ProblemJob]) -> Vec<u64> {
         let resources = self.totals.len();
         let mut beside = Vec::new();
@@ -180,7 +170,7 @@ impl Cluster {
         beside
     }
 
-    /// Where a job's containers are by node index; `None` when one is on a node that is gone.
+    /// Returns node indices; `None` if a node is gone.
     pub fn locate(&self, previous: &BTreeMap<NodeId, u32>) -> Option<Vec<(usize, u32)>> {
         let counts = previous.iter().filter(|(_, count)| **count > 0);
         counts
@@ -189,38 +179,29 @@ impl Cluster {
     }
 }
 
-/// One of those who share a cluster.
 #[derive(Debug)]
 pub(crate) struct FairUser<'a> {
-    /// The job.
     pub job: &'a ProblemJob,
-    /// Its demand, as it stands beside rooms.
     pub demand: &'a [u64],
-    /// The containers that it is granted first.
     pub floor: u32,
-    /// The most that it takes.
     pub cap: u32,
-    /// Its roles.
     pub roles: Vec<&'a ProblemJob>,
 }
 
-/// The roles of a job of the problem.
 pub(crate) fn roles_of(problem: &Problem, job: usize) -> Vec<&ProblemJob> {
     problem.roles(job).map(|role| &problem.jobs[role]).collect()
 }
 
-/// How many containers with `demand` fit in `room`.
 pub(crate) fn fits(demand: &[u64], room: &[u64]) -> u64 {
     let each = demand.iter().zip(room).filter(|(amount, _)| **amount > 0);
     each.map(|(amount, room)| room / amount).min().unwrap_or(0)
 }
 
-/// Whether there is so much of everything.
 pub(crate) fn covers(demand: &[u64], room: &[u64]) -> bool {
     demand.iter().zip(room).all(|(amount, room)| amount <= room)
 }
 
-/// Takes `count` containers with `demand` from `room`; false and nothing taken if they do not fit.
+/// Takes nothing and returns false if the containers do not fit.
 pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
     if fits(demand, room) < u64::from(count) {
         return false;
@@ -231,7 +212,6 @@ pub(crate) fn take(demand: &[u64], count: u32, room: &mut [u64]) -> bool {
     true
 }
 
-/// Gives them back.
 pub(crate) fn give(demand: &[u64], count: u32, room: &mut [u64]) {
     for (room, amount) in room.iter_mut().zip(demand) {
         *room += amount * u64::from(count);
@@ -248,47 +228,40 @@ pub(crate) struct Type {
     pub share: f64,
 }
 
-/// What may happen to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Stays as it is.
     Pinned,
-    /// May be restarted, which counts.
+    /// May be restarted, at a cost.
     Running,
-    /// Gets new containers in any case: new, displaced, resized in place, or its count outside its
-    /// limits.
+    /// Gets new containers anyway: new, displaced, resized in place, or with a count outside its limits.
     Free,
 }
 
-/// A job taking part.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// Its index in the problem.
     pub index: usize,
     pub ty: usize,
     pub state: State,
     pub min: u32,
     pub max: u32,
-    /// Where it runs, by node index.
+    /// Containers by node index.
     pub previous: Vec<(usize, u32)>,
-    /// p: how many containers it has.
+    /// p: present number of containers.
     pub count: u32,
-    /// ŝ: its fair share.
+    /// ŝ: fair share.
     pub fair: f64,
-    /// What its restart costs.
+    /// Price of a restart in the objective.
     pub restart: f64,
-    /// Whether it is resized in place: its containers are free to come and go, but for its chief.
+    /// All containers but the coordinator may come and go.
     pub in_place: bool,
-    /// Containers that stay where they are, and are not among `previous`, `count`, `min` and `max`:
-    /// the chief of one that is resized in place, and what it has where it could not start any more.
+    /// Containers outside `previous`, `count`, `min` and `max`: the coordinator of a job resized in place,
+    /// and its containers on ineligible nodes.
     pub fixed: Vec<(usize, u32)>,
-    /// Whether it is a role of the job before it: of a fixed number, and never moved while it runs. Its
-    /// loss is 0.
+    /// A role has a fixed count, never moves while running, and has loss 0. It follows its job.
     pub is_role: bool,
 }
 
 impl Job {
-    /// Containers that it has besides those that are decided.
     pub fn base(&self) -> u32 {
         self.fixed.iter().map(|(_, count)| count).sum()
     }
@@ -298,10 +271,10 @@ impl Job {
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub totals: Vec<u64>,
-    /// How many columns of a room add up: all up to the permits.
+    /// Number of columns that add up: all before the permits.
     pub counted: usize,
-    /// Which types the nodes of each class allow; the class stands in the last column of a room.
-    /// Empty where all nodes allow all.
+    /// Types that the nodes of each class allow; the last column of a room is its class. Empty if all nodes
+    /// allow all types.
     pub classes: Vec<Vec<bool>>,
     pub rooms: Vec<Vec<u64>>,
     pub types: Vec<Type>,
@@ -313,7 +286,6 @@ pub(crate) struct Instance {
     pub restart_bound: u32,
 }
 
-/// Whether a job runs and need not be placed again.
 pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
     let place = job
         .previous
@@ -322,24 +294,21 @@ pub(crate) fn runs(cluster: &Cluster, job: &ProblemJob) -> bool {
     !job.displaced && place.is_some_and(|place| !place.is_empty())
 }
 
-/// Whether it is a job, and not a role of one.
 pub(crate) fn is_head(job: &ProblemJob) -> bool {
     job.role.is_none()
 }
 
-/// Its limits, read so that they make sense.
+/// Returns consistent limits: 1 ≤ min ≤ max.
 pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
     let min = job.min.max(1);
     (min, job.max.max(min))
 }
 
 impl Instance {
-    /// The instance in which exactly `members` (indices of jobs) take part, with their roles.
     pub fn new(problem: &Problem, cluster: &Cluster, members: &[usize]) -> Self {
         Self::within(problem, cluster, members, &Confined::default())
     }
 
-    /// The same, where some of them are held to some of their nodes.
     pub fn within(
         problem: &Problem,
         cluster: &Cluster,
@@ -389,7 +358,7 @@ impl Instance {
         instance
     }
 
-    /// A job that does not take part any more: what it had on nodes that are closed is nobody's.
+    /// Removes a withdrawn job's capacity on closed nodes: nobody else may use that capacity.
     pub fn give_up(&mut self, cluster: &Cluster, job: &ProblemJob) {
         let (Some(demand), Some(previous)) = (cluster.demand(job), &job.previous) else {
             return;
@@ -407,7 +376,7 @@ impl Instance {
         let job = &problem.jobs[index];
         let (min, max) = limits(job);
         let previous = job.previous.as_ref().map(|previous| {
-            // Of a job on a node that is gone, what is left is still a preference.
+            // After the loss of a node, the other nodes remain preferences.
             let located = |(node, count): (&NodeId, &u32)| {
                 Some((*cluster.index.get(node)?, *count)).filter(|(_, count)| *count > 0)
             };
@@ -416,7 +385,6 @@ impl Instance {
         let mut previous = previous.unwrap_or_default();
         let fixed = self.fixed(cluster, job, max, &mut previous);
         for (node, count) in &fixed {
-            // Where it stands nobody else can be.
             for (room, amount) in self.rooms[*node].iter_mut().zip(&self.types[ty].demand) {
                 *room = room.saturating_sub(amount * u64::from(*count));
             }
@@ -447,8 +415,8 @@ impl Instance {
         });
     }
 
-    /// What a job that is resized in place keeps where it is: its chief, and what stands where it may
-    /// not start any more, `most` in all; it is taken out of `previous`.
+    /// Moves the containers that must stay out of `previous`, at most `most`: the coordinator and those on
+    /// ineligible nodes.
     fn fixed(
         &self,
         cluster: &Cluster,
@@ -482,7 +450,7 @@ impl Instance {
         fixed.into_iter().collect()
     }
 
-    /// Numbers the nodes by what they allow, in the last column of their rooms.
+    /// Numbers the nodes by the types that they allow, in the last column of their rooms.
     pub fn classify(&mut self) {
         let width = self.rooms.first().map_or(0, Vec::len);
         self.classes.clear();
@@ -505,7 +473,7 @@ impl Instance {
         }
     }
 
-    /// ε + stall · u n̄ / amortise: what the objective loses with each restart.
+    /// Sets the price of each restart: ε + stall · u n̄ / amortise.
     fn price_restarts(&mut self, problem: &Problem) {
         let values = self.types.iter().map(|ty| ty.value);
         let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
@@ -522,7 +490,7 @@ impl Instance {
         }
     }
 
-    /// ŝ: weighted divisible progressive filling with floors and caps, over the jobs taking part.
+    /// Sets ŝ: weighted divisible progressive filling with floors and caps, over the participating jobs.
     fn fair_shares(&mut self, problem: &Problem, cluster: &Cluster) {
         let width = cluster.columns.width();
         let user = |job: &Job| FairUser {
@@ -539,7 +507,7 @@ impl Instance {
             let own = self.types[job.ty].share;
             job.fair = match job.is_role {
                 true => own * f64::from(job.min),
-                // P2 counts workers: what the roles have of the share is no part of its losses.
+                // P2 counts workers only, so the roles' share is no part of the loss.
                 false => {
                     let roles = roles_of(problem, job.index);
                     let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
@@ -549,7 +517,6 @@ impl Instance {
         }
     }
 
-    /// The same if a job of the problem demanded nothing of one resource.
     pub fn without_demand(
         &self,
         (problem, cluster): (&Problem, &Cluster),
@@ -563,7 +530,7 @@ impl Instance {
             let mut demand = self.types[job.ty].demand.clone();
             *demand.get_mut(resource)? = 0;
             if cluster.resources.get(resource) == Some(&Resource::Gpu) {
-                // Who demands no GPU needs no part of one either.
+                // Without GPUs a job needs no parts of GPUs either.
                 demand[cluster.columns.devices()].fill(0);
             }
             job.ty = other.types.len();
@@ -574,7 +541,6 @@ impl Instance {
         Some(other)
     }
 
-    /// The same if a job of the problem could have its containers on any node.
     pub fn without_constraints(&self, index: usize) -> Option<Self> {
         let mut other = self.clone();
         let (counted, totals) = (self.counted, &self.totals);
@@ -587,13 +553,13 @@ impl Instance {
         Some(other)
     }
 
-    /// l of one job at `count` containers (Dorm, equations 11 and 12).
+    /// Returns l of one job at `count` containers (Dorm, equations 11 and 12).
     pub fn loss(&self, job: usize, count: u32) -> f64 {
         let job = &self.jobs[job];
         (self.types[job.ty].share * f64::from(count + job.base()) - job.fair).abs()
     }
 
-    /// What the bound on the loss is worth at a price of a unit of it; nothing without a bound.
+    /// Returns the value of the loss bound at a price per unit; 0 without a bound.
     pub fn allowed_loss(&self, price: f64) -> f64 {
         match self.loss_bound.is_finite() {
             true => price * self.loss_bound,
@@ -601,8 +567,8 @@ impl Instance {
         }
     }
 
-    /// How much less `loss` is than its bound: the slope of its price. Without a bound a unit of loss
-    /// has no price, and 0 keeps it there.
+    /// Returns `loss_bound` − `loss`, the subgradient of the loss price; 0 without a bound, so that the price
+    /// stays 0.
     pub fn spared_loss(&self, loss: f64) -> f64 {
         match self.loss_bound.is_finite() {
             true => self.loss_bound - loss,
@@ -610,14 +576,14 @@ impl Instance {
         }
     }
 
-    /// What one job contributes to the objective at `count` containers, its restart apart.
+    /// Returns one job's part of the objective at `count` containers, without its restart.
     pub fn worth(&self, job: usize, count: u32) -> f64 {
         let containers = count + self.jobs[job].base();
         let value = self.types[self.jobs[job].ty].value * f64::from(containers);
         self.objective.utilization * value - self.objective.loss * self.loss(job, count)
     }
 
-    /// The room of each node beside what is pinned, `restarted` deciding about the running jobs.
+    /// Returns each room less pinned jobs and running jobs that are not `restarted`.
     pub fn free_rooms(&self, restarted: &[bool]) -> Vec<Vec<u64>> {
         let mut rooms = self.rooms.clone();
         for (job, restarted) in self.jobs.iter().zip(restarted) {
@@ -652,7 +618,7 @@ impl Type {
     }
 }
 
-/// ⌈θ1 · 2m⌉ (Dorm, equation 15), or without the ceiling.
+/// Returns ⌈θ1 · 2m⌉ (Dorm, equation 15), or the bound without the ceiling.
 pub(crate) fn loss_bound(problem: &Problem, cluster: &Cluster) -> f64 {
     let twice = 2 * u64::try_from(cluster.totals.len()).unwrap_or(0);
     match problem.policy.fairness_bound {

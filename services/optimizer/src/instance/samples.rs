@@ -1,5 +1,3 @@
-//! Small random instances for the tests of what is tried on large clusters.
-
 use std::ops::Range;
 
 use dormouse_messages::Needs;
@@ -7,7 +5,6 @@ use dormouse_messages::Needs;
 use crate::instance::{Cluster, Instance, State};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-/// Numbers that a seed decides.
 pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move |bound| {
@@ -18,12 +15,11 @@ pub(crate) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Small clusters, each with its seed.
 pub(crate) fn samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
     seeds.filter_map(|seed| Some((seed, random(seed, false)?)))
 }
 
-/// The same, where half of the jobs may not be on all nodes; some stand where they may not start.
+/// Half of the jobs are confined; some run on ineligible nodes.
 pub(crate) fn bound_samples(seeds: Range<u64>) -> impl Iterator<Item = (u64, Instance)> {
     seeds.filter_map(|seed| Some((seed, random(seed, true)?)))
 }
@@ -42,7 +38,6 @@ fn needs(bound: bool, below: &mut impl FnMut(u64) -> u64) -> Needs {
     needs
 }
 
-/// The restart of every running job.
 pub(crate) fn all_restarted(instance: &Instance) -> Vec<bool> {
     let jobs = instance.jobs.iter();
     jobs.map(|job| job.state == State::Running).collect()
@@ -67,8 +62,8 @@ fn node((name, capacity): (&str, &str)) -> ProblemNode {
     }
 }
 
-/// A cluster of four nodes with random jobs, two in three of which run; `None` where they do not
-/// fit. On the last node many small jobs run, more than all sets of which are tried.
+/// Four nodes with random jobs, two thirds of them running; `None` if they do not fit. The last node runs
+/// more jobs than [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
 fn random(seed: u64, bound: bool) -> Option<Instance> {
     let mut below = chance(seed);
     let mut asked = chance(seed + 999);

@@ -1,18 +1,12 @@
-//! Multipliers that bound well: those of the classes ([`crate::lagrangian::warm_start`]), improved
-//! step by step.
+//! Improves the multipliers of the classes ([`crate::lagrangian::warm_start`]) step by step.
 //!
-//! A step renews the prices of blocks node by node ([`crate::lagrangian::node_subproblem`]), at a
-//! temperature that falls from step to step; the price of a restart goes past where it would be best,
-//! as the jobs' gains follow it ([`crate::lagrangian::step_size`]); the few prices of containers and
-//! of the loss go down the slopes of the smoothed bound by Shor's method
-//! ([`crate::lagrangian::r_algorithm`]), which soon finds out which of them belong together: with 240
-//! distinct shapes sixty such steps bounded as well as three hundred that moved every price by its
-//! own slope. As the other prices move beside them, it may go astray: when the bound has not fallen
-//! for a while they go back to the best ones, with smaller steps but with what was learnt. Any prices
-//! give a bound; the least is kept.
+//! A step renews the block prices node by node ([`crate::lagrangian::node_subproblem`]) at a falling
+//! temperature. The restart price overshoots its optimum because gains follow it
+//! ([`crate::lagrangian::step_size`]). The few prices of containers and of the loss descend by Shor's method
+//! ([`crate::lagrangian::r_algorithm`]); without progress for [`PATIENCE`] steps they return to the best
+//! point with smaller steps. Any prices give a bound; the least is kept.
 //!
-//! On the way, averages over the last steps say what a fractional optimum looks like: how likely
-//! each job is restarted, what room and restarts are worth.
+//! Averages over the last steps approximate a fractional optimum.
 
 use crate::instance::Instance;
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
@@ -23,44 +17,38 @@ use crate::lagrangian::shadow_prices::at_shadow_prices;
 use crate::lagrangian::step_size::StepSize;
 use crate::lagrangian::warm_start::WarmStart;
 
-/// The first step of all prices together: the root of their number times this part of what they are
-/// compared with.
+/// First step: the root of the number of prices times this part of their scale.
 const FIRST: f64 = 0.005;
-/// A price is compared with at least this part of a container's value. Multipliers of types with a scarce
-/// resource begin too high by half.
+/// Least scale of a price, as a part of a container's value. Multipliers of types with a scarce resource
+/// start too high by half.
 const LEAST: f64 = 1.5;
-/// The first temperature and, after so many steps, the last one, as parts of a container's mean value:
-/// hotter is smoother and further from the true bound.
+/// The first and last temperature, as parts of a container's mean value, and the steps between them. Hotter
+/// is smoother and further from the true bound.
 const HOT: f64 = 0.0075;
 const COOL: f64 = 0.003;
 const SETTLED: i32 = 250;
-/// After so many steps without a lower bound it goes back, and takes smaller steps.
+/// Steps without a lower bound before the descent returns, and the factor on its step size.
 const PATIENCE: i32 = 12;
 const SMALLER: f64 = 0.5;
-/// Steps in which only blocks and restarts find their prices: those of containers would follow
-/// slopes that mean nothing yet. It saves a third of the steps that follow.
+/// Steps that move only block and restart prices: early subgradients of container prices mean nothing.
 const SETTLING: i32 = 8;
-/// Weight of a step in the averages.
+/// Weights of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
 
-/// What the steps so far say together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
-    /// Per job: how likely it is restarted.
+    /// Restart probability per job.
     pub restarted: Vec<f64>,
-    /// V.
     pub table: Vec<f64>,
-    /// Per job: what its restart gains, its room apart.
+    /// Gain of a restart per job, without its room.
     pub gains: Vec<f64>,
 }
 
-/// The prices of the least bound that go back.
 #[derive(Debug)]
 struct Best {
     container: Vec<f64>,
     loss: f64,
-    /// The step at which they were found or last begun from.
     step: i32,
 }
 
@@ -73,27 +61,22 @@ impl Best {
         }
     }
 
-    /// As parts of what they are compared with.
     fn parts(&self, scale: &[f64]) -> Vec<f64> {
         let pairs = self.container.iter().chain([&self.loss]).zip(scale);
         pairs.map(|(price, scale)| price / scale).collect()
     }
 }
 
-/// A dual descent on the way.
 #[derive(Debug)]
 pub(crate) struct DualDescent<'a> {
     relaxation: Relaxation<'a>,
     pub prices: Multipliers,
     best: Best,
-    /// Per price that takes steps, those of containers and then that of the loss: what it is
-    /// compared with.
+    /// Scales of the prices that take steps: the containers' prices, then the loss's.
     pub scale: Vec<f64>,
     descent: RAlgorithm,
     step_size: StepSize,
-    /// How many steps it has taken.
     pub step: i32,
-    /// The least bound so far.
     pub bound: f64,
     pub averages: Averages,
     /// A container's mean value.
@@ -101,7 +84,6 @@ pub(crate) struct DualDescent<'a> {
 }
 
 impl<'a> DualDescent<'a> {
-    /// Starts from the first prices ([`crate::lagrangian::warm_start`]).
     pub fn new(
         instance: &'a Instance,
         grid: &'a RoomGrid,
@@ -136,13 +118,11 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// A way down from the best prices, with what the dual descent has learnt of how they belong together.
     pub fn way_from_best(&self, size: f64) -> RAlgorithm {
         self.descent
             .beginning_at(self.best.parts(&self.scale), size)
     }
 
-    /// Takes one step.
     pub fn step(&mut self) {
         let done = f64::from(self.step.min(SETTLED)) / f64::from(SETTLED);
         let temperature = self.value * HOT * libm::pow(COOL / HOT, done);
@@ -164,7 +144,6 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// The prices of containers and of the loss go down.
     fn descend(&mut self, answer: &Answer) {
         let slopes = answer.container.iter().chain([&answer.loss]);
         let slopes = slopes.zip(&self.scale).map(|(slope, scale)| slope * scale);
@@ -178,9 +157,7 @@ impl<'a> DualDescent<'a> {
         }
     }
 
-    /// The prices of containers and of the loss go back to the best ones. Those of restarts and blocks
-    /// have found their way without a step size: sent back, they were on the same slow way again each
-    /// time, with a bound .5 % too high for 200 steps.
+    /// Restart and block prices stay: they need no step size, and sent back they repeat the slow descent.
     fn again(&mut self) {
         self.prices.container.clone_from(&self.best.container);
         self.prices.loss = self.best.loss;
@@ -206,14 +183,12 @@ impl<'a> DualDescent<'a> {
     }
 }
 
-/// Moves an average towards what is new.
 pub(crate) fn mix(average: &mut [f64], new: impl Iterator<Item = f64>, weight: f64) {
     for (average, new) in average.iter_mut().zip(new) {
         *average += weight * (new - *average);
     }
 }
 
-/// Per price that takes steps: what it is compared with.
 fn scales(instance: &Instance, prices: &Multipliers) -> Vec<f64> {
     let pairs = prices.container.iter().zip(&instance.types);
     let containers = pairs.map(|(price, ty)| price.max(LEAST * ty.value));

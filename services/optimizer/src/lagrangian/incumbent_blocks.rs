@@ -1,45 +1,39 @@
-//! What runs, as blocks: a block is what one running job has on one node. A restart frees all
-//! blocks of its job.
+//! Running jobs as blocks: one job's containers on one node. A restart frees all blocks of its job.
 
 use std::ops::Range;
 
 use crate::instance::{Instance, State};
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// Blocks on a node up to which the room beside every set of them is tabulated: 4,096 sets. At 9,
-/// sixty steps of the ascent end 0.3 % higher, on a cluster of a thousand nodes where one in six has
-/// more than 8.
+/// Most blocks on a node for which every set's remaining room is tabulated: 4,096 sets. A limit of 9 raises
+/// the bound by 0.3 %.
 pub(crate) const TABULATED: usize = 12;
 
-/// A set of blocks that cannot be all that leaves: the node would stay overfull.
+/// Entry of a set whose departure leaves the node overfull.
 pub(crate) const OVERFULL: u32 = u32::MAX;
 
-/// What one running job has on one node.
+/// One running job's containers on one node.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub job: usize,
     pub node: usize,
-    /// Per resource: what it holds.
     pub size: Vec<i64>,
 }
 
-/// A node and its blocks.
 #[derive(Debug)]
 pub(crate) struct NodeBlocks {
     pub blocks: Range<usize>,
-    /// Per resource: the room beside all that runs; negative on a node that shrank.
+    /// Room left by all incumbents, per resource; negative on a node that shrank.
     pub room: Vec<i64>,
-    /// Per set of blocks that leave (bit by bit): the grid entry of the room then; empty for
-    /// a node of more than [`TABULATED`] blocks.
+    /// Per set of departing blocks (a bit mask): the grid entry of the room; empty for a node of more than
+    /// [`TABULATED`] blocks.
     pub entries: Vec<u32>,
 }
 
-/// The blocks of an instance, in the order of the nodes.
 #[derive(Debug)]
 pub(crate) struct IncumbentBlocks {
     pub blocks: Vec<Block>,
     pub nodes: Vec<NodeBlocks>,
-    /// Per job: its blocks.
     pub of_job: Vec<Vec<usize>>,
 }
 
@@ -91,13 +85,11 @@ impl IncumbentBlocks {
 }
 
 impl NodeBlocks {
-    /// Whether every set of its blocks is tabulated.
     pub fn is_tabulated(&self) -> bool {
         !self.entries.is_empty()
     }
 }
 
-/// The rooms beside all that runs; negative on a node that shrank.
 fn rooms_beside_all(instance: &Instance) -> Vec<Vec<i64>> {
     let rooms = instance.rooms.iter();
     let mut rooms: Vec<Vec<i64>> = rooms
@@ -118,7 +110,7 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// Per set of blocks of these sizes that leave: the grid entry of the room then.
+/// Returns the grid entry of the room per set of departing blocks.
 pub(crate) fn entries(room: &[i64], sizes: &[&[i64]], grid: &RoomGrid) -> Vec<u32> {
     let width = room.len();
     let mut rooms = room.to_vec();

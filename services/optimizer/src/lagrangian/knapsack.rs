@@ -1,23 +1,17 @@
-//! The best pattern of one room.
-//!
-//! One table answers for all rooms at the same prices ([`crate::lagrangian::knapsack_table`]). Where
-//! every room sees other prices, a table of its own, no larger than the room, is filled sooner: ten
-//! microseconds for what is free on a node that is mostly full.
+//! The best pattern of one room. With other prices in every room, a table no larger than the room is faster
+//! than [`crate::lagrangian::knapsack_table`].
 
 use crate::lagrangian::knapsack_table::{RoomGrid, raise};
 
-/// Fills rooms one by one.
 #[derive(Debug)]
 pub(crate) struct Knapsack<'a> {
     grid: &'a RoomGrid,
-    /// Per type: its demand in levels of each axis; `None` where it fits no node.
+    /// In levels of each axis; `None` if a type fits no node.
     demands: Vec<Option<Vec<usize>>>,
-    /// Per amount of room up to the whole: the best value.
     table: Vec<f64>,
 }
 
-/// A type that takes part: its number, value and demand, and how far apart the entries are of a
-/// room with and without it.
+/// `distance` separates the entries of a room with and without the type.
 struct Item<'a> {
     ty: usize,
     value: f64,
@@ -34,7 +28,7 @@ impl<'a> Knapsack<'a> {
         }
     }
 
-    /// The most that containers in `room` are worth at `values`; `put` gets the types, one by one.
+    /// Returns the most that containers in `room` are worth at `values`; `put` gets the types, one by one.
     pub fn fill(&mut self, room: &[u64], values: &[f64], mut put: impl FnMut(usize)) -> f64 {
         let levels = self.grid.levels_of(room);
         let mut strides = vec![1; levels.len()];
@@ -62,7 +56,6 @@ impl<'a> Knapsack<'a> {
         best
     }
 
-    /// One of the containers of the best pattern of `rest`.
     fn last<'b>(
         &self,
         items: &'b [Item<'b>],
@@ -80,7 +73,7 @@ impl<'a> Knapsack<'a> {
     }
 }
 
-/// The types of value that fit; none that is worth no more than one that needs no more.
+/// Drops dominated types.
 fn items<'a>(
     demands: &'a [Option<Vec<usize>>],
     levels: &[usize],
@@ -113,7 +106,6 @@ fn items<'a>(
     kept
 }
 
-/// Lets one more type into the table.
 fn add(table: &mut [f64], item: &Item<'_>, width: usize, strides: &[usize]) {
     let (outer, last) = (item.demand.len() - 1, item.demand[item.demand.len() - 1]);
     for start in (0..table.len()).step_by(width) {

@@ -1,46 +1,37 @@
-//! What a room is worth: the best pattern of every amount of room, at given container prices.
+//! The worth of a room: the best pattern of every amount, at given container prices.
 //!
-//! Rooms are told apart on a grid, one axis a resource. V(room) = max Σ π_t z_t subject to
-//! Σ_t d_t z_t ≤ room is an unbounded knapsack in several dimensions; one table answers it for
-//! every node, whatever is on it, so that a step of [`crate::lagrangian::dual_descent`] costs a millisecond
-//! or two at a thousand nodes.
+//! V(room) = max Σ π_t z_t subject to Σ_t d_t z_t ≤ room is an unbounded multi-dimensional knapsack on a grid
+//! with one axis per resource; one table answers it for every node. Each class of nodes with its own allowed
+//! types has its own table.
 //!
-//! Where nodes do not allow the same types, each of their classes has a table of its own, in which only
-//! its types take part; the tables stand one behind the other.
-//!
-//! Proves: V is never below the true value. The unit of an axis is the demands' common divisor
-//! where the table stays small enough, and the table is then exact; else it is coarser, rooms and
-//! demands are both rounded down, and ⌊Σ d z / u⌋ ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
+//! Proves: V is never below the true value. The unit of an axis is the demands' common divisor if the table
+//! stays small enough, and the table is exact; else rooms and demands are both rounded down, and ⌊Σ d z / u⌋
+//! ≥ Σ ⌊d / u⌋ z keeps V an upper bound.
 
 use num_integer::Integer;
 
 use crate::instance::Instance;
 
-/// Table entries times types at most: a few milliseconds a table.
+/// Upper bound on table entries times types: a few milliseconds a table.
 const WORK: usize = 40_000_000;
-/// Entries at most, and how many are always allowed.
+/// Entries that are always allowed, and the most entries.
 const STATES: (usize, usize) = (20_000, 400_000);
 
-/// What adding some dozens of floats in another order may lose, relative to the sum.
+/// Relative error from adding some dozens of floats in another order.
 const ROUNDING: f64 = 1e-12;
 
-/// The grid of an instance's rooms.
 #[derive(Debug, Clone)]
 pub(crate) struct RoomGrid {
     axes: Vec<Axis>,
-    /// Entries of the table of a class.
     base: usize,
-    /// Which types each class allows, and the column of a room in which its class stands; none where
-    /// all nodes allow all.
     classes: Vec<Vec<bool>>,
     column: usize,
-    /// Per type: its demand as coordinates, the last axis apart, and the distance in the table.
+    /// Demand as coordinates, the last axis separate.
     steps: Vec<Step>,
-    /// Per row (all axes but the last): its coordinates.
     rows: Vec<Vec<usize>>,
 }
 
-/// The types that a table is made of, class by class.
+/// The types that make up a table, class by class.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableTypes(Vec<Vec<usize>>);
 
@@ -57,13 +48,12 @@ struct Step {
     row: Vec<usize>,
     rows: usize,
     last: usize,
-    /// The entries whose levels are 0 along the first axes, of which it needs nothing.
+    /// Entries with level 0 on the first axes, where the type demands nothing.
     span: usize,
     fits: bool,
 }
 
 impl RoomGrid {
-    /// The grid of the rooms on the nodes and the demands of `types`.
     pub fn new(instance: &Instance) -> Self {
         let mut axes = Vec::new();
         for resource in 0..instance.totals.len() {
@@ -85,7 +75,7 @@ impl RoomGrid {
             }
             let mut widest: Vec<usize> = (0..axes.len()).collect();
             widest.sort_by_key(|axis| std::cmp::Reverse(levels(axes[*axis].1, axes[*axis].2)));
-            // A quarter coarser each time: no unit ends far above what is needed.
+            // Steps of a quarter keep every unit close to the necessary size.
             let coarser = widest.into_iter().find_map(|axis| {
                 let mut coarser = axes.clone();
                 coarser[axis].1 += coarser[axis].1.div_ceil(4);
@@ -155,7 +145,7 @@ impl RoomGrid {
         }
     }
 
-    /// The entry of a room; `None` of an overfull one.
+    /// Returns the entry of a room; `None` if the room is overfull.
     pub fn entry(&self, room: &[i64]) -> Option<usize> {
         let mut entry = match self.classes.is_empty() {
             true => 0,
@@ -169,7 +159,6 @@ impl RoomGrid {
         Some(entry)
     }
 
-    /// The entry of a room.
     pub fn entry_of(&self, room: &[u64]) -> usize {
         let level = |axis: &Axis| {
             let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
@@ -182,7 +171,6 @@ impl RoomGrid {
         class * self.base + self.axes.iter().map(level).sum::<usize>()
     }
 
-    /// The levels of a room, axis by axis.
     pub fn levels_of(&self, room: &[u64]) -> Vec<usize> {
         let level = |axis: &Axis| {
             let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
@@ -191,24 +179,21 @@ impl RoomGrid {
         self.axes.iter().map(level).collect()
     }
 
-    /// The demand of a type in levels, axis by axis; `None` where it fits no node.
+    /// `None` if the type fits no node.
     pub fn demand_of(&self, ty: usize) -> Option<Vec<usize>> {
         let step = &self.steps[ty];
         step.fits
             .then(|| step.row.iter().copied().chain([step.last]).collect())
     }
 
-    /// Entries of the table.
     pub fn size(&self) -> usize {
         self.base * self.classes.len().max(1)
     }
 
-    /// Whether the class of an entry or a room allows a type.
     fn allows(&self, class: usize, ty: usize) -> bool {
         self.classes.get(class).is_none_or(|allowed| allowed[ty])
     }
 
-    /// Whether the node of a room allows a type.
     pub fn allows_in(&self, room: &[u64], ty: usize) -> bool {
         self.classes.is_empty() || self.allows(usize::try_from(room[self.column]).unwrap_or(0), ty)
     }
@@ -217,10 +202,10 @@ impl RoomGrid {
         self.axes.last().map_or(1, |axis| axis.levels)
     }
 
-    /// Fills `table` with V at these prices; returns the types that it is made of.
+    /// Fills `table` with V at these prices and returns the participating types.
     ///
-    /// The order of the types is free, so those that need nothing of the first axes come first:
-    /// while only they are in, all slabs along those axes are equal, and one is worked out.
+    /// Types that demand nothing on the first axes come first: while only they take part, all slabs along
+    /// those axes are equal, and one is computed.
     pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> TableTypes {
         table.clear();
         table.resize(self.size(), 0.0);
@@ -250,8 +235,8 @@ impl RoomGrid {
         types
     }
 
-    /// Lets more types into a part of the table, row by row: the rows that a row is made of are final
-    /// before it, and it stays close to the processor while every type has its turn.
+    /// Adds types to a part of the table, row by row. Earlier rows are final, and a row stays in the cache
+    /// for all types.
     fn add(&self, types: &[usize], prices: &[f64], table: &mut [f64]) {
         let width = self.width();
         for row in 0..table.len() / width {
@@ -276,7 +261,7 @@ impl RoomGrid {
         }
     }
 
-    /// Whether another type is worth no less and needs no more.
+    /// Another type is worth no less and demands no more.
     fn is_dominated(&self, class: usize, ty: usize, prices: &[f64]) -> bool {
         let step = &self.steps[ty];
         self.steps
@@ -298,7 +283,7 @@ impl RoomGrid {
             })
     }
 
-    /// The pattern of one entry that `table` says, with what [`Self::fill`] returned: types, one
+    /// Reads the pattern of one entry from `table` and the types of [`Self::fill`]; `put` gets the types, one
     /// by one.
     pub fn pattern(
         &self,
@@ -314,8 +299,7 @@ impl RoomGrid {
         }
     }
 
-    /// Such patterns of many entries: `times` says how often each is filled, and is 0 afterwards.
-    /// What is left of two rooms is soon the same room: each is looked at once.
+    /// Reads the patterns of many entries. `times` holds the uses of each entry and is 0 afterwards.
     pub fn patterns(
         &self,
         times: &mut [f64],
@@ -335,13 +319,13 @@ impl RoomGrid {
         }
     }
 
-    /// How far apart the entries are of a room with and without one container.
+    /// Separates the entries of a room with and without one container.
     fn distance(&self, ty: usize) -> usize {
         let step = &self.steps[ty];
         step.rows * self.width() + step.last
     }
 
-    /// One of the containers that an entry is filled with; `None` where it stays empty.
+    /// Returns one container of an entry's pattern; `None` if the pattern is empty.
     fn last(
         &self,
         entry: usize,
@@ -365,8 +349,7 @@ impl RoomGrid {
     }
 }
 
-/// The inner loop of everything here. A function of its own, so that the compiler knows that the
-/// slices are apart and takes several entries at once.
+/// The inner loop of the tables. In a separate function the compiler sees disjoint slices and vectorises.
 #[inline(never)]
 pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -375,14 +358,13 @@ pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
     }
 }
 
-/// Repeats the first `part` of a table to its end.
 fn repeat(table: &mut [f64], part: usize) {
     for at in (part..table.len()).step_by(part.max(1)) {
         table.copy_within(..part, at);
     }
 }
 
-/// Whether no demand is rounded to nothing: any number of its containers would fit.
+/// True if no demand is rounded to zero, which would fit any number of containers.
 fn every_demand_counts(instance: &Instance, axes: &[(usize, u64, u64)]) -> bool {
     instance.types.iter().all(|ty| {
         let counts = |(resource, unit, _): &(usize, u64, u64)| ty.demand[*resource] >= *unit;
@@ -397,7 +379,6 @@ mod tests {
     use crate::instance::{Cluster, Instance};
     use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-    /// One node, and a new job of each demand.
     fn instance(capacity: &str, demands: &[&str]) -> Instance {
         let node = ProblemNode {
             name: "n".parse().expect("a name"),
@@ -438,7 +419,6 @@ mod tests {
         Instance::new(&problem, &Cluster::new(&problem), &members)
     }
 
-    /// The best pattern of a room, by trying all.
     fn brute(instance: &Instance, prices: &[f64], room: &[u64], from: usize) -> f64 {
         let mut best = 0.0f64;
         for ty in from..prices.len() {
@@ -507,7 +487,7 @@ mod tests {
         assert!(times.iter().all(|times| *times == 0.0), "none is left");
     }
 
-    /// Demands without a useful common divisor: the table is coarser, and never below the truth.
+    /// Without a useful common divisor the table is coarser, and never below the truth.
     #[test]
     fn a_coarse_lattice_is_an_upper_bound() {
         let demands = ["cpu=1001m,memory=3000000001", "cpu=1999m,memory=7000000003"];

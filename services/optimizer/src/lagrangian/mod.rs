@@ -1,13 +1,13 @@
-//! Lagrangian relaxation of P2, for clusters on which the exact model is too large.
+//! Lagrangian relaxation of P2, for clusters too large for the exact model.
 //!
-//! [`search`] drives it. The relaxation gives a price (a multiplier) to what the jobs share, and each
-//! node and each job then decides alone ([`relaxation`]); any prices bound P2 from above.
+//! [`search`] drives the rest. [`relaxation`] prices the shared resources, so that each node and each job
+//! decides alone; any prices bound P2 from above.
 //!
-//! - Prices: begun with on the classes of equal nodes ([`warm_start`]), then improved step by step
-//!   ([`dual_descent`], with [`step_size`]); both by Shor's [`r_algorithm`].
-//! - A node: which of its [`incumbent_blocks`] leave it ([`node_subproblem`]; [`subset_dp`] where they are
-//!   many), and what is put into the room that is free then ([`knapsack_table`] for all rooms at once,
-//!   [`knapsack`] for one; [`shadow_prices`] bound both linearly).
+//! - Prices: [`warm_start`] on classes of equal nodes, then [`dual_descent`] with [`step_size`]; both use
+//!   Shor's [`r_algorithm`].
+//! - A node: the departing [`incumbent_blocks`] ([`node_subproblem`]; [`subset_dp`] for many blocks) and the
+//!   pattern in the freed room ([`knapsack_table`] for all rooms at once, [`knapsack`] for one;
+//!   [`shadow_prices`] bound both linearly).
 
 pub(crate) mod dual_descent;
 pub(crate) mod incumbent_blocks;

@@ -1,68 +1,58 @@
-//! What leaves a node: the sets of its blocks, how good each is, and how much each block decides.
+//! The departing blocks of a node: the worth of each set, and the price of each block.
 //!
-//! A job gains by its restart, and the nodes that it is on gain the room of its blocks. The price of block
-//! b moves gain from one to the other. Let g_b be what the job gains without the price of b, and u_b what
-//! it gains with it. To the node, a set B of leaving blocks is then worth
-//! V(room beside the others) + Σ_{b ∈ B} (g_b − u_b), whatever the u.
+//! The price of block b moves gain between a job and the nodes that its restart frees. Let g_b be the job's
+//! gain without the price of b, and u_b the gain with it. A set B of departing blocks is worth V(room left by
+//! the others) + Σ_{b ∈ B} (g_b − u_b) to the node, whatever the u.
 //!
-//! The u of one node are renewed together. Were every set taken with a probability that falls
-//! e-fold with each `temperature` of worth, block b would leave with some odds; u_b is set so that the
-//! job, cooled the same way, leaves with the same odds. Each such step lowers the smoothed bound
-//! as far as one block's price can (the star updates of Globerson and Jaakkola, Fixing
-//! Max-Product, 2007, at a temperature): it needs no step size, and gets past the ties at which
-//! steps without a temperature stop.
+//! The u of one node are renewed together: sets are drawn with a probability that falls e-fold with each
+//! `temperature` of worth, and u_b gives the job the same odds of departing as block b. Each step lowers the
+//! smoothed bound as far as one block's price can, without a step size (the star updates of Globerson and
+//! Jaakkola, Fixing Max-Product, 2007, at a temperature).
 //!
-//! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are
-//! tried. Where a node has more, all sets of its most likely ones decide about those, and the best of
-//! any larger set is searched for ([`crate::lagrangian::subset_dp`]) where a linear bound does not
-//! rule it out. With the linear bound alone, ten such nodes of a thousand gave half a per cent of
-//! everything away.
+//! Proves: `value` is never below the worth of any set. All sets of up to [`TABULATED`] blocks are tried; on
+//! larger nodes all sets of the most likely blocks, and [`crate::lagrangian::subset_dp`] if a linear bound
+//! does not exclude larger sets.
 
 use crate::lagrangian::incumbent_blocks::{Block, NodeBlocks, TABULATED, entries};
 use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, raise, shadow_prices};
 use crate::lagrangian::subset_dp::{Leaving, SubsetDp};
 
-/// What is left to the job of an unlikely block, of what it lacks: little, so that the linear bound
-/// stays low.
+/// Part of an unlikely block's deficit that is left to its job: small, so that the linear bound stays low.
 const LEFT: f64 = 0.1;
-/// The most that may hang on a block: one without which the node is overfull.
+/// Largest decisive price, for a block that the node cannot keep.
 const DECISIVE: f64 = 10.0;
-/// Sets that are worth less than the best by more than so many times the temperature do not count.
+/// Temperatures below the best worth beyond which a set does not count.
 const COLD: f64 = 8.0;
-/// A block's weight changes at most e-fold so often at once.
+/// A block's weight changes at most e-fold this many times at once.
 const HOTTER: f64 = 40.0;
-/// How many sums are kept at once, so that no addition waits for the one before.
+/// Parallel sums, so that no addition waits for the previous one.
 const LANES: usize = 4;
-/// Sets less likely than this are not asked what they would be filled with.
+/// Least probability of a set whose pattern is recorded.
 const RARE: f64 = 0.01;
 
-/// A node's decision.
 #[derive(Debug, Default)]
 pub(crate) struct NodeSubproblem {
-    /// What the node has of it at most.
+    /// Upper bound on the node's worth.
     pub value: f64,
-    /// Per block of the node: u.
+    /// The renewed u per block of the node.
     pub left: Vec<f64>,
-    /// Grid entries of its room, and how likely each is.
+    /// Grid entries of the node's room with their probabilities.
     pub rooms: Vec<(usize, f64)>,
-    /// Per set of blocks, bit by bit: its worth.
     values: Vec<f64>,
-    /// The sets that count, and their weights; a multiple of [`LANES`], the last weights 0.
+    /// The sets that count, and their weights, padded with weight 0 to a multiple of [`LANES`].
     warm: Vec<i32>,
     weights: Vec<f64>,
-    /// Per bit: the best worth of the sets with it, and of those without.
+    /// Best worth with and without the bit.
     bests: [(f64, f64); TABULATED],
-    /// Per set: the worth of it or of one with higher bits.
     better: Vec<f64>,
-    /// Per set: by how much u has changed, then its worth after that.
     shifts: Vec<f64>,
     subset_dp: SubsetDp,
 }
 
 impl NodeSubproblem {
-    /// Decides for a node of few blocks; `left` holds u as it was. False where the node stays
-    /// overfull whoever leaves.
+    /// Decides for a node of few blocks; `left` holds the previous u. Returns false if the node stays
+    /// overfull in any case.
     pub fn of_few(
         &mut self,
         node: &NodeBlocks,
@@ -74,7 +64,6 @@ impl NodeSubproblem {
         self.decide(&node.entries, &all, gains, table, temperature)
     }
 
-    /// Decides among all sets of `likely` blocks.
     fn decide(
         &mut self,
         entries: &[u32],
@@ -96,7 +85,7 @@ impl NodeSubproblem {
             let change = 0.5 * (odds - self.left[*block]);
             self.left[*block] += change;
             changes[bit] = change;
-            // Bounded so that no product of them overflows.
+            // Bounded so that no product of weights overflows.
             let times = libm::exp((-change / temperature).clamp(-HOTTER, HOTTER));
             for (weight, set) in self.weights.iter_mut().zip(&self.warm) {
                 *weight *= if set >> bit & 1 == 1 { times } else { 1.0 };
@@ -111,9 +100,7 @@ impl NodeSubproblem {
         true
     }
 
-    /// The worth of every set.
     fn evaluate(&mut self, entries: &[u32], likely: &[usize], gains: &[f64], table: &[f64]) {
-        // First what leaves.
         let gains = likely.iter().map(|block| gains[*block] - self.left[*block]);
         sums(gains, &mut self.values);
         for (value, entry) in self.values.iter_mut().zip(entries) {
@@ -123,8 +110,7 @@ impl NodeSubproblem {
         }
     }
 
-    /// The best worth of all sets, and of those with and without each of `bits` bits: the sets with
-    /// and without the highest are compared as two halves, then one half of the better ones is left.
+    /// Returns the best worth, and records it with and without each bit by comparing and merging halves.
     fn compare(&mut self, bits: usize) -> f64 {
         let better = &mut self.better;
         better.clone_from(&self.values);
@@ -139,13 +125,12 @@ impl NodeSubproblem {
         better[0]
     }
 
-    /// Takes the sets that count when the best is worth `best`.
     fn warm_up(&mut self, best: f64, temperature: f64) {
         self.warm.clear();
         self.weights.clear();
         let least = best - COLD * temperature;
         for (part, values) in self.values.chunks(2 * LANES).enumerate() {
-            // Most parts are cold altogether.
+            // Most chunks hold no set that counts.
             if most(values) <= least {
                 continue;
             }
@@ -161,7 +146,6 @@ impl NodeSubproblem {
         self.weights.resize(whole, 0.0);
     }
 
-    /// The weights of the sets with block `bit`, and of those without.
     fn sides(&self, bit: usize) -> (f64, f64) {
         let (mut with, mut without) = ([0.0; LANES], [0.0; LANES]);
         let sets = self.warm.chunks_exact(LANES);
@@ -175,13 +159,12 @@ impl NodeSubproblem {
         (with.iter().sum(), without.iter().sum())
     }
 
-    /// By how much it is better, at this temperature, that block `bit` leaves.
     fn odds(&self, bit: usize, best: f64, temperature: f64) -> f64 {
         let (with, without) = self.sides(bit);
         if with > 0.0 && without > 0.0 {
             return temperature * libm::log(with / without);
         }
-        // One side is cold altogether: what its best lacks.
+        // One side is empty: compare the best worths instead.
         let (best_with, best_without) = self.bests[bit];
         if with > 0.0 {
             (best - best_without).min(DECISIVE)
@@ -190,7 +173,6 @@ impl NodeSubproblem {
         }
     }
 
-    /// The best worth after u has changed.
     fn renewed(&mut self, changes: &[f64]) -> f64 {
         sums(changes.iter().copied(), &mut self.shifts);
         for (shift, value) in self.shifts.iter_mut().zip(&self.values) {
@@ -200,7 +182,7 @@ impl NodeSubproblem {
     }
 }
 
-/// The sum of every set of `terms`, bit by bit.
+/// Computes the sum of every subset of `terms`, by bit mask.
 fn sums(terms: impl ExactSizeIterator<Item = f64>, sums: &mut Vec<f64>) {
     sums.clear();
     sums.resize(1 << terms.len(), 0.0);
@@ -212,12 +194,11 @@ fn sums(terms: impl ExactSizeIterator<Item = f64>, sums: &mut Vec<f64>) {
     }
 }
 
-/// The larger of two numbers; one machine instruction, as [`f64::max`] is not.
+/// Returns the larger number in one machine instruction, unlike [`f64::max`].
 fn larger(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
 
-/// The largest of many.
 fn most(values: &[f64]) -> f64 {
     let (lanes, others) = values.as_chunks::<{ 2 * LANES }>();
     let mut bests = [f64::NEG_INFINITY; 2 * LANES];
@@ -230,18 +211,15 @@ fn most(values: &[f64]) -> f64 {
     all.fold(f64::NEG_INFINITY, larger)
 }
 
-/// What a node of many blocks keeps from one decision to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Valid or nearly so at the next prices.
+    /// Nearly valid at the next prices.
     shadow_prices: Vec<f64>,
-    /// The likely blocks, and the grid entries of the room beside every set of them.
     likely: Vec<usize>,
     entries: Vec<u32>,
 }
 
 impl Memory {
-    /// Before the first decision.
     pub fn new(shadow_prices: Vec<f64>) -> Self {
         Self {
             shadow_prices,
@@ -250,19 +228,17 @@ impl Memory {
     }
 }
 
-/// A node of many blocks.
 #[derive(Debug)]
 pub(crate) struct Many<'a> {
     pub node: &'a NodeBlocks,
     pub blocks: &'a [Block],
     pub capacity: &'a [u64],
     pub items: Items<'a>,
-    /// g per block.
     pub gains: &'a [f64],
 }
 
 impl Many<'_> {
-    /// What each block's room is worth at `shadow_prices`, with g.
+    /// Returns each block's g plus the worth of its room at `shadow_prices`.
     fn surpluses(&self, shadow_prices: &[f64]) -> Vec<f64> {
         let pairs = self.blocks.iter().zip(self.gains);
         pairs
@@ -270,14 +246,14 @@ impl Many<'_> {
             .collect()
     }
 
-    /// The linear bound: all blocks with a surplus leave.
+    /// Returns the linear bound: all blocks with a surplus depart.
     fn linear(&self, shadow_prices: &[f64]) -> f64 {
         let surpluses = self.surpluses(shadow_prices).into_iter();
         at_shadow_prices(&self.node.room, shadow_prices)
             + surpluses.map(|surplus| surplus.max(0.0)).sum::<f64>()
     }
 
-    /// Makes `shadow_prices` valid again, and better if those of the room that would be free are.
+    /// Makes the shadow prices valid again, and replaces them if those of the freed room bound better.
     fn tighten(&self, shadow_prices_now: &mut Vec<f64>) {
         raise(shadow_prices_now, self.capacity, self.items);
         let mut room = self.node.room.clone();
@@ -293,7 +269,7 @@ impl Many<'_> {
         }
     }
 
-    /// Decides, as [`NodeSubproblem::of_few`].
+    /// Decides as [`NodeSubproblem::of_few`] does.
     pub fn decide(
         &self,
         subproblem: &mut NodeSubproblem,
@@ -327,7 +303,7 @@ impl Many<'_> {
             let surplus = surpluses[*block];
             subproblem.left[*block] = surplus.max(LEFT * surplus);
         }
-        // With at least one of the others, at the shadow prices: the first of them lacks least.
+        // Bound with at least one other block, at the shadow prices: the first has the least deficit.
         let over = |block: &usize| surpluses[*block] - subproblem.left[*block];
         let gained: f64 = likely.iter().map(|block| over(block).max(0.0)).sum();
         let room = at_shadow_prices(&self.node.room, shadow_prices);
@@ -354,7 +330,6 @@ mod tests {
     use crate::instance::samples::{chance, samples};
     use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 
-    /// The worth of every set of a node's blocks, one by one.
     fn worths(
         node: &NodeBlocks,
         blocks: &[Block],
@@ -379,7 +354,7 @@ mod tests {
         (0..1 << blocks.len()).map(set_worth).collect()
     }
 
-    /// ln Σ e^x, as smooth a maximum as `temperature` makes it.
+    /// Returns ln Σ e^x: the maximum, smoothed by `temperature`.
     fn soft(values: impl Iterator<Item = f64>, temperature: f64) -> f64 {
         temperature
             * libm::log(
@@ -389,7 +364,6 @@ mod tests {
             )
     }
 
-    /// One node of a random instance.
     struct Sample<'a> {
         many: Many<'a>,
         grid: &'a RoomGrid,
@@ -398,7 +372,6 @@ mod tests {
     }
 
     impl Sample<'_> {
-        /// The worth of every set, and the best.
         fn worths(&self) -> (Vec<f64>, f64) {
             let pairs = self.many.gains.iter().zip(&self.subproblem.left);
             let worth: Vec<f64> = pairs.map(|(gain, left)| gain - left).collect();

@@ -1,32 +1,29 @@
-//! The least of a convex function that has kinks.
+//! Minimises a convex function with kinks.
 //!
-//! Shor's r-algorithm (Minimization Methods for Non-Differentiable Functions, 1985, chapter 3): a
-//! step goes against a slope until the function rises again, then space is stretched along the
-//! difference of the last two slopes. Across a valley of kinks slopes swing; the stretching turns the
-//! steps along it.
+//! Shor's r-algorithm (Minimization Methods for Non-Differentiable Functions, 1985, chapter 3): steps follow
+//! a negative subgradient until the function rises, then space is dilated along the difference of the last
+//! two subgradients, which turns the steps along valleys.
 
-/// By how much space is shrunk along a difference of slopes.
+/// Contraction of space along a difference of subgradients.
 const SHRINK: f64 = 0.4;
-/// A step that has to be repeated more often than this grows, one that goes too far shrinks.
+/// A step repeated more than [`REPEATS`] times grows; a step that overshoots at once shrinks.
 const REPEATS: u32 = 3;
 const GROWTH: f64 = 1.15;
 const DECLINE: f64 = 0.985;
 
-/// A way down among variables that are not negative: below 0 the function is continued upwards.
+/// A descent among non-negative variables: below 0 the function is continued upwards.
 #[derive(Debug, Clone)]
 pub(crate) struct RAlgorithm {
-    /// Where it is; also below 0.
+    /// The present point, possibly below 0.
     at: Vec<f64>,
     size: f64,
-    /// How space is stretched: row by row.
     space: Vec<Vec<f64>>,
-    /// Where the steps go, and the slope when they began to.
+    /// The direction of the steps, and the subgradient at their start.
     direction: Option<(Vec<f64>, Vec<f64>)>,
     repeats: u32,
 }
 
 impl RAlgorithm {
-    /// From `at` on, with steps of about `size`.
     pub fn new(at: Vec<f64>, size: f64) -> Self {
         let width = at.len();
         let row = |index: usize| {
@@ -43,15 +40,14 @@ impl RAlgorithm {
         }
     }
 
-    /// Goes elsewhere, to take steps of `part` of the size from there; what it has learnt of how to
-    /// stretch space stays.
+    /// The learnt dilation stays.
     pub fn return_to(&mut self, at: Vec<f64>, part: f64) {
         self.at = at;
         self.size *= part;
         self.direction = None;
     }
 
-    /// Another way down, of a function that is much like this one: from `at`, with steps of `size`.
+    /// Starts a descent of a similar function.
     pub fn beginning_at(&self, at: Vec<f64>, size: f64) -> Self {
         Self {
             at,
@@ -61,7 +57,7 @@ impl RAlgorithm {
         }
     }
 
-    /// Goes on from where the slope is `slope`; returns where to, `None` at the end.
+    /// Takes the subgradient at the present point; returns the next point, `None` at the end.
     pub fn step(&mut self, slope: &[f64]) -> Option<Vec<f64>> {
         let slope = &self.continued(slope);
         if let Some((direction, before)) = self.direction.take() {
@@ -91,7 +87,7 @@ impl RAlgorithm {
         Some(self.at.iter().map(|at| at.max(0.0)).collect())
     }
 
-    /// The slope, made to fall towards 0 from below.
+    /// Leads from negative values back to 0.
     fn continued(&self, slope: &[f64]) -> Vec<f64> {
         let steep = slope.iter().map(|slope| slope.abs()).fold(0.0, f64::max);
         let pairs = slope.iter().zip(&self.at);
@@ -102,7 +98,7 @@ impl RAlgorithm {
         pairs.map(inside).collect()
     }
 
-    /// Bᵀ v, of length 1; `None` if there is nothing of it.
+    /// Returns Bᵀ v with length 1; `None` if its length is 0.
     fn turned(&self, vector: &[f64]) -> Option<Vec<f64>> {
         let mut turned = vec![0.0; vector.len()];
         for (row, part) in self.space.iter().zip(vector) {
@@ -114,12 +110,11 @@ impl RAlgorithm {
         (length > 1e-12).then_some(turned)
     }
 
-    /// B v.
+    /// Returns the product B v.
     fn back(&self, vector: &[f64]) -> Vec<f64> {
         self.space.iter().map(|row| dot(row, vector)).collect()
     }
 
-    /// Shrinks space along `change`.
     fn shrink(&mut self, change: &[f64]) {
         let Some(axis) = self.turned(change) else {
             return;
@@ -138,9 +133,9 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Where the least value was found of variables that are not negative, and whatever `look` says of
-/// it, when it has been asked `most` times. `look` gives the value and the slope at a point; the
-/// descent begins where it has not yet been.
+/// Returns the best point after at most `most` oracle evaluations, and the oracle's extra result there.
+/// `look` returns the value, the subgradient and an extra result; the descent starts at a point not yet
+/// evaluated.
 pub(crate) fn minimise<T>(
     mut descent: RAlgorithm,
     most: u32,
@@ -167,8 +162,7 @@ pub(crate) fn minimise<T>(
 mod tests {
     use super::*;
 
-    /// A valley of kinks a hundred times steeper across than along, whose least point has a variable
-    /// at 0.
+    /// A valley a hundred times steeper across than along, with one variable at 0 in the minimum.
     #[test]
     fn the_end_of_a_narrow_valley_is_found() {
         let look = |x: &[f64]| {

@@ -1,9 +1,9 @@
-//! The Lagrangian relaxation of the type model: what the jobs share gets a price, and each node
-//! and each job then decides alone, in whole containers.
+//! The Lagrangian relaxation of the type model: each node and each job decides alone, in whole containers, at
+//! prices of what they share.
 //!
-//! The prices are its multipliers: π_t ≥ 0 a container of type t; μ_b a block (what a running job has on
-//! one node), paid by the node that uses its room to the job that gives it; ρ ≥ 0 a restart; λ ≥ 0 a unit
-//! of fairness loss. With worth_λ the objective's worth less λ times the loss, for any such prices
+//! The multipliers: π_t ≥ 0 per container of type t; μ_b per block, paid by the node to the job that frees
+//! the room; ρ ≥ 0 per restart; λ ≥ 0 per unit of fairness loss. With worth_λ the objective's worth less λ
+//! times the loss, for any such prices
 //!
 //! ```text
 //! P2 ≤ ρ R + λ F
@@ -12,11 +12,8 @@
 //!    + Σ_j max_{B leaves j} { V(room of j beside the others) − Σ_{b ∈ B} μ_b }.
 //! ```
 //!
-//! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]) and then
-//! takes the ρ that is best for them: the R jobs that gain most go.
-//!
-//! Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2. It is tighter than the linear
-//! relaxation, because a node is filled with whole containers and gives up whole blocks.
+//! [`Relaxation::sweep`] renews μ node by node ([`crate::lagrangian::node_subproblem`]), then takes the best
+//! ρ. Proves: the sum, plus [`FLOAT_SLACK`] for rounding, bounds P2, more tightly than the linear relaxation.
 
 use std::collections::BTreeMap;
 
@@ -26,59 +23,49 @@ use crate::lagrangian::knapsack_table::{RoomGrid, TableTypes};
 use crate::lagrangian::node_subproblem::{Many, Memory, NodeSubproblem};
 use crate::lagrangian::shadow_prices::Items;
 
-/// What adding some ten thousand floats may lose, relative to the sum.
+/// Relative error from adding some ten thousand floats.
 pub(crate) const FLOAT_SLACK: f64 = 1e-9;
-/// Halvings of an interval of prices: to a millionth of it.
+/// Halvings of an interval of prices: to a millionth.
 const HALVINGS: usize = 20;
 
-/// The prices of what is shared.
+/// The prices of the shared resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Multipliers {
-    /// π per type.
+    /// π: price per container.
     pub container: Vec<f64>,
-    /// μ per block.
+    /// μ: price per block.
     pub block: Vec<f64>,
-    /// ρ.
+    /// ρ: price of a restart.
     pub restart: f64,
-    /// λ.
+    /// λ: price of a unit of loss.
     pub loss: f64,
 }
 
-/// What the jobs and nodes decide at some prices. The slopes say how the smoothed bound changes
-/// with a price: supply less demand.
+/// The decisions at some prices. Subgradients are supply less demand.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    /// What no allocation exceeds.
     pub bound: f64,
-    /// The slopes of π.
     pub container: Vec<f64>,
-    /// The slope of λ.
     pub loss: f64,
-    /// The ρ at which as many jobs go as may.
     pub restart: f64,
-    /// Per job: how likely it is restarted.
     pub going: Vec<f64>,
 }
 
-/// The relaxation of an instance.
 #[derive(Debug)]
 pub(crate) struct Relaxation<'a> {
     pub instance: &'a Instance,
     pub grid: &'a RoomGrid,
     pub incumbents: &'a IncumbentBlocks,
-    /// Per node of many blocks: what is used again at similar prices.
+    /// State of nodes with many blocks, kept for similar prices.
     memories: BTreeMap<usize, Memory>,
-    /// V at the last prices.
     pub table: Vec<f64>,
-    /// The types that it is made of.
     types: TableTypes,
-    /// Per entry of V: how often it is filled.
     used: Vec<f64>,
     subproblem: NodeSubproblem,
 }
 
 impl<'a> Relaxation<'a> {
-    /// `shadow_prices` are valid or nearly so at the first prices, per node.
+    /// Builds the relaxation; `shadow_prices` are nearly valid at the first prices, per node.
     pub fn new(
         instance: &'a Instance,
         grid: &'a RoomGrid,
@@ -101,7 +88,6 @@ impl<'a> Relaxation<'a> {
         }
     }
 
-    /// The decisions at `prices`, of which those of blocks are renewed on the way.
     pub fn sweep(&mut self, prices: &mut Multipliers, temperature: f64) -> Answer {
         self.types = self.grid.fill(&prices.container, &mut self.table);
         let mut answer = Answer {
@@ -130,7 +116,7 @@ impl<'a> Relaxation<'a> {
         answer
     }
 
-    /// Per job: what its restart gains, its price and what is paid for its blocks included.
+    /// Returns each job's gain from a restart, including its price and the payments for its blocks.
     fn gains(&self, prices: &Multipliers) -> Vec<f64> {
         let mut gains = gains(self.instance, &prices.container, prices.loss);
         for (gain, blocks) in gains.iter_mut().zip(&self.incumbents.of_job) {
@@ -147,7 +133,7 @@ impl<'a> Relaxation<'a> {
         gains: &mut [f64],
         answer: &mut Answer,
     ) {
-        // Rates are of resources; what a node does not allow is worth nothing there.
+        // Rates refer to resources; types that the node does not allow are worth 0.
         let resources = self.instance.totals.len();
         let types = self.instance.types.iter();
         let demands: Vec<&[u64]> = types.map(|ty| &ty.demand[..resources]).collect();
@@ -182,8 +168,7 @@ impl<'a> Relaxation<'a> {
                     many.decide(subproblem, memory, self.grid, table, temperature)
                 }
             };
-            // A node that stays overfull whoever leaves: the instance has no solution, and any
-            // value bounds it.
+            // The node stays overfull in any case: the instance is infeasible, and any value bounds it.
             if !possible {
                 continue;
             }
@@ -205,7 +190,7 @@ impl<'a> Relaxation<'a> {
             .patterns(&mut self.used, types, prices, table, put);
     }
 
-    /// What the restarts gain together: ρ R + Σ max { 0, gain − ρ } at the best ρ.
+    /// Returns the joint gain of the restarts: ρ R + Σ max { 0, gain − ρ } at the best ρ.
     fn restarts(&self, gains: &[f64]) -> f64 {
         let mut gains: Vec<f64> = gains.iter().copied().filter(|gain| *gain > 0.0).collect();
         gains.sort_by(|a, b| b.total_cmp(a));
@@ -216,7 +201,7 @@ impl<'a> Relaxation<'a> {
         usize::try_from(self.instance.restart_bound).unwrap_or(usize::MAX)
     }
 
-    /// The ρ at which as many jobs go as may, at this temperature.
+    /// Returns the ρ at which the expected restarts meet the bound, at this temperature.
     fn best_price(&self, gains: &[f64], temperature: f64) -> f64 {
         let most = self.restart_bound() as f64;
         let (mut low, mut high) = (0.0, gains.iter().copied().fold(0.0, f64::max));
@@ -255,7 +240,7 @@ impl<'a> Relaxation<'a> {
     }
 }
 
-/// Per class of nodes: the prices of the containers that it allows, and 0 for the others.
+/// Prices by class of nodes, 0 for types that the class does not allow.
 fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
     if instance.classes.is_empty() {
         return vec![prices.to_vec()];
@@ -269,18 +254,16 @@ fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
     classes.collect()
 }
 
-/// How likely something is that gains so much.
 fn chance(gain: f64, temperature: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-gain / temperature))
 }
 
-/// What `count` containers of a job are worth at loss price `price`.
 pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> f64 {
     instance.worth(job, count) - price * instance.loss(job, count)
 }
 
-/// The best count of new containers at a price, and its value. The worth is concave with one kink
-/// where the share is fair, so one of four counts is best.
+/// Returns the best count of new containers at a price, and its value. The worth is concave with one kink at
+/// the fair share, so one of four counts is best.
 pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f64) -> (f64, u32) {
     let job = &instance.jobs[index];
     let fair = (job.fair / instance.types[job.ty].share) as u32;
@@ -293,7 +276,6 @@ pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f6
     valued.into_iter().fold(valued[0], better)
 }
 
-/// Per job: what its restart gains at some prices, its room apart.
 pub(crate) fn gains(instance: &Instance, container: &[f64], loss: f64) -> Vec<f64> {
     let gain = |index: usize| {
         let job = &instance.jobs[index];

@@ -1,22 +1,15 @@
 //! The search on a large cluster: bounds and candidates from prices.
 //!
-//! Candidates with no more restarts than new jobs need come first
-//! ([`crate::primal::min_restart_heuristic`]). Then:
+//! 1. [`crate::lagrangian::dual_descent`] lowers the bound and learns the worth of rooms, containers and
+//!    restarts.
+//! 2. At some steps, restarts are chosen at those prices ([`crate::primal::restart_local_search`]). The
+//!    packing for them has prices of its own ([`crate::primal::price_rounds`]) that bound the choice; a part
+//!    is mixed in, and restarts are chosen again.
+//! 3. If the best choice's bound is good enough, and at the first and last stop, the nodes are packed
+//!    ([`crate::primal::packing`]).
+//! 4. If a minimum finds no room, nodes are refilled one by one.
 //!
-//! 1. [`crate::lagrangian::dual_descent`] lowers a bound step by step, and learns on the way what
-//!    rooms, containers and restarts are worth.
-//! 2. After some of its steps, restarts are chosen at those prices
-//!    ([`crate::primal::restart_local_search`]), beginning with the jobs that the dual descent
-//!    restarted most. With them the rooms of a packing are known, and it has prices of its own
-//!    ([`crate::primal::price_rounds`]), which bound what comes of these restarts; a part of them
-//!    mixed with the earlier ones, restarts are chosen again, a few times.
-//! 3. If by those bounds the best of the choices may be good enough, the nodes are packed for it
-//!    ([`crate::primal::packing`]); after the first and the last of these steps in any case.
-//! 4. Where a minimum finds no room, which happens on clusters of a hundred nodes, it is refilled node
-//!    by node: others' containers give way.
-//!
-//! It ends as soon as the gap is proven. All of it is deterministic; the step counts are the
-//! budget.
+//! The search ends once the gap is proven. The step counts are a deterministic budget.
 
 use crate::candidate::SHARE_SLACK;
 use crate::instance::State;
@@ -28,22 +21,20 @@ use crate::primal::packing::Packing;
 use crate::primal::restart_local_search::choose_restarts;
 use crate::solve::{Search, may_be_feasible};
 
-/// After how many steps of the dual descent candidates are made. Most instances are done after the first
-/// or second.
+/// Most instances are done after the first or second stop.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
-/// How often restarts are chosen at each stop.
 const CHOICES: usize = 3;
-/// How much of what a packing says counts for the next choice.
+/// Weight of a packing's prices in the next choice.
 const HEARD: f64 = 0.25;
-/// The first step of a packing's prices, as a part of what they are compared with.
+/// First step of a packing's prices, as a part of their scale.
 const FIRST: f64 = 0.1;
-/// A job that the dual descent restarted more often than this is restarted to begin with.
+/// Least restart probability of a job in the first choice.
 const OFTEN: f64 = 0.3;
-/// What a unit of unfairness is made to cost at least, and how much more, when a candidate breaks its
-/// bound: the scale is that of shares, where 1 is the whole cluster.
+/// Least extra price per unit of unfairness, and its growth, after a candidate breaks the loss bound. The
+/// scale is that of shares, where 1 is the whole cluster.
 const FAIRER: (f64, f64) = (0.02, 1.5);
 
-/// Searches; `None` when P2 is proven to have no solution.
+/// Searches; `None` if P2 is proven infeasible.
 pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.without_search();
@@ -64,22 +55,18 @@ pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
 struct Candidates<'a> {
     grid: &'a RoomGrid,
     incumbents: &'a IncumbentBlocks,
-    /// What is added to λ, since candidates were too unfair without it.
     unfair: f64,
 }
 
-/// Restarts, and their packing before anything is placed.
 struct Restarts<'a> {
     restarted: Vec<bool>,
     packing: Packing<'a>,
-    /// Its cleared prices.
     prices: Vec<f64>,
-    /// What no candidate with these restarts exceeds.
+    /// Upper bound on candidates with these restarts.
     most: f64,
 }
 
 impl<'p> Candidates<'p> {
-    /// Steps 1 to 4 until the gap is proven, at most until the last stop.
     fn climb<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &mut DualDescent<'_>) {
         search.bounded(dual_descent.bound);
         for stop in STOPS {
@@ -94,12 +81,11 @@ impl<'p> Candidates<'p> {
         }
     }
 
-    /// Steps 2 to 4.
     fn make<'i: 'p>(&mut self, search: &mut Search<'i>, dual_descent: &DualDescent<'_>) {
         let Some(choice) = self.choose(search, dual_descent) else {
             return;
         };
-        // What comes of the first stop may have to do if time ends, and of the last if nothing does.
+        // The first stop's candidate must serve if time ends, the last stop's if nothing else is found.
         let in_any_case =
             dual_descent.step == STOPS[0] || dual_descent.step == STOPS[STOPS.len() - 1];
         if !in_any_case && !search.would_do(choice.most) {
@@ -118,7 +104,6 @@ impl<'p> Candidates<'p> {
         self.offer(search, &packing, &restarted);
     }
 
-    /// Step 2: the choice with the highest bound.
     fn choose<'i: 'p>(
         &self,
         search: &mut Search<'i>,
@@ -168,7 +153,6 @@ impl<'p> Candidates<'p> {
         best
     }
 
-    /// The jobs that the dual descent restarted most often, as many as may be.
     fn often(&self, search: &Search<'_>, restarted: &[f64]) -> Vec<bool> {
         let mut order: Vec<usize> = (0..restarted.len())
             .filter(|job| restarted[*job] > OFTEN)
@@ -193,8 +177,7 @@ impl<'p> Candidates<'p> {
     }
 }
 
-/// What the jobs are worth with the new ones and the restarted ones at their minima, and what the
-/// bound on the loss is worth at its price.
+/// Jobs at new or restarted minima, plus the value of the loss bound at its price.
 fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
     let instance = search.instance;
     let worth = |index: usize| {
@@ -216,8 +199,7 @@ mod tests {
     use crate::problem::Budget;
     use crate::solve::{Verdict, search, search_by_prices};
 
-    /// The bound is never below the optimum that branch and bound proves, the candidate never above it
-    /// and never infeasible; and it is within a few containers of it.
+    /// The bound is never below the proven optimum; the candidate is feasible and never above it.
     #[test]
     fn prices_bound_the_optimum_and_their_plans_are_feasible() {
         let (mut solved, mut compared) = (0, 0);
@@ -227,7 +209,7 @@ mod tests {
                 nodes: Some(20_000),
                 time: None,
             };
-            // Some without a bound on the loss, as for the head of an idle cluster's queue.
+            // Some without a loss bound, as for the head of an idle cluster's queue.
             if seed % 3 == 0 {
                 instance.loss_bound = f64::INFINITY;
             }

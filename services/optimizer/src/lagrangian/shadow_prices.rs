@@ -1,20 +1,17 @@
-//! A linear bound on what a room is worth: shadow prices w ≥ 0, one a resource, with w · d_t ≥ π_t for
-//! every type t that fits the node at all. Any pattern z of a room is then worth
-//! Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
+//! A linear bound on the worth of a room: shadow prices w ≥ 0, one a resource, with w · d_t ≥ π_t for every
+//! type t that fits. Any pattern z is then worth Σ π_t z_t ≤ w · Σ d_t z_t ≤ w · room.
 //!
-//! [`shadow_prices`] minimises w · room over such w (the dual of the fractional knapsack, by the simplex
-//! method in as many rows as there are resources); [`raise`] makes any shadow prices valid again after
-//! the prices have moved. Whatever rounding does, `raise` comes last, so the bound holds.
+//! [`shadow_prices`] minimises w · room by the simplex method (the dual of the fractional knapsack).
+//! [`raise`] makes shadow prices valid again and comes last, so the bound survives rounding.
 
 use num_traits::AsPrimitive;
 
-/// Added to every room as a part of the capacity: a room of 0 would leave a rate free to be as
-/// large as it likes, and it would then price blocks badly.
+/// Part of the capacity added to every room. With a room of 0 a rate could grow without limit and misprice
+/// blocks.
 const SPARE: f64 = 0.1;
-/// Pivots at most: far more than a handful of rows needs.
+/// Most pivots: far more than a handful of rows needs.
 const PIVOTS: usize = 40;
 
-/// The containers that are priced: their demands, and the prices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Items<'a> {
     pub demands: &'a [&'a [u64]],
@@ -22,19 +19,18 @@ pub(crate) struct Items<'a> {
 }
 
 impl Items<'_> {
-    /// The types with a price that fit `capacity`.
     fn fitting<'a>(&'a self, capacity: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let fits = move |ty: &usize| self.demands[*ty].iter().zip(capacity).all(|(d, c)| d <= c);
         (0..self.demands.len()).filter(move |ty| self.prices[*ty] > 0.0 && fits(ty))
     }
 }
 
-/// The shadow prices that bound `room` of a node with `capacity` most tightly.
+/// Bounds `room` of a node with `capacity` as tightly as possible.
 pub(crate) fn shadow_prices(room: &[i64], capacity: &[u64], items: Items<'_>) -> Vec<f64> {
     let types: Vec<usize> = items.fitting(capacity).collect();
     let (rows, columns) = (capacity.len(), types.len());
     let rest = columns + rows;
-    // Amounts as parts of the capacity; slack columns, then the right-hand side.
+    // Amounts as parts of the capacity; then slack columns and the right-hand side.
     let part = |resource: usize, amount: f64| match capacity[resource] {
         0 => 0.0,
         whole => amount / whole as f64,
@@ -99,7 +95,7 @@ pub(crate) fn raise(shadow_prices: &mut [f64], capacity: &[u64], items: Items<'_
         let demand = items.demands[ty];
         let covered: f64 = at_shadow_prices(demand, shadow_prices);
         if covered <= 0.0 {
-            // Nothing that it needs has a rate: the first such resource gets one.
+            // None of the demanded resources has a rate: the first one gets it.
             if let Some(resource) = demand.iter().position(|amount| *amount > 0) {
                 shadow_prices[resource] = items.prices[ty] / demand[resource] as f64;
             }
@@ -110,7 +106,6 @@ pub(crate) fn raise(shadow_prices: &mut [f64], capacity: &[u64], items: Items<'_
     }
 }
 
-/// What amounts are worth at shadow prices a unit of each resource.
 pub(super) fn at_shadow_prices<N: AsPrimitive<f64>>(amounts: &[N], shadow_prices: &[f64]) -> f64 {
     amounts
         .iter()
@@ -132,7 +127,7 @@ mod tests {
         };
         let (room, capacity) = ([9, 18], [9, 18]);
         let shadow_prices = shadow_prices(&room, &capacity, items);
-        // Both of the first two are worth pattern with: w₁ + 4 w₂ = 4 and 3 w₁ + w₂ = 6.
+        // Both first types are in the optimum: w₁ + 4 w₂ = 4 and 3 w₁ + w₂ = 6.
         assert!(
             (shadow_prices[0] - 20.0 / 11.0).abs() < 1e-9
                 && (shadow_prices[1] - 6.0 / 11.0).abs() < 1e-9

@@ -1,24 +1,20 @@
-//! How far the price of restarts goes in a step of the ascent ([`crate::lagrangian::dual_descent`]).
+//! The step size of the restart price ([`crate::lagrangian::dual_descent`]).
 //!
-//! A step knows which price of restarts would be best if all other prices stayed as they are. But the
-//! prices of blocks follow it, and the best price then lies a little further in the same direction. A step
-//! of twice the distance is too short on some instances: after three hundred steps the price is not there
-//! yet, and until it is, the wrong jobs are restarted. A step of five times the distance oscillates on
-//! others. So the factor rises while steps agree on the direction and the bound falls.
+//! Block prices follow the restart price, so the optimum lies beyond the best price at the others' present
+//! values. A fixed factor of two is too slow on some instances, five oscillates on others; the factor rises
+//! while steps agree and the bound falls.
 
-/// The factor at first, and its range: parts of the distance to where the price would be best.
+/// The first factor and its range.
 const FIRST: f64 = 2.0;
 const LEAST: f64 = 1.0;
 const MOST: f64 = 5.0;
-/// Steps before it changes: until then prices are far from where they stay, and steps agree by chance.
+/// Steps before the factor changes: early prices are far off, and steps agree by chance.
 const CALM: u32 = 30;
-/// What it is multiplied with when a step agrees with the one before and the bound has fallen, when
-/// it has not, and when the steps disagree.
+/// Factors for a step that agrees while the bound falls, one that agrees otherwise, and one that turns back.
 const FELL: f64 = 1.2;
 const ROSE: f64 = 0.9;
 const TURNED: f64 = 0.5;
 
-/// The factor, and the last step.
 #[derive(Debug)]
 pub(crate) struct StepSize {
     factor: f64,
@@ -37,7 +33,7 @@ impl StepSize {
         }
     }
 
-    /// How far to go when the price is `way` below where it is best; `bound` is that of this step.
+    /// Returns the step when the price is `way` below its best value and this step's bound is `bound`.
     pub fn step(&mut self, way: f64, bound: f64) -> f64 {
         self.steps += 1;
         if self.steps >= CALM {
@@ -57,7 +53,6 @@ impl StepSize {
 mod tests {
     use super::*;
 
-    /// A step size after `steps` equal steps while the bound falls.
     fn after(steps: u32) -> StepSize {
         let mut step_size = StepSize::new();
         for step in 0..steps {

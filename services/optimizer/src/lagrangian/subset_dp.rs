@@ -1,39 +1,28 @@
-//! The best set of a node's blocks where there are too many for all sets to be tried.
+//! The best set of a node's blocks if there are too many to try all sets.
 //!
-//! Block by block, the states that sets of the blocks so far reach: a room, and the best worth with
-//! which it is reached. Rooms at one entry of the grid are one state (where they differ, the
-//! larger of both), and a state is dropped that, by the linear bound of what may still leave, cannot
-//! become better than what is known. Of the 2²⁶ sets of a node of 26 blocks that leaves some
-//! thousand states.
-//!
-//! Proves: the result is never below the worth of any set. Where more than [`STATES`] are left, the
-//! linear bound ends the search.
+//! A state is a room with the best worth that reaches it; rooms at one grid entry merge (with the larger of
+//! both), and the linear bound of the remaining blocks prunes states. Proves: the result is never below the
+//! worth of any set. Beyond [`STATES`] states the linear bound ends the search.
 
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// States up to which the search goes on: under a millisecond a node.
+/// Most states of the search: under a millisecond a node.
 const STATES: usize = 4_000;
-/// The entry of a state that is overfull so far.
+/// Entry of a state that is still overfull.
 const OVERFULL: u32 = u32::MAX;
 
-/// What a set gains by one block more.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving<'a> {
-    /// The room that it leaves.
     pub size: &'a [i64],
-    /// What it is worth, its room apart.
     pub worth: f64,
-    /// The same with its room at linear shadow prices.
+    /// Worth plus the room at linear shadow prices.
     pub linear: f64,
 }
 
-/// The states that are left, and what is used again from node to node.
 #[derive(Debug, Default)]
 pub(crate) struct SubsetDp {
     states: Vec<Reached>,
-    /// Per state and resource: its room.
     rooms: Vec<i64>,
-    /// Per grid entry: the state that may be there.
     at: Vec<u32>,
 }
 
@@ -45,8 +34,8 @@ struct Reached {
 }
 
 impl SubsetDp {
-    /// The worth of the best set, or `known` if that is more. `room` is the one beside all blocks,
-    /// worth `linear` at the shadow prices.
+    /// Returns the worth of the best set, or `known` if larger. `room` is the room left by all blocks, worth
+    /// `linear` at the shadow prices.
     pub fn best(
         &mut self,
         (room, linear): (&[i64], f64),
@@ -59,7 +48,7 @@ impl SubsetDp {
         if linear + rest <= known {
             return known;
         }
-        // Those that decide most come first: what follows can then change little.
+        // Decisive blocks come first: the later ones can then change little.
         blocks.sort_by(|a, b| b.linear.abs().total_cmp(&a.linear.abs()));
         self.at.resize(table.len(), 0);
         self.states.clear();
@@ -88,7 +77,7 @@ impl SubsetDp {
         self.states.iter().filter_map(worth).fold(known, f64::max)
     }
 
-    /// Adds the states with one block more that may come to more than `least` at the shadow prices.
+    /// Adds the states with one more block that may exceed `least` at the shadow prices.
     fn branch(&mut self, block: &Leaving<'_>, least: f64, grid: &RoomGrid) {
         let width = block.size.len();
         for state in 0..self.states.len() {
@@ -109,8 +98,7 @@ impl SubsetDp {
         }
     }
 
-    /// Drops those of the first `before` states that cannot come to more than `least`, and makes
-    /// one of those at one entry.
+    /// Drops those of the first `before` states that cannot exceed `least`, and merges states at one entry.
     fn merge(&mut self, before: usize, least: f64, width: usize) {
         let mut kept = 0;
         for state in 0..self.states.len() {
@@ -153,7 +141,6 @@ mod tests {
     use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
     use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, shadow_prices};
 
-    /// The best worth of `blocks` and sets of them, by trying all.
     fn brute(blocks: &[Leaving<'_>], room: &[i64], worth: &dyn Fn(&[i64]) -> f64) -> f64 {
         let Some((block, others)) = blocks.split_first() else {
             return worth(room);

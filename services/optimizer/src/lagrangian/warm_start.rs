@@ -1,48 +1,38 @@
-//! Prices to begin with: what each resource is worth on each class of equal nodes.
+//! First prices: the worth of each resource on each class of equal nodes.
 //!
-//! The Lagrangian relaxation in which the nodes of a class are one, and its room may be cut as fine
-//! as one likes (the aggregated dual). With shadow prices w_g ≥ 0 per class, λ ≥ 0 a unit of fairness loss
-//! and π_t = min_g w_g · d_t,
+//! The aggregated dual: a relaxation in which a class's nodes are one node with divisible room. With shadow
+//! prices w_g ≥ 0 per class and π_t = min_g w_g · d_t,
 //!
 //! ```text
 //! P2 ≤ λ F + Σ_g w_g · room_g + Σ_i stay_i + max Σ_{at most R of the i} (go_i − stay_i),
 //! stay_i = worth_λ(p_i) − w · held_i,
 //! go_i   = max_f worth_λ(f) − π f − restart_i.
 //! ```
-//!
-//! There are a dozen such prices on most clusters, and the bound at some of them takes microseconds.
-//! The linear relaxation of the same model bounds no better, and HiGHS needs 6 ms for it at two
-//! hundred nodes, 30 at a thousand.
 
 use crate::instance::{Instance, State};
 use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
 use crate::lagrangian::relaxation::{FLOAT_SLACK, best_fresh, worth};
 use crate::milp::node_classes::classes;
 
-/// The first step, as a part of what a whole resource is worth, and how many bounds are looked at:
-/// after a hundred they fall by less than a ten thousandth.
+/// The first step as a part of a whole resource's worth, and the oracle evaluations: more hardly lower the
+/// bound.
 const FIRST: f64 = 0.5;
 const LOOKS: u32 = 100;
 
-/// The prices, and what they prove.
 #[derive(Debug, Clone)]
 pub(crate) struct WarmStart {
-    /// Per class and resource: one unit of it.
     shadow_prices: Vec<Vec<f64>>,
-    /// Per node: its class.
     class_of: Vec<usize>,
-    /// π per type.
+    /// π: price per container, by type.
     pub container: Vec<f64>,
-    /// ρ.
+    /// ρ: price of a restart.
     pub restart: f64,
-    /// λ.
+    /// λ: price of a unit of loss.
     pub loss: f64,
-    /// What no allocation exceeds.
     pub bound: f64,
 }
 
 impl WarmStart {
-    /// Finds them.
     pub fn new(instance: &Instance) -> Self {
         let dual = AggregatedDual::new(instance);
         let (prices, answer) = minimise(RAlgorithm::new(dual.first(), FIRST), LOOKS, |prices| {
@@ -64,37 +54,31 @@ impl WarmStart {
         }
     }
 
-    /// What one unit of each resource is worth on a node.
     pub fn shadow_prices(&self, node: usize) -> &[f64] {
         &self.shadow_prices[self.class_of[node]]
     }
 }
 
-/// The instance by class. Amounts are parts of the cluster's total. A price's index is its class
-/// times the resources plus its resource; the last price is λ.
+/// A price's index is class · resources + resource; the last price is λ. Amounts are parts of the totals.
 struct AggregatedDual<'a> {
     instance: &'a Instance,
     class_of: Vec<usize>,
-    /// Per price but the last: the room beside all that runs.
     room: Vec<f64>,
-    /// Per job: the prices of what it holds, and how much that is.
     held: Vec<Vec<(usize, f64)>>,
     types: Vec<Demand>,
 }
 
-/// A type's demand, and the first prices of the classes that it fits.
 struct Demand {
     parts: Vec<f64>,
     able: Vec<usize>,
 }
 
-/// What is decided at some prices.
 struct Answer {
     bound: f64,
     slopes: Vec<f64>,
-    /// π.
+    /// π: price per container, by type.
     containers: Vec<f64>,
-    /// ρ.
+    /// ρ: price of a restart.
     restart: f64,
 }
 
@@ -159,15 +143,15 @@ impl<'a> AggregatedDual<'a> {
             .collect()
     }
 
-    /// A container costs what it is worth.
+    /// At the first prices, a container costs its utilization.
     fn first(&self) -> Vec<f64> {
         let mut prices = vec![self.instance.objective.utilization; self.room.len()];
         prices.push(0.0);
         prices
     }
 
-    /// The least that the room of a container costs, and the first price of the class where it
-    /// does; `None` of a type that fits none.
+    /// Returns the least cost of a container's room and the first price index of that class; `None` if the
+    /// type fits no class.
     fn cheapest(&self, ty: &Demand, prices: &[f64]) -> Option<(f64, usize)> {
         let cost = |at: &usize| {
             let pairs = ty.parts.iter().zip(&prices[*at..]);
@@ -239,7 +223,7 @@ impl<'a> AggregatedDual<'a> {
         }
     }
 
-    /// A job's new containers take room, and have their loss.
+    /// Subtracts a job's new containers from the supply, and adds their loss.
     fn start(&self, job: usize, room: Room, slopes: &mut [f64]) {
         let demand = &self.types[self.instance.jobs[job].ty].parts;
         add(slopes, room.at, demand, -f64::from(room.count));
@@ -247,14 +231,12 @@ impl<'a> AggregatedDual<'a> {
     }
 }
 
-/// How many containers, and the first price of their class.
 #[derive(Clone, Copy)]
 struct Room {
     at: usize,
     count: u32,
 }
 
-/// Adds some times `parts` to what begins at `at`.
 fn add(sums: &mut [f64], at: usize, parts: &[f64], times: f64) {
     for (sum, part) in sums[at..].iter_mut().zip(parts) {
         *sum += times * part;
@@ -268,8 +250,7 @@ mod tests {
     use crate::milp::highs::{Ending, Limits};
     use crate::milp::type_milp::TypeMilp;
 
-    /// Integral counts and losses only make it tighter than the linear relaxation of the classes,
-    /// which the search comes close to.
+    /// Integral counts and losses only tighten the linear relaxation.
     #[test]
     fn it_bounds_as_well_as_the_linear_relaxation() {
         let mut compared = 0;

@@ -1,12 +1,8 @@
-//! HiGHS, wrapped: a model of columns and rows in, the outcome of one deterministic run out.
-//!
-//! One thread and a fixed seed: a run that stops by optimality, gap or node limit gives the same
-//! columns every time. A time limit does not; the outcome says when it struck. The [`crate::deadline`] is the
-//! time of one whole decision: every run takes from what is left. Without a limit no clock is read.
+//! Wraps HiGHS. One thread and a fixed seed make runs deterministic, except when a time limit strikes. The
+//! [`crate::deadline`] covers a whole decision, so each run takes from the time left.
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
-/// A column's index.
 pub(crate) type Column = usize;
 
 /// A linear model to maximise.
@@ -17,44 +13,33 @@ pub(crate) struct Model {
     integers: bool,
 }
 
-/// When to stop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Relative gap.
     pub gap: f64,
-    /// Branch-and-bound nodes.
     pub nodes: u64,
-    /// Seconds, if limited.
     pub seconds: Option<f64>,
 }
 
-/// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Within the gap that was asked.
     Optimal,
-    /// Proven that there is no solution.
     Infeasible,
     /// The node limit, or another deterministic one.
     Limit,
-    /// The time limit.
     Time,
-    /// Something else: an error of the solver.
+    /// An error of the solver.
     Error,
 }
 
-/// What a run found.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     pub ending: Ending,
-    /// The columns of the best solution.
     pub columns: Option<Vec<f64>>,
-    /// What no solution exceeds.
+    /// Upper bound on every solution.
     pub bound: f64,
 }
 
 impl Outcome {
-    /// Of a run for which there is no time.
     pub fn late() -> Self {
         Self {
             ending: Ending::Time,
@@ -86,12 +71,11 @@ impl Model {
         self.problem.add_row(lower..=upper, terms);
     }
 
-    /// The number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
     }
 
-    /// Maximises; `start` is a solution to begin with.
+    /// `start` is a solution to begin with.
     pub fn maximise(self, limits: &Limits, start: Option<&[f64]>) -> Outcome {
         let integers = self.integers;
         self.run(limits, start, integers).unwrap_or(Outcome {
@@ -108,8 +92,8 @@ impl Model {
         model.try_set_option("parallel", "off").ok()?;
         model.try_set_option("random_seed", 0).ok()?;
         if !integers {
-            // Primal simplex: the relaxations have many more columns than rows, and it was twice
-            // as fast as dual simplex on them (24,000 columns: 0.5 s instead of 0.9).
+            // The relaxations have many more columns than rows: primal simplex is twice as fast as dual
+            // simplex.
             model.try_set_option("simplex_strategy", 4).ok()?;
         } else {
             let nodes = i32::try_from(limits.nodes).unwrap_or(i32::MAX);
@@ -127,8 +111,7 @@ impl Model {
         }
         let solved = model.try_solve().ok()?;
         let ending = ending(solved.status());
-        // A model without columns, or that presolve proves infeasible, has no valid info:
-        // asking for it panics.
+        // An empty model, or one that presolve proves infeasible, has no valid info: reading it panics.
         if solved.status() == HighsModelStatus::ModelEmpty {
             return Some(Outcome {
                 ending,
@@ -176,7 +159,6 @@ fn ending(status: HighsModelStatus) -> Ending {
     }
 }
 
-/// HiGHS's version.
 pub(crate) fn version() -> String {
     format!(
         "{}.{}.{}",

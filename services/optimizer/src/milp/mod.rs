@@ -1,8 +1,7 @@
-//! Mixed-integer programming: P2 as a model of types and groups of nodes, solved by HiGHS.
+//! Mixed-integer programming: P2 over types and groups of nodes, solved by HiGHS.
 //!
-//! - [`node_classes`]: which nodes are one group. Equal nodes together are a relaxation, each node on
-//!   its own is P2.
-//! - [`type_milp`]: the model's rows and columns, and candidates from and to them.
+//! - [`node_classes`]: the groups of nodes. Groups of equal nodes give a relaxation, single nodes P2.
+//! - [`type_milp`]: rows and columns of the model, and conversion from and to candidates.
 //! - [`highs`]: one deterministic run of the solver within a deadline.
 
 pub(crate) mod highs;

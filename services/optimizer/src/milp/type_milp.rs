@@ -1,15 +1,13 @@
-//! The type model of P2 over groups of nodes (the formulation is in `docs/optimizer.md`).
+//! The type model of P2 over groups of nodes (formulation in `docs/optimizer.md`).
 //!
-//! Containers with one demand vector are interchangeable for jobs that get new containers anyway,
-//! so there is one column z per type and group of nodes instead of one x per job and node:
+//! Containers with one demand vector are interchangeable, so there is one column z per type and group instead
+//! of one x per job and node:
+//!
 //! - f_i: new containers of job i; of a free job min ≤ f ≤ max, of a running one min r ≤ f ≤ max r;
 //! - y_i = f_i + p_i (1 − r_i);
 //! - Σ_g z_tg = Σ_{i of type t} f_i;
 //! - Σ_t d_tk z_tg + Σ_i d_ik prev_ig (1 − r_i) ≤ c_gk (Dorm, equation 6);
 //! - L_i ≥ ± S (δ_i y_i − ŝ_i), Σ L_i ≤ S F (11, 12, 15); Σ r_i ≤ R (13, 14, 16).
-//!
-//! With one group a node it is P2. With nodes of equal capacity in one group it is a relaxation,
-//! small at any size: its optimum bounds P2's.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +18,9 @@ use crate::instance::{Instance, Job, State, fits};
 use crate::milp::highs::{Column, Model, Outcome};
 use crate::milp::node_classes::NodeClasses;
 
-/// How much a unit of loss costs when the objective gives it no weight: only a tie-break.
+/// Price of a unit of loss if the objective gives none: a tie-break.
 const LOSS_TIE: f64 = 1e-6;
 
-/// A model and where its columns are.
 pub(crate) struct TypeMilp<'a> {
     pub model: Model,
     instance: &'a Instance,
@@ -31,7 +28,6 @@ pub(crate) struct TypeMilp<'a> {
     integer: bool,
     /// S: brings shares, values and losses near 1.
     scale: f64,
-    /// The objective of what has no column.
     constant: f64,
     pub fresh: Vec<Option<Column>>,
     pub restart: Vec<Option<Column>>,
@@ -108,8 +104,8 @@ impl<'a> TypeMilp<'a> {
             for group in self.groups {
                 let room = group.iter().map(|node| fits(&ty.demand, &rooms[*node]));
                 let upper = room.sum::<u64>().min(most);
-                // In the relaxation the rows say all. A bound would have a dual of its own, and
-                // what it takes would be missing from the prices.
+                // In the relaxation a column bound would have its own dual, and its part would be missing
+                // from the prices.
                 let bound = if self.integer {
                     upper as f64
                 } else {
@@ -121,7 +117,6 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// min r ≤ f ≤ max r, and Σ r ≤ R.
     fn job_rows(&mut self) {
         let mut all = Vec::new();
         for (index, job) in self.instance.jobs.iter().enumerate() {
@@ -140,7 +135,6 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// L ≥ ± S (δ y − ŝ), Σ L ≤ S F.
     fn loss_rows(&mut self) {
         let bound = self.instance.loss_bound;
         let weight = self.instance.objective.loss.max(LOSS_TIE);
@@ -195,8 +189,8 @@ impl<'a> TypeMilp<'a> {
             if unit == 0 {
                 continue;
             }
-            // Loads are multiples of the demands' common divisor: the rest of a room is useless,
-            // and cutting it off keeps rounding errors from mattering.
+            // Loads are multiples of the demands' common divisor. Cutting off the useless rest of a room
+            // keeps rounding errors harmless.
             let divisor = demands().fold(0, |divisor: u64, amount| divisor.gcd(&amount));
             for (index, group) in self.groups.iter().enumerate() {
                 let whole = |node: &usize| {
@@ -232,7 +226,7 @@ impl<'a> TypeMilp<'a> {
                 terms.push((restart, -(load as f64) / unit as f64));
             }
         }
-        // A node that shrank under its containers takes no more; its running jobs must make room.
+        // A node that shrank below its containers takes no more; its running jobs must leave.
         let movable = held.iter().any(|(job, _)| self.restart[*job].is_some());
         let rest = if movable {
             room as f64 - pinned as f64
@@ -245,9 +239,8 @@ impl<'a> TypeMilp<'a> {
         }
     }
 
-    /// What no allocation exceeds, after a run.
     pub fn bound(&self, outcome_bound: f64) -> f64 {
-        // The tie-break made the model's optimum smaller than the objective's.
+        // The tie-break lowers the model's optimum below the objective's.
         let tie = (LOSS_TIE - self.instance.objective.loss).max(0.0);
         let most = self
             .instance
@@ -256,7 +249,6 @@ impl<'a> TypeMilp<'a> {
         outcome_bound / self.scale + self.constant + tie * most
     }
 
-    /// The columns that say what a candidate says, to begin a run with.
     pub fn columns(&self, candidate: &Candidate) -> Vec<f64> {
         let mut columns = vec![0.0; self.model.width()];
         for index in 0..self.instance.jobs.len() {
@@ -286,7 +278,7 @@ impl<'a> TypeMilp<'a> {
         columns
     }
 
-    /// The candidate that the columns of a run say; slots of a group go to its first node.
+    /// Slots of a group go to its first node.
     pub fn candidate(&self, outcome: &Outcome) -> Option<Candidate> {
         let columns = outcome.columns.as_ref()?;
         let whole = |column: Column| columns[column].round().max(0.0) as u32;
@@ -311,7 +303,7 @@ impl<'a> TypeMilp<'a> {
     }
 }
 
-/// S: the least power of two that is not below `number`, so that scaling is exact.
+/// Returns S, the least power of two not below `number`: scaling by it is exact.
 fn power_of_two(number: f64) -> f64 {
     let (mantissa, exponent) = libm::frexp(number);
     libm::ldexp(
@@ -324,13 +316,11 @@ fn power_of_two(number: f64) -> f64 {
     )
 }
 
-/// The rooms beside what is pinned: all that new containers can ever have.
 fn beside_pinned(instance: &Instance) -> Vec<Vec<u64>> {
     let moves = |job: &Job| job.state == State::Running;
     instance.free_rooms(&instance.jobs.iter().map(moves).collect::<Vec<_>>())
 }
 
-/// Per group: the containers of pinned and running jobs in it.
 fn held(instance: &Instance, groups: &NodeClasses) -> Vec<Vec<(usize, u64)>> {
     let mut group_of = vec![0; instance.rooms.len()];
     for (index, group) in groups.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Puts a count of containers of each type into the nodes' rooms: scarce types first, each on the
-//! nodes that it fits most tightly; what does not fit is given up, what is left over is used.
+//! Puts counts of containers into the rooms: scarce types first, each on the tightest nodes. Containers that
+//! do not fit are given up; the rest of the rooms is used.
 
 use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, fits, take};
 
-/// A candidate with the given restarts and, as far as they fit, the given counts; `None` when a job's
+/// Returns a candidate with the given restarts and, as far as they fit, the given counts; `None` if a job's
 /// minimum does not fit or a bound is broken.
 pub(crate) fn best_fit(
     instance: &Instance,
@@ -19,7 +19,7 @@ pub(crate) fn best_fit(
     fit.candidate.is_feasible(instance).then_some(fit.candidate)
 }
 
-/// Gives the free jobs of a candidate what the rest of the rooms holds, as far as the objective grows.
+/// Gives a candidate's free jobs the rest of the rooms, as far as the objective grows.
 pub(crate) fn grow(instance: &Instance, candidate: &mut Candidate) {
     let Some(rooms) = candidate.rooms(instance) else {
         return;
@@ -41,7 +41,6 @@ struct BestFit<'a> {
     instance: &'a Instance,
     rooms: Vec<Vec<u64>>,
     candidate: Candidate,
-    /// Per type, the jobs that get new containers.
     members: Vec<Vec<usize>>,
 }
 
@@ -74,7 +73,7 @@ impl<'a> BestFit<'a> {
         }
     }
 
-    /// The types by how many of their containers would fit at most, ascending.
+    /// Orders types by the most containers that would fit.
     fn scarce_first(&self) -> Vec<usize> {
         let most = |ty: usize| {
             let demand = &self.instance.types[ty].demand;
@@ -91,7 +90,6 @@ impl<'a> BestFit<'a> {
         types.into_iter().map(|(_, ty)| ty).collect()
     }
 
-    /// The nodes that `ty` fits, those first where the least is left over.
     fn tightest(&self, ty: usize, wanted: u64) -> Vec<usize> {
         let demand = &self.instance.types[ty].demand;
         let mut nodes = Vec::new();
@@ -99,8 +97,7 @@ impl<'a> BestFit<'a> {
             let fit = fits(demand, room).min(wanted);
             if fit > 0 {
                 let left = room.iter().zip(demand).zip(&self.instance.totals);
-                // As fractions of the totals, so that a scarce resource that this type does not
-                // need counts most.
+                // Fractions of the totals weigh scarce resources that this type does not need most.
                 let left: f64 = left
                     .map(|((r, d), c)| (r - d * fit) as f64 / *c as f64)
                     .sum();
@@ -148,7 +145,6 @@ impl<'a> BestFit<'a> {
         Some(())
     }
 
-    /// The job of this type that loses least by one container less gets one less.
     fn give_up_one(&mut self, ty: usize) -> Option<()> {
         let able = self.members[ty]
             .iter()
@@ -163,7 +159,6 @@ impl<'a> BestFit<'a> {
         Some(())
     }
 
-    /// The job of this type that gains most by one container more, if any gains.
     fn best_grower(&self, ty: usize, loss: f64) -> Option<(usize, f64)> {
         let mut best: Option<(usize, f64)> = None;
         for job in self.members[ty].iter().copied() {
@@ -182,7 +177,6 @@ impl<'a> BestFit<'a> {
         best
     }
 
-    /// Gives the rest of the rooms to whoever gains most by it.
     fn use_rest(&mut self) {
         let mut loss = self.candidate.loss(self.instance);
         let mut order: Vec<(usize, f64)> = (0..self.instance.types.len())

@@ -1,20 +1,17 @@
-//! Training leaves nodes whose containers cost it more than they bring.
+//! Gathers training jobs onto fewer nodes where crossing nodes costs more than the containers bring.
 //!
-//! A job whose containers stand on more than one node loses a part of its speed
-//! ([`Objective::crossing`](crate::problem::Objective::crossing)): n containers on several nodes work as
-//! n · (1 − crossing), those of one node as they are. P2 counts containers and does not ask where the
-//! others of a job are. Here, for each training job that is free to change and stands on several nodes:
+//! n containers on several nodes work as n · (1 −
+//! [`Objective::crossing`](crate::problem::Objective::crossing)), which P2 ignores. For each training job
+//! that is free to change and crosses nodes:
 //!
-//! 1. Its *home* is the node of its chief; of one that starts, the node on which it can have the most.
-//! 2. Containers elsewhere come home: into free room; in exchange with a replica, or with a container of
-//!    another job that is away from its own home. Where a job would have less than its fewest at home,
-//!    the one with the most there gives up a container.
-//! 3. What is still elsewhere is given up, where the rest is worth more than all.
-//! 4. What is free then goes to training jobs at home on that node, those with the fewest containers
-//!    first.
+//! 1. The *home* is the coordinator's node; a starting job's home is the node that can hold most of it.
+//! 2. Containers elsewhere come home: into free capacity, or in exchange with a replica or with a container
+//!    away from its own home. If a job has less than its minimum at home, the job with the most containers
+//!    gives one up there.
+//! 3. Containers still elsewhere are given up if the rest is worth more than all.
+//! 4. Training jobs at home fill the free capacity, those with the fewest containers first.
 //!
-//! Counts change, bounds hold: a candidate that would be more unfair than allowed stays as it was. Restarts
-//! are not touched: a job that keeps its containers, or is restarted by a checkpoint, is passed over.
+//! A candidate that would exceed the loss bound is dropped.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +22,6 @@ use crate::instance::{Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
 
-/// Brings the containers of training jobs together.
 pub(crate) fn gather(
     problem: &Problem,
     instance: &Instance,
@@ -69,7 +65,7 @@ impl Gathering<'_> {
         for job in &training {
             self.bring_home(*job);
         }
-        // What was given up may be what another one lacked at home.
+        // The first pass and other jobs' give-ups free capacity at home.
         for job in &training {
             self.bring_home(*job);
             self.give_up(*job);
@@ -77,7 +73,7 @@ impl Gathering<'_> {
         self.fill(&training);
     }
 
-    /// Whether a job counts by its speed, and is free to change.
+    /// Jobs that keep their containers or restart from a checkpoint are skipped.
     fn is_training(&self, job: usize) -> bool {
         let it = &self.instance.jobs[job];
         let posed = &self.problem.jobs[it.index];
@@ -92,7 +88,6 @@ impl Gathering<'_> {
         &self.instance.types[self.instance.jobs[job].ty].demand
     }
 
-    /// What a job has on each node, with what stays there in any case.
     fn stands(&self, job: usize) -> BTreeMap<usize, u32> {
         let mut stands = self.partitions[job].clone();
         for (node, count) in &self.instance.jobs[job].fixed {
@@ -102,7 +97,7 @@ impl Gathering<'_> {
         stands
     }
 
-    /// Step 1; `None` for a job without containers.
+    /// Step 1: returns the home; `None` for a job without containers.
     fn home(&self, job: usize) -> Option<usize> {
         if let Some((chief, _)) = self.instance.jobs[job].fixed.first() {
             return Some(*chief);
@@ -123,14 +118,12 @@ impl Gathering<'_> {
         best.copied()
     }
 
-    /// A node where a job has a container that is not at home and may go.
     fn away(&self, job: usize, home: usize) -> Option<usize> {
         let mut nodes = self.partitions[job].iter();
         let away = nodes.find(|(node, count)| **node != home && **count > 0);
         away.map(|(node, _)| *node)
     }
 
-    /// Step 2.
     fn bring_home(&mut self, job: usize) {
         let Some(home) = self.home(job) else {
             return;
@@ -160,7 +153,7 @@ impl Gathering<'_> {
         self.counted(job, to, true);
     }
 
-    /// One container of a job more, or less, on a node: rooms are the caller's.
+    /// Counts one container more or less on a node; the caller adjusts the rooms.
     fn counted(&mut self, job: usize, node: usize, more: bool) {
         let slots = &mut self.candidate.slots[self.instance.jobs[job].ty];
         for counts in [slots, &mut self.partitions[job]] {
@@ -174,8 +167,8 @@ impl Gathering<'_> {
         }
     }
 
-    /// Exchanges with a container of the same type that is as well elsewhere: a replica that has yet to
-    /// start, or one of a job that is away from home.
+    /// Exchanges with a container that loses nothing: a replica that has yet to start, or a container away
+    /// from its home.
     fn exchanged(&mut self, job: usize, away: usize, home: usize) -> bool {
         let ty = self.instance.jobs[job].ty;
         let other = (0..self.partitions.len()).find(|other| {
@@ -204,8 +197,6 @@ impl Gathering<'_> {
             && has > had.map_or(0, |(_, count)| *count)
     }
 
-    /// For a job that has not its fewest at home another one, at home there, gives up a container: the
-    /// one with the most.
     fn for_another(&mut self, job: usize, away: usize, home: usize) -> bool {
         let it = &self.instance.jobs[job];
         let here = self.stands(job).get(&home).copied().unwrap_or(0);
@@ -230,7 +221,7 @@ impl Gathering<'_> {
         self.enters(job, away, home)
     }
 
-    /// What another job with no fewer containers could give up on a node for a job.
+    /// Returns how many containers a job with no fewer containers could give up on a node.
     fn could_give(&self, other: usize, job: usize, node: usize) -> u32 {
         let own = self.candidate.counts[job] + self.instance.jobs[job].base();
         let it = &self.instance.jobs[other];
@@ -247,7 +238,6 @@ impl Gathering<'_> {
         }
     }
 
-    /// Step 3.
     fn give_up(&mut self, job: usize) {
         let Some(home) = self.home(job) else {
             return;
@@ -269,7 +259,6 @@ impl Gathering<'_> {
         }
     }
 
-    /// Step 4.
     fn fill(&mut self, training: &[usize]) {
         loop {
             let grows = |job: &usize| {

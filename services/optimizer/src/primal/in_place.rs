@@ -1,9 +1,7 @@
-//! What is resized in place stays where it runs, as far as it can.
+//! Keeps jobs that are resized in place on their nodes as far as possible.
 //!
-//! The model counts containers of one demand on nodes and does not ask whose they are. Of a job that
-//! is resized in place each container that lands on another node than before leaves and joins, for
-//! nothing where it could have stayed. Here such containers go back, where there is room or where
-//! another's container of the same demand, which is new there, can go instead.
+//! P2 counts containers per node and ignores owners, so a container may land on a new node for nothing. Such
+//! containers go back into free capacity, or in exchange with another job's container that is new there.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +9,6 @@ use crate::candidate::Candidate;
 use crate::instance::{Instance, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
-/// Moves containers of jobs that are resized in place back to where they ran.
 pub(crate) fn keep_in_place(
     instance: &Instance,
     candidate: &mut Candidate,
@@ -44,7 +41,6 @@ fn at(partition: &BTreeMap<usize, u32>, node: usize) -> u32 {
     partition.get(&node).copied().unwrap_or(0)
 }
 
-/// A node where the job has more than it had.
 fn new_place(previous: &[(usize, u32)], partition: &BTreeMap<usize, u32>) -> Option<usize> {
     let had = |node: usize| {
         let before = previous.iter().find(|(at, _)| *at == node);
@@ -66,7 +62,6 @@ fn shift(partition: &mut BTreeMap<usize, u32>, from: usize, to: usize) -> bool {
     true
 }
 
-/// Takes the room of one container at home, where there is any.
 fn back(
     instance: &Instance,
     candidate: &mut Candidate,
@@ -86,7 +81,6 @@ fn back(
     true
 }
 
-/// Exchanges with a job of the same demand that has more there than it had.
 fn exchange(
     instance: &Instance,
     partitions: &mut Partitions,

@@ -1,26 +1,21 @@
-//! The new jobs beside what runs: after a single event that is often good enough.
+//! Fits new jobs next to the running ones, which is often good enough after a single event.
 //!
-//! 1. Everything that runs stays; the new jobs get the room that there is.
-//! 2. Where a minimum does not fit, one running job is restarted to make room for it: of those on
-//!    whose nodes a container would then fit, the first few by how little they have.
-//! 3. Where none of them is enough, several are restarted, one after the other: always the one that
-//!    makes most room for how much it has.
-//!
-//! A heuristic: the candidate is checked, and what it is worth is compared with the bound.
+//! 1. All running jobs stay; new jobs get the free capacity.
+//! 2. If a minimum does not fit, one job is restarted: of those whose departure lets a container fit, the
+//!    first few by size.
+//! 3. If none is enough, several are restarted in turn, by the most capacity for their size.
 
 use crate::candidate::Candidate;
 use crate::instance::{Instance, State, fits};
 use crate::primal::best_fit::best_fit;
 
-/// How many jobs are tried in step 2, and restarted in step 3: a few milliseconds each.
+/// Jobs tried in step 2, and restarts of step 3: a few milliseconds each.
 const TRIES: usize = 12;
 const TOGETHER: u32 = 24;
 
-/// The best candidate with at most one restart that was found, or the first one with more.
 pub(crate) fn min_restart_heuristic(instance: &Instance) -> Option<Candidate> {
     let mut restarted = vec![false; instance.jobs.len()];
-    // Of what it had, a restarted job gets back as much as fits; where that leaves no room for
-    // others' minima, as much as is left over.
+    // A restarted job regains as much as fits; if that leaves no room for other minima, only the rest.
     let minima: Vec<u32> = instance.jobs.iter().map(|job| job.min).collect();
     let counts = instance.jobs.iter().map(|job| match job.state {
         State::Free => job.min,
@@ -47,7 +42,6 @@ pub(crate) fn min_restart_heuristic(instance: &Instance) -> Option<Candidate> {
         .or_else(|| with_several(instance, &minima))
 }
 
-/// A candidate with as many restarts as it takes, up to [`TOGETHER`].
 fn with_several(instance: &Instance, minima: &[u32]) -> Option<Candidate> {
     let mut restarted = vec![false; instance.jobs.len()];
     let mut room = Room::new(instance);
@@ -69,8 +63,8 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Candidate> {
     None
 }
 
-/// The running jobs without which a container of a new job fits that does not fit now: those first
-/// that need not have all of that back, the smallest first.
+/// Returns the running jobs whose departure lets another container fit: first those that need not regain
+/// everything, then by size.
 fn makes_room(instance: &Instance) -> Vec<usize> {
     let room = Room::new(instance);
     let mut jobs = Vec::new();
@@ -91,19 +85,17 @@ fn makes_room(instance: &Instance) -> Vec<usize> {
         .collect()
 }
 
-/// How much a job has.
 fn size(instance: &Instance, job: usize) -> f64 {
     let job = &instance.jobs[job];
     instance.types[job.ty].value * f64::from(job.count)
 }
 
-/// How much of what a job has it need not have back.
+/// Returns the part of its containers that a job can spare.
 fn spare(instance: &Instance, job: usize) -> f64 {
     let job = &instance.jobs[job];
     1.0 - f64::from(job.min) / f64::from(job.count.max(1))
 }
 
-/// The room that there is, and the new jobs whose minimum did not fit it at first.
 struct Room<'a> {
     instance: &'a Instance,
     rooms: Vec<Vec<u64>>,
@@ -111,7 +103,6 @@ struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    /// The room beside all that runs.
     fn new(instance: &'a Instance) -> Self {
         let jobs = instance.jobs.len();
         let mut room = Self {
@@ -132,7 +123,6 @@ impl<'a> Room<'a> {
         &self.instance.types[self.instance.jobs[job].ty].demand
     }
 
-    /// How many more containers of the lacking jobs would fit without a running job.
     fn made_by(&self, index: usize) -> f64 {
         let job = &self.instance.jobs[index];
         if job.state != State::Running {
@@ -175,7 +165,7 @@ mod tests {
         assert!(stood > 0 && made > 0, "{stood} stood, {made} made room");
     }
 
-    /// Two nodes, a job on each that can give up one of its two containers, a new one that needs two.
+    /// Two nodes, each with a job that can spare one of two containers; a new job needs two.
     #[test]
     fn two_make_room_together() {
         let job = |index: usize, min: u32, previous: Vec<(usize, u32)>| Job {

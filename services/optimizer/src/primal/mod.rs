@@ -1,17 +1,14 @@
-//! Primal heuristics: allocations, from nothing or from the prices of the relaxation, and what is done
-//! to the one that is chosen.
+//! Primal heuristics: they find allocations, from nothing or from the relaxation's prices, and improve the
+//! chosen one.
 //!
-//! Found by
-//! - [`min_restart_heuristic`]: the new jobs beside what runs, with the fewest restarts that make room;
-//! - [`restart_local_search`]: which jobs are restarted, at given prices; then their containers and the
-//!   new ones by [`packing`]: [`price_rounds`] between jobs and nodes, [`pattern_selection`] of each node,
-//!   [`ruin_and_recreate`];
-//! - [`best_fit`]: counts into rooms.
-//!
-//! Then [`slots_to_jobs`] names whose containers take which slots, and
-//! - [`restart_pruning`] takes back restarts that win less than the proven gap;
-//! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`] exchange places that P2 does not
-//!   tell apart, for what jobs are resized in place, cross nodes, have wishes or roles.
+//! - [`min_restart_heuristic`]: new jobs next to running ones, with the fewest restarts;
+//! - [`restart_local_search`]: restarts at given prices; then [`packing`] of the new containers:
+//!   [`price_rounds`] between jobs and nodes, [`pattern_selection`] per node, [`ruin_and_recreate`];
+//! - [`best_fit`]: counts into rooms;
+//! - [`slots_to_jobs`]: which job's containers take which slots;
+//! - [`restart_pruning`]: undoes restarts that win less than the proven gap;
+//! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`]: exchange places that P2 does not
+//!   tell apart.
 
 pub(crate) mod best_fit;
 pub(crate) mod gathering;

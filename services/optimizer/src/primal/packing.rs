@@ -1,15 +1,10 @@
-//! With the restarts decided: which new containers every node gets.
+//! Chooses every node's new containers for given restarts.
 //!
-//! 1. [`Packing::cleared`] ([`crate::primal::price_rounds`]): container prices at which the nodes,
-//!    each taking its best pattern, supply what the jobs want at those prices;
-//! 2. [`Packing::run_price_rounds`]: prices that go on from there, and give every node some patterns
-//!    to choose from;
-//! 3. the choice among them and among better ones that are found on the way, node by node
-//!    ([`crate::primal::pattern_selection`]);
-//! 4. where a minimum found no room, [`Packing::ruin_and_recreate`]
-//!    ([`crate::primal::ruin_and_recreate`]): node after node is filled again beside the others.
-//!
-//! A heuristic: the candidate that comes of it is checked.
+//! 1. [`Packing::cleared`] ([`crate::primal::price_rounds`]): prices at which the nodes' best patterns supply
+//!    what the jobs want;
+//! 2. [`Packing::run_price_rounds`]: continues from there and gives every node some patterns;
+//! 3. [`crate::primal::pattern_selection`]: each node chooses one, or a better one;
+//! 4. [`Packing::ruin_and_recreate`] ([`crate::primal::ruin_and_recreate`]), if a minimum found no room.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,45 +13,40 @@ use crate::candidate::Candidate;
 use crate::instance::{Instance, State, fits, give, take};
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// What the jobs of one type want.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Demand {
-    /// The sum of their minima.
     pub min: usize,
-    /// What each further container is worth, and whose it is, in descending order.
+    /// Worth and job of each further container, best first.
     pub worth: Vec<(f64, usize)>,
 }
 
 impl Demand {
-    /// What the next container is worth when there are `beyond` more than the minima.
+    /// Returns the worth of the next container when `beyond` exceed the minima.
     pub fn worth_beyond(&self, beyond: usize) -> f64 {
         self.worth.get(beyond).map_or(0.0, |(worth, _)| *worth)
     }
 
-    /// The same, on average.
+    /// Returns the mean worth over a range of such containers.
     pub fn mean_worth(&self, beyond: Range<usize>) -> f64 {
         let many = beyond.len() as f64;
         beyond.map(|beyond| self.worth_beyond(beyond)).sum::<f64>() / many
     }
 }
 
-/// A packing on the way.
 #[derive(Debug, Clone)]
 pub(crate) struct Packing<'a> {
     pub(crate) instance: &'a Instance,
     pub(crate) grid: &'a RoomGrid,
     pub(crate) demands: Vec<Demand>,
-    /// What a container below a job's minimum is worth: more than any other.
+    /// Worth of a container below a job's minimum: above all others.
     urgent: f64,
     pub(crate) rooms: Vec<Vec<u64>>,
-    /// Per node: how many new containers of each type.
     pub(crate) placed: Vec<BTreeMap<usize, u32>>,
-    /// Per type: how many are placed.
     pub(crate) counts: Vec<usize>,
 }
 
 impl<'a> Packing<'a> {
-    /// Nothing is placed yet; `loss` is the price of a unit of fairness loss.
+    /// Starts with nothing placed; `loss` is the price of a unit of fairness loss.
     pub fn new(instance: &'a Instance, grid: &'a RoomGrid, restarted: &[bool], loss: f64) -> Self {
         let mut demands = vec![Demand::default(); instance.types.len()];
         let fresh = |index: usize| instance.jobs[index].state == State::Free || restarted[index];
@@ -70,7 +60,7 @@ impl<'a> Packing<'a> {
             demand.worth.extend(more.filter(|(worth, _)| *worth > 0.0));
         }
         for demand in &mut demands {
-            // Stable, and each job's own are in order: the kth is never taken before the first.
+            // A stable sort keeps each job's own order: no later container comes before an earlier one.
             demand.worth.sort_by(|a, b| b.0.total_cmp(&a.0));
         }
         let worths = demands
@@ -92,7 +82,6 @@ impl<'a> Packing<'a> {
         self.demands[ty].min > 0
     }
 
-    /// What one container more is worth when there are `count`.
     pub(crate) fn worth(&self, ty: usize, count: usize) -> f64 {
         let demand = &self.demands[ty];
         match count.checked_sub(demand.min) {
@@ -101,13 +90,12 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Whether of some type not even the minima are placed.
     pub fn misses_any(&self) -> bool {
         let pairs = self.counts.iter().zip(&self.demands);
         pairs.into_iter().any(|(count, demand)| *count < demand.min)
     }
 
-    /// What is placed beyond the minima is worth, less what is missing of them.
+    /// Returns the worth beyond the minima, less a penalty for missing ones.
     #[cfg(test)]
     pub fn value(&self) -> f64 {
         let worth = |(ty, count): (usize, &usize)| {
@@ -133,7 +121,7 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Puts whatever still fits on a node and is worth something, the most valuable first.
+    /// Fills up a node, the most valuable containers first.
     pub(crate) fn top_up(&mut self, node: usize) {
         loop {
             let open = (0..self.counts.len()).filter(|ty| self.is_wanted(*ty));
@@ -148,7 +136,6 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Takes the new containers off a node.
     pub(crate) fn clear(&mut self, node: usize) -> BTreeMap<usize, u32> {
         let placed = std::mem::take(&mut self.placed[node]);
         for (ty, count) in &placed {
@@ -162,7 +149,7 @@ impl<'a> Packing<'a> {
         placed
     }
 
-    /// The candidate; `None` when a minimum did not fit.
+    /// Returns the candidate; `None` if a minimum did not fit.
     pub fn candidate(&self, restarted: &[bool]) -> Option<Candidate> {
         let mut candidate = Candidate::standing(self.instance);
         candidate.restarted = restarted.to_vec();
@@ -192,8 +179,7 @@ mod tests {
     use crate::instance::samples::{bound_samples, samples};
     use crate::lagrangian::r_algorithm::RAlgorithm;
 
-    /// The most that the objective reaches with new containers of `ty` and later types on `node`
-    /// and later ones, `counts` being placed.
+    /// Tries all containers of `ty` and later types on `node` and later nodes.
     fn brute(
         packing: &Packing<'_>,
         node: usize,

@@ -1,43 +1,30 @@
-//! The third step of a packing ([`crate::primal::packing`]): each node takes one of the patterns that
-//! the rounds of the second ([`crate::primal::price_rounds`]) gave it, or a better one, such that
-//! together they supply what is wanted.
+//! Step 3 of a packing ([`crate::primal::packing`]): each node takes one of the patterns from step 2, or a
+//! better one, so that together they supply the demand.
 //!
-//! A node that takes one pattern of each round supplies what is wanted on average only: of each of
-//! some hundred types there are a few containers too many or too few. On a cluster of a thousand
-//! nodes where each of five hundred jobs has a demand of its own, 3 to 7 % were lost. So node after
-//! node takes the pattern that is worth most beside what the others have: there, 1 to 2 % below a
-//! bound that is itself not yet the least.
+//! Node after node takes the pattern worth most next to the others'. The worth of a further container falls
+//! in steps, which would leave the choice in a local optimum; so worths are smoothed over neighbouring
+//! containers at first, and less in each pass.
 //!
-//! What a further container is worth to the jobs of a type falls in steps: at a job's fair share, and
-//! to nothing at its most. Chosen at just that, no node alone can better what the first ones took. So
-//! the steps are smoothed at first: a container is worth the average over some before and after it.
-//! From pass to pass the smoothing shrinks.
-//!
-//! Where a price of the second step was wrong all along, none of the patterns has enough of its
-//! containers. So before each pass the prices go half of the way to what the last container and the
-//! next one are worth beside what there is, and every room's best pattern at these prices joins its
-//! choices. Candidates are then .1 to .2 % below the bound of their packing, where without it minima were
-//! missing and .35 % was lost even after a refill.
+//! A price that was wrong in all of step 2 leaves no pattern with enough of its containers. Before each pass,
+//! prices move half way to the worth of the last and the next container, and every room's best pattern joins
+//! its choices.
 
 use std::collections::BTreeMap;
 
 use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::primal::packing::Packing;
 
-/// Over how many containers each way, pass by pass.
+/// Containers of smoothing in each direction, pass by pass.
 const SMOOTH: [usize; 10] = [16, 12, 8, 6, 4, 3, 2, 1, 0, 0];
 
-/// How far prices go before each pass.
 const WAY: f64 = 0.5;
-/// The price of what lacks a minimum, relative to the first container beyond it.
+/// Price of a type below its minima, relative to the first container beyond.
 const LACKING: f64 = 1.5;
 
-/// What the nodes may be filled with.
 #[derive(Debug)]
 pub(super) struct Choices {
-    /// Per grid entry of a room: the patterns, each in the order of the types.
+    /// Patterns per grid entry of a room, each sorted by type.
     patterns: BTreeMap<usize, Vec<Vec<usize>>>,
-    /// Per node: its entry, and which of the patterns it takes.
     pub taken: Vec<(usize, usize)>,
 }
 
@@ -49,11 +36,10 @@ impl Choices {
         }
     }
 
-    /// One more pattern of the rooms of an entry; returns its number.
     pub fn add(&mut self, entry: usize, mut pattern: Vec<usize>) -> usize {
         pattern.sort_unstable();
         let patterns = self.patterns.entry(entry).or_default();
-        // Mostly that of the round before.
+        // Most often the previous round's pattern.
         let known = patterns.iter().rposition(|known| *known == pattern);
         known.unwrap_or_else(|| {
             patterns.push(pattern);
@@ -61,8 +47,7 @@ impl Choices {
         })
     }
 
-    /// The best pattern of each room at `prices` joins its choices.
-    /// `table` is room for V.
+    /// Adds each room's best pattern at `prices` to its choices. `table` is a buffer for V.
     fn add_best(&mut self, grid: &RoomGrid, prices: &[f64], table: &mut Vec<f64>) {
         let types = grid.fill(prices, table);
         let entries: Vec<usize> = self.patterns.keys().copied().collect();
@@ -73,14 +58,12 @@ impl Choices {
         }
     }
 
-    /// The containers that a node takes, by their types.
     pub fn of(&self, node: usize) -> &[usize] {
         let (entry, pattern) = self.taken[node];
         &self.patterns[&entry][pattern]
     }
 
-    /// Lets the nodes choose, one by one, beginning with patterns that were found at about `prices`;
-    /// what was placed before does not count.
+    /// Lets the nodes choose one by one, starting with patterns found near `prices`.
     pub fn select(&mut self, packing: &Packing<'_>, mut prices: Vec<f64>) {
         let mut counts = vec![0; packing.counts.len()];
         for node in 0..self.taken.len() {
@@ -98,7 +81,6 @@ impl Choices {
         }
     }
 
-    /// One pass: each node takes the pattern that is worth most beside what the others have.
     fn choose(&mut self, worths: &Worths, counts: &mut [usize]) {
         for node in 0..self.taken.len() {
             self.of(node).iter().for_each(|ty| counts[*ty] -= 1);
@@ -117,8 +99,7 @@ impl Choices {
     }
 }
 
-/// What the last container and the next one are worth when there are `count`, on average over
-/// `smooth` each way; of a type whose minima are not there, more than any.
+/// Mean worth of the last and the next container at `count`; below the minima, more than any.
 fn worth_at(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
     let demand = &packing.demands[ty];
     let Some(beyond) = count.checked_sub(demand.min) else {
@@ -128,7 +109,6 @@ fn worth_at(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f6
     demand.mean_worth(beyond.saturating_sub(smooth)..beyond + smooth.max(1))
 }
 
-/// Per type: what so many containers are worth together.
 struct Worths(Vec<Vec<f64>>);
 
 impl Worths {
@@ -148,7 +128,6 @@ impl Worths {
         Self(worths.collect())
     }
 
-    /// What a pattern adds to what `counts` are worth.
     fn added(&self, pattern: &[usize], counts: &[usize]) -> f64 {
         let alike = pattern.chunk_by(|a, b| a == b);
         let added = alike.map(|alike| {
@@ -160,7 +139,7 @@ impl Worths {
     }
 }
 
-/// What one container more is worth when there are `count`, on average over `smooth` each way.
+/// Averages over `smooth` containers in each direction.
 fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
     let demand = &packing.demands[ty];
     let worth = packing.worth(ty, count);
@@ -176,8 +155,7 @@ mod tests {
     use crate::instance::samples::{all_restarted, chance, samples};
     use crate::lagrangian::knapsack_table::RoomGrid;
 
-    /// Whatever the nodes began with, no single one could choose better in the end; and all together
-    /// are worth more than by turns.
+    /// In the end no single node could choose better, and the total exceeds the start's.
     #[test]
     fn nobody_could_choose_better_alone() {
         let (mut before, mut after) = (0.0, 0.0);
@@ -188,7 +166,7 @@ mod tests {
             let mut below = chance(seed);
             let mut choices = Choices::new(packing.rooms.len());
             for node in 0..packing.rooms.len() {
-                // A room of its own for each node, and patterns that need not fit.
+                // Each node has its own room, and patterns need not fit.
                 for _ in 0..4 {
                     let types = packing.counts.len() as u64;
                     let pattern = (0..below(4)).map(|_| below(types) as usize).collect();

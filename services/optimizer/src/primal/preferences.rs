@@ -1,8 +1,7 @@
-//! What starts goes where it would rather be: `spread`, `pack` and `prefer` of its constraints.
+//! Follows the preferences of starting jobs: `spread`, `pack` and `prefer`.
 //!
-//! P2 counts containers on nodes and knows no wishes. Here the containers of each new or restarted job
-//! that has some are taken off and put back one by one, each on the node with room that it likes best;
-//! that stays where it is better than before. Counts, restarts and what others have do not change.
+//! P2 ignores preferences. A job's containers are taken off and put back one by one on the best-liked node;
+//! the result stays if it is better.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,6 @@ use crate::instance::{Cluster, Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 use crate::problem::Problem;
 
-/// Rearranges the containers of jobs with wishes.
 pub(crate) fn follow_preferences(
     problem: &Problem,
     cluster: &Cluster,
@@ -83,7 +81,6 @@ pub(crate) fn follow_preferences(
     }
 }
 
-/// What a job wishes, and the labels of the nodes by index.
 struct Wish<'a> {
     constraints: &'a Constraints,
     labels: &'a [&'a Labels],
@@ -102,7 +99,7 @@ impl Wish<'_> {
         by_value
     }
 
-    /// How far containers are from what is wished: unevenness, then values, then nodes disliked.
+    /// Unevenness, then distinct values, then disliked nodes.
     fn regret(&self, counts: &BTreeMap<usize, u32>) -> (u64, usize, u64) {
         let spread = self.constraints.spread.as_ref().map_or(0, |label| {
             let by_value = self.by_value(label, counts);
@@ -116,7 +113,6 @@ impl Wish<'_> {
         (spread, packed, disliked.sum())
     }
 
-    /// So many containers, one by one on the node that is liked best; `None` where they do not all fit.
     fn placed(
         &self,
         demand: &[u64],
@@ -141,7 +137,6 @@ impl Wish<'_> {
         Some(placed)
     }
 
-    /// The node for the next container, of `left`.
     fn next(
         &self,
         free: &BTreeMap<usize, u64>,
@@ -175,8 +170,7 @@ impl Wish<'_> {
         free.keys().copied().min_by_key(key)
     }
 
-    /// The value of `label` on whose nodes the rest is gathered: one that has some already, else the
-    /// smallest that holds all, else the largest.
+    /// One value already in use, else the smallest that holds all, else the largest.
     fn gathered(
         &self,
         label: &str,

@@ -1,16 +1,11 @@
-//! The first steps of a packing ([`crate::primal::packing`]): container prices at which the nodes,
-//! each taking its best pattern, supply what the jobs want at those prices.
+//! Steps 1 and 2 of a packing ([`crate::primal::packing`]): prices at which the nodes' best patterns supply
+//! what the jobs want.
 //!
-//! 1. [`Packing::cleared`]: the dual of the packing, Σ V(room) + Σ (worth − price of what is wanted),
-//!    is lowered by Shor's method ([`crate::lagrangian::r_algorithm`]); where it is least, supply
-//!    meets demand as far as prices can make it. The dual descent lowered a function much like it, so
-//!    the best prices that it found are where this begins, with its stretching of space: thirty looks
-//!    come twice as close. Prices that each follow the demand for their own containers took hundreds
-//!    of rounds to find out that GPUs were to be had for nothing, so that nobody was restarted to use
-//!    them.
-//! 2. [`Packing::run_price_rounds`]: from there on prices follow supply and demand with small steps.
-//!    Every node takes the pattern of another round, so that together they mix patterns as an optimum
-//!    does; then they agree on patterns which suit each other ([`crate::primal::pattern_selection`]).
+//! 1. [`Packing::cleared`] minimises the packing's dual, Σ V(room) + Σ (worth − price) of the wanted
+//!    containers, by Shor's method ([`crate::lagrangian::r_algorithm`]), starting from the dual descent's
+//!    best point and dilation.
+//! 2. [`Packing::run_price_rounds`]: prices follow supply and demand with small steps. Every node takes
+//!    another round's pattern, so that together they mix patterns like an optimum.
 
 use std::collections::BTreeMap;
 
@@ -19,32 +14,26 @@ use crate::lagrangian::r_algorithm::{RAlgorithm, minimise};
 use crate::primal::packing::Packing;
 use crate::primal::pattern_selection::Choices;
 
-/// How often step 1 looks at prices.
 const LOOKS: u32 = 30;
-/// How many rounds are mixed in step 2, and the step of a price as a part of its container's value.
+/// Rounds mixed in step 2, and the step of a price as a part of its container's value.
 const MIXED: usize = 40;
 const STEP: f64 = 0.002;
-/// Memory of the slope and of its square.
+/// Decay of the averages of the subgradient and of its square.
 const SLOPE: f64 = 0.7;
 const SQUARE: f64 = 0.9;
 
-/// What step 1 finds.
 #[derive(Debug, Clone)]
 pub(crate) struct Cleared {
-    /// Per type; 0 where nobody wants any.
     pub prices: Vec<f64>,
-    /// V at the prices.
     pub table: Vec<f64>,
-    /// What no packing with all minima exceeds in `Packing::value`.
+    /// Upper bound on `Packing::value` over packings with all minima.
     pub most: f64,
 }
 
-/// Per grid entry of a room: the nodes that have it.
 type Alike = BTreeMap<usize, Vec<usize>>;
 
 impl Packing<'_> {
-    /// Prices at which supply meets demand. `descent` begins at what containers are thought to be
-    /// worth, as parts of `scale`; what it has beyond the types stays.
+    /// `descent` starts at estimated worths as parts of `scale`.
     pub fn cleared(&self, descent: RAlgorithm, scale: &[f64]) -> Cleared {
         let alike = self.alike();
         let mut table = Vec::new();
@@ -57,7 +46,6 @@ impl Packing<'_> {
         }
     }
 
-    /// Fills the nodes; `prices` are the cleared ones.
     pub fn run_price_rounds(&mut self, prices: &[f64]) {
         let alike = self.alike();
         let mut tatonnement = Tatonnement::new(prices.to_vec());
@@ -71,7 +59,7 @@ impl Packing<'_> {
                     .iter()
                     .for_each(|ty| supply[*ty] += nodes.len() as f64);
                 let pattern = choices.add(*entry, pattern);
-                // Nodes alike take turns; the node's number keeps single nodes apart.
+                // Equal nodes take turns; the node's number tells single nodes apart.
                 let turn = |index: usize, node: usize| (index + node) % MIXED == round;
                 for (index, node) in nodes.iter().enumerate() {
                     if turn(index, *node) {
@@ -97,7 +85,6 @@ impl Packing<'_> {
         alike
     }
 
-    /// Step 1: prices at which the dual is low.
     fn clearing(
         &self,
         descent: RAlgorithm,
@@ -106,7 +93,7 @@ impl Packing<'_> {
         table: &mut Vec<f64>,
     ) -> Vec<f64> {
         let types = self.counts.len();
-        // Of what nobody wants the price is 0, and has no slope.
+        // A type that nobody wants has price 0 and no subgradient.
         let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
         let priced =
             |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
@@ -119,8 +106,7 @@ impl Packing<'_> {
         priced(&at)
     }
 
-    /// What no packing with all minima exceeds in `Packing::value`, by prices; and per type how
-    /// many containers are supplied beyond what is wanted. `table` is room for V.
+    /// Returns the bound of [`Cleared::most`] at these prices, and each type's excess supply.
     fn dual(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> (f64, Vec<f64>) {
         let types = self.grid.fill(prices, table);
         let (mut dual, mut excess) = (0.0, vec![0.0; prices.len()]);
@@ -140,8 +126,7 @@ impl Packing<'_> {
         (dual, excess)
     }
 
-    /// How many containers of a type are wanted at a price, and what they are worth beyond it; the
-    /// minima are worth nothing.
+    /// The minima count with worth 0.
     fn wanted_at(&self, ty: usize, price: f64) -> (usize, f64) {
         let demand = &self.demands[ty];
         let more = demand.worth.iter().map(|(worth, _)| worth - price);
@@ -152,10 +137,8 @@ impl Packing<'_> {
     }
 }
 
-/// Prices that follow supply and demand.
 struct Tatonnement {
     prices: Vec<f64>,
-    /// V at the prices, and the types that it is made of.
     table: Vec<f64>,
     types: TableTypes,
     slope: Vec<f64>,
@@ -232,7 +215,6 @@ mod tests {
             all += 1;
         }
         assert!(all > 30, "{all}");
-        // What lies between the bound and what is packed: most of it goes.
         assert!(
             after - packed < 0.3 * (before - packed),
             "{before} {after} {packed}"

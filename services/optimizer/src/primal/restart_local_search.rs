@@ -1,37 +1,33 @@
-//! Which running jobs are restarted, at given prices.
+//! Chooses the running jobs to restart at given prices.
 //!
 //! At container prices π a set S of restarts is worth
-//! F(S) = Σ_{i ∈ S} (best fresh worth − standing worth − restart cost) + Σ_j V(room of j beside who stays),
-//! which counts what two neighbours' rooms are worth together. It is built greedily and improved
-//! by exchanges. A heuristic: it proves nothing, the candidate that comes of it is checked.
+//!
+//! F(S) = Σ_{i ∈ S} (best fresh worth − standing worth − restart cost) + Σ_j V(room of j beside who stays).
+//!
+//! S is built greedily and improved by exchanges.
 
 use crate::instance::{Instance, State};
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// A node that is overfull until somebody leaves: worse than anything.
+/// Worth of a node that stays overfull until a job leaves: below all others.
 const OVERFULL: f64 = -1e3;
-/// Passes of exchanges.
 const PASSES: usize = 2;
 
-/// The restarts, chosen.
 pub(crate) struct LocalSearch<'a> {
     instance: &'a Instance,
     grid: &'a RoomGrid,
     table: &'a [f64],
-    /// Per running job: what its restart gains, its room apart.
     gains: &'a [f64],
     incumbents: &'a IncumbentBlocks,
     rooms: Vec<Vec<i64>>,
     restarted: Vec<bool>,
-    /// How many more may be restarted.
     open: usize,
-    /// Per job: what changing its state would add to F; forgotten when a neighbour changes.
+    /// Change of F if a job flips; cleared when a neighbour flips.
     deltas: Vec<Option<f64>>,
 }
 
-/// Chooses at most as many restarts as the instance allows; `table` is V at the prices that
-/// `gains` were computed with.
+/// `table` is V at the prices behind `gains`.
 pub(crate) fn choose_restarts(
     instance: &Instance,
     grid: &RoomGrid,
@@ -76,7 +72,6 @@ impl LocalSearch<'_> {
             .map_or(OVERFULL, |entry| self.table[entry])
     }
 
-    /// What changing the state of `job` would add to F.
     fn delta(&self, job: usize) -> f64 {
         let sign = if self.restarted[job] { -1 } else { 1 };
         let mut delta = self.gains[job] * sign as f64;
@@ -127,7 +122,7 @@ impl LocalSearch<'_> {
         best.map(|(_, job)| self.flip(job)).is_some()
     }
 
-    /// Takes each restart out once and puts the best in its place.
+    /// Removes each restart once and adds the best one instead.
     fn exchange(&mut self) -> bool {
         let before = self.restarted.clone();
         for job in 0..self.restarted.len() {
@@ -152,7 +147,6 @@ mod tests {
     use crate::instance::samples::samples;
     use crate::lagrangian::relaxation::gains;
 
-    /// F of a set of restarts, all rooms counted anew.
     fn worth(
         instance: &Instance,
         grid: &RoomGrid,
@@ -178,7 +172,6 @@ mod tests {
         sum + rooms.iter().map(value).sum::<f64>()
     }
 
-    /// The best F of at most `open` restarts of `job` and the later ones.
     fn brute(
         instance: &Instance,
         worth: &dyn Fn(&[bool]) -> f64,

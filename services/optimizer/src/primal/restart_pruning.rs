@@ -1,14 +1,11 @@
-//! The revert pass: no job is stopped for less than the solver's proven gap.
-//!
-//! A solver that stops within a gap may restart jobs for nothing. Every restart whose reversal
-//! stays feasible and costs less than the gap that was proven is taken back, the cheapest first,
-//! as long as the allocation stays as close to the bound as the budget asks.
+//! Undoes restarts that win less than the solver's proven gap, the cheapest first, as long as the allocation
+//! stays within the budget's gap.
 
 use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
-/// Takes restarts back; `gap` is what was proven and `allowed` what may be lost, both absolute.
+/// `gap` is proven and `allowed` may be lost, both absolute.
 pub(crate) fn prune_restarts(
     instance: &Instance,
     candidate: &mut Candidate,
@@ -43,13 +40,12 @@ pub(crate) fn prune_restarts(
     }
 }
 
-/// What the objective loses when restart `index` is taken back.
 fn cost(instance: &Instance, candidate: &Candidate, index: usize) -> f64 {
     let job = &instance.jobs[index];
     instance.worth(index, candidate.counts[index]) - job.restart - instance.worth(index, job.count)
 }
 
-/// Frees what the job got and takes what it had; undone when that does not fit.
+/// Returns false and changes nothing if the former room does not fit.
 fn swap(
     instance: &Instance,
     rooms: &mut [Vec<u64>],

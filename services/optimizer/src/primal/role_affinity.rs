@@ -1,8 +1,5 @@
-//! What stands beside the workers of a job starts near them.
-//!
-//! P2 finds a node for a parameter server, not the one where its workers are. Here each container of a
-//! role that starts goes to a node of its job's workers, where there is room for it: to the one with
-//! the most of them. Counts, restarts and what others have do not change.
+//! Moves starting role containers to nodes of their job's workers, which P2 ignores: to the node with the
+//! most workers that has free capacity.
 
 use std::cmp::Reverse;
 
@@ -10,7 +7,6 @@ use crate::candidate::Candidate;
 use crate::instance::{Instance, fits, give, take};
 use crate::primal::slots_to_jobs::Partitions;
 
-/// Brings roles that start to the nodes of their workers.
 pub(crate) fn near_workers(
     instance: &Instance,
     candidate: &mut Candidate,

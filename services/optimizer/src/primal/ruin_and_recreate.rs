@@ -1,13 +1,12 @@
-//! The last step of a packing ([`crate::primal::packing`]): node after node is emptied of its new
-//! containers and filled again with what is worth most beside what the other nodes have, out of all
-//! patterns.
+//! The last step of a packing ([`crate::primal::packing`]): each node is emptied of new containers and
+//! refilled with the best of all patterns.
 
 use crate::instance::take;
 use crate::lagrangian::knapsack::Knapsack;
 use crate::primal::packing::Packing;
 
 impl Packing<'_> {
-    /// Refills the nodes; none for worse.
+    /// Refills the nodes, none for worse.
     pub fn ruin_and_recreate(&mut self) {
         let mut knapsack = Knapsack::new(self.grid, self.counts.len());
         let values = (0..self.counts.len()).map(|ty| self.worth(ty, self.counts[ty]));
@@ -17,7 +16,7 @@ impl Packing<'_> {
         }
     }
 
-    /// `values` is what one more container of each type is worth, and stays so.
+    /// Refills one node. `values` holds the worth of one more container of each type, before and after.
     fn recreate_node(&mut self, node: usize, values: &mut [f64], knapsack: &mut Knapsack<'_>) {
         if self.placed[node].is_empty() && self.rooms[node].iter().all(|room| *room == 0) {
             return;
@@ -46,7 +45,7 @@ impl Packing<'_> {
         }
     }
 
-    /// What the containers on `node` are worth as the last ones placed.
+    /// Counts the containers on `node` as the last ones placed.
     fn worth_of(&self, node: usize) -> f64 {
         let last = |(ty, count): (&usize, &u32)| {
             let counts = self.counts[*ty] - *count as usize..self.counts[*ty];

@@ -1,18 +1,14 @@
-//! Turns slots into partitions: which job's containers take which slots of their type.
-//!
-//! A restarted job keeps what it can where it was; the others, largest first, go on the fewest
-//! nodes: the fullest fit, else the node with the most slots.
+//! Assigns the slots of a type to jobs. A restarted job keeps as many places as it can; the others, largest
+//! first, take the tightest fit, else the node with the most slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::candidate::Candidate;
 use crate::instance::Instance;
 
-/// The containers of every job by node.
 pub(crate) type Partitions = Vec<BTreeMap<usize, u32>>;
 
-/// Assigns the slots of a feasible candidate. A restarted job that gets exactly what it had is not
-/// restarted after all.
+/// A restarted job that gets its exact former places is no longer restarted.
 pub(crate) fn slots_to_jobs(instance: &Instance, candidate: &mut Candidate) -> Partitions {
     let mut partitions: Partitions = vec![BTreeMap::new(); instance.jobs.len()];
     let mut members = vec![Vec::new(); instance.types.len()];
@@ -85,7 +81,6 @@ fn pack(slots: BTreeMap<usize, u32>, jobs: Vec<(u32, usize)>, partitions: &mut P
     }
 }
 
-/// Takes the containers of restarted jobs that did not change out of the slots again.
 fn unmark_unchanged(instance: &Instance, candidate: &mut Candidate, partitions: &Partitions) {
     for (index, job) in instance.jobs.iter().enumerate() {
         let same = job

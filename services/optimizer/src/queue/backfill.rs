@@ -1,18 +1,13 @@
-//! Backfill: who may start behind a job that cannot (policy `admit: backfill`).
+//! Backfill: starts jobs behind a blocked head (policy `admit: backfill`).
 //!
-//! 1. What a passed job lacks is named by cause: the resources of which it would have to demand
-//!    nothing for P2 to have a solution with it; of several those that are short on the nodes that its
-//!    containers fit. A GPU job that the fairness bound does not admit lacks GPUs, not the
-//!    processors that stand idle.
-//! 2. Jobs behind it that demand something that it lacks keep off these nodes, and wait where the
-//!    others do not hold their smallest partition: first in, first out always, under other queue
-//!    policies once it has waited for `reserve_after_s`. Processors that a GPU job lacks are not
-//!    those of nodes without GPUs.
-//! 3. Those that are left are tried, in order, each held to its nodes ([`crate::instance::confine`]). Where a
-//!    passed job that may not be overtaken would fit if nothing but room counted, it must still fit
-//!    beside them: what it is about to get is not taken.
+//! 1. Find the resources that the head lacks: those without whose demand P2 would be feasible; of several,
+//!    those short on its eligible nodes.
+//! 2. Later jobs that demand a lacked resource avoid the head's nodes, and wait if the other nodes cannot
+//!    hold them: always under first in, first out, else once the head has waited `reserve_after_s`.
+//! 3. Try the remaining jobs in order, each confined to its nodes ([`crate::instance::confine`]). A head that
+//!    would fit by capacity alone must still fit.
 //!
-//! The waiting job starts no later for it, but for what a decision may restart at once.
+//! Backfill never delays a blocked head, except by using up restarts.
 
 use std::collections::BTreeMap;
 
@@ -24,33 +19,26 @@ use crate::instance::{Instance, State, covers, roles_of};
 use crate::queue::prefix::Queue;
 use crate::solve::{any, may_be_feasible};
 
-/// Sets of nodes to which jobs are held in one decision: each is a column more in every model, and
-/// with many of them the gap is seldom closed.
+/// Most sets of confining nodes: each adds a column to every model and keeps the gap open.
 const MOST_SETS: usize = 4;
 
-/// Jobs that are passed in one decision: each costs a few relaxations. Resources close the queue
-/// behind a job long before, where nobody may be overtaken.
+/// Most blocked heads per decision: each costs a few relaxations.
 const MOST_PASSED: usize = 8;
 
-/// A job that cannot start.
 struct Head {
     job: usize,
-    /// The resources that it lacks, by index.
     lacks: Vec<usize>,
-    /// The nodes that hold one of its containers when they are empty.
     nodes: NodeSet,
-    /// Whether those who demand what it lacks wait behind it.
+    /// Jobs that demand a lacked resource wait behind this one.
     holds: bool,
-    /// Whether the job would have room beside what takes part: the room is kept for it.
+    /// The job would fit by capacity alone, so its capacity is reserved.
     fits: bool,
 }
 
-/// The jobs that were passed, and where those behind them may start.
 #[derive(Default)]
 pub(crate) struct Passed {
     heads: Vec<Head>,
     confined: Confined,
-    /// Per job that is held to some nodes: the first passed job that it keeps away from.
     kept_off: BTreeMap<usize, usize>,
 }
 
@@ -63,23 +51,19 @@ impl Passed {
         self.heads.len() >= MOST_PASSED
     }
 
-    /// The jobs, in order.
     pub fn heads(&self) -> impl Iterator<Item = usize> {
         self.heads.iter().map(|head| head.job)
     }
 
-    /// Where `members` may start.
     pub fn confined(&self, members: impl Iterator<Item = usize>) -> Confined {
         self.confined.of(members)
     }
 
-    /// The first passed job whose nodes a job keeps off.
     pub fn keeps_off(&self, job: usize) -> Option<usize> {
         self.kept_off.get(&job).copied()
     }
 
-    /// Notes that `job` cannot start beside `members`; what it lacks is asked where others wait
-    /// behind it.
+    /// Lacked resources are computed only if others wait behind the job.
     pub fn note(&mut self, queue: &Queue<'_>, members: &[usize], job: usize, is_asked: bool) {
         let holds = !queue.problem.jobs[job].may_be_overtaken;
         let mut head = Head {
@@ -93,19 +77,19 @@ impl Passed {
             head.nodes = nodes(queue, job);
             head.lacks = self.lacks(queue, members, &head);
             let beside = self.unbounded(queue, members, &[job]);
-            // Room is kept only for a job that could start in it.
+            // Capacity is reserved only for a job that could start in it.
             head.fits = any(&beside, &queue.problem.budget, queue.deadline) != Some(false);
         }
         self.heads.push(head);
     }
 
-    /// Whether a job behind those that were passed is tried; where it may start is noted then.
+    /// Reports whether to try a job behind the heads, and records its confinement.
     pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
         let known = |head: &Head| {
             if queue.problem.roles(head.job).next().is_some() {
                 return false;
             }
-            // One that demands the same, and no less of it, cannot start either.
+            // A job of equal demand that needs no less cannot start either.
             let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
             head.container_type() == job.container_type()
                 && head.min <= job.min
@@ -129,13 +113,12 @@ impl Passed {
         true
     }
 
-    /// The first passed job behind which `job` waits.
     pub fn holder(&self, queue: &Queue<'_>, job: usize) -> Option<usize> {
         self.left(queue, job).err()
     }
 
-    /// The nodes that no passed job can use which lacks what `job` demands, with the first of these jobs;
-    /// nothing where there is no such job. An error is the one behind which it waits.
+    /// Returns the nodes left to `job` by heads that lack something it demands, with the first such head. The
+    /// error is the head behind which the job waits.
     fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, NodeSet)>, usize> {
         let posed = &queue.problem.jobs[job];
         let Some(demand) = queue.cluster.demand(posed) else {
@@ -164,14 +147,13 @@ impl Passed {
         Ok(first.map(|head| (head, left)))
     }
 
-    /// Whether the passed jobs that would have room still have it beside `members`.
+    /// True if heads with reserved capacity still fit next to `members`.
     pub fn leave_room(&self, queue: &Queue<'_>, members: &[usize]) -> bool {
         let kept = self.heads.iter().filter(|head| head.holds && head.fits);
         let kept: Vec<usize> = kept.map(|head| head.job).collect();
         kept.is_empty() || may_be_feasible(&self.unbounded(queue, members, &kept))
     }
 
-    /// The instance with `members` and `heads`, without the bounds on fairness and restarts.
     fn unbounded(&self, queue: &Queue<'_>, members: &[usize], heads: &[usize]) -> Instance {
         let mut instance = queue.within(&[members, heads].concat(), self);
         instance.loss_bound = f64::INFINITY;
@@ -179,12 +161,11 @@ impl Passed {
         instance
     }
 
-    /// The resources without whose demand `head` could start beside `members`; all that it demands
-    /// where there is none.
+    /// All demanded resources if no single one is to blame.
     fn lacks(&self, queue: &Queue<'_>, members: &[usize], head: &Head) -> Vec<usize> {
         let job = head.job;
         let instance = queue.within(&[members, &[job]].concat(), self);
-        // A cheap answer counts where it tells the job that cannot start from one that could.
+        // The cheap test suffices if it tells the blocked job from one that could start.
         let is_told = !may_be_feasible(&instance);
         let could = |instance: &Instance| {
             may_be_feasible(instance) && (is_told || queue.search(instance).is_some())
@@ -192,8 +173,7 @@ impl Passed {
         let demand = queue.cluster.demand(&queue.problem.jobs[job]);
         let mut demand = demand.unwrap_or_default();
         let min = u64::from(queue.problem.jobs[job].min.max(1));
-        // As if each worker had its part of the roles: what is demanded counts, and whether there is so
-        // much of it.
+        // Spreads the roles over the workers: only total demand and shortage matter here.
         for role in roles_of(queue.problem, job) {
             let beside = queue.cluster.demand(role).unwrap_or_default();
             for (amount, beside) in demand.iter_mut().zip(beside) {
@@ -214,7 +194,7 @@ impl Passed {
             true => demanded,
             false => causes,
         };
-        // Of several causes those that are short.
+        // Of several causes, keep the short resources.
         let roles: Vec<usize> = queue.problem.roles(job).collect();
         let free = free(&instance, head, &roles);
         let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
@@ -226,7 +206,6 @@ impl Passed {
     }
 }
 
-/// What a job starts together.
 fn gang(queue: &Queue<'_>, job: usize) -> Gang {
     let roles = queue.problem.roles(job);
     let all = roles.chain([job]).map(|index| {
@@ -240,13 +219,11 @@ fn gang(queue: &Queue<'_>, job: usize) -> Gang {
     Gang(all.collect())
 }
 
-/// The nodes that hold a container of `job`, or of one of its roles, when they are empty.
 fn nodes(queue: &Queue<'_>, job: usize) -> NodeSet {
     queue.empty.eligible(&gang(queue, job))
 }
 
-/// What is free of each resource on the nodes of `head`, beside what runs and the minima of what is
-/// let in.
+/// Free amounts on the nodes of `head`, less running jobs and the minima of admitted ones.
 fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
@@ -256,7 +233,7 @@ fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
             *free += amount;
         }
     }
-    // Who is held to other nodes takes nothing there.
+    // Jobs confined to other nodes take nothing there.
     let may_be_there = |ty: usize| {
         let asked = &instance.types[ty].demand[instance.counted..];
         let mut theirs = instance.rooms.iter().zip(0..);

@@ -1,8 +1,6 @@
-//! Room for waiting jobs of a class that preempts.
-//!
-//! The first job that waits gets it, if its class preempts: free room first, then room of lower
-//! classes ([`crate::queue::urgent`]). Those right behind it that preempt, too, are tried together with it.
-//! One further back would take what the first one waits for.
+//! Makes space for the first waiting job if its class preempts: free capacity, then capacity of lower classes
+//! ([`crate::queue::urgent`]). Preempting jobs directly behind it are tried together with it; one further
+//! back would take what the first waits for.
 
 use std::collections::BTreeSet;
 
@@ -11,26 +9,20 @@ use crate::queue::prefix::Queue;
 use crate::queue::urgent::{self, Whom};
 use crate::report::Draft;
 
-/// Waiting jobs of classes that preempt for which one decision tries to make room together: the next
-/// decision comes when those have started.
+/// Most preempting jobs tried together in one decision; the next decision follows when they have started.
 const PREEMPTING: usize = 32;
 
-/// Jobs that are named where the bound on preemptions protects several.
 const NAMED: usize = 3;
 
-/// What a class that preempts came to.
 pub(crate) enum Preempted {
-    /// Nobody waits who preempts, or nothing makes room.
+    /// Nobody preempts, or preemption would not help.
     Nobody,
-    /// Room was made.
     Room(Box<Draft>),
-    /// The bound on preemptions keeps room from this job.
     Protected(usize, String),
 }
 
 impl Queue<'_> {
-    /// Room for the first job that waits beside `members`, if it is of a class that preempts, and for
-    /// those behind it that do.
+    /// Includes preempting jobs directly behind the first.
     pub(crate) fn preempt(&self, members: &[usize]) -> Preempted {
         let waits = |job: &usize| !members.contains(job);
         let Some(place) = self.waiting.iter().position(waits) else {
@@ -75,7 +67,6 @@ impl Queue<'_> {
         Preempted::Nobody
     }
 
-    /// Whether the bound on preemptions is what keeps room from the first of them.
     fn protected(&self, whom: &Whom) -> Preempted {
         let protected = urgent::protecting(self, whom);
         if protected.is_empty() {

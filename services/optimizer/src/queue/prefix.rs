@@ -1,18 +1,14 @@
-//! Admission: which waiting jobs take part, such that P2 has a solution.
+//! Admission: chooses the waiting jobs that take part such that P2 is feasible, and decides.
 //!
-//! 1. What runs takes part; jobs that can never fit do not hold up the queue.
-//! 2. Displaced jobs come before new ones, each in release order. All are tried, then bisected:
-//!    first against the class relaxation, which is cheap, then against P2. That is the longest prefix
-//!    of the queue, where a prefix of a feasible one is feasible. It need not be: without rivals a
-//!    job's share may be one that whole containers cannot give. So an idle cluster tries each of
-//!    the first prefixes before step 6.
-//! 3. Behind the job that ends the prefix others are filled in ([`crate::queue::backfill`]), unless the
-//!    policy admits prefixes alone: the same again with those who take nothing from it.
-//! 4. Without a solution for what runs alone, the allocation stays as it is.
-//! 5. Services and notebooks take part in any case; where one has less than its target, room is made
-//!    ([`crate::queue::urgent`]), and so it is for the first job that waits, if its class preempts.
-//! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the
-//!    fairness bound.
+//! 1. Running jobs take part; unschedulable jobs do not hold up the queue.
+//! 2. Displaced jobs come before new ones, each in release order. All are tried, then bisected: first on the
+//!    class relaxation, then on P2. Without rivals a job's share may be unreachable with whole containers; so
+//!    an idle cluster tries each of the first prefixes before step 6.
+//! 3. [`crate::queue::backfill`] fills in jobs behind the prefix, if the policy says so.
+//! 4. If the running jobs alone are infeasible, the allocation stays.
+//! 5. Services and notebooks always take part; [`crate::queue::urgent`] makes space for those below target,
+//!    and for the first waiting job if its class preempts.
+//! 6. If nothing runs and nobody is admitted, the head of the queue is admitted without the fairness bound.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,18 +38,17 @@ use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
 
-/// The stage of what runs staying as it is, without a search that found it.
+/// Stage name of an allocation kept without a search.
 pub(crate) const KEPT: &str = "kept";
 
 /// Prefixes of an idle cluster's queue that are tried one by one.
 const PREFIXES: usize = 16;
 
-/// Decides by P2.
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
     let deadline = Deadline::new(problem.budget.time);
     let mut draft = Queue::new(problem, &cluster, &deadline).decide();
-    // Wherever on the way a limit was met: with more time the decision might be another.
+    // With more time the decision might differ, wherever a limit was met.
     if let Some(limit) = deadline.met() {
         draft.solver.stopped_by = limit;
     }
@@ -63,14 +58,11 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
 pub(crate) struct Queue<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
-    /// The nodes when they are empty, in the order of their index.
     pub empty: FreeNodes<'a>,
-    /// Those that take part in any case.
     pub(super) running: Vec<usize>,
-    /// By class; within one displaced jobs, then new ones.
+    /// By class; within a class displaced jobs, then new ones.
     pub(super) waiting: Vec<usize>,
     hopeless: BTreeMap<usize, (WaitCode, String)>,
-    /// The time of the whole decision, however many instances it tries.
     pub(super) deadline: &'a Deadline,
 }
 
@@ -83,7 +75,7 @@ fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
         .collect();
     let nodes = nodes.into_values().map(|node| {
         let memory = node.gpus.iter().map(|gpu| gpu.memory_bytes);
-        // Nobody starts on a node that is drained.
+        // Nobody starts on a drained node.
         let none = Amounts::new();
         let offered = if node.closed { &none } else { &node.capacity };
         FreeNode::empty(offered, memory, (&node.labels, &node.taints))
@@ -91,7 +83,6 @@ fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
     FreeNodes::new(nodes.collect())
 }
 
-/// The instance with some of the waiting jobs, solved.
 pub(crate) struct Admitted {
     pub members: Vec<usize>,
     pub instance: Instance,
@@ -125,18 +116,17 @@ impl<'a> Queue<'a> {
             }
         }
         queue.waiting.append(&mut fresh);
-        // By class, and within one as they were.
+        // By class; the stable sort keeps the order within a class.
         let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
         queue.waiting.sort_by_key(class);
         queue
     }
 
-    /// The instance of what runs, with these waiting jobs.
     pub fn instance(&self, members: &[usize]) -> Instance {
         self.within(members, &Passed::default())
     }
 
-    /// The same, where those behind passed jobs keep away from what these lack.
+    /// Jobs behind blocked heads avoid the heads' nodes.
     pub fn within(&self, members: &[usize], passed: &Passed) -> Instance {
         let mut all = self.running.clone();
         all.extend(members);
@@ -146,7 +136,7 @@ impl<'a> Queue<'a> {
         Instance::within(self.problem, self.cluster, &all, &confined)
     }
 
-    /// The same queue of a problem that differs in what may be changed.
+    /// For a problem that differs only in adjustability.
     pub fn of<'b>(&self, problem: &'b Problem) -> Queue<'b>
     where
         'a: 'b,
@@ -162,7 +152,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The instance of what runs, without some of it, with these waiting jobs.
     pub fn instance_without(&self, members: &[usize], evicted: &BTreeSet<usize>) -> Instance {
         let running = self.running.iter().copied();
         let mut stays: Vec<usize> = running.filter(|job| !evicted.contains(job)).collect();
@@ -177,12 +166,11 @@ impl<'a> Queue<'a> {
         instance
     }
 
-    /// Whether a job takes part in any case.
     pub fn takes_part(&self, job: usize) -> bool {
         self.running.contains(&job)
     }
 
-    /// Room for a service or a notebook; where nobody had to give any, waiting jobs start beside it.
+    /// If nobody had to give way, waiting jobs are admitted as usual.
     fn serve(&self, short: usize) -> Option<Draft> {
         let whom = Whom::service(short);
         let made = urgent::make_room(self, &whom)?;
@@ -196,7 +184,7 @@ impl<'a> Queue<'a> {
         Some(self.made(&whom, made))
     }
 
-    /// Whether nobody who runs has less than before.
+    /// No running job has fewer containers than before.
     fn takes_nothing(&self, made: &MadeRoom) -> bool {
         let Admitted {
             instance, found, ..
@@ -210,7 +198,6 @@ impl<'a> Queue<'a> {
         all && !made.forced && made.evicted.is_empty()
     }
 
-    /// Writes down what room was made.
     pub(super) fn made(&self, whom: &Whom, made: MadeRoom) -> Draft {
         let MadeRoom {
             problem,
@@ -254,7 +241,7 @@ impl<'a> Queue<'a> {
         self.decide_rest()
     }
 
-    /// What is left to decide where services and notebooks have what they are to have.
+    /// Services and notebooks have their targets.
     fn decide_rest(&self) -> Draft {
         let mut passed = Passed::default();
         let admitted = self.admitted(&mut passed);
@@ -271,7 +258,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// What P2 decides within its bounds.
     fn usual(&self, admitted: Option<Admitted>, passed: &Passed) -> Draft {
         let Some(mut admitted) = admitted else {
             return self.keep();
@@ -304,7 +290,7 @@ impl<'a> Queue<'a> {
         follow_preferences(self.problem, self.cluster, instance, candidate, partitions);
     }
 
-    /// Decides with smaller targets: the cluster does not hold all that services are to have.
+    /// The cluster cannot hold all targets of services.
     fn decide_with(&self, cut: &[(usize, u32)]) -> Draft {
         let mut problem = self.problem.clone();
         for (index, target) in cut.iter().filter(|(_, target)| *target > 0) {
@@ -325,7 +311,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Steps 2 and 3: the longest prefix, and again of those who may go behind the job that ends it.
     fn admitted(&self, passed: &mut Passed) -> Option<Admitted> {
         let mut rest = self.waiting.clone();
         let mut admitted = self.longest(&[], &rest, passed);
@@ -335,7 +320,7 @@ impl<'a> Queue<'a> {
             let Some(head) = rest.get(taken).copied() else {
                 return admitted;
             };
-            // Without the fairness bound nobody else is let in.
+            // Without the fairness bound nobody else is admitted.
             let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
             if ends || !self.problem.policy.backfill || passed.is_full() {
                 return admitted;
@@ -373,7 +358,7 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// What runs stays; all waiting jobs wait on, and who takes part in any case and does not run.
+    /// Everybody else keeps waiting, services and notebooks included.
     fn keep(&self) -> Draft {
         let mut draft = Draft::empty(self.problem, "p2");
         let running = self.running.iter();
@@ -385,7 +370,7 @@ impl<'a> Queue<'a> {
         }
         let instance = self.instance(&[]);
         let mut stands = Candidate::standing(&instance);
-        // Those outside their limits stay, too.
+        // Jobs outside their limits stay, too.
         for (count, job) in stands.counts.iter_mut().zip(&instance.jobs) {
             let placed: u32 = draft.placed[job.index].values().sum();
             *count = placed.saturating_sub(job.base());
@@ -394,7 +379,7 @@ impl<'a> Queue<'a> {
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
         let (status, bound) = match self.running.is_empty() {
-            // Without any job the empty allocation is the only one.
+            // Without any job only the empty allocation exists.
             true => ("optimal", objective),
             false if self.deadline.has_left_open() => {
                 ("unknown", independent_bound(&instance).0.max(objective))
@@ -414,8 +399,8 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// The longest prefix of `rest` that is feasible with `taken`; `None` where nobody more is, and
-    /// nothing is taken whose solution is asked for.
+    /// Extends `taken` by the longest feasible prefix of `rest`. Without blocked heads it falls back to the
+    /// running jobs alone.
     fn longest(&self, taken: &[usize], rest: &[usize], passed: &Passed) -> Option<Admitted> {
         let attempt = |count: usize| self.attempt(taken, &rest[..count], passed);
         let all = rest.len();
@@ -468,7 +453,6 @@ impl<'a> Queue<'a> {
         })
     }
 
-    /// An allocation of `instance`, within what is left of the decision's time.
     pub fn search(&self, instance: &Instance) -> Option<Box<Found>> {
         match search(instance, &self.problem.budget, self.deadline) {
             Verdict::Found(found) => Some(found),
@@ -480,7 +464,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The head of an idle cluster's queue, without the fairness bound.
     fn head(&self) -> Option<Admitted> {
         let head = self.waiting.first().filter(|_| self.running.is_empty())?;
         let mut instance = self.instance(&[*head]);
@@ -546,7 +529,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// The largest count in `low + 1 .. high` for which `test` holds, if it is monotone.
+/// Largest count in `low + 1 .. high` for which the monotone `test` holds.
 fn bisect<T>(low: usize, high: usize, test: impl Fn(usize) -> Option<T>) -> Option<(usize, T)> {
     let (mut low, mut high, mut best) = (low, high, None);
     while high > low + 1 {
@@ -559,7 +542,6 @@ fn bisect<T>(low: usize, high: usize, test: impl Fn(usize) -> Option<T>) -> Opti
     best
 }
 
-/// The gap that was proven, and how much of the objective may be given up within the budget.
 fn revertible(objective: f64, bound: f64, budget: &Budget) -> (f64, f64) {
     let proven = bound - objective;
     (
@@ -568,7 +550,6 @@ fn revertible(objective: f64, bound: f64, budget: &Budget) -> (f64, f64) {
     )
 }
 
-/// Whose allocation a stage's is, and of which version.
 fn finder(stage: &str) -> (&'static str, String) {
     let own = env!("CARGO_PKG_VERSION").to_owned();
     match stage {
@@ -594,7 +575,7 @@ fn report(instance: &Instance, found: &Found) -> SolverReport {
         objective,
         bound,
         gap: gap(objective, bound),
-        // HiGHS does not tell how many there were.
+        // HiGHS does not report the number of nodes.
         nodes: (!found.branched).then_some(0),
         stopped_by: found.proven,
         stage: found.stage.to_owned(),

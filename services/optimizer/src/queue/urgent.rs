@@ -1,24 +1,19 @@
-//! Room for services, notebooks and jobs of a class that preempts: training and batch make it.
+//! Makes space for services, notebooks and jobs of a preempting class, at the cost of training and batch.
 //!
-//! P2 is solved under bounds that are loosened step by step, and the first that has a solution is
-//! taken:
+//! P2 is solved under ever looser bounds, and the first solution is taken:
 //!
-//! 1. nothing is restarted: what is resized in place shrinks;
-//! 2. restarts as θ2 allows, unfairness as θ1 allows;
-//! 3. nothing is restarted, unfairness without bound;
-//! 4. restarts and unfairness without bound;
-//! 5. jobs are sent back to the queue, as few as make room, in the order of [`victims`].
+//! 1. no restarts: jobs resized in place shrink;
+//! 2. restarts within θ2, unfairness within θ1;
+//! 3. no restarts, any unfairness;
+//! 4. any restarts and unfairness;
+//! 5. requeue as few jobs as necessary, in the order of [`victims`].
 //!
-//! A job of a class that preempts takes free room first, whatever θ1 says ([`in_free_room`]), and
-//! room only of jobs of lower classes: all others stay where they are.
+//! A preempting class takes free capacity first, whatever θ1 says ([`in_free_room`]), then capacity of lower
+//! classes. Protected jobs are neither restarted nor requeued, unless a service or notebook cannot start
+//! otherwise ([`beyond_bounds`]).
 //!
-//! Jobs that the policy's bound on preemptions protects are neither restarted nor sent back by these
-//! steps. Where that leaves no solution a service or a notebook gets its room all the same
-//! ([`beyond_bounds`]); a job of a class waits.
-//!
-//! From the third step on the decision says that the bounds were lifted. Nobody else who waits is
-//! admitted by such a decision: the next one sees what is left. If even an empty cluster is too
-//! small, the targets of services are cut, the last one first.
+//! From step 3 on the decision records that bounds were lifted, and no other waiting job is admitted. If even
+//! an empty cluster is too small, targets of services are cut, the last ones first.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -30,23 +25,17 @@ use crate::problem::{Problem, ProblemJob};
 use crate::queue::prefix::{Admitted, Queue};
 use crate::solve::may_be_feasible;
 
-/// Slack on sums of shares.
 const SLACK: f64 = 1e-9;
 
-/// For whom room is made.
 pub(crate) struct Whom {
-    /// The job that the log names.
     pub first: usize,
-    /// Waiting jobs that are to start, of classes that preempt; none for services and notebooks,
-    /// which take part in any case.
+    /// Waiting jobs of preempting classes; services and notebooks always take part.
     pub members: Vec<usize>,
-    /// Only jobs of lower classes than this make room; of services and notebooks all training and
-    /// batch does.
+    /// Only jobs below this class give way; `None`: all training and batch.
     pub below: Option<i32>,
 }
 
 impl Whom {
-    /// A service or a notebook.
     pub fn service(first: usize) -> Self {
         Self {
             first,
@@ -55,15 +44,13 @@ impl Whom {
         }
     }
 
-    /// Whether a job makes room for them.
     pub fn outranks(&self, job: &ProblemJob) -> bool {
         let lower = |below: i32| job.precedence.class < below;
         job.urgency == Urgency::Training && self.below.is_none_or(lower)
     }
 }
 
-/// A service or notebook that has fewer containers than it is to have: the first by its order. One
-/// that has to be placed again has none: where it was it may not be, or there is no room any more.
+/// A service or notebook that must be placed again counts as having none.
 pub(crate) fn short(queue: &Queue<'_>) -> Option<usize> {
     let jobs = queue.problem.jobs.iter().enumerate();
     let mut urgent = jobs.filter(|(_, job)| job.urgency > Urgency::Training);
@@ -75,19 +62,15 @@ pub(crate) fn short(queue: &Queue<'_>) -> Option<usize> {
     short.map(|(index, _)| index)
 }
 
-/// What was decided, and who was sent back to the queue for it.
 pub(crate) struct MadeRoom {
-    /// The problem in which those stay who give no room.
+    /// The problem in which jobs that give nothing are pinned.
     pub problem: Problem,
     pub admitted: Admitted,
     pub evicted: BTreeSet<usize>,
-    /// Whether bounds were loosened.
     pub forced: bool,
-    /// Whether there was room enough.
     pub was_free: bool,
 }
 
-/// Makes room; `None` where nothing does.
 pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let problem = held(queue, |job| {
         !whom.outranks(job) || (job.precedence.protected && job.in_place.is_none())
@@ -99,7 +82,7 @@ pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     }
 }
 
-/// Whether the bound on preemptions alone keeps room from a waiting job: the jobs that it protects.
+/// Returns protected jobs if only their protection keeps a waiting job from starting.
 pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a ProblemJob> {
     let victims = victims(queue, whom, true);
     let all: BTreeSet<usize> = victims.iter().copied().collect();
@@ -113,7 +96,6 @@ pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a Pr
     }
 }
 
-/// The problem in which some of the training and batch that runs stays as it is.
 fn held(queue: &Queue<'_>, stays: impl Fn(&ProblemJob) -> bool) -> Problem {
     let mut problem = queue.problem.clone();
     for job in &mut problem.jobs {
@@ -123,7 +105,6 @@ fn held(queue: &Queue<'_>, stays: impl Fn(&ProblemJob) -> bool) -> Problem {
     problem
 }
 
-/// Room that is free, whatever θ1 says: nobody gives any.
 pub(crate) fn in_free_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let problem = held(queue, |_| true);
     let queue = queue.of(&problem);
@@ -140,7 +121,6 @@ pub(crate) fn in_free_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     })
 }
 
-/// The steps, within the bound on preemptions.
 fn steps(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let whole = queue.instance(&whom.members);
     let within = |instance: Instance, forced| {
@@ -163,8 +143,8 @@ fn steps(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
         .or_else(|| evict(queue, whom, &victims(queue, whom, false)))
 }
 
-/// Steps 4 and 5 again, where jobs are protected: a service has promised its latency to others, and
-/// the log says that it was forced.
+/// Runs steps 4 and 5 again without protection: a service has promised latency, and the log records the
+/// force.
 fn beyond_bounds(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let mut jobs = queue.problem.jobs.iter();
     if !jobs.any(|job| job.precedence.protected && runs(queue.cluster, job)) {
@@ -200,7 +180,7 @@ fn solved(queue: &Queue<'_>, whom: &Whom, instance: Instance) -> Option<Admitted
     })
 }
 
-/// Step 5: the fewest of the victims, in their order, without which there is a solution.
+/// Requeues the fewest victims, in order, that make P2 feasible.
 fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> {
     let without = |count: usize| {
         let evicted: BTreeSet<usize> = victims.iter().take(count).copied().collect();
@@ -218,7 +198,7 @@ fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> 
             false => low = middle,
         }
     }
-    // The relaxation may promise too much: then one more makes room, or a few.
+    // The relaxation may be too optimistic: then a few more victims are needed.
     for count in high..=victims.len() {
         let (mut evicted, instance) = without(count);
         if let Some(admitted) = solved(queue, whom, instance) {
@@ -237,7 +217,7 @@ fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> 
     None
 }
 
-/// Takes victims back whose room is not needed after all: the first ones were small.
+/// Spares victims that turn out unnecessary, such as small early ones.
 fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims: &[usize]) {
     for victim in victims.iter().rev().skip(1) {
         let mut fewer = evicted.clone();
@@ -249,9 +229,8 @@ fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims:
     }
 }
 
-/// Running jobs that may be sent back, the first victim first: those that are not protected, of the
-/// lowest class, with a checkpoint, that lose the least work, that have the most for their weight,
-/// the youngest.
+/// Returns the running jobs that may be requeued, first victim first: unprotected, lowest class, with a
+/// checkpoint, least lost work, largest share for its weight, youngest.
 fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     let jobs = queue.problem.jobs.iter().enumerate();
     let victims = jobs.filter(|(index, job)| {
@@ -263,7 +242,7 @@ fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     });
     let lost = victims.map(|(index, job)| (Loss::of(queue, job), index));
     let mut victims: Vec<(Loss, usize)> = lost.collect();
-    // The sort is stable, and begins with the youngest.
+    // The sort is stable, and starts with the youngest.
     victims.reverse();
     victims.sort_by(|(left, one), (right, other)| {
         let (one, other) = (&queue.problem.jobs[*one], &queue.problem.jobs[*other]);
@@ -276,11 +255,10 @@ fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     victims.into_iter().map(|(_, index)| index).collect()
 }
 
-/// What sending a job back loses.
 struct Loss {
-    /// Its work in seconds of the whole cluster, summed over the resources.
+    /// Work in seconds of the whole cluster, summed over the resources.
     work: f64,
-    /// Its dominant share, divided by its weight.
+    /// Dominant share divided by the weight.
     weighted_share: f64,
 }
 
@@ -300,15 +278,14 @@ impl Loss {
         }
     }
 
-    /// The smaller loss first; of equal ones the larger share.
+    /// Orders by smaller loss, then by larger share.
     fn compare(&self, other: &Self) -> Ordering {
         let work = self.work.total_cmp(&other.work);
         work.then_with(|| other.weighted_share.total_cmp(&self.weighted_share))
     }
 }
 
-/// The targets of services and notebooks as far as the empty cluster holds them, the first ones
-/// first: what is above is cut.
+/// Cuts targets to what the cluster could hold without training and batch, in order.
 pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
     let mut rooms = queue.cluster.rooms.clone();
     let mut cut = Vec::new();

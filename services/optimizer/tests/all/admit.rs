@@ -1,11 +1,11 @@
-//! Who starts while a job that was released before it waits.
+//! Backfill: jobs that start while an earlier job waits.
 
 use crate::common::{job, node, placed, solved};
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Problem, ProblemJob};
 use dormouse_optimizer::{Solution, solution::WaitCode};
 
-/// One node, and no bound that matters.
+/// No bound matters.
 fn problem(capacity: &str, jobs: Vec<ProblemJob>) -> Problem {
     let mut problem = Problem {
         nodes: vec![node("n0", capacity)],
@@ -29,7 +29,6 @@ fn waits(solution: &Solution, name: &str) -> (WaitCode, String) {
     (found.code, found.reason.clone())
 }
 
-/// A GPU job without a GPU, and a job behind it that needs none.
 fn behind_a_gpu_job() -> Problem {
     let runs = placed(job("a", "cpu=1,gpu=1", 1, 1, 1), &[("n0", 1)]);
     let head = job("b", "cpu=1,gpu=1", 1, 1, 1);
@@ -48,7 +47,6 @@ fn a_job_that_needs_nothing_of_what_the_head_lacks_starts() {
     assert_eq!(waits(&solution, "c").0, WaitCode::Behind);
 }
 
-/// Two GPUs, of which one is free; the head needs both, the next one needs one.
 #[test]
 fn a_job_that_needs_what_the_head_lacks_waits_unless_the_head_may_be_overtaken() {
     let runs_now = placed(job("a", "cpu=1,gpu=1", 1, 1, 1), &[("n0", 1)]);
@@ -66,7 +64,7 @@ fn a_job_that_needs_what_the_head_lacks_waits_unless_the_head_may_be_overtaken()
     assert!(runs(&solution, "c") && runs(&solution, "d"));
 }
 
-/// The fairness bound keeps the head out, not room; what it needs is not given to others.
+/// The fairness bound blocks the head, not capacity.
 #[test]
 fn room_that_the_head_is_about_to_get_is_not_taken() {
     let large = placed(job("a", "cpu=1,gpu=1", 1, 1, 6), &[("n0", 6)]);
@@ -79,11 +77,10 @@ fn room_that_the_head_is_about_to_get_is_not_taken() {
     problem.policy.theta1 = Decimal::new(0, 0);
     problem.policy.fairness_bound = dormouse_optimizer::problem::FairnessBound::Exact;
     let solution = solved(&problem);
-    // Of 16 processors 6 are used and 4 are the head's: 7 are not to be had.
+    // Of 16 processors 6 are used and 4 are the head's, so 7 are unavailable.
     assert!(!runs(&solution, "c"), "{:?}", solution.jobs);
 }
 
-/// A GPU's node whose processors are taken, and one without GPUs that stands empty.
 fn behind_a_job_of_other_nodes() -> Problem {
     let mut taken = placed(job("a", "cpu=6", 1, 1, 1), &[("n0", 1)]);
     taken.adjustable = false;
@@ -96,7 +93,6 @@ fn behind_a_job_of_other_nodes() -> Problem {
     problem
 }
 
-/// The nodes of a job, by what it has there.
 fn nodes(solution: &Solution, name: &str) -> Vec<(String, u32)> {
     let mut jobs = solution.jobs.iter();
     let share = jobs.find(|share| share.job.name() == name);
@@ -106,28 +102,26 @@ fn nodes(solution: &Solution, name: &str) -> Vec<(String, u32)> {
         .collect()
 }
 
-/// The head lacks processors, but only on the GPU's node: the others are not kept from anybody, and
-/// the two that are free there are not taken.
+/// The head lacks processors only on the GPU's node; its two free ones stay free.
 #[test]
 fn a_job_starts_on_nodes_that_the_head_cannot_use() {
     let mut problem = behind_a_job_of_other_nodes();
     let solution = solved(&problem);
     assert_eq!(nodes(&solution, "c"), [("n1".to_owned(), 8)]);
     assert_eq!(waits(&solution, "b").0, WaitCode::Resources);
-    // Who fits those nodes only together with the head's waits behind it.
+    // A job that needs the head's nodes, too, waits.
     problem.jobs[2].min = 9;
     let solution = solved(&problem);
     let (code, reason) = waits(&solution, "c");
     assert_eq!(code, WaitCode::Behind);
     assert!(reason.contains("t/b"), "{reason}");
-    // One that need not wait has the rest of the head's node, too.
+    // A job that may overtake gets the rest of the head's node.
     (problem.jobs[1].may_be_overtaken, problem.jobs[2].min) = (true, 1);
     let solution = solved(&problem);
     let all = [("n0".to_owned(), 2), ("n1".to_owned(), 8)];
     assert_eq!(nodes(&solution, "c"), all);
 }
 
-/// Each job behind keeps away from the nodes of all those before it, and is one of them itself.
 #[test]
 fn who_starts_elsewhere_holds_back_who_comes_after_it_there() {
     let mut problem = behind_a_job_of_other_nodes();
@@ -150,8 +144,6 @@ fn who_starts_elsewhere_holds_back_who_comes_after_it_there() {
     assert!(reason.contains("behind t/"), "{reason}");
 }
 
-/// Two jobs wait for two kinds of nodes; who comes after them starts on the nodes that are left, whichever of
-/// the two it competes with.
 #[test]
 fn jobs_behind_several_that_wait_start_on_the_nodes_that_none_of_them_can_use() {
     let pinned = |name: &str, at: &str| {
@@ -181,7 +173,7 @@ fn jobs_behind_several_that_wait_start_on_the_nodes_that_none_of_them_can_use() 
     assert_eq!(waits(&solution, "last").0, WaitCode::Behind);
 }
 
-/// A whole GPU is lacked, and not the processors beside it: what needs no GPU starts.
+/// The head lacks a whole GPU, not processors.
 #[test]
 fn a_job_behind_one_that_lacks_a_whole_gpu_has_the_processors() {
     let part = |name: &str| {
@@ -204,7 +196,6 @@ fn a_job_behind_one_that_lacks_a_whole_gpu_has_the_processors() {
     assert!(runs(&solution, "one"), "{:?}", solution.waiting);
 }
 
-/// A job with roles starts off the nodes of one that waits, roles and all.
 #[test]
 fn a_job_with_roles_starts_on_nodes_that_the_head_cannot_use() {
     let mut problem = behind_a_job_of_other_nodes();

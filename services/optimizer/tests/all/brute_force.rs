@@ -1,4 +1,4 @@
-//! Tiny instances against exhaustive search: the same jobs admitted, the same objective.
+//! Tiny instances against exhaustive search: equal admission, equal objective.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Spec {
     span: u32,
     previous: Option<(u32, u32)>,
     adjustable: bool,
-    /// A role beside its workers: processors, GPUs, containers, and whether it runs on the second node.
+    /// Processors, GPUs and containers of a role; true if it runs on the second node.
     role: Option<(u64, u64, u32, bool)>,
 }
 
@@ -54,7 +54,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         )
 }
 
-/// What stands beside the workers of a job; what it takes counts as used where the job runs.
+/// A running job's role adds to `used`.
 fn role(spec: &Spec, job: &ProblemJob, used: &mut [(u64, u64); 2]) -> Option<ProblemJob> {
     let (cpu, gpu, count, second) = spec.role?;
     let at = spec.previous.map(|_| {
@@ -73,7 +73,7 @@ fn role(spec: &Spec, job: &ProblemJob, used: &mut [(u64, u64); 2]) -> Option<Pro
     Some(job.role(&part, at))
 }
 
-/// Jobs whose previous containers fit their nodes.
+/// Previous containers fit their nodes.
 fn problem(
     specs: &[Spec],
     caps: [(u64, u64); 2],
@@ -154,7 +154,7 @@ struct Brute<'a> {
     fair: Vec<f64>,
     loss_bound: f64,
     restart_bound: u64,
-    /// What any restart costs: a tenth of the least u.
+    /// Price of a restart: a tenth of the least u.
     tie: f64,
     best: Option<f64>,
 }
@@ -171,7 +171,6 @@ fn demand(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
         .collect()
 }
 
-/// What stands beside a job's workers.
 fn beside(job: &ProblemJob, problem: &Problem) -> Vec<u64> {
     let is_role = |it: &&ProblemJob| it.role.as_ref().is_some_and(|role| role.of == job.job);
     let role = problem.jobs.iter().find(is_role);
@@ -252,7 +251,7 @@ impl<'a> Brute<'a> {
         self.problem.nodes.iter().map(room).collect()
     }
 
-    /// What the roles of a job have of the resource of which a worker takes most.
+    /// The roles' part of the workers' dominant resource.
     fn held(&self, job: &ProblemJob, unit: &[f64]) -> f64 {
         let dominant = (0..unit.len()).rev();
         let dominant = dominant.max_by(|a, b| unit[*a].total_cmp(&unit[*b]));
@@ -261,7 +260,6 @@ impl<'a> Brute<'a> {
         held.unwrap_or(0.0)
     }
 
-    /// Tries every x of job `index` and the later ones.
     fn go(&mut self, index: usize, rooms: &[Vec<u64>], value: f64, loss: f64, restarts: u64) {
         if loss > self.loss_bound + 1e-9 || restarts > self.restart_bound {
             return;
@@ -332,7 +330,7 @@ impl<'a> Brute<'a> {
     }
 }
 
-/// The best objective with the first `count` new jobs, if any allocation is feasible.
+/// `None` if no allocation with the first `count` new jobs is feasible.
 fn brute(problem: &Problem, count: usize) -> Option<f64> {
     let mut left = count;
     let mut takes_part = false;
@@ -354,7 +352,7 @@ fn brute(problem: &Problem, count: usize) -> Option<f64> {
 }
 
 fn compare(problem: &Problem) -> Result<(), TestCaseError> {
-    // Jobs that can never run do not take part; here they are left out of the comparison.
+    // Unschedulable jobs do not take part.
     let solution = solved(problem);
     prop_assume!(
         !solution
@@ -403,8 +401,8 @@ proptest! {
     }
 }
 
-/// Alone the first job's share is 9 of 10 processors, which two nodes of 5 cannot give in threes;
-/// with the second it is 6, which they can. So the prefix of two is feasible, that of one is not.
+/// Alone the first job's share is 9 of 10 processors, unreachable in threes on two nodes of 5; with the
+/// second job it is 6.
 #[test]
 fn a_prefix_of_a_feasible_one_need_not_be_feasible() {
     let spec = |cpu, min, span| Spec {

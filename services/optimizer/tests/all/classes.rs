@@ -1,4 +1,4 @@
-//! Jobs of a class that preempts get room from lower classes; the bound on preemptions.
+//! Preempting classes and the bound on preemptions.
 
 use dormouse_optimizer::decimal::Decimal;
 use dormouse_optimizer::problem::{Precedence, Problem, ProblemJob};
@@ -26,14 +26,12 @@ fn protected(mut job: ProblemJob) -> ProblemJob {
     job
 }
 
-/// Without a checkpoint, with so many seconds of work that would be lost.
 fn unsaved(mut job: ProblemJob, at_risk_s: f64) -> ProblemJob {
     (job.adjustable, job.has_checkpoint) = (false, false);
     job.precedence.at_risk_s = at_risk_s;
     job
 }
 
-/// A job of so many containers of one GPU each, as they stand on `a`.
 fn whole(name: &str, count: u32) -> ProblemJob {
     placed(job(name, "gpu=1", 1, count, count), &[("a", count)])
 }
@@ -96,7 +94,7 @@ fn a_class_that_does_not_preempt_goes_first_and_takes_nothing() {
     let jobs = vec![first.clone(), whole("runs", 4)];
     let solution = solved(&problem(4, jobs));
     assert_eq!(counts(&solution), [("runs", 4)]);
-    // Its place in the list is that of its release: the class goes before it.
+    // The class outranks the position in the list.
     let mut free = problem(
         2,
         vec![
@@ -121,7 +119,7 @@ fn nobody_is_preempted_where_free_room_suffices() {
             whole("b", 3),
         ],
     );
-    // Whatever θ1 says: without it nothing may change here.
+    // Without preemption nothing may change here.
     problem.policy.theta1 = Decimal::new(0, 0);
     problem.policy.theta2 = Decimal::new(0, 0);
     let solution = solved(&problem);
@@ -194,14 +192,14 @@ fn what_the_bound_protects_is_left_alone_and_the_decision_says_so() {
         reason.contains("t/safe") || reason.contains("t/too"),
         "{reason}"
     );
-    // Another one is not protected: it goes, whatever its weight.
+    // An unprotected job goes, whatever its weight.
     let heavy = ProblemJob {
         weight: 9,
         ..whole("heavy", 2)
     };
     let solution = solved(&problem(4, vec![now, protected(whole("safe", 2)), heavy]));
     assert_eq!(counts(&solution), [("now", 2), ("safe", 2), ("heavy", 0)]);
-    // A service gets its room in any case.
+    // A service overrides the protection.
     let solution = solved(&problem(4, jobs(service("model", 2))));
     assert_eq!(counts(&solution), [("model", 2), ("safe", 2), ("too", 0)]);
     assert!(solution.forced);
@@ -245,7 +243,7 @@ fn several_that_preempt_start_together() {
         counts(&solution),
         [("now0", 1), ("now1", 1), ("now2", 1), ("a", 0), ("b", 0)]
     );
-    // One of them is too large with the others: those in front of it start.
+    // One preempting job does not fit with the others: those before it start.
     let jobs = vec![
         urgent(job("small", "gpu=1", 1, 2, 2)),
         urgent(job("large", "gpu=1", 1, 3, 3)),
@@ -256,7 +254,6 @@ fn several_that_preempt_start_together() {
     assert_eq!(code(&solution, "large"), WaitCode::Resources);
 }
 
-/// A job of one to three containers, of any class, that runs or waits.
 fn random_job(name: &str, chance: &mut Chance) -> ProblemJob {
     let min = 1 + chance.below(3) as u32;
     let max = min + chance.below(3) as u32;
@@ -273,8 +270,6 @@ fn random_job(name: &str, chance: &mut Chance) -> ProblemJob {
     made
 }
 
-/// Over random histories: who makes room is of a lower class and not protected, whom it is made for
-/// starts, and nobody makes room where what is free suffices.
 #[test]
 fn random_histories_preempt_only_whom_they_may() {
     let mut preempted = 0;
@@ -304,7 +299,7 @@ fn random_histories_preempt_only_whom_they_may() {
     assert!(preempted > 30, "{preempted}");
 }
 
-/// Holds one decision against the rules; whether anybody made room.
+/// Checks one decision against the rules; true if anybody gave way.
 fn is_preempting(problem: &Problem, solution: &Solution, seed: u64) -> bool {
     let has = |job: &ProblemJob| job.previous.iter().flatten().map(|(_, count)| count).sum();
     let gets = |job: &ProblemJob| {

@@ -1,4 +1,4 @@
-//! The offline document: the contract's example, the procedures, and what is refused.
+//! The offline document: CONTRACTS' example, the procedures, refused documents.
 
 use dormouse_optimizer::document::{read, write};
 use dormouse_optimizer::{check, solve, solve_document};
@@ -33,7 +33,7 @@ fn example() -> Value {
 
 #[test]
 fn static_gives_no_more_than_the_empty_cluster_holds() {
-    // Three fit; nine would hold the queue for ever.
+    // Three fit; nine would block the queue.
     let value = solved(&json!({
         "nodes": [{"name": "n0", "capacity": {"cpu": 7}}],
         "jobs": [{"job": "t/a", "demand": {"cpu": 2}, "containers": {"max": 9}, "static_containers": 9}],
@@ -168,7 +168,7 @@ fn an_idle_clusters_head_is_admitted_without_the_bound() {
         ],
         "policy": {"theta1": 0, "theta2": 0.1, "fairness_bound": "exact"}
     }));
-    // Both fit exactly fairly: nobody needs the exception.
+    // Both fit exactly fairly, without the exception.
     assert_eq!(value["unbounded"], false);
     let value = solved(&json!({
         "nodes": [{"name": "n", "capacity": {"cpu": 4}}],

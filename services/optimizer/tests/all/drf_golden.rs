@@ -1,4 +1,4 @@
-//! Every case of the golden file, with its trace, and the table of cases of the DRF paper.
+//! Every case of the golden file with its trace, and the cases of the DRF paper.
 
 use dormouse_optimizer::drf::{self, User};
 use dormouse_optimizer::problem::Misfit;
@@ -18,7 +18,7 @@ fn rational(value: &Value) -> BigRational {
     text.parse().expect("a number or a fraction")
 }
 
-/// A case with its amounts multiplied per resource until they are whole.
+/// A case with amounts scaled to integers per resource.
 struct Case {
     resources: Vec<String>,
     factors: Vec<BigInt>,
@@ -28,7 +28,7 @@ struct Case {
 }
 
 fn read(case: &Value) -> Case {
-    // The order in which the file's traces list what was offered.
+    // The traces list resources in this order.
     let named = |name: &&&str| case["resources"].get(**name).is_some();
     let resources: Vec<String> = ["cpu", "mem", "gpu"]
         .iter()

@@ -1,5 +1,4 @@
-//! The properties of DRF, stated as they are true, on random pools: divisible filling exactly,
-//! whole tasks within one task.
+//! Properties of DRF on random pools: exact for divisible filling, within one task for whole tasks.
 
 use dormouse_optimizer::drf::{self, Stop, User, fill};
 use dormouse_optimizer::problem::Misfit;
@@ -63,7 +62,6 @@ fn used(users: &[User], tasks: &[Q], resource: usize) -> Q {
         .sum()
 }
 
-/// How many (fractional) tasks of `user` fit in a bundle.
 fn tasks_in(user: &User, bundle: &[Q]) -> Q {
     let each = user.demand.iter().zip(bundle).filter(|(d, _)| **d > 0);
     each.map(|(d, b)| b / q(*d)).min().unwrap_or_else(Q::zero)
@@ -80,7 +78,7 @@ fn filled(totals: &[u64], users: &[User]) -> (Vec<Q>, Vec<Q>) {
         .unzip()
 }
 
-/// Pools in which every user needs the first resource the most.
+/// Every user needs the first resource most.
 fn bottlenecked((mut totals, mut users): (Vec<u64>, Vec<User>)) -> (Vec<u64>, Vec<User>) {
     totals[0] = 20;
     for user in &mut users {
@@ -96,7 +94,7 @@ fn bottlenecked((mut totals, mut users): (Vec<u64>, Vec<User>)) -> (Vec<u64>, Ve
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// With a bottleneck filling is max-min fairness of that resource: equal s/w.
+    /// With a bottleneck, filling is max-min fairness of that resource: equal s/w.
     #[test]
     fn filling_a_bottleneck_is_weighted_equality(pool in pools(false, false).prop_map(bottlenecked)) {
         let (totals, users) = pool;
@@ -265,7 +263,7 @@ proptest! {
         for i in 0..users.len() {
             for k in 0..users.len() {
                 let slack = (delta(&users[k], &totals) + delta(&users[i], &totals)) / w(&users[k]);
-                // A user whose one task is larger than the pool is outside the claim.
+                // The claim excludes a user whose task exceeds the pool.
                 let fits = users[i].demand[0] <= total;
                 prop_assert!(!fits || key(k) < key(i) + slack);
             }
@@ -273,7 +271,7 @@ proptest! {
     }
 }
 
-/// The first pool of a fixed series in which `holds` does not.
+/// Searches a fixed series for a pool in which `holds` fails.
 fn counterexample(holds: impl Fn(&[u64], &[User], u64) -> bool) -> Option<(Vec<u64>, Vec<User>)> {
     let mut state = 7u64;
     let mut next = |bound: u64| {
@@ -300,7 +298,7 @@ fn counterexample(holds: impl Fn(&[u64], &[User], u64) -> bool) -> Option<(Vec<u
     None
 }
 
-/// What is not claimed of whole tasks does not hold: the table says so, and so do these.
+/// Properties not claimed of whole tasks do fail.
 #[test]
 fn whole_tasks_are_neither_strategy_proof_nor_monotone() {
     let tasks = |totals: &[u64], users: &[User]| drf::offer(totals, users, Misfit::Skip).tasks;
@@ -329,7 +327,7 @@ fn whole_tasks_are_neither_strategy_proof_nor_monotone() {
     }
 }
 
-/// The offer experiments of the paper, with immediate allocation: 6 CPUs and 6,758 MB.
+/// The paper's offer experiments, with immediate allocation: 6 CPUs and 6,758 MB.
 #[test]
 fn the_offer_experiments() {
     let running = |demands: &[[u64; 2]]| {

@@ -1,4 +1,4 @@
-//! Fractions of GPUs: counted by device, not by their sum.
+//! Fractions of GPUs are counted by device, not by their sum.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ fn memory_of_a_device_counts() {
         let solved = solve_document(&document.to_string(), None).expect("a problem");
         solved["jobs"][0]["containers"].as_u64().unwrap_or(0)
     };
-    // Four quarters of 4 GiB, two halves of 8; the other node's memory is not known.
+    // Four quarters of 4 GiB or two halves of 8; the other node's memory is unknown.
     assert_eq!(
         [
             document("4Gi"),
@@ -87,14 +87,14 @@ fn memory_of_a_device_counts() {
     );
 }
 
-/// What stands on each device of the nodes: the jobs' containers and their sizes.
+/// Containers and sizes on each device.
 type Racks = BTreeMap<NodeId, Vec<Vec<(JobId, u64)>>>;
 
 fn free(device: &[(JobId, u64)]) -> u64 {
     GPU_PARTS - device.iter().map(|(_, size)| size).sum::<u64>()
 }
 
-/// What changes leaves its devices, and takes others, the large ones first.
+/// Changed jobs leave their devices and take new ones, large ones first.
 fn rearranged(racks: &mut Racks, problem: &Problem, solution: &Solution) {
     let mut fresh: Vec<(u64, &JobId, &NodeId)> = Vec::new();
     for share in &solution.jobs {

@@ -1,4 +1,4 @@
-//! A decision says of itself whether a limit of time had a part in it, wherever on its way that was met.
+//! A decision records whether a time limit influenced it.
 
 use std::cell::Cell;
 
@@ -12,16 +12,16 @@ thread_local! {
     static READINGS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A reading takes so long: longer than any run of the solver.
+/// Longer than any run of the solver.
 const READING_S: f64 = 1e4;
 
-/// A clock that goes on whenever it is read, and only then.
+/// A clock that advances only when read.
 fn readings() -> f64 {
     READINGS.set(READINGS.get() + 1);
     f64::from(READINGS.get()) * READING_S
 }
 
-/// The decision that has time until its clock was read so often.
+/// Decides with time for a number of readings.
 fn throttled(problem: &Problem, readings_left: u32) -> Solution {
     let mut problem = problem.clone();
     problem.budget.time = Some(TimeLimit {
@@ -35,7 +35,7 @@ fn throttled(problem: &Problem, readings_left: u32) -> Solution {
     solution
 }
 
-/// Whether a limit of time changed the answer, of which it must say so.
+/// A changed answer must name the time limit.
 fn is_changed(what: &str, full: &Solution, throttled: Solution) -> bool {
     let stopped_by = throttled.solver.stopped_by;
     let mut bare = throttled;
@@ -63,7 +63,6 @@ fn compare(problem: &Problem, seed: u64) -> usize {
     changed
 }
 
-/// Jobs of all kinds: some preempt, some are protected, services, those that are resized in place.
 fn some_job(name: &str, chance: &mut Chance) -> ProblemJob {
     let (min, more) = (1 + chance.below(3) as u32, chance.below(5) as u32);
     let demand = match chance.below(3) {

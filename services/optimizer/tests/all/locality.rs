@@ -1,5 +1,4 @@
-//! Training on one node where another costs more than it brings, and the baseline that starts jobs
-//! container by container.
+//! Training that crosses nodes at a cost, and the baseline that starts jobs container by container.
 
 use dormouse_messages::job::Urgency;
 use dormouse_optimizer::problem::{Allocation, Objective, Policy, Problem, ProblemJob};
@@ -48,7 +47,7 @@ fn training_does_not_grow_across_nodes_to_its_loss() {
     let priced = solved(&nodes, jobs(), crossing(0.7));
     assert_eq!(priced.jobs[0].containers, 2);
     assert!(!priced.changed);
-    // Two of four elsewhere at a tenth of the speed: 3.6 are more than 2.
+    // At a tenth of the speed lost, 3.6 beat 2.
     let cheap = solved(&nodes, jobs(), crossing(0.1));
     assert_eq!(cheap.jobs[0].containers, 4);
 }
@@ -69,7 +68,6 @@ fn a_job_larger_than_a_node_crosses_in_any_case() {
 
 #[test]
 fn a_gang_starts_on_one_node_if_another_job_there_can_shrink() {
-    // One GPU is free on each node.
     let solution = solved(
         &[("a", "gpu=4"), ("b", "gpu=4")],
         vec![
@@ -153,7 +151,7 @@ fn counts(solution: &Solution) -> Vec<u32> {
     solution.jobs.iter().map(|job| job.containers).collect()
 }
 
-/// The baseline: a gang of two begins with one, and holds the queue.
+/// A gang of two starts with one and holds the queue.
 #[test]
 fn without_gangs_a_job_begins_with_what_fits() {
     let jobs = || ["first", "second", "third"].map(|name| of_two(name, None));
@@ -163,14 +161,13 @@ fn without_gangs_a_job_begins_with_what_fits() {
     let single = solved(&nodes, jobs().to_vec(), fixed(false));
     assert_eq!(counts(&single), [2, 1]);
     assert_eq!(single.waiting[0].code, WaitCode::Behind);
-    // What becomes free completes the second before the third begins.
+    // Freed capacity completes the second job before the third starts.
     let second = placed(of_two("second", Some("b")), &[("b", 1)]);
     let later = vec![second, of_two("third", None)];
     let freed = solved(&nodes, later, fixed(false));
     assert_eq!(counts(&freed), [2, 1]);
 }
 
-/// Its other node was lost, and is back: seed 53128 of the fault trials.
 #[test]
 fn a_gang_in_place_that_lost_a_node_is_made_whole() {
     let nodes = [("a", "gpu=2"), ("b", "gpu=1")];
@@ -183,7 +180,7 @@ fn a_gang_in_place_that_lost_a_node_is_made_whole() {
     let larger = [("a", "gpu=3"), ("b", "gpu=1")];
     let both = solved(&larger, jobs(), fixed(true));
     assert_eq!(counts(&both), [2, 2]);
-    // Its tenant may not have more.
+    // The tenant's quota allows no more.
     let capped = ProblemJob {
         max: 1,
         ..of_two("short", Some("b"))

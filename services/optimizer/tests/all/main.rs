@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one binary, which is linked once: a module for each file.
+//! All integration tests of this crate in one binary, linked once.
 
 mod admit;
 mod brute_force;

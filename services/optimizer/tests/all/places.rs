@@ -1,4 +1,4 @@
-//! Where containers may be: labels, taints, nodes for one container alone.
+//! Eligible nodes: labels, taints, exclusive containers.
 
 use dormouse_messages::Needs;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob, ProblemNode};
@@ -27,7 +27,6 @@ fn asks(mut job: ProblemJob, constraints: Value) -> ProblemJob {
     job
 }
 
-/// Two nodes in zone a, two in zone b.
 fn zones() -> Vec<ProblemNode> {
     let zone = |index: usize| if index < 2 { "a" } else { "b" };
     (0..4)
@@ -103,7 +102,7 @@ fn who_waits_for_a_constraint_says_which() {
     let (code, reason) = waits(&problem);
     assert_eq!(code, WaitCode::NoAllowedNodes);
     assert!(reason.contains("(zone: a; 2 of 4) (8)"), "{reason}");
-    // What stands there cannot move, and there is room elsewhere.
+    // The running job cannot move, and other nodes have capacity.
     let mut stands = placed(job("old", "cpu=8", 1, 2, 2), &[("n0", 1), ("n1", 1)]);
     stands.adjustable = false;
     let x = asks(job("x", "cpu=2", 1, 1, 4), json!({"zone": "a"}));
@@ -114,14 +113,13 @@ fn who_waits_for_a_constraint_says_which() {
         reason.contains("not on the nodes that its constraints allow (zone: a; 2 of 4)"),
         "{reason}"
     );
-    // One of the two that its constraint allows is tainted: that is said, too.
+    // The reason names a taint on one of two allowed nodes, too.
     problem.nodes[1].taints.insert("old".to_owned());
     let (_, reason) = waits(&problem);
     assert!(
         reason.contains("allow (zone: a; 1 of 4; n1 is tainted with old)"),
         "{reason}"
     );
-    // Every node is tainted.
     problem.nodes = zones()
         .into_iter()
         .map(|node| tainted(node, "owner=ads"))
@@ -156,7 +154,7 @@ fn who_may_be_nowhere_near_does_not_wait_behind() {
 
 #[test]
 fn a_label_that_changes_stops_nobody() {
-    // It stands in zone b, of which its constraint knows nothing any more.
+    // The job's node no longer satisfies its constraint.
     let bound = asks(
         placed(job("bound", "cpu=2", 1, 1, 4), &[("n3", 4)]),
         json!({"zone": "a"}),
@@ -167,7 +165,7 @@ fn a_label_that_changes_stops_nobody() {
         ..Problem::default()
     };
     assert_eq!(nodes(&solved(&problem), "bound"), ["n3"]);
-    // Restarted for its own count it starts where it may.
+    // A restart for its count moves the job to eligible nodes.
     problem.jobs[0].min = 6;
     problem.jobs[0].max = 6;
     let solution = solved(&problem);
@@ -177,7 +175,7 @@ fn a_label_that_changes_stops_nobody() {
             .all(|name| name < &"n2".to_owned()),
         "{solution:#?}"
     );
-    // In place it keeps what it has, and grows elsewhere.
+    // In place the job keeps its containers and grows elsewhere.
     problem.jobs[0].in_place = Some(dormouse_optimizer::problem::InPlace {
         chief: Some("n3".parse().expect("a name")),
     });
@@ -225,12 +223,11 @@ fn wishes_are_kept_as_far_as_there_is_room() {
     assert_eq!(zones_of(json!({"prefer": {"zone": "b"}}), 4).0, 0);
     let (in_a, all) = zones_of(json!({"pack": "zone"}), 6);
     assert!(in_a == 0 || in_a == all, "{in_a}");
-    // Seven of eight fit in the zone that is preferred beside the other job.
+    // Seven of eight fit in the preferred zone.
     assert!(zones_of(json!({"prefer": {"zone": "b"}}), 8).0 <= 2);
 }
 
-/// Two jobs that may only be on a tenth of the cluster are due no more than that has: without it their
-/// loss would keep everybody waiting.
+/// Without this bound the loss of the two confined jobs would block all others.
 #[test]
 fn shares_are_bounded_by_the_nodes_that_may_be_used() {
     let nodes = (0..10).map(|index| {
@@ -258,7 +255,6 @@ fn shares_are_bounded_by_the_nodes_that_may_be_used() {
     assert_eq!(share(&solution, "free").containers, 72);
 }
 
-/// Random clusters whose labels change from decision to decision: every solution is checked.
 #[test]
 fn random_clusters_keep_every_constraint() {
     let mut bound_runs = 0;
@@ -381,7 +377,7 @@ fn the_document_has_labels_and_constraints() {
     );
 }
 
-/// A label on which another job insists makes a node no less good for jobs that do not ask for it.
+/// A label that another job requires makes a node no worse for others.
 #[test]
 fn static_spreads_over_nodes_that_others_ask_for() {
     let gpus = |name: &str, kind: &str| labelled(node(name, "gpu=4"), &[("kind", kind)]);

@@ -1,4 +1,4 @@
-//! Jobs with parameter servers beside their workers: worked by hand.
+//! Jobs with parameter servers, worked out by hand.
 
 use dormouse_optimizer::document::read;
 use dormouse_optimizer::{Problem, Solution, check, solve};
@@ -15,7 +15,7 @@ fn solved(document: &Value) -> Solution {
     solution
 }
 
-/// Containers of a job, or of its role (`t/a:ps`), and the nodes that they are on.
+/// A role's id is `t/a:ps`.
 fn has(solution: &Solution, id: &str) -> (u32, Vec<String>) {
     let share = solution.jobs.iter().find(|share| share.job.as_str() == id);
     let nodes = share.map(|share| share.nodes.keys().map(ToString::to_string).collect());
@@ -28,8 +28,8 @@ fn gpu_job(name: &str, ps: &Value) -> Value {
            "static_containers": 2, "roles": {"ps": ps}})
 }
 
-/// Two workers take both GPUs and two of four processors of g0. A server of three processors has no
-/// room beside them and needs no GPU: it stands on the node without any.
+/// Two workers take both GPUs and two of four processors of g0, so a server of three processors needs the
+/// other node.
 #[test]
 fn a_parameter_server_needs_no_gpu_on_its_node() {
     let solution = solved(&json!({
@@ -44,7 +44,6 @@ fn a_parameter_server_needs_no_gpu_on_its_node() {
     assert!((solution.utilization.total - (1.0 + 5.0 / 8.0)).abs() < 1e-9);
 }
 
-/// The same server of two processors fits beside its workers, and goes there.
 #[test]
 fn a_parameter_server_starts_where_its_workers_are() {
     for first in ["a0", "z0"] {
@@ -58,8 +57,8 @@ fn a_parameter_server_starts_where_its_workers_are() {
     }
 }
 
-/// 12 processors for two jobs of equal weight, one with a server of two: their shares are equal at six
-/// processors each, which are four workers and six.
+/// 12 processors for two jobs of equal weight, one with a server of two: equal shares are six processors,
+/// four workers and six.
 #[test]
 fn a_share_counts_workers_and_roles() {
     let mut document = json!({
@@ -81,15 +80,14 @@ fn a_share_counts_workers_and_roles() {
                 assert!(solution.fairness_loss < 1e-9, "{}", solution.fairness_loss);
                 assert!((solution.jobs[0].fair_share - 0.5).abs() < 1e-9);
             }
-            // Whole tasks are offered, a worker each in turn.
+            // Whole tasks are offered, one worker each in turn.
             _ => assert_eq!(counts, (5, 5)),
         }
         assert_eq!(has(&solution, "t/a:ps").0, 1);
     }
 }
 
-/// All of a job starts or none, whatever the procedure: a worker and a server of two processors each do
-/// not fit three; what comes behind and fits is let in.
+/// A worker and a server of two processors each do not fit three; a later job that fits is admitted.
 #[test]
 fn all_roles_start_or_none() {
     for allocation in ["dorm", "drf", "static"] {
@@ -111,7 +109,6 @@ fn all_roles_start_or_none() {
     }
 }
 
-/// A second job restarts the first with fewer workers; the first one's server stays where it is.
 #[test]
 fn a_role_stays_where_it_is_when_its_workers_are_fewer() {
     let solution = solved(&json!({
@@ -134,7 +131,6 @@ fn a_role_stays_where_it_is_when_its_workers_are_fewer() {
     assert_eq!(solution.adjusted_jobs, 1);
 }
 
-/// Under the policy `static` a job has its fixed number of workers, and its roles.
 #[test]
 fn static_places_roles_with_their_workers() {
     let solution = solved(&json!({
@@ -148,8 +144,7 @@ fn static_places_roles_with_their_workers() {
     assert_eq!(has(&solution, "t/b:ps").0, 0);
 }
 
-/// Five workers are more than the node holds beside the job's servers: it gets three, and does not wait
-/// for room that there never is.
+/// Five workers do not fit next to the servers: the job gets three and does not wait.
 #[test]
 fn static_gives_no_more_workers_than_there_is_room_for_beside_the_roles() {
     let solution = solved(&json!({
@@ -162,7 +157,6 @@ fn static_gives_no_more_workers_than_there_is_room_for_beside_the_roles() {
     assert_eq!(has(&solution, "t/a:ps").0, 1);
 }
 
-/// A role without its job, or a job with a part of its roles, is no solution.
 #[test]
 fn the_checker_finds_a_job_without_its_roles() {
     let problem = posed(&json!({

@@ -1,5 +1,5 @@
-//! Large clusters: every solution is checked; the figures are printed. The long ones run on
-//! request: `cargo test --release -p dormouse-optimizer --test all scale:: -- --ignored --nocapture`.
+//! Large clusters: every solution is checked and the figures are printed. Long ones run on request: `cargo
+//! test --release -p dormouse-optimizer --test all scale:: -- --ignored --nocapture`.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ fn env(name: &str, default: usize) -> usize {
         .unwrap_or(default)
 }
 
-/// The processor time of this thread so far: a busy machine stretches the clock, not this.
+/// Processor time of this thread, which a busy machine does not stretch.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = stat
@@ -83,10 +83,9 @@ fn a_hundred_nodes() {
 fn a_hundred_nodes_of_which_jobs_may_not_have_all() {
     let mut problem = large_bound_problem(100, 100, 24, 0);
     let solution = figures(&mut problem, (100, 100, 24), 0, (1, 1));
-    // A job that starts off another's nodes makes the decision better by 6 %, and its model harder.
+    // Backfill onto other nodes improves the decision by 6 % and complicates the model.
     assert!(solution.solver.objective > 2.025, "{:?}", solution.solver);
-    // Five more jobs start since those behind a passed job are held to exact sets of nodes (objective 2.024
-    // before): the gap of the larger model is wider.
+    // The larger model with exact confinement leaves a wider gap.
     assert!(solution.waiting.len() <= 1, "{:?}", solution.waiting);
     assert!(solution.solver.gap <= 0.02, "{:?}", solution.solver);
 }
@@ -103,8 +102,7 @@ fn bound_figures_on_request() {
     }
 }
 
-/// A restart's price shrinks with the cluster: on a thousand nodes, too, one that wins a single
-/// container is worth it, however small a part of the cluster that is.
+/// A restart's price shrinks with the cluster, so a gain of one container is worth a restart.
 #[test]
 fn a_single_container_is_worth_a_restart_on_a_large_cluster() {
     let names: Vec<String> = (0..1_200).map(|index| format!("n{index:04}")).collect();
@@ -120,8 +118,7 @@ fn a_single_container_is_worth_a_restart_on_a_large_cluster() {
     assert_eq!(solution.jobs[0].containers, 1_200, "{:?}", solution.solver);
 }
 
-/// Far more demand than room, and a node in ten lost with what ran there: every bound is kept, and
-/// what the lost nodes held is placed again or waits.
+/// Far more demand than capacity, and every tenth node lost with its containers.
 #[test]
 fn an_overfull_cluster_that_loses_nodes() {
     for seed in 0..1 {
@@ -148,7 +145,6 @@ fn an_overfull_cluster_that_loses_nodes() {
     }
 }
 
-/// What happens to a cluster between two decisions.
 #[derive(Debug, Clone, Copy)]
 enum Happening {
     Arrival,
@@ -156,8 +152,7 @@ enum Happening {
     Both,
 }
 
-/// `count` events in a row on a cluster that has just been decided, each decided from what the last
-/// left. Prints processor seconds and gaps; returns them.
+/// Decides `count` events in a row. Prints and returns processor seconds and gaps.
 fn event_figures(
     (nodes, jobs, shapes): (usize, usize, u64),
     seed: u64,
@@ -221,8 +216,7 @@ fn event_figures(
     measured
 }
 
-/// A cluster on which one job in so many is a service at its target, and every other of the others is
-/// resized in place, decided once.
+/// A decided cluster with some services at their targets; half of the other jobs are resized in place.
 fn served_problem(
     (nodes, jobs, shapes): (usize, usize, u64),
     services: usize,
@@ -233,7 +227,7 @@ fn served_problem(
     for (index, job) in problem.jobs.iter_mut().enumerate() {
         let had = job.previous.iter().flatten().map(|(_, count)| *count);
         if index % each == 0 {
-            // Roles aside, a service's target is its `min` and its `max`.
+            // Without roles, a service's target is its `min` and `max`.
             let target = had.sum::<u32>().max(1);
             (job.urgency, job.min, job.max) = (Urgency::Service, target, target);
             job.in_place = Some(InPlace { chief: None });
@@ -247,8 +241,7 @@ fn served_problem(
     problem
 }
 
-/// `count` times one to three services have other targets, each decided from what the last left. Prints
-/// processor seconds and gaps; returns them.
+/// Changes the targets of one to three services `count` times. Prints and returns processor seconds and gaps.
 fn target_figures(
     (nodes, jobs, shapes): (usize, usize, u64),
     services: usize,
@@ -290,7 +283,7 @@ fn target_figures(
     measured
 }
 
-/// Nodes, jobs and shapes, and the seeds, as the environment asks for them.
+/// Nodes, jobs, shapes and seeds from the environment.
 fn requested() -> ((usize, usize, u64), std::ops::Range<u64>) {
     let size = (
         env("NODES", 1000),
@@ -301,7 +294,6 @@ fn requested() -> ((usize, usize, u64), std::ops::Range<u64>) {
     (size, from..from + env("SEEDS", 3) as u64)
 }
 
-/// The middle one and the largest.
 fn middle_and_most(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
@@ -329,7 +321,6 @@ fn targets_on_request() {
     print_summary(&seeds.flat_map(figures).collect::<Vec<_>>());
 }
 
-/// Prints the middle and the worst of processor seconds and gaps.
 fn print_summary(measured: &[(f64, f64)]) {
     let seconds = middle_and_most(measured.iter().map(|(cpu, _)| *cpu).collect());
     let gaps = middle_and_most(measured.iter().map(|(_, gap)| *gap).collect());

@@ -1,4 +1,4 @@
-//! Services and notebooks get what they are to have; what is resized in place makes room first.
+//! Services and notebooks reach their targets; jobs resized in place give way first.
 
 use dormouse_optimizer::problem::{Allocation, Policy, Problem, ProblemJob};
 use dormouse_optimizer::solution::{Solution, WaitCode};
@@ -216,7 +216,7 @@ fn a_service_that_may_not_go_on_where_it_is_gets_room_elsewhere() {
     };
     let solution = solved(job("rigid", "gpu=1", 1, 2, 2));
     assert_eq!(containers(&solution), [("model", 1), ("rigid", 0)]);
-    // Two services that do not fit together: the later one's target is cut.
+    // Two services do not fit together: the later one's target is cut.
     let solution = solved(service("other", 2));
     assert_eq!(containers(&solution), [("model", 1), ("other", 1)]);
 }

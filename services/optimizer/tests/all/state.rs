@@ -1,4 +1,4 @@
-//! The problem that a folded log poses.
+//! The problem posed by a folded log.
 
 use dormouse_messages::events::{
     AllocationDecided, Basis, NodeDrained, NodeFenced, PlacementDecided, TenantConfigured,
@@ -22,7 +22,6 @@ fn folded(log: &str) -> ClusterState {
     state
 }
 
-/// The released job `ads/a` gets one container, which starts on n0.
 fn begins(history: &mut History) {
     history.allocate(1, &[("ads/a", 0, 1)], &[]);
     history.place(1, "ads/a", 1, &[("n0", 1)]);
@@ -31,9 +30,8 @@ fn begins(history: &mut History) {
     history.started(1, "ads/a", 1, 1);
 }
 
-/// A job is cancelled while it is being moved from n0 to n1: the placer keeps its places on n1 for
-/// it until it has ended, so an allocation that used them would be refused, decided again, and
-/// refused again, for ever.
+/// The placer keeps the cancelled job's places on n1 until the job has ended; an allocation that used them
+/// would be refused again and again.
 #[test]
 fn a_cancelled_job_keeps_its_places_until_it_has_ended() {
     let state = folded(include_str!("../data/cancelled-in-transit.jsonl"));
@@ -46,8 +44,8 @@ fn a_cancelled_job_keeps_its_places_until_it_has_ended() {
     assert!(node("n2").expect("n2").reserved.is_empty());
 }
 
-/// A node was lost with a service's replica and a part of a gang. Once the gang has stopped there is room
-/// for both, and nothing would ask for another decision if one of them were left out.
+/// A lost node held a service's replica and part of a gang. Nothing would trigger another decision if one
+/// were left out.
 #[test]
 fn a_service_that_lacks_a_replica_and_a_job_start_together() {
     let log = include_str!("../data/service-and-training-after-a-loss.jsonl");
@@ -62,8 +60,7 @@ fn a_service_that_lacks_a_replica_and_a_job_start_together() {
     assert_eq!(solution.waiting, []);
 }
 
-/// A member has died, and its room is not given back: that is what the job has from then on, for all who
-/// count what is allocated.
+/// A member died and its capacity is not given back: all counts must see the smaller partition.
 #[test]
 fn what_is_left_of_a_partition_in_place_is_said() {
     let mut history = History::default();
@@ -113,7 +110,7 @@ fn what_is_left_of_a_partition_in_place_is_said() {
     assert!(matches!(again, Event::AllocationKept(_)), "it is said once");
 }
 
-/// A notebook's kernels are in its server's memory; one replica of a service is as good as another.
+/// A notebook's kernels live in its server's memory; replicas of a service are interchangeable.
 #[test]
 fn a_notebooks_server_stays_where_it_is() {
     let stays = |kind: Kind| {
@@ -135,8 +132,7 @@ fn a_notebooks_server_stays_where_it_is() {
     assert_eq!(stays(Kind::Inference), None);
 }
 
-/// A job that is moved off a drained node is stopped anyway: were its own room elsewhere kept from it,
-/// it would start with what is left, and be restarted once more when that is there.
+/// The moved job is stopped anyway; without its own capacity it would start smaller and restart once more.
 #[test]
 fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
     let mut history = History::default();
@@ -166,8 +162,7 @@ fn a_job_that_leaves_a_drained_node_gets_its_own_room_on_the_others() {
     assert_eq!(solution.jobs[0].containers, 4);
 }
 
-/// An earlier build decided again when a job had started that cannot be changed while it runs. That
-/// decision is made again, though this build would not have decided then.
+/// A recorded decision without a trigger is still remade.
 #[test]
 fn what_nothing_asks_for_any_more_is_made_again() {
     let mut history = History::default();
@@ -186,7 +181,6 @@ fn what_nothing_asks_for_any_more_is_made_again() {
     assert_eq!(again, Some("dormouse.allocation.kept.v1"));
 }
 
-/// A job has ended: where others are queued, the next one's release comes in a moment.
 #[test]
 fn an_end_waits_a_moment_for_the_release_that_follows() {
     let optimizer = Optimizer::default();
@@ -217,7 +211,7 @@ fn an_end_waits_a_moment_for_the_release_that_follows() {
     assert_eq!(put_off(&history), None);
 }
 
-/// Jobs with the longest names that ran on a node which is fenced.
+/// Jobs with long names whose node is fenced.
 fn fenced(jobs: u32, name_bytes: usize) -> ClusterState {
     let mut history = History::default();
     history.join_with("n0", 1, "cpu=100000,memory=100000Gi");
@@ -269,8 +263,7 @@ fn fold(state: &mut ClusterState, event: Event) {
     });
 }
 
-/// A fenced node's 20,000 jobs were one decision of 9.6 MB, which the log refused and the optimizer made
-/// again every five seconds.
+/// One decision about all of them would exceed the log's message limit.
 #[test]
 fn a_decision_about_20_000_jobs_is_several_that_the_log_takes() {
     let mut state = fenced(20_000, 60);
@@ -281,7 +274,7 @@ fn a_decision_about_20_000_jobs_is_several_that_the_log_takes() {
         let Some(proposal) = decision.proposals.into_iter().next() else {
             break;
         };
-        // As JSON: longer than what stands on the log.
+        // JSON is longer than the log's form.
         let bytes = serde_json::to_vec(&proposal.event).expect("encodes").len();
         assert!(bytes < 4 << 20, "decision {decisions} has {bytes} bytes");
         let mut event = proposal.event;

@@ -1,5 +1,5 @@
-//! The published testbed at 10, 25 and 50 jobs, from nothing and from what ran before: proven
-//! optimal, within every bound.
+//! The published testbed at 10, 25 and 50 jobs, from nothing and from a previous decision: proven optimal,
+//! within every bound.
 
 use crate::common::{carry_over, solved, testbed_jobs, testbed_nodes};
 use dormouse_messages::events::StoppedBy;
@@ -36,7 +36,7 @@ fn run(count: usize, seed: u64) {
         let first = solved(&problem);
         assert_optimal(&first, "from nothing");
         carry_over(&mut problem, &first);
-        // A job ends and another comes.
+        // A job ends and another arrives.
         problem.jobs.remove(count / 2);
         let mut newcomer = testbed_jobs(count, seed + 1000).remove(0);
         newcomer.job = "t/newcomer".parse().expect("an id");

@@ -1,5 +1,4 @@
-//! What the placer places near each other, again, and not again; and of which nodes it says that they are
-//! back.
+//! Near placements, repeated placements, and returning nodes.
 
 use dormouse_messages::events::*;
 use dormouse_messages::{Decider, Epoch, Event, Incarnation, Sequence};
@@ -8,7 +7,6 @@ use dormouse_placer::Placer;
 use crate::given::{Given, at, job, node, spec};
 use crate::places::{allocated, placed};
 
-/// Four nodes, by rack and zone.
 fn racks() -> Given {
     let mut given = Given::nodes();
     for (name, rack, zone) in [
@@ -34,7 +32,7 @@ fn a_gang_on_several_nodes_is_where_most_is_free_nearby() {
     let slots = [("t/x", "n0", 1), ("t/x", "n2", 1), ("t/x", "n3", 1)];
     allocated(&mut given, &[("t/x", 2)], &slots);
     assert_eq!(nodes_of(&given), ["n2", "n3"]);
-    // A zone with more room, where no rack has all of it.
+    // No rack has all slots, so the zone with more is taken.
     let mut given = racks();
     given.released(spec(&job("t/x")));
     let slots = [("t/x", "n0", 1), ("t/x", "n1", 1), ("t/x", "n2", 1)];
@@ -78,7 +76,7 @@ fn so_is_the_room_of_one_that_was_known_to_end() {
     given.released(spec(&job("t/new")));
     allocated(&mut given, &[("t/new", 2)], &[("t/new", "n0", 2)]);
     assert_eq!(nodes_of(&given), ["n0", "n0"]);
-    // One that is cancelled after the allocation still counts in its slots.
+    // A job cancelled after the allocation still counts in its slots.
     let mut given = Given::nodes();
     given.placed("t/old", "n0");
     given.released(spec(&job("t/new")));
@@ -110,7 +108,6 @@ fn a_node_that_is_back_is_said_to_be() {
     assert_eq!(said, Some((node("n0"), vec![joined])));
 }
 
-/// Whether a gang that has stopped for this is placed once more.
 fn is_placed_again(reason: StopReason) -> bool {
     let mut given = Given::nodes();
     given.placed("t/x", "n0");

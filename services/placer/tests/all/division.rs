@@ -1,6 +1,5 @@
-//! How slots of one type are divided among the jobs that want them: who chooses first, what stays, what
-//! is refused; and what is tried again. Workers demand one processor; so do servers, whose slots are the
-//! same.
+//! Division of one type's slots among jobs: order, staying, refusals and retries. Workers and servers demand
+//! one processor each, so they share slots.
 
 use dormouse_messages::events::*;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
@@ -9,7 +8,7 @@ use dormouse_messages::{Event, JobId};
 
 use crate::given::{Given, job, node, spec};
 
-/// Nodes `n0`, `n1`, … with room for four containers each.
+/// Each node holds four containers.
 fn nodes(count: usize) -> Given {
     let mut given = Given::default();
     for index in 0..count {
@@ -41,7 +40,7 @@ fn service(id: &str) -> JobSpec {
     }
 }
 
-/// With a server beside its workers: rank 1.
+/// The server has rank 1.
 fn with_server(spec: JobSpec) -> JobSpec {
     let roles = r#"{"ps": {"count": 1, "demand": {"cpu_milli": 1000}}}"#;
     JobSpec {
@@ -50,7 +49,6 @@ fn with_server(spec: JobSpec) -> JobSpec {
     }
 }
 
-/// The jobs are to have so many containers, on these slots; what the placer says.
 fn divides(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, u32)]) -> Event {
     allocates(given, jobs, slots);
     let (events, _) = given.decided();
@@ -62,7 +60,6 @@ fn allocates(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, u32)]) {
     given.allocated(epoch, "cpu=1", jobs, slots);
 }
 
-/// What comes of a job: incarnations, ranks and nodes.
 fn came<'a>(decided: &'a Event, id: &str) -> Vec<(u32, u32, &'a str)> {
     let Event::PlacementDecided(placed) = decided else {
         panic!("{decided:?}");
@@ -74,7 +71,6 @@ fn came<'a>(decided: &'a Event, id: &str) -> Vec<(u32, u32, &'a str)> {
         .collect()
 }
 
-/// Which ranks of a job go.
 fn went(decided: &Event, id: &str) -> Vec<u32> {
     let Event::PlacementDecided(placed) = decided else {
         panic!("{decided:?}");
@@ -84,7 +80,7 @@ fn went(decided: &Event, id: &str) -> Vec<u32> {
     of_job.map(|it| it.rank.0).collect()
 }
 
-/// The allocation holds the slot of a role fixed: nobody else gets it, though others choose first.
+/// The allocation fixes a role's slot, though others choose first.
 #[test]
 fn a_role_keeps_its_place() {
     for has_begun in [true, false] {
@@ -146,8 +142,6 @@ fn a_placement_on_a_node_that_has_become_smaller_is_refused() {
     assert_eq!(refused.short[0].resource, "cpu");
 }
 
-/// Where a node could not start a member, another one is tried; the others stay. What is placed again is
-/// not placed once more.
 #[test]
 fn a_gang_is_tried_again_without_the_node_that_failed() {
     let mut given = nodes(3);
@@ -162,7 +156,6 @@ fn a_gang_is_tried_again_without_the_node_that_failed() {
     assert_eq!(given.decided().0, []);
 }
 
-/// The brokers' clock goes a day ahead: that is said, once.
 #[test]
 fn a_step_of_the_brokers_clock_is_named() {
     const DAY_S: i64 = 86_400;
@@ -203,7 +196,7 @@ fn a_role_goes_where_its_own_workers_are() {
     assert!(came.iter().all(|it| it.2 == "n1"), "{came:?}");
 }
 
-/// A replica is as good on one node as on another; the ranks of a gang are not.
+/// Replicas are interchangeable; the ranks of a gang are not.
 #[test]
 fn training_chooses_before_a_service_that_is_larger() {
     let mut given = nodes(4);
@@ -215,7 +208,7 @@ fn training_chooses_before_a_service_that_is_larger() {
         &[("n0", 2), ("n1", 1), ("n2", 1), ("n3", 1)],
     );
     assert_eq!(came(&decided, "t/b"), [(1, 0, "n0"), (1, 1, "n0")]);
-    // Of two gangs the larger one does.
+    // The larger of two gangs chooses first.
     let mut given = nodes(3);
     given.released(gang("t/a"));
     given.released(gang("t/b"));
@@ -253,14 +246,14 @@ fn training_grows_where_it_is_before_a_newcomer_chooses() {
     );
     assert_eq!(came(&decided, "t/z"), [(1, 1, "n0")]);
     assert_eq!(came(&decided, "t/a"), [(1, 0, "n1"), (1, 1, "n1")]);
-    // No more than it is to have, though there is room on both of its nodes.
+    // No more than its count, though both nodes have slots.
     let mut given = nodes(2);
     given.runs(in_place("t/z"), &["n0", "n1"]);
     let decided = divides(&mut given, &[("t/z", 3)], &[("n0", 2), ("n1", 2)]);
     assert_eq!(came(&decided, "t/z").len(), 1);
 }
 
-/// It keeps its life while its own servers stay where they are.
+/// The incarnation continues while its own servers stay.
 #[test]
 fn a_job_is_resized_in_place_beside_one_whose_roles_are_new() {
     let mut given = nodes(4);
@@ -273,14 +266,14 @@ fn a_job_is_resized_in_place_beside_one_whose_roles_are_new() {
     );
     assert_eq!(came(&decided, "t/a"), [(1, 2, "n1")]);
     assert_eq!(went(&decided, "t/a"), [0; 0]);
-    // Where its server has to go elsewhere, the job is placed as a whole, under its next incarnation.
+    // If its server must move, the job is placed whole, under its next incarnation.
     let mut given = nodes(2);
     given.runs(with_server(in_place("t/a")), &["n0", "n1"]);
     let decided = divides(&mut given, &[("t/a", 2)], &[("n0", 2), ("n1", 0)]);
     assert_eq!(came(&decided, "t/a"), [(2, 0, "n0"), (2, 1, "n0")]);
 }
 
-/// A worker comes to a node whose last slot another job has taken: the server stays where it is.
+/// Another job has the last slot on the worker's new node, so the server stays.
 #[test]
 fn a_server_does_not_follow_a_worker_where_no_slot_is_left() {
     let mut given = nodes(3);
@@ -298,7 +291,7 @@ fn a_server_does_not_follow_a_worker_where_no_slot_is_left() {
     assert_eq!(came(&decided, "t/b").len(), 1);
 }
 
-/// The allocation lists the nodes that change.
+/// An allocation lists only changed nodes.
 #[test]
 fn on_nodes_that_are_not_listed_all_stays_as_it_is() {
     let mut given = nodes(2);
@@ -335,7 +328,7 @@ fn slots_of_a_node_that_is_drained_meanwhile_are_none() {
     );
 }
 
-/// A chief's place is held before the other ranks of those that were placed first.
+/// A coordinator's place is held before the other ranks of earlier jobs.
 #[test]
 fn a_chief_keeps_its_place_before_others_do() {
     let mut given = nodes(3);
@@ -352,7 +345,6 @@ fn a_chief_keeps_its_place_before_others_do() {
     assert_eq!(went(&decided, "t/b"), [0; 0]);
 }
 
-/// A container that can stay where it runs does so, even if another job chooses its nodes first.
 #[test]
 fn a_newcomer_takes_no_slot_of_what_runs_in_place() {
     let mut given = nodes(3);
@@ -367,7 +359,6 @@ fn a_newcomer_takes_no_slot_of_what_runs_in_place() {
     assert_eq!(went(&decided, "t/b"), [0; 0]);
 }
 
-/// Of a service's replicas the first one stays.
 #[test]
 fn a_service_that_shrinks_keeps_its_first_replica() {
     let mut given = nodes(2);

@@ -1,4 +1,4 @@
-//! Partitions that are resized in place: who stays, goes and comes.
+//! Partitions resized in place: the containers that stay, go or come.
 
 use dormouse_messages::events::{NodeLabelled, PlacementDecided};
 use dormouse_messages::job::{Containers, JobSpec};
@@ -9,7 +9,7 @@ use dormouse_placer::Placer;
 use crate::given::{Given, at, job, node, spec};
 
 impl Given {
-    /// A job resized in place whose containers run on these nodes, by rank.
+    /// Ranks follow the order of the nodes.
     fn runs_in_place(&mut self, id: &str, on: &[&str]) {
         let spec = JobSpec {
             containers: Containers::between(1, 4),
@@ -19,13 +19,11 @@ impl Given {
         self.runs(spec, on);
     }
 
-    /// The job is to have containers on these nodes.
     fn allocates(&mut self, epoch: u64, id: &str, slots: &[(&str, u32)]) -> PlacementDecided {
         let containers = slots.iter().map(|(_, count)| count).sum();
         self.divides(epoch, &[(id, containers)], slots)
     }
 
-    /// The jobs are to have so many containers each, on these nodes.
     fn divides(
         &mut self,
         epoch: u64,

@@ -1,4 +1,4 @@
-//! Given starts that failed for reasons of nodes, when the placer decides, then …
+//! Starts that fail because of nodes.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn the_next_try_goes_to_another_node_where_there_is_room() {
     };
     assert_eq!(placed.create[0].node, node("n1"));
     assert_eq!(placed.create[0].incarnation, Incarnation(2));
-    // Where the other one is full it stays.
+    // If the other node is full, the member stays.
     given.placed("ads/b", "n1");
     given.placed("ads/c", "n1");
     let (events, _) = given.decided();
@@ -50,7 +50,7 @@ fn a_node_that_fails_start_after_start_is_quarantined_and_comes_back() {
     given.push((**quarantined).clone());
     assert!(!given.state.nodes.is_usable(&node("n0")));
     assert_eq!(given.decided().1, Some(until));
-    // Its time is over; the next failures quarantine it for twice as long.
+    // The next failures quarantine the node for twice as long.
     given.seconds += 30;
     let (events, _) = given.decided();
     assert!(matches!(&events[0], Event::NodeReadmitted(it) if it.node == node("n0")));
@@ -68,7 +68,7 @@ fn a_node_that_fails_start_after_start_is_quarantined_and_comes_back() {
         matches!(&events[0], Event::NodeQuarantined(it) if it.until == at(given.seconds + 60)),
         "{events:#?}"
     );
-    // A start that succeeds clears it.
+    // A successful start clears the node.
     given.push(ContainerStarted {
         container: "ads/z/1/0".parse().expect("valid"),
         job: job("ads/z"),
@@ -91,11 +91,11 @@ fn one_tenant_with_wrong_images_takes_no_node_from_others() {
     }
     let faults = &given.state.jobs[&job("ads/a")].start_faults;
     assert!(faults.are_the_jobs(), "{faults:?}");
-    // Another job of the same tenant says nothing more.
+    // Another job of this tenant is no evidence.
     given.placed("ads/b", "n0");
     given.faults("ads/b", "n0", 1, NodeFault::Image);
     assert!(given.quarantined().is_empty());
-    // With another tenant's word for it, it is the node.
+    // A second tenant's failure proves the node faulty.
     given.placed("search/c", "n0");
     given.faults("search/c", "n0", 1, NodeFault::Image);
     assert_eq!(given.quarantined(), BTreeSet::from([node("n0")]));

@@ -1,4 +1,4 @@
-//! A history, written down event by event, for the placer to decide on.
+//! A history, event by event, for the placer to decide on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,7 @@ pub fn spec(id: &JobId) -> JobSpec {
 }
 
 impl Given {
-    /// A cluster of two nodes with room for two containers each.
+    /// Each node holds two containers.
     pub fn nodes() -> Self {
         let mut given = Self::default();
         for name in ["n0", "n1"] {
@@ -84,7 +84,7 @@ impl Given {
         given
     }
 
-    /// A node with room for two containers joins, for the `incarnation`-th time, with these labels.
+    /// The node holds two containers.
     pub fn joins(&mut self, name: &str, incarnation: u64, labels: &[(&str, &str)]) {
         let label = |(label, value): &(&str, &str)| ((*label).to_owned(), (*value).to_owned());
         self.push(NodeJoined {
@@ -100,7 +100,6 @@ impl Given {
         });
     }
 
-    /// A job is admitted and released.
     pub fn released(&mut self, spec: JobSpec) {
         let id: JobId = format!("{}/{}", spec.tenant, spec.name)
             .parse()
@@ -124,7 +123,7 @@ impl Given {
         self.push_stamped(event, 0);
     }
 
-    /// The broker's clock is ahead by so much.
+    /// The broker's clock is ahead.
     pub fn push_stamped(&mut self, event: impl Into<Event>, ahead_s: i64) {
         let event = event.into();
         self.events += 1;
@@ -139,7 +138,6 @@ impl Given {
         self.state.check_invariants().expect("invariants hold");
     }
 
-    /// A job of one container, placed on a node.
     pub fn placed(&mut self, id: &str, on: &str) {
         self.released(spec(&job(id)));
         self.create(id, on, 1);
@@ -161,7 +159,7 @@ impl Given {
         });
     }
 
-    /// A job that is placed on these nodes, by rank.
+    /// Ranks follow the order of the nodes.
     pub fn stands(&mut self, spec: JobSpec, on: &[&str]) -> JobId {
         let id: JobId = format!("{}/{}", spec.tenant, spec.name)
             .parse()
@@ -185,7 +183,7 @@ impl Given {
         id
     }
 
-    /// A job whose containers run on these nodes, by rank.
+    /// Ranks follow the order of the nodes.
     pub fn runs(&mut self, spec: JobSpec, on: &[&str]) {
         let id = self.stands(spec, on);
         let containers = u32::try_from(on.len()).expect("few");
@@ -221,7 +219,7 @@ impl Given {
         });
     }
 
-    /// An allocation: so many containers of each of these jobs, all of this demand, on these slots.
+    /// All containers have this demand.
     pub fn allocated(
         &mut self,
         epoch: u64,
@@ -257,7 +255,7 @@ impl Given {
         });
     }
 
-    /// Its life fails to start, for a reason of the node's.
+    /// The start fails because of the node.
     pub fn faults(&mut self, id: &str, on: &str, incarnation: u32, fault: NodeFault) {
         let incarnation = Incarnation(incarnation);
         self.push(PartitionStartRequested {
@@ -293,7 +291,6 @@ impl Given {
         (events.collect(), decision.next_wake)
     }
 
-    /// Which nodes the placer puts out of use.
     pub fn quarantined(&self) -> BTreeSet<NodeId> {
         let (events, _) = self.decided();
         let nodes = events.iter().filter_map(|event| match event {

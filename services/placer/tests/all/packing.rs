@@ -1,5 +1,4 @@
-//! Gangs of one demand that share slots: packed on few nodes, near ones where there must be several; and
-//! the baseline, each container by itself on the node with the most slots.
+//! Gangs that share slots: packed on few, near nodes, or spread container by container.
 
 use dormouse_messages::Event;
 use dormouse_messages::events::ClusterConfigured;
@@ -8,7 +7,6 @@ use dormouse_messages::policy::{Placement, Policy};
 
 use crate::given::{Given, job, spec};
 
-/// Nodes with room for two containers each, in racks and zones.
 fn racks(labels: &[(&str, &str, &str)]) -> Given {
     let mut given = Given::nodes();
     for (name, rack, zone) in labels {
@@ -17,7 +15,6 @@ fn racks(labels: &[(&str, &str, &str)]) -> Given {
     given
 }
 
-/// Two gangs of this size on nodes with two slots each: the nodes of each gang.
 fn nodes_of_gangs(mut given: Given, size: u32, on: &[&str]) -> [Vec<String>; 2] {
     for id in ["t/a", "t/b"] {
         given.released(JobSpec {
@@ -67,7 +64,7 @@ fn a_gang_on_several_nodes_gets_near_ones() {
     ]);
     let gangs = nodes_of_gangs(zones, 4, &on);
     assert_eq!(gangs, [["n0", "n2"], ["n1", "n3"]]);
-    // One rack of a zone before the other; a rack's name is of its zone.
+    // Racks of one zone come first; a rack's name counts within its zone.
     let racks = racks(&[
         ("n0", "r0", "a"),
         ("n1", "r1", "a"),

@@ -1,5 +1,5 @@
-//! Constraints at the placer: slots of one demand are not those of all who demand it, wishes decide
-//! among equal slots, and what was overtaken by a label is decided again.
+//! Constraints: slots belong to a type, preferences decide among equal slots, a label change triggers a new
+//! decision.
 
 use dormouse_messages::events::*;
 use dormouse_messages::needs::Constraints;
@@ -8,7 +8,6 @@ use serde_json::json;
 
 use crate::given::{Given, job, node, spec};
 
-/// Four nodes of two zones with room for two containers each.
 fn zones() -> Given {
     let mut given = Given::nodes();
     for (name, zone) in [("n0", "a"), ("n1", "a"), ("n2", "b"), ("n3", "b")] {
@@ -27,7 +26,6 @@ fn released(given: &mut Given, id: &str, constraints: &Constraints) {
     given.released(spec);
 }
 
-/// An allocation: jobs with their containers, and slots by node of each job's type.
 pub fn allocated(given: &mut Given, jobs: &[(&str, u32)], slots: &[(&str, &str, u32)]) {
     let epoch = Epoch(given.state.allocation.epoch.0 + 1);
     let shape_of = |id: &str| {
@@ -86,7 +84,7 @@ fn a_slot_of_another_type_is_not_taken() {
     let mut given = zones();
     released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
     released(&mut given, "t/free", &Constraints::default());
-    // By its size alone the free job would take the node of both.
+    // By size alone the free job would take the node of both.
     allocated(
         &mut given,
         &[("t/bound", 1), ("t/free", 2)],
@@ -135,7 +133,7 @@ fn what_is_placed_and_not_started_is_decided_again() {
     assert!(given.state.last_trigger > trigger);
     let assignment = given.state.jobs[&job("t/bound")].assignment.as_ref();
     assert!(assignment.expect("placed").displaced);
-    // One that runs stays.
+    // A running job stays.
     let mut given = zones();
     released(&mut given, "t/bound", &asks(json!({"zone": "b"})));
     given.create("t/bound", "n2", 1);
@@ -253,7 +251,7 @@ fn a_node_that_is_lost_or_drained_and_empty_is_forgotten() {
     assert!(given.state.nodes.get(&node("n3")).is_none());
 }
 
-/// What it runs is about to end: the allocation has given its room away, and a start waits until it is free.
+/// The job is ending: the allocation gave its capacity away, and a start waits for it.
 #[test]
 fn the_room_of_a_job_that_is_cancelled_is_taken() {
     let mut given = Given::nodes();

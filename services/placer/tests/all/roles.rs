@@ -1,4 +1,4 @@
-//! Jobs with parameter servers beside their workers: which ranks they have, and where.
+//! Ranks and nodes of jobs with parameter servers.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn with_servers(in_place: bool) -> JobSpec {
     spec
 }
 
-/// An allocation of so many containers, with so many of each type on each node.
+/// Each entry counts workers and servers on a node.
 fn allocated(epoch: u64, containers: u32, on: &[(&str, u32, u32)]) -> AllocationDecided {
     let demands = ["cpu=1", "cpu=2"];
     let shapes = (0..).zip(demands).map(|(shape, demand)| Shape {
@@ -75,7 +75,7 @@ fn ranks(placed: &PlacementDecided) -> BTreeMap<u32, String> {
     at.collect()
 }
 
-/// Rank 0 is the chief, ranks 1 and 2 the servers, whatever node they are on.
+/// Rank 0 is the coordinator, ranks 1 and 2 are the servers.
 #[test]
 fn the_roles_have_the_ranks_behind_the_chief() {
     let mut given = Given::nodes();
@@ -89,7 +89,7 @@ fn the_roles_have_the_ranks_behind_the_chief() {
     assert_eq!(at, [(0, "n0"), (1, "n0"), (2, "n1"), (3, "n0"), (4, "n1")]);
 }
 
-/// Workers come and go; the servers stay, and their ranks are nobody else's.
+/// The servers keep their ranks.
 #[test]
 fn in_place_only_workers_come_and_go() {
     let mut given = Given::nodes();

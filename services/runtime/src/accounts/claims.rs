@@ -1,16 +1,11 @@
-//! Claims in NATS's form (JSON web tokens, signed with Ed25519 keys), and credentials. No clock: the
-//! time is given.
+//! NATS claims (JSON web tokens, signed with Ed25519 keys), and credentials. Without a clock.
 //!
-//! Every key of an account follows from the cluster's root key and the account's name, so that
-//! nothing but the root has to be kept, and the same name is the same account. Keys of users are
-//! made by chance and are in their credentials alone.
+//! Account keys derive from the cluster's root key, so only the root needs storage. User keys are random. A
+//! separate key, derived from root, account and user key, signs each user key; account claims list the valid
+//! signing keys, and a missing key is revoked.
 //!
-//! Each user key is signed by a signing key of its own, which follows from the root, the account and the
-//! user key. An account's claims list the signing keys of the user keys that are valid, and a broker
-//! refuses every other one: a key that an update of the claims leaves out is revoked.
-//!
-//! Source of the form: github.com/nats-io/jwt, version 2 (`Claims.doEncode`, `AccountClaims`,
-//! `UserClaims`, `OperatorClaims`), and github.com/nats-io/nkeys.
+//! Source of the format: github.com/nats-io/jwt, version 2 (`Claims.doEncode`, `AccountClaims`, `UserClaims`,
+//! `OperatorClaims`), and github.com/nats-io/nkeys.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,59 +16,52 @@ use serde_json::{Value, json};
 
 use super::plan::{Kind, Permissions, Plan, Principal};
 
-/// The header of every token.
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 
-/// An answer to a request may come so often, and so late.
 const ANSWERS: u32 = 100;
 const ANSWERS_TTL_NS: u64 = 60_000_000_000;
 
-/// What cannot be signed or read.
+/// An invalid key or token.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimsError {
-    /// A key is none.
     #[error("not a key: {0}")]
     Key(#[from] nkeys::error::Error),
-    /// A token is none.
     #[error("not claims in NATS's form: {0}")]
     Form(String),
 }
 
-/// The cluster's own key, from which all accounts follow.
+/// The cluster's root key, the source of all account keys.
 pub struct Root {
     key: KeyPair,
     seed: String,
     prefix: Prefix,
 }
 
-/// What is kept of a user key in its account's claims.
+/// A user key in its account's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserKey {
-    /// The user: the account's name, or in the services' account the service's.
+    /// The account's name, or the service's in the services' account.
     pub user: String,
-    /// Its public key.
     pub public: String,
 }
 
-/// An account's claims, as far as they are not its plan: they change while it lives.
+/// The variable part of an account's claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// The keys that are valid.
     pub keys: Vec<UserKey>,
-    /// What it is, for people: the role of a person.
+    /// Role of a person.
     pub role: Option<String>,
-    /// The agents whose answers the services' account has.
+    /// Agents whose answers the services' account imports.
     pub nodes: Vec<String>,
-    /// When they were issued (seconds since 1970).
+    /// Seconds since 1970.
     pub issued_s: i64,
 }
 
-/// A user's key and what proves it.
+/// A user's key and credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The public key.
     pub public: String,
-    /// The file's text (`--creds`).
+    /// The credentials file.
     pub text: String,
 }
 
@@ -91,7 +79,7 @@ struct ReadNats {
 }
 
 impl Root {
-    /// A new one.
+    /// Generates a root key.
     ///
     /// # Errors
     /// When its seed cannot be written.
@@ -101,10 +89,10 @@ impl Root {
         Ok(Self { key, seed, prefix })
     }
 
-    /// From its seed.
+    /// Restores a root key.
     ///
     /// # Errors
-    /// When it is none of a cluster's root.
+    /// When the seed is not that of a root key.
     pub fn from_seed(seed: &str, prefix: Prefix) -> Result<Self, ClaimsError> {
         let seed = seed.trim();
         let key = KeyPair::from_seed(seed)?;
@@ -120,19 +108,18 @@ impl Root {
         }
     }
 
-    /// To be kept where nobody but the owner reads it.
+    /// Returns the secret seed.
     #[must_use]
     pub fn seed(&self) -> &str {
         &self.seed
     }
 
-    /// The first token of every subject.
+    /// Returns the first token of every subject.
     #[must_use]
     pub fn prefix(&self) -> &Prefix {
         &self.prefix
     }
 
-    /// A key of the account for one use, which may name what it is for.
     fn derived(
         &self,
         principal: &Principal,
@@ -149,34 +136,33 @@ impl Root {
         self.derived(principal, "dormouse 2026 key of an account", "")
     }
 
-    /// The key that signs the user key `public` of the account, and no other.
     fn signing_key(&self, principal: &Principal, public: &str) -> Result<KeyPair, ClaimsError> {
         let usage = "dormouse 2026 key that signs a user of an account";
         self.derived(principal, usage, &format!("\n{public}"))
     }
 
-    /// The account's public key: what the broker calls it.
+    /// Returns the account's public key.
     ///
     /// # Errors
-    /// When no key can be made of it.
+    /// When no key can be derived.
     pub fn account(&self, principal: &Principal) -> Result<String, ClaimsError> {
         Ok(self.account_key(principal)?.public_key())
     }
 
-    /// What every broker is configured with: whose signatures count.
+    /// Returns the brokers' root of trust.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// When the token cannot be signed.
     pub fn operator_token(&self, now_s: i64) -> Result<String, ClaimsError> {
         let system = self.account(&Principal::System)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system});
         signed(&self.key, &self.key.public_key(), "dormouse", now_s, &nats)
     }
 
-    /// An account's token.
+    /// Returns an account's token.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// When the token cannot be signed.
     pub fn account_token(
         &self,
         principal: &Principal,
@@ -224,10 +210,10 @@ impl Root {
         signed(&self.key, &public, &principal.name(), now_s, &nats)
     }
 
-    /// Makes a user of an account: a new key, and what proves it.
+    /// Creates a user with a new key.
     ///
     /// # Errors
-    /// When it cannot be signed.
+    /// When the token cannot be signed.
     pub fn user(
         &self,
         principal: &Principal,
@@ -258,7 +244,7 @@ impl Root {
     }
 }
 
-/// Connections, subscriptions and bytes of a message, as claims have them: -1 is no limit.
+/// Returns limits of connections, subscriptions and message bytes; -1 is no limit.
 fn limits(principal: &Principal) -> [i64; 3] {
     principal.limits().map_or([-1; 3], |it| {
         [it.connections, it.subscriptions, it.payload_bytes].map(i64::from)
@@ -276,10 +262,10 @@ impl Claims {
         keys.chain(role).chain(nodes).collect()
     }
 
-    /// Reads a token: the account's name and its claims. The signature is the broker's to check.
+    /// Parses a token without checking the signature.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the token is invalid.
     pub fn read(token: &str) -> Result<(String, Self), ClaimsError> {
         let form = |why: String| ClaimsError::Form(why);
         let body = token
@@ -310,13 +296,13 @@ impl Claims {
         Ok((read.name, claims))
     }
 
-    /// Whether `user` has a valid key.
+    /// Reports whether `user` has a valid key.
     #[must_use]
     pub fn has_key(&self, user: &str) -> bool {
         self.keys.iter().any(|key| key.user == user)
     }
 
-    /// Takes the keys of `user` away; how many they were.
+    /// Removes the keys of `user` and returns their number.
     pub fn revoke(&mut self, user: &str) -> usize {
         let before = self.keys.len();
         self.keys.retain(|key| key.user != user);
@@ -331,7 +317,6 @@ const fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// A subject with its wildcards by number, as they stand for those of the import.
 fn renamed(subject: &str) -> String {
     let mut number = 0;
     let tokens = subject.split('.').map(|token| match token {

@@ -1,11 +1,9 @@
-//! Accounts at the broker, made on a running cluster: who has one, what it may, and its keys.
+//! Accounts on running brokers.
 //!
-//! 1. [`plan`]: what each account exports, imports and lets its users do. The same as
-//!    `deploy/nats/make-accounts.sh` writes for brokers with a static file; a test holds both to one
-//!    table, on a real broker.
-//! 2. [`claims`]: the same as claims that the cluster's own key signs (NATS's JWTs), and credentials.
-//! 3. [`resolver`]: claims are sent to the brokers, which keep them and close the connections of what
-//!    is revoked.
+//! - [`plan`]: exports, imports and permissions; equal to `deploy/nats/make-accounts.sh`, by a test on a
+//!   broker.
+//! - [`claims`]: the plan as NATS JWTs signed by the cluster's key, and credentials.
+//! - [`resolver`]: sends claims to the brokers, which disconnect revoked keys.
 
 pub mod claims;
 pub mod plan;

@@ -1,7 +1,5 @@
-//! What each account exports, imports and lets its users do. Pure.
-//!
-//! The services' account exports what others may use of it, to every account that the cluster's key
-//! has signed; what one of them gets of it its own imports say, which the cluster's key signs, too.
+//! Exports, imports and permissions of each account. Pure. The services' account exports to all signed
+//! accounts; an account's signed imports limit its share.
 
 use dormouse_messages::subject::VERBS;
 use dormouse_messages::who::is_user;
@@ -10,10 +8,10 @@ use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 use crate::holder::USER_INFO;
 use crate::log::STREAMS_LEASE;
 
-/// The lease under which the owner's command lines change accounts.
+/// Serialises changes of accounts.
 pub(crate) const LEASE: &str = "accounts";
 
-/// The services with a key each, and the owner's.
+/// Services with a key each.
 pub const SERVICES: [&str; 8] = [
     "admission",
     "optimizer",
@@ -25,34 +23,30 @@ pub const SERVICES: [&str; 8] = [
     "operator",
 ];
 
-/// Whose account it is.
+/// Owner of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
-    /// The brokers' own.
+    /// The brokers' own account.
     System,
-    /// The services', which holds the streams.
+    /// The services, whose account holds the streams.
     Control,
-    /// An agent's.
     Node(NodeId),
-    /// A gateway's.
     Gateway(GatewayId),
-    /// A tenant's own key, for programs.
+    /// A tenant's key, for programs.
     Tenant(TenantId),
     /// A person of a tenant.
     Person {
-        /// The tenant.
         tenant: TenantId,
-        /// The name.
         user: String,
         /// Viewer or submitter.
         role: Role,
     },
-    /// An operator with a name.
+    /// A named operator.
     Operator(String),
 }
 
 impl Principal {
-    /// The account's name, and that of its key.
+    /// Returns the name of the account and its key.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -66,10 +60,10 @@ impl Principal {
         }
     }
 
-    /// Reads `node-n0`, `gateway-g0`, `operator-olga`; tenants and their people have commands of their own.
+    /// Parses `node-n0`, `gateway-g0`, `operator-olga`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the name is invalid.
     pub fn of_cluster(name: &str) -> Result<Self, String> {
         let (kind, rest) = name.split_once('-').unwrap_or((name, ""));
         match kind {
@@ -90,7 +84,7 @@ impl Principal {
     }
 }
 
-/// Whose the account `name` is if it is the tenant's or that of one of its people, whose role is named.
+/// Returns the account's owner, if the tenant or one of its people.
 #[must_use]
 pub fn of_tenant(tenant: &TenantId, name: &str, role: Option<&str>) -> Option<Principal> {
     let own = Principal::Tenant(tenant.clone());
@@ -106,27 +100,22 @@ pub fn of_tenant(tenant: &TenantId, name: &str, role: Option<&str>) -> Option<Pr
     })
 }
 
-/// What an account may take of the brokers, so that none takes all that others need.
+/// Limits of an account, so that none exhausts the brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, of all brokers.
     pub connections: u32,
-    /// Subscriptions of one connection.
     pub subscriptions: u32,
-    /// The longest message.
     pub payload_bytes: u32,
 }
 
 impl Limits {
-    /// A tenant's programs: as many as a busy site has processes that submit and watch. Each has one
-    /// subscription for all its answers, and one for each job that it watches.
+    /// One subscription for answers, and one per watched job.
     const PROGRAMS: Self = Self {
         connections: 256,
         subscriptions: 1_000,
         payload_bytes: PAYLOAD_BYTES,
     };
 
-    /// One person's command lines.
     const PERSON: Self = Self {
         connections: 64,
         subscriptions: 1_000,
@@ -134,12 +123,12 @@ impl Limits {
     };
 }
 
-/// More than the ingress stream takes, so that what is a little too long for it is refused there, with
-/// an answer. A broker closes the connection of what is longer than this: clients look before.
+/// Above the ingress's limit, so that a slightly longer message gets an answer; beyond, the broker
+/// disconnects.
 pub(crate) const PAYLOAD_BYTES: u32 = 2 << 20;
 
 impl Principal {
-    /// What its account is held to; the services', agents', gateways' and operators' are trusted.
+    /// Returns the account's limits; `None` for trusted accounts.
     #[must_use]
     pub const fn limits(&self) -> Option<Limits> {
         match self {
@@ -152,62 +141,48 @@ impl Principal {
     }
 }
 
-/// How something crosses accounts.
+/// Kind of an export or import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Requests, with one answer.
+    /// Requests with one answer.
     Service,
-    /// Requests, with many answers.
+    /// Requests with many answers.
     Streamed,
-    /// Messages.
     Stream,
 }
 
-/// What an account lets others have.
+/// Subjects that an account offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
-    /// How.
     pub kind: Kind,
-    /// Of these subjects.
     pub subject: String,
 }
 
-/// What an account has of another.
+/// Subjects that an account takes from another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
-    /// How.
     pub kind: Kind,
-    /// Whose.
     pub from: Principal,
-    /// The subject there.
     pub subject: String,
-    /// The subject in this account.
     pub local: String,
 }
 
-/// What a user of an account may do.
+/// Permissions of a user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// Publish on these.
     pub publish: Vec<String>,
-    /// Listen to these.
     pub subscribe: Vec<String>,
-    /// Answer what it was asked.
     pub answers: bool,
 }
 
-/// An account.
+/// Exports and imports of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether it holds streams.
     pub holds_streams: bool,
-    /// What it lets others have.
     pub exports: Vec<Export>,
-    /// What it has of others.
     pub imports: Vec<Import>,
 }
 
-/// The names of the broker's things under a prefix.
 struct Names<'a> {
     prefix: &'a Prefix,
     log: String,
@@ -235,12 +210,10 @@ impl<'a> Names<'a> {
         format!("$KV.{}.{key}", self.prefix.lease_bucket())
     }
 
-    /// A stream's state and single messages of it.
     fn looks(stream: &str) -> [String; 2] {
         ["STREAM.INFO", "STREAM.MSG.GET"].map(|call| format!("$JS.API.{call}.{stream}"))
     }
 
-    /// What following a stream takes.
     fn reads(stream: &str) -> Vec<String> {
         let mut calls = Self::looks(stream).to_vec();
         for call in ["DIRECT.GET", "CONSUMER.CREATE"] {
@@ -252,8 +225,7 @@ impl<'a> Names<'a> {
         calls
     }
 
-    /// What an agent or gateway asks of the broker, with how it is answered: `name` is its reader, `*`
-    /// for all.
+    /// Returns the calls of an agent or gateway; `name` is its reader, `*` for all.
     fn own_asks(&self, name: &str) -> Vec<(Kind, String)> {
         let (log, leases) = (&self.log, &self.leases);
         let mut asks: Vec<(Kind, String)> = Self::looks(log)
@@ -272,18 +244,17 @@ impl<'a> Names<'a> {
         asks
     }
 
-    /// What reading packed folders takes.
     fn code_read(&self) -> String {
         format!("$JS.API.DIRECT.GET.{}.>", self.code)
     }
 
-    /// What storing, listing and removing them takes beside, but for storing them.
+    /// Returns the calls to store, list and remove packed folders; publishing is separate.
     fn code_kept(&self) -> [String; 3] {
         let call = |call: &str| format!("$JS.API.STREAM.{call}.{}", self.code);
         [self.code_read(), call("INFO"), call("PURGE")]
     }
 
-    /// Where an account of its own asks what the services' account asks as `$JS.API`.
+    /// Maps a `$JS.API` subject to the account's own.
     fn local(&self, subject: &str) -> String {
         let call = subject.strip_prefix("$JS.API").unwrap_or(subject);
         format!("{}{call}", self.prefix.own_api())
@@ -307,18 +278,16 @@ fn same(kind: Kind, subject: String) -> Import {
     control(kind, subject.clone(), subject)
 }
 
-/// What an agent answers: for the services, and for tenants about themselves.
 fn answers(names: &Names<'_>, node: &str) -> [String; 2] {
     ["api", "tenant.*.api"].map(|of| names.of(&format!("{of}.*.{node}")))
 }
 
-/// What a person asks for: measurements are for programs.
+/// Measurements are for programs.
 fn asked_by_people() -> impl Iterator<Item = &'static str> {
     VERBS.into_iter().filter(|verb| *verb != "measured")
 }
 
-/// What a person asks about the tenant. A viewer sees what containers print, and neither runs programs
-/// in them nor is given a notebook's token.
+/// Viewers see output, but neither run programs nor get a notebook's token.
 const fn queries_of(role: Role) -> &'static [&'static str] {
     match role {
         Role::Viewer => &["*", "containers.*", "logs.*"],
@@ -326,7 +295,7 @@ const fn queries_of(role: Role) -> &'static [&'static str] {
     }
 }
 
-/// The services' account, with these agents.
+/// Returns the plan of the services' account with these agents.
 #[must_use]
 pub fn control_plan(prefix: &Prefix, nodes: &[NodeId]) -> Plan {
     let names = Names::new(prefix);
@@ -367,7 +336,7 @@ pub fn control_plan(prefix: &Prefix, nodes: &[NodeId]) -> Plan {
     }
 }
 
-/// An account other than the services'.
+/// Returns the plan of another account.
 #[must_use]
 pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
     let names = Names::new(prefix);
@@ -405,7 +374,7 @@ pub fn plan(prefix: &Prefix, principal: &Principal) -> Plan {
     }
 }
 
-/// What an agent or gateway has: `of` is `node.n0`, `reader` the consumer that was made for it.
+/// Returns the imports of an agent or gateway: `of` is `node.n0`, `reader` its consumer.
 fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     let mut imports = vec![
         same(Kind::Service, names.of(&format!("log.{of}.>"))),
@@ -418,7 +387,6 @@ fn writer(names: &Names<'_>, of: &str, reader: &str) -> Vec<Import> {
     imports
 }
 
-/// What an agent has: it fetches packed folders, too.
 fn node_imports(names: &Names<'_>, node: &NodeId, reader: &str) -> Vec<Import> {
     let mut imports = writer(names, &format!("node.{node}"), reader);
     let (subject, kind) = (names.code_read(), Kind::Service);
@@ -463,7 +431,7 @@ fn operator(names: &Names<'_>, user: &str) -> Vec<Import> {
     imports
 }
 
-/// What the one user of an account may do.
+/// Returns the permissions of an account's only user.
 #[must_use]
 pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
     let names = Names::new(prefix);
@@ -474,7 +442,6 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
             vec!["$SYS.>".to_owned()],
             false,
         ),
-        // Its users have permissions of their own.
         Principal::Control => (Vec::new(), Vec::new(), false),
         Principal::Node(node) => (
             own(&names, &format!("node.{node}")),
@@ -527,7 +494,6 @@ pub fn permissions(prefix: &Prefix, principal: &Principal) -> Permissions {
     }
 }
 
-/// What an agent or gateway publishes.
 fn own(names: &Names<'_>, of: &str) -> Vec<String> {
     vec![
         names.of(&format!("log.{of}.>")),
@@ -536,7 +502,7 @@ fn own(names: &Names<'_>, of: &str) -> Vec<String> {
     ]
 }
 
-/// What a user of the services' account may do, by the service's name.
+/// Returns the permissions of a service's user.
 #[must_use]
 pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
     let names = Names::new(prefix);
@@ -553,7 +519,6 @@ pub fn service_permissions(prefix: &Prefix, service: &str) -> Permissions {
             publish.extend(Names::looks(ingress));
             publish.extend(["in.*.*", "status.>"].map(|it| names.of(it)));
             publish.extend(leased("status"));
-            // What tenants store.
             publish.push(prefix.code());
             publish.extend(names.code_kept());
         }

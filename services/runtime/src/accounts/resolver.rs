@@ -1,13 +1,10 @@
-//! Accounts on running brokers: claims are sent to them over their own account, and kept by them.
+//! Changes accounts of running brokers over the brokers' own account.
 //!
-//! 1. The owner's command lines take turns: an account's claims are read, changed and sent under a lease of
-//!    the cluster ([`Accounts::in_turn`]), so that no change is lost. A cluster without streams has none yet.
-//! 2. The brokers are asked for an account's claims first. Each answers with those that it holds; the
-//!    latest count, because a broker that was away has not heard of them yet.
-//! 3. New claims go to every broker; each applies them at once, and closes the connections of the keys that
-//!    they leave out. A broker that is away takes them over from the others within a second when it is back.
-//! 4. A key is replaced in three steps: both are valid, the new one is written, the old one is taken away. So
-//!    the key that the holder finds when it connects again is valid at every moment.
+//! 1. A lease ([`Accounts::in_turn`]) keeps changes from getting lost; a cluster without streams has none
+//!    yet.
+//! 2. The latest claims of all brokers count, since a broker may have missed an update.
+//! 3. Brokers apply claims at once and disconnect revoked keys; a returned broker catches up within a second.
+//! 4. A rotation writes the new key while both are valid, so that the holder's file is always valid.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,60 +22,44 @@ use crate::lease::{Lease, token};
 use crate::log::Log;
 use crate::settings::Settings;
 
-/// How long the other brokers have, after the first one's answer.
 const OTHERS: Duration = Duration::from_millis(250);
 
-/// Accounts that are looked up at once.
 const LOOKUPS: usize = 32;
 
-/// So long after a command that changed accounts was killed another one may.
 const TURN: Duration = Duration::from_secs(10);
 
-/// So long a command waits for the others, each of which takes less than a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So often the brokers compare what they hold, by a hash: one that was away knows a revoked key as
-/// valid for so long.
+/// A returned broker accepts a revoked key for this long.
 const SYNC: &str = "500ms";
 
-/// Why an account is not as it was to be.
+/// A failed change of an account.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// A key or token.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
-    /// The connection to the brokers' own account.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The brokers do not take it.
     #[error("the broker does not take the account {name}: {why}")]
     Refused {
-        /// The account.
         name: String,
-        /// Its words.
         why: String,
     },
-    /// There is no such key.
     #[error(
         "there is no key of {0}: `dormouse accounts list` lists them, `dormouse accounts add` and `dormouse tenant user add` make them"
     )]
     Unknown(String),
-    /// Another command has the turn.
     #[error("other commands change the accounts of this cluster; try again")]
     Busy,
-    /// There is one.
     #[error("{0} has a key already; rotate it, or revoke it first")]
     Exists(String),
 }
 
-/// What was made.
+/// A new key, and the number of revoked ones.
 #[derive(Debug)]
 pub struct Issued {
-    /// Its name.
     pub name: String,
-    /// For its holder.
     pub credentials: Credentials,
-    /// Keys that are not valid any more.
     pub revoked: usize,
 }
 
@@ -110,10 +91,10 @@ fn now_s() -> i64 {
 }
 
 impl Accounts {
-    /// Connects to the brokers' own account: the settings name its credentials.
+    /// Connects to the brokers' own account with the credentials of `settings`.
     ///
     /// # Errors
-    /// When there is no broker, or it does not accept them.
+    /// When there is no broker, or it does not accept the credentials.
     pub async fn connect(settings: &Settings, root: Root) -> Result<Self, AccountError> {
         let connection = Connection::open(settings).await?;
         let turns = None;
@@ -124,7 +105,7 @@ impl Accounts {
         })
     }
 
-    /// Changes accounts in turn with everybody else who does: the log is the owner's.
+    /// Makes changes exclusive by a lease.
     #[must_use]
     pub fn in_turn(self, log: Log) -> Self {
         Self {
@@ -133,7 +114,6 @@ impl Accounts {
         }
     }
 
-    /// Every broker's answer.
     async fn ask(
         &self,
         subject: &str,
@@ -154,10 +134,10 @@ impl Accounts {
         Ok(answers?)
     }
 
-    /// What the brokers hold of an account.
+    /// Returns the latest claims of an account.
     ///
     /// # Errors
-    /// When they do not answer.
+    /// When the brokers do not answer.
     pub async fn claims(&self, principal: &Principal) -> Result<Option<Claims>, AccountError> {
         let account = self.root.account(principal)?;
         Ok(self.lookup(&account).await?.map(|(_, claims)| claims))
@@ -181,7 +161,7 @@ impl Accounts {
         Ok(latest)
     }
 
-    /// Every account, by name.
+    /// Returns every account with its name.
     ///
     /// # Errors
     /// When the brokers do not answer.
@@ -202,15 +182,13 @@ impl Accounts {
         Ok(accounts)
     }
 
-    /// Sends claims to every broker, and waits until the first has applied them and the others had time to.
     async fn update(
         &self,
         turn: Option<&Lease>,
         principal: &Principal,
         claims: &mut Claims,
     ) -> Result<(), AccountError> {
-        // Later than the claims that these replace: of two that were issued in one second a broker that
-        // has missed the second would keep the first.
+        // Otherwise a broker that missed this update would prefer the old claims.
         claims.issued_s = now_s().max(claims.issued_s + 1);
         let plan = plan_of(&self.root, principal, claims);
         let token = self
@@ -233,7 +211,6 @@ impl Accounts {
         Ok(())
     }
 
-    /// Changes claims while no other command does.
     async fn alone<T, E: From<AccountError>>(
         &self,
         change: impl AsyncFnOnce(Option<&Lease>) -> Result<T, E>,
@@ -250,18 +227,18 @@ impl Accounts {
         changed
     }
 
-    /// Makes an account with one key. An agent's answers are led to the services' account.
+    /// Creates an account with one key.
     ///
     /// # Errors
-    /// When there is one with a key, or the brokers do not take it.
+    /// When the account has a key, or the brokers refuse.
     pub async fn add(&self, principal: &Principal) -> Result<Issued, AccountError> {
         self.add_user(principal, &principal.name()).await
     }
 
-    /// Makes a key of a service that has none.
+    /// Creates a service's key.
     ///
     /// # Errors
-    /// The same.
+    /// When the service has a key, or the brokers refuse.
     pub async fn add_service(&self, service: &str) -> Result<Issued, AccountError> {
         self.add_user(&Principal::Control, service).await
     }
@@ -294,11 +271,10 @@ impl Accounts {
         .await
     }
 
-    /// Makes another key of an account, or of a service. `write` is given it before the ones before it
-    /// are revoked; with `keep` they stay valid until the next time.
+    /// Adds a key, passes it to `write`, then revokes older ones, or with `keep` at the next rotation.
     ///
     /// # Errors
-    /// When it has no key, `write` fails, or the brokers do not take it.
+    /// When there is no key, `write` fails, or the brokers refuse.
     pub async fn rotate<E>(
         &self,
         principal: &Principal,
@@ -334,10 +310,10 @@ impl Accounts {
         .await
     }
 
-    /// Takes every key of a user away: its connections are closed; how many keys they were.
+    /// Revokes all keys of a user and returns their number.
     ///
     /// # Errors
-    /// When there is none, or the brokers do not take it.
+    /// When there is none, or the brokers refuse.
     pub async fn revoke(&self, principal: &Principal, user: &str) -> Result<usize, AccountError> {
         self.alone(async |turn| {
             let unknown = || AccountError::Unknown(user.to_owned());
@@ -354,10 +330,10 @@ impl Accounts {
         .await
     }
 
-    /// Takes every key of a tenant and of its people away; whose they were, and how many of each.
+    /// Revokes all keys of a tenant and its people, by name.
     ///
     /// # Errors
-    /// When the brokers do not take it.
+    /// When the brokers refuse.
     pub async fn revoke_tenant(
         &self,
         tenant: &TenantId,
@@ -379,7 +355,6 @@ impl Accounts {
         .await
     }
 
-    /// Makes a user key and lists it in the claims.
     fn issue(
         &self,
         principal: &Principal,
@@ -390,7 +365,7 @@ impl Accounts {
     }
 }
 
-/// A person with the role that the account has: the caller may not know it, or not yet.
+/// The caller may not know the role.
 fn as_it_is(principal: &Principal, claims: &Claims) -> Principal {
     let person = match principal {
         Principal::Person { tenant, .. } => {
@@ -432,17 +407,14 @@ fn issue(
     Ok(credentials)
 }
 
-/// What a new cluster's brokers are configured with, and the first credentials: the brokers' own
-/// (`sys`), each service's and the owner's.
+/// A new cluster's broker configuration and first credentials.
 pub struct Beginning {
-    /// The brokers' configuration of accounts.
     pub configuration: String,
-    /// By name.
     pub credentials: Vec<(String, Credentials)>,
 }
 
 impl Beginning {
-    /// Of a cluster whose brokers keep accounts in `folder`.
+    /// Creates a cluster whose brokers keep accounts in `folder`.
     ///
     /// # Errors
     /// When something cannot be signed.
@@ -464,7 +436,7 @@ impl Beginning {
         }
         let system = root.account(&Principal::System)?;
         let operator = root.operator_token(now_s())?;
-        // A variable of the broker's environment stands as it is.
+        // A variable of the broker's environment stays unquoted.
         let folder = match folder.starts_with('$') {
             true => folder.to_owned(),
             false => format!("{folder:?}"),

@@ -1,4 +1,4 @@
-//! The service's side: what it takes, from whom, and what it removes.
+//! The service's side of tenants' uploads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +16,15 @@ use crate::code::{CodeError, CodeStore, PIECE_BYTES, TENANT_BYTES};
 use crate::error::LogError;
 use crate::log::Log;
 
-/// Pieces that are stored at once, of all tenants; more are answered at once.
+/// Limit over all tenants; more pieces are refused at once.
 const UNDER_WAY: usize = 8;
-/// A tenant's pieces a second: 32 MiB.
+/// Limit per tenant, 32 MiB a second.
 const PIECES_A_SECOND: u32 = 64;
-/// How long what is not whole stays after its last piece.
+/// An incomplete folder is removed this long after its last piece.
 const EXPIRES: Duration = Duration::from_secs(600);
-/// Between two looks for it.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long a count of what a tenant has is believed.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// A piece that a tenant sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     tenant: TenantId,
@@ -39,7 +36,6 @@ struct Piece {
 type Refusal = (&'static str, String);
 
 impl Piece {
-    /// Reads a request.
     fn read(name: &str, tenant: &str, bytes: Bytes) -> Result<Self, Refusal> {
         let wrong = |why: String| ("bad_request", why);
         let tenant = TenantId::new(tenant).map_err(|error| wrong(error.to_string()))?;
@@ -80,21 +76,17 @@ impl Piece {
     }
 }
 
-/// What one copy of the service knows of a tenant.
 #[derive(Debug)]
 struct Sender {
-    /// Pieces that are stored, as counted last and with those since.
+    /// The last count plus the pieces stored since.
     pieces: u64,
     counted: Option<Instant>,
-    /// Pieces in the second that began then.
     second: Instant,
     in_second: u32,
 }
 
-/// Takes tenants' pieces.
 struct Intake {
     store: CodeStore,
-    /// What the packed folders of one tenant may take together.
     most_bytes: u64,
     senders: Mutex<BTreeMap<TenantId, Sender>>,
     begun: Mutex<BTreeMap<(TenantId, Workdir), Instant>>,
@@ -124,7 +116,6 @@ impl Intake {
         }
     }
 
-    /// Whether a tenant may send another piece in this second.
     fn may_send(&self, tenant: &TenantId, now: Instant) -> bool {
         let mut senders = lock(&self.senders);
         let sender = senders.entry(tenant.clone()).or_insert_with(|| Sender {
@@ -140,7 +131,6 @@ impl Intake {
         sender.in_second <= PIECES_A_SECOND
     }
 
-    /// Whether the tenant has room for another piece.
     async fn has_room(&self, piece: &Piece) -> Result<(), CodeError> {
         let counted = |sender: &Sender| {
             let fresh = sender.counted.filter(|at| at.elapsed() < COUNTED);
@@ -152,7 +142,7 @@ impl Intake {
             Some(pieces) => pieces,
             None => self.store.taken(piece.tenant.as_str()).await?,
         };
-        // Of a folder that begins, all of it.
+        // The first piece needs space for the whole folder.
         let more = if piece.offset == 0 { piece.count() } else { 1 };
         let taken = (pieces + more) * PIECE_BYTES as u64;
         if taken > self.most_bytes.max(PIECE_BYTES as u64) {
@@ -171,7 +161,6 @@ impl Intake {
         Ok(())
     }
 
-    /// Stores a piece.
     async fn take(&self, piece: Piece) -> Result<Taken, Refusal> {
         let (tenant, packed) = (piece.tenant.clone(), piece.packed.clone());
         let said = |error: CodeError| refused(&error);
@@ -203,7 +192,7 @@ impl Intake {
         })
     }
 
-    /// Whether all but the last piece are there, and are what they are said to be with it.
+    /// Checks that all other pieces exist, and the digest.
     async fn check(&self, last: &Piece) -> Result<(), Refusal> {
         let (tenant, sha256) = (last.tenant.as_str(), last.packed.sha256.as_str());
         let offsets = (0..last.count() - 1).map(|index| index * PIECE_BYTES as u64);
@@ -231,14 +220,12 @@ impl Intake {
         if found == last.packed.sha256 {
             return Ok(());
         }
-        // What was sent is of no use to anybody.
         let _ = self.store.remove(tenant, sha256).await;
         lock(&self.begun).remove(&(last.tenant.clone(), last.packed.clone()));
         let why = format!("the pieces have the SHA-256 {found}, not {sha256}; they are removed");
         Err(("wrong_digest", why))
     }
 
-    /// Removes what was begun and is not whole, after a while.
     async fn expire(&self) {
         let old: Vec<_> = {
             let begun = lock(&self.begun);
@@ -247,7 +234,7 @@ impl Intake {
         };
         for key in old {
             let (tenant, packed) = &key;
-            // By way of another copy it may be.
+            // Another copy may have completed the folder.
             if let Ok(false) = self.store.has(tenant.as_str(), packed).await {
                 let removed = self.store.remove(tenant.as_str(), &packed.sha256).await;
                 tracing::info!(%tenant, sha256 = packed.sha256, ?removed, "a packed folder was not sent to its end");
@@ -258,8 +245,7 @@ impl Intake {
 }
 
 impl Log {
-    /// Takes packed folders from tenants, of which the folders of each may take `most_bytes`
-    /// together, until the connection is closed.
+    /// Serves uploads until the connection closes, up to `most_bytes` per tenant.
     ///
     /// # Errors
     /// When the broker does not let this client subscribe.

@@ -1,4 +1,4 @@
-//! The client's side.
+//! The client's side of uploads.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,11 @@ use super::{AT_ONCE, REFUSED, Taken};
 use crate::code::{CodeError, CodeStore, PIECE_BYTES};
 use crate::connection::NoAnswer;
 
-/// How long what the service had no time for is sent again,
 const PATIENCE: Duration = Duration::from_secs(60);
-/// after so long each time.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl CodeStore {
-    /// Stores a packed folder with the tenant's own key; whether it was not stored yet.
+    /// Returns whether the folder is new.
     pub(crate) async fn put_as(
         &self,
         tenant: &TenantId,

@@ -1,12 +1,6 @@
-//! The actor that appends what was decided.
-//!
-//! Several events are an atomic batch where the log has replicas. On a single server they are sent one
-//! right after the other, each on the condition that it follows the one before; many are a batch there,
-//! too. Where another writer came between, and where a server may not be asked for that, each is fenced
-//! by the acknowledged sequence of the one before. That is the one refinement of "never from an
-//! acknowledgement": within one append the acknowledgements are only compared with what the broker
-//! then finds, so that any other copy of this service in between makes the rest fail. What came of it
-//! all the service learns from the fold.
+//! The actor that appends decided events: an atomic batch with replicas; on a single server a few pipelined,
+//! or many as a batch. After another writer's interruption each event is fenced by its predecessor's
+//! sequence. Only the fold tells the outcome.
 
 use std::time::Instant;
 
@@ -16,19 +10,14 @@ use crate::log::Log;
 use crate::publish::{Fence, Outgoing, PublishError, batch_len};
 use crate::spans::AppendSpan;
 
-/// So many events at most are sent ahead. With a hundred that is still sooner than an atomic batch, which
-/// writes to the disk: 11 ms instead of 17 from the start of a service to the last event folded, and with
-/// files in memory as soon (measured, one server, default sync).
+/// Above this an atomic batch is faster.
 const AHEAD_MOST: usize = 100;
 
-/// On a single server, from so many events on one atomic batch is cheaper than waiting for each: a batch
-/// costs 2.2 ms and 7 µs an event, an event alone 95 µs (measured likewise).
+/// On a single server, cheaper than single appends from here.
 const BATCH_FROM: usize = 24;
 
-/// With replicas every decision of several events is a batch.
 const BATCH_FROM_REPLICATED: usize = 2;
 
-/// Events to append, in order.
 #[derive(Message)]
 #[rtype(result = "Appended")]
 pub(crate) struct Chain {
@@ -36,18 +25,14 @@ pub(crate) struct Chain {
     pub links: Vec<Link>,
 }
 
-/// One of them.
 pub(crate) struct Link {
     pub message: Outgoing,
     pub span: AppendSpan,
 }
 
-/// What is known of an append.
 #[derive(Debug)]
 pub(crate) struct Appended {
-    /// The last sequence that was acknowledged.
     pub last: Option<u64>,
-    /// How many were.
     pub stored: usize,
     pub error: Option<PublishError>,
     pub took: std::time::Duration,
@@ -88,7 +73,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         took: std::time::Duration::ZERO,
     };
     let mut stored = |outcome: &mut Appended, fence: &mut Fence, last: u64, count: usize| {
-        // The members of a batch are stored one after another.
+        // Members of a batch are stored consecutively.
         let first = (last + 1).saturating_sub(count as u64);
         for (span, sequence) in spans.by_ref().take(count).zip(first..) {
             span.stored(sequence);
@@ -101,7 +86,7 @@ async fn append(log: Log, chain: Chain) -> Appended {
         true => BATCH_FROM_REPLICATED,
         false => BATCH_FROM,
     };
-    // Whoever is overtaken writes beside others: sending ahead again would mostly be in vain.
+    // After an interruption pipelining would mostly fail again.
     let mut ahead = messages.len() > 1 && log.may_send_ahead();
     let mut rest = messages.as_slice();
     while !rest.is_empty() && outcome.error.is_none() {

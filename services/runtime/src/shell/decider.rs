@@ -1,7 +1,5 @@
-//! The actor that drives the machine around one decider (`dormouse_shell::Shell`).
-//!
-//! It tells the machine what has happened, and does what it asks for: spans and encoding, the
-//! broker's head, threads for slow decisions, timers, snapshots. It decides nothing itself.
+//! The actor that performs the effects of a decider's machine (`dormouse_shell::Shell`). The machine decides
+//! everything.
 
 mod signals;
 
@@ -29,22 +27,16 @@ use crate::snapshot::Snapshots;
 use crate::spans::{DecideSpan, append_span, decide_span};
 use crate::trace::Cause;
 
-/// A wake-up that is due already is not answered more often than this.
 const WAKE_FLOOR: Duration = Duration::from_millis(10);
 
-/// A slow decision that took no longer is appended as one that was made in place is: on what is
-/// folded, without asking how far the log reaches. The question costs a round trip, with every
-/// allocation of an idle cluster.
+/// A slow decision this fast saves the round trip for the head.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Why an event is not believed is said so often at most: whoever floods the log with such events does
-/// not flood the output too. All of them are counted.
+/// Limits the warnings about rejected events.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Causes whose traces a decision's span links: a span with a thousand links helps nobody.
 const LINKS: usize = 32;
 
-/// What the actor is made of.
 pub(crate) struct Parts<D: Decider> {
     pub decider: Arc<D>,
     pub log: Log,
@@ -53,10 +45,8 @@ pub(crate) struct Parts<D: Decider> {
     pub snapshots: Option<Snapshots>,
     pub snapshot: Snapshot<D::State>,
     pub mark_file: Option<MarkFile>,
-    /// What the last life has kept in it.
     pub mark: Option<Mark>,
     pub lease: Option<watch::Receiver<LeaseState>>,
-    /// Where the lease says that the log refuses what was decided.
     pub refused: Option<watch::Sender<Option<String>>>,
     pub shutdown: CancellationToken,
 }
@@ -110,7 +100,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Takes the next step, and does what it asks for.
     fn advance(&mut self, context: &mut Context<Self>) {
         let started = Instant::now();
         let inputs = &mut self.inputs;
@@ -159,7 +148,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Makes a decision on another thread.
     fn decide_aside(&mut self, task: Task<D>, context: &mut Context<Self>) {
         let begun = Instant::now();
         let deciding = wrap_future::<_, Self>(tokio::task::spawn_blocking(move || task.run()));
@@ -200,14 +188,12 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
-    /// What an input has made the machine ask for, before its next step.
     fn perform_waiting(&mut self, context: &mut Context<Self>) {
         for effect in self.shell.take_effects() {
             self.perform(effect, Duration::ZERO, context);
         }
     }
 
-    /// The messages of an append, each with its span.
     fn links(&self, append: Append) -> Result<Vec<Link>, CodecError> {
         let decision = append.decided.map(|(started, count)| {
             let causes = append.drafts.iter().take(count);
@@ -270,7 +256,6 @@ impl<D: Decider> DeciderActor<D> {
         self.advance(context);
     }
 
-    /// Tells the machine, and those who read the lease where the log refuses what was decided.
     fn settled(&mut self, outcome: Outcome) {
         self.shell.answered(outcome);
         if let Some(told) = &self.refused {
@@ -283,7 +268,6 @@ impl<D: Decider> DeciderActor<D> {
         }
     }
 
-    /// Asks how far the log reaches, for as long as it takes.
     fn ask_head(&mut self, context: &mut Context<Self>) {
         let log = self.log.clone();
         let asking = wrap_future::<_, Self>(async move {

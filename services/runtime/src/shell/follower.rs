@@ -1,4 +1,4 @@
-//! The actor that hands the log to the decider, batch by batch.
+//! The actor that hands the log to the decider in batches.
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Message, WrapFuture};
 use dormouse_messages::Decider;
@@ -7,15 +7,14 @@ use tokio::sync::mpsc;
 use crate::decode::Followed;
 use crate::shell::decider::DeciderActor;
 
-/// Items in a batch: enough to fold fast, few enough to decide soon.
+/// Enough for a fast fold, few enough for a prompt decision.
 const BATCH: usize = 1_000;
 
-/// A part of the log, in order. Answered when it is folded.
+/// A part of the log; the answer means folded.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Batch(pub Vec<Followed>);
 
-/// The log ends: it no longer holds what it delivered.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WentBack;

@@ -1,18 +1,11 @@
-//! The one shell around every decider: three actors, on a thread of the service's own or on the
-//! caller's, that drive the machine of `dormouse_shell`.
+//! The driver of a decider's machine (`dormouse_shell`): three actors.
 //!
-//! 1. The follower actor hands the log to the decider actor in batches, and waits for each to be
-//!    folded: what is not folded yet stays in the broker.
-//! 2. The decider actor tells the machine what has happened, and does what it asks for (a slow
-//!    decision is made on another thread while the folding goes on).
-//! 3. The appender actor appends what was decided, under the fence, and reports. Only the fold
-//!    says what is on the log: after an acknowledgement the service waits until its append comes
-//!    back, after any doubt it folds to the head and decides again.
+//! 1. `follower` hands the log over in batches, and waits for each fold.
+//! 2. `decider` feeds the machine and performs its effects.
+//! 3. `appending` appends under the fence.
 //!
-//! On a cluster a service has its own thread because a decision computes; the broker's connection,
-//! the following and the lease stay on the caller's runtime and go on meanwhile. Where all services
-//! are in one process they share its one thread: waking threads for every event cost more than all
-//! that they had to do, and nobody waits to take over.
+//! On a cluster a service has its own thread, since decisions compute. Services of one process share one,
+//! since waking threads for every event costs more than the work.
 
 mod appending;
 mod decider;
@@ -36,33 +29,27 @@ use crate::log::Log;
 use crate::mark::MarkFile;
 use crate::snapshot::{Snapshot, Snapshots};
 
-/// How long a service that starts waits until somebody leads the log: several elections, and the
-/// start of a broker over a long log. What restarts services gives up on one that ends at once.
+/// Covers elections and a broker's start; a supervisor gives up on a service that ends at once.
 const NO_LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two questions meanwhile.
 const NO_LEADER_PAUSE: Duration = Duration::from_millis(500);
 
-/// How a service runs.
+/// Options of a service.
 #[derive(Clone)]
 pub struct ServiceOptions {
-    /// How long after its last sign of life another copy becomes active.
+    /// Time from an active copy's last sign of life to its replacement.
     pub lease_ttl: Duration,
-    /// Whether the lease chooses the active copy. Without, every copy is active: correct all the
-    /// same, but they are in each other's way.
+    /// True if the lease chooses the active copy. Otherwise all copies are active and conflict, safely.
     pub lease: bool,
-    /// This copy's name in the lease.
     pub holder: String,
-    /// Whether its actors have a thread of their own, or live in the actix system that
-    /// [`run_service`] is called in.
+    /// True for an own thread, false for the actix system of the caller.
     pub own_thread: bool,
-    /// Write a snapshot after so many events.
+    /// Events between snapshots.
     pub snapshot_every: u64,
-    /// Where, and what tells how long it was away when it starts again; `None`: neither.
+    /// Folder of snapshots and clock anchor.
     pub snapshot_dir: Option<PathBuf>,
-    /// The build, recorded in every decision.
+    /// Name of the build, recorded in every decision.
     pub build: String,
-    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -73,7 +60,7 @@ impl Default for ServiceOptions {
             lease: true,
             holder: format!("pid-{}", std::process::id()),
             own_thread: true,
-            // A fold of 20,000 events takes a tenth of a second at the next start.
+            // A restart folds this many events in a tenth of a second.
             snapshot_every: 20_000,
             snapshot_dir: None,
             build: concat!("dormouse-", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -82,55 +69,42 @@ impl Default for ServiceOptions {
     }
 }
 
-/// Why a service has stopped.
+/// Reason for the end of a service.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// An event of a type or version that this build does not know, by an operator or a decider.
     #[error(
         "the event at {sequence} is {type_name}, which this build ({build}) does not know; run the build that wrote it, or a later one"
     )]
     UnknownVersion {
-        /// Where.
         sequence: Sequence,
-        /// Its type.
         type_name: String,
-        /// This build.
         build: String,
     },
-    /// What was folded contradicts itself.
     #[error(
         "after the event at {sequence} the state of {service} contradicts itself: {what}; it decides nothing on that. Nothing runs differently meanwhile. Export the log up to there (`dormouse log export -o log.dmlog --to {sequence}`), report it with this text, and start a build that mends it, or the one that ran before"
     )]
     Contradiction {
-        /// Which service.
         service: &'static str,
-        /// The event.
         sequence: Sequence,
-        /// What cannot be.
         what: String,
     },
-    /// The log has lost what was folded.
     #[error("event {folded} was folded, and {LogWentBack}")]
     LogWentBack {
-        /// The last sequence folded.
         folded: Sequence,
     },
-    /// The fold or the decider panicked.
     #[error("{0} panicked; the log up to the panic reproduces it")]
     Panicked(&'static str),
 }
 
-/// Runs a service until `shutdown`, then finishes the append in flight, writes a snapshot and
-/// gives the lease back.
+/// Runs a service until `shutdown`, then finishes its append, writes a snapshot and releases the lease.
 ///
 /// # Errors
-/// When the service cannot go on: see [`ServiceError`].
+/// See [`ServiceError`].
 ///
 /// # Panics
-/// Outside of an actix system, where `options.own_thread` is false.
+/// Outside of an actix system, if `options.own_thread` is false.
 pub async fn run_service<D: Decider>(
     decider: D,
     log: Log,
@@ -175,7 +149,7 @@ pub async fn run_service<D: Decider>(
         mark,
         lease: lease.as_ref().map(crate::lease::Lease::watch),
         refused: lease.as_ref().map(crate::lease::Lease::refused),
-        // Dropping this future ends the actors as well.
+        // Dropping this future ends the actors too.
         shutdown: shutdown.child_token(),
     };
     let _end_with_us = parts.shutdown.clone().drop_guard();
@@ -190,7 +164,7 @@ pub async fn run_service<D: Decider>(
         start();
         result.await.ok()
     };
-    // Who panicked has dropped its sender.
+    // A panic drops the sender.
     let result = result.unwrap_or(Err(ServiceError::Panicked(name)));
     if let Some(lease) = lease {
         lease.release().await;
@@ -199,8 +173,7 @@ pub async fn run_service<D: Decider>(
     result
 }
 
-/// The log's head, from a leader that there may not be yet: a service that starts waits out an
-/// election, as one that runs does.
+/// Waits for the election of a leader.
 async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
     let until = Instant::now() + NO_LEADER_PATIENCE;
     loop {
@@ -214,7 +187,6 @@ async fn awaited_head(log: &Log) -> Result<Sequence, LogError> {
     }
 }
 
-/// Starts actors on a thread of their own, and waits until they have ended.
 async fn on_own_thread<T: Send + 'static>(
     name: &str,
     start: impl FnOnce() + Send + 'static,

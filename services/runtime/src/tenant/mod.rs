@@ -1,10 +1,9 @@
-//! A tenant's client: what those in `messages/clients` are in other languages, over the same
-//! subjects and held to the same suite.
+//! A tenant's client, held to the suite of `messages/clients`.
 //!
-//! 1. A message is published; the broker's acknowledgement means that it is stored. If the
-//!    connection is lost meanwhile it is sent again: the job's name makes that safe.
-//! 2. What became of it comes on the status subjects, to which the client listens first.
-//! 3. Of a submission that nothing is heard of, the query `job` tells: status messages can be lost.
+//! 1. The broker's acknowledgement of a message means stored. After a lost connection the message is sent
+//!    again, which the job's name makes safe.
+//! 2. The status subjects, subscribed beforehand, carry the outcome.
+//! 3. Status messages can be lost: the query `job` tells about a silent submission.
 
 mod types;
 
@@ -27,13 +26,11 @@ use crate::error::LogError;
 use crate::settings::Settings;
 pub use types::{Encoding, Submission, TenantError, Wait, sha256};
 
-/// How long a decision may be silent before it is asked for.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Messages that are on their way to the broker at once: more would wait there.
+/// Limit of unacknowledged messages.
 const AT_ONCE: usize = 256;
 
-/// What becomes of messages.
 type Decisions = SelectAll<Subscriber>;
 
 /// A tenant's connection.
@@ -43,12 +40,11 @@ pub struct Tenant {
     tenant: TenantId,
     encoding: Encoding,
     patience: Duration,
-    /// A permit for each message that is on its way to the broker.
     publishing: Semaphore,
 }
 
 impl Tenant {
-    /// Connects as `tenant`. An answer and a decision may take `patience`.
+    /// Connects as `tenant`, with `patience` for each answer.
     ///
     /// # Errors
     /// When there is no broker.
@@ -68,10 +64,10 @@ impl Tenant {
         })
     }
 
-    /// Submits a document. The same under the same name again is the same job.
+    /// Submits a document; an equal one under the same name is the same job.
     ///
     /// # Errors
-    /// Its refusal, among others.
+    /// The refusal, among others.
     pub async fn submit(
         &self,
         document: &Value,
@@ -93,7 +89,7 @@ impl Tenant {
             return Ok(submission);
         }
         let mut decisions = self.decisions("submit").await?;
-        // A name that is none is refused under the message alone.
+        // An invalid name has no status subject.
         let follows = matches!(wait, Wait::Started | Wait::Ended);
         let mut events = match JobId::new(&self.tenant, name) {
             Ok(_) if follows => Some(self.listen(&format!("{name}.>")).await?),
@@ -129,28 +125,27 @@ impl Tenant {
         }
     }
 
-    /// Changes a job: a [`ReviseDocument`](dormouse_messages::ReviseDocument) as JSON.
+    /// Changes a job by a [`ReviseDocument`](dormouse_messages::ReviseDocument) as JSON.
     ///
     /// # Errors
-    /// Its refusal, among others.
+    /// The refusal, among others.
     pub async fn revise(&self, document: &Value) -> Result<Event, TenantError> {
         self.change("revise", document).await
     }
 
-    /// Says what clients of a service saw at a proxy of the tenant's own: a
-    /// [`MeasuredDocument`](dormouse_messages::MeasuredDocument) as JSON. One that has timed out may
-    /// count or not.
+    /// Reports latencies measured at the tenant's own proxy: a
+    /// [`MeasuredDocument`](dormouse_messages::MeasuredDocument) as JSON. A timed-out report may still count.
     ///
     /// # Errors
-    /// Its refusal, among others.
+    /// The refusal, among others.
     pub async fn measure(&self, document: &Value) -> Result<Event, TenantError> {
         self.change(MEASURED, document).await
     }
 
-    /// Publishes a cancellation, a revision or a measurement, and says what it led to.
+    /// Publishes a change and returns the resulting event.
     ///
     /// # Errors
-    /// Its refusal, among others.
+    /// The refusal, among others.
     pub async fn change(&self, verb: &str, document: &Value) -> Result<Event, TenantError> {
         let limit = Instant::now() + self.patience;
         let mut decisions = self.decisions(verb).await?;
@@ -159,7 +154,7 @@ impl Tenant {
         self.decision(&mut decisions, sequence, limit).await
     }
 
-    /// Listens to a job's events: from now on, whether it is submitted yet or not.
+    /// Follows a job's events from now on.
     ///
     /// # Errors
     /// When the broker denies it.
@@ -168,10 +163,10 @@ impl Tenant {
         Ok(Watched { events, last: 0 })
     }
 
-    /// Asks about this tenant.
+    /// Sends a query about this tenant.
     ///
     /// # Errors
-    /// Its refusal, among others.
+    /// The refusal, among others.
     pub async fn query(&self, name: &str, request: &Value) -> Result<Value, TenantError> {
         let subject = self.prefix.tenant_api(self.tenant.as_str(), name);
         let payload = match request {
@@ -191,7 +186,6 @@ impl Tenant {
         Ok(read.map_err(|why| LogError::request("ask", &subject, why))?)
     }
 
-    /// Listens to what may become of messages that ask for `verb`.
     async fn decisions(&self, verb: &str) -> Result<Decisions, TenantError> {
         let decisions: &[&str] = match verb {
             MEASURED => &["service.measured", "job.refused", "submissions.shed"],
@@ -224,7 +218,6 @@ impl Tenant {
             headers.insert("traceparent", traceparent);
         }
         let subject = self.prefix.submit(&self.tenant, verb);
-        // It is never closed.
         let _turn = self.publishing.acquire().await.ok();
         loop {
             let answer = self.ask(&subject, payload, headers.clone(), limit).await?;
@@ -244,7 +237,6 @@ impl Tenant {
         }
     }
 
-    /// A request, sent again when the connection was lost.
     async fn ask(
         &self,
         subject: &str,
@@ -315,7 +307,6 @@ impl Tenant {
         }
     }
 
-    /// What the cluster knows of a submission that nothing is heard of.
     async fn known(&self, submission: &Submission, sha256: &str) -> Option<Submission> {
         let row = self
             .query("job", &json!({"job": submission.job}))
@@ -375,13 +366,13 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The next one; `None` where the connection is closed.
+    /// Returns the next event; `None` when closed.
     pub async fn next(&mut self) -> Option<Envelope> {
         loop {
             let message = self.events.next().await?;
             let sequence = message.headers.as_ref()?.get("Nats-Sequence")?;
             let sequence: u64 = sequence.as_str().parse().ok()?;
-            // An event may come twice when another copy of the service shows them.
+            // A new copy of the publisher may repeat events.
             if sequence > self.last
                 && let Ok(envelope) = Envelope::from_msgpack(&message.payload)
             {

@@ -1,9 +1,7 @@
-//! Who may write where: the accounts that `deploy/nats/make-accounts.sh` writes, each user's
-//! rights and denials tried on a real broker.
+//! Permissions of every user of `deploy/nats/make-accounts.sh`, on a real broker.
 //!
-//! A publish or subscription that is denied is reported by the broker in the order it was asked
-//! for. So everyone asks for all that is tried and then for a last subject that nobody has: when
-//! that report comes, the reports before it are exactly what was denied.
+//! The broker reports denials in order. Each user tries all subjects and then one that nobody may use; the
+//! reports before that are complete.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,10 +17,9 @@ use sha2::Digest as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
-/// Nobody's.
 const LAST: &str = "nobody.may.this";
 
-/// Every subject that matters: one of each writer, lease, tenant, and of the stream's management.
+/// A subject of every writer, lease, tenant and stream operation.
 const PUBLISHED: [&str; 46] = [
     "dormouse.log.operator.0.node.drained",
     "dormouse.log.operator.olga.node.restored",
@@ -72,7 +69,7 @@ const PUBLISHED: [&str; 46] = [
     "$JS.API.DIRECT.GET.DORMOUSE_CODE.dormouse.code.ads.digest.7",
 ];
 
-/// What each user may publish of [`PUBLISHED`], by the ends of the subjects.
+/// The allowed part of [`PUBLISHED`] by user, as suffixes.
 const MAY: [(&str, &[&str]); 17] = [
     (
         "admission",
@@ -179,7 +176,6 @@ const MAY: [(&str, &[&str]); 17] = [
             "api.code.digest.7.0",
         ],
     ),
-    // People. A viewer asks about its tenant, a submitter submits for it, an operator acts for all.
     (
         "user-ads.vera",
         &["tenant.ads.api.jobs", "REQ.USER.INFO", "api.logs.n0"],
@@ -233,7 +229,6 @@ const MAY: [(&str, &[&str]); 17] = [
     ),
 ];
 
-/// What may be listened to, and by whom.
 const HEARD: [(&str, &[&str]); 9] = [
     (">", &[]),
     ("dormouse.log.>", &[]),
@@ -264,12 +259,11 @@ const HEARD: [(&str, &[&str]); 9] = [
     ),
 ];
 
-/// How the broker has its accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// From a file of `deploy/nats/make-accounts.sh`.
+    /// By a file of `deploy/nats/make-accounts.sh`.
     File,
-    /// By claims that the cluster's root key has signed, made while it runs.
+    /// By claims signed with the root key at run time.
     Claims,
 }
 
@@ -280,7 +274,6 @@ pub struct Secured {
     root: Option<Root>,
 }
 
-/// Everybody but the services.
 fn principals() -> Vec<Principal> {
     let tenant = |name: &str| TenantId::new(name).expect("valid");
     let person = |user: &str, role| Principal::Person {
@@ -310,7 +303,6 @@ fn principals() -> Vec<Principal> {
 }
 
 impl Secured {
-    /// A broker with accounts for two tenants and two nodes, its streams made by the operator.
     pub async fn start() -> Self {
         let keys = tempfile::tempdir().expect("a folder");
         let script =
@@ -354,7 +346,6 @@ impl Secured {
         secured.ready().await
     }
 
-    /// The same, the accounts made one by one while the broker runs.
     pub async fn start_with_claims() -> Self {
         let keys = tempfile::tempdir().expect("a folder");
         let root = Root::generate(Prefix::default()).expect("a key");
@@ -396,7 +387,6 @@ impl Secured {
         std::fs::write(self.key(name), &credentials.text).expect("written");
     }
 
-    /// The accounts of the running broker.
     pub async fn accounts(&self) -> Accounts {
         let root = self.root.as_ref().expect("accounts by claims");
         let root = Root::from_seed(root.seed(), Prefix::default()).expect("the seed");
@@ -434,7 +424,6 @@ impl Secured {
         Log::connect(&self.settings(user)).await.expect("connects")
     }
 
-    /// A plain client, and what the broker reports to it.
     pub async fn client(&self, user: &str) -> (Client, UnboundedReceiver<String>) {
         let seed = std::fs::read_to_string(self.key(user)).expect("a seed");
         let (report, reports) = tokio::sync::mpsc::unbounded_channel();
@@ -453,7 +442,7 @@ impl Secured {
     }
 }
 
-/// The quoted subjects of the reports up to that of [`LAST`].
+/// Returns the reported subjects before [`LAST`].
 async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
     let mut denied = BTreeSet::new();
     loop {
@@ -467,7 +456,6 @@ async fn denied(reports: &mut UnboundedReceiver<String>) -> BTreeSet<String> {
     }
 }
 
-/// What ships names a person of each role: who starts with it sees how people are told apart.
 #[test]
 fn the_accounts_that_ship_are_the_generators() {
     let nats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats");
@@ -486,7 +474,7 @@ fn the_accounts_that_ship_are_the_generators() {
     }
 }
 
-/// Where the keys are variables, `-` and `.` stand for the same in their names.
+/// `-` and `.` map to one character in names of variables.
 #[test]
 fn two_accounts_never_share_a_variable() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/make-accounts.sh");
@@ -527,7 +515,7 @@ async fn publishes(secured: &Secured) {
         let (client, mut reports) = secured.client(user).await;
         let inbox = client.new_inbox();
         for subject in PUBLISHED.into_iter().chain([LAST]) {
-            // With an expectation that fails, so that nothing is stored.
+            // The failing expectation prevents storage.
             let mut headers = HeaderMap::new();
             headers.insert("Nats-Expected-Last-Sequence", "999999");
             let sent =
@@ -574,7 +562,7 @@ async fn a_tenant_submits_and_a_forged_reply_reaches_nothing() {
         (&stored["stream"], &stored["seq"]),
         (&"DORMOUSE_IN".into(), &1.into())
     );
-    // The acknowledgement would be stored on another tenant's ingress, or on the log.
+    // The acknowledgement would land on another tenant's ingress, or on the log.
     for reply in [
         "dormouse.in.search.submit",
         "dormouse.log.operator.0.node.drained",
@@ -586,7 +574,6 @@ async fn a_tenant_submits_and_a_forged_reply_reaches_nothing() {
         .request("dormouse.in.ads.submit", "{}".into())
         .await
         .expect("acknowledged");
-    // Four submissions of this tenant, nothing else.
     let (operator, _) = secured.client("operator").await;
     let jetstream = async_nats::jetstream::new(operator);
     for (stream, messages) in [("DORMOUSE_IN", 4), ("DORMOUSE_LOG", 0)] {
@@ -615,7 +602,7 @@ async fn a_tenant_asks_about_itself_and_is_taken_for_nobody_else() {
         let (client, mut reports) = secured.client(&format!("tenant-{tenant}")).await;
         let ask = |subject: String| client.request(subject, r#"{"tenant":"vision"}"#.into());
         let answer = loop {
-            // Until it serves there is no responder.
+            // There is no responder before the service runs.
             match ask(format!("dormouse.tenant.{tenant}.api.jobs")).await {
                 Ok(answer) => break answer.payload,
                 Err(_) => tokio::task::yield_now().await,
@@ -640,7 +627,6 @@ async fn packed_folders_are_stored_by_operators_and_fetched_by_agents() {
     stores(&Secured::start_with_claims().await).await;
 }
 
-/// An archive of some pieces, and its name.
 fn archive(bytes: u32) -> (Workdir, bytes::Bytes) {
     let archive: bytes::Bytes = (0..bytes).map(|n| n.to_le_bytes()[1]).collect();
     let digest = sha2::Sha256::digest(&archive);
@@ -685,17 +671,14 @@ async fn tenants_store(secured: &Secured) {
         read.extend_from_slice(&piece.expect("a piece"));
     }
     assert!(read == large.1, "what is read is what was stored");
-    // Whatever tenant it names, a tenant's key stores under its own.
     let other = store("tenant-search").await;
     assert_eq!(other.put("ads", &small.0, &small.1).await, Ok(true));
     let listed = operator.list().await.expect("listed");
     let of = |tenant: &str| listed.iter().filter(|it| it.tenant == tenant).count();
     assert_eq!((of("ads"), of("search")), (2, 1), "{listed:?}");
-    // A viewer stores nothing.
     let viewer = store("user-ads.vera").await;
     let denied = viewer.put("ads", &small.0, &small.1).await;
     assert!(matches!(denied, Err(CodeError::Denied(_))), "{denied:?}");
-    // What is not what it is said to be is not stored, nor what is too much.
     let ads = store("tenant-ads").await;
     let wrong = Workdir {
         sha256: "c".repeat(64),
@@ -752,7 +735,6 @@ async fn stores(secured: &Secured) {
         read.extend_from_slice(&piece.expect("a piece"));
     }
     assert!(read == archive, "what is read is what was stored");
-    // Under another tenant's name it is not there.
     let other = agent.piece("search", &named.sha256, 0).await;
     assert!(matches!(other, Err(CodeError::Absent { .. })), "{other:?}");
     for user in [

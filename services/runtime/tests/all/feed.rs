@@ -1,5 +1,4 @@
-//! Several followers over one connection: each sees everything in order, once, whatever the
-//! others do.
+//! Several followers of one connection: each sees everything once, in order.
 
 use crate::common::{Broker, PATIENCE, drained, next_event};
 use dormouse_messages::{Sequence, Writer};
@@ -7,7 +6,7 @@ use dormouse_runtime::{Asked, Followed, Log};
 use futures::StreamExt;
 use tokio::sync::mpsc::Receiver;
 
-/// More than wait for a follower that does not read.
+/// Exceeds the buffer of a follower.
 const MANY: u64 = 6_000;
 
 async fn append(log: &Log, numbers: std::ops::Range<u64>) {
@@ -145,8 +144,7 @@ async fn the_last_to_go_ends_the_feed_and_the_next_begins_it_anew() {
     assert_eq!(caught_up(&mut next).await, Sequence(30));
 }
 
-/// On one thread, as all services of `up` are: whoever waited without letting go of it would stop
-/// the broker's connection and the reader as well.
+/// On one thread, like the services of `up`: a blocking wait would stop the connection too.
 #[tokio::test]
 async fn one_that_does_not_read_holds_up_nobody_on_its_thread() {
     let broker = Broker::start().await;
@@ -154,7 +152,7 @@ async fn one_that_does_not_read_holds_up_nobody_on_its_thread() {
     let mut reads = log.follow(Sequence(1));
     assert_eq!(caught_up(&mut reads).await, Sequence(0));
     let mut sleeps = log.follow(Sequence(1));
-    // Every event comes with a word that it was the last: both fill the channel.
+    // Each event brings a `CaughtUp`: both fill the channel.
     let mut appender = log.appender(Writer::Operator, None);
     for number in 0..MANY / 2 {
         appender.append(drained(number), &[]).await.expect("stored");
@@ -190,7 +188,7 @@ async fn a_query_says_what_its_client_has_followed() {
     let ask = async || {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            // Until it serves there is no responder.
+            // There is no responder before the service runs.
             match log.request("jobs", Vec::new()).await {
                 Ok(answer) => return answer,
                 Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),
@@ -205,8 +203,7 @@ async fn a_query_says_what_its_client_has_followed() {
     serving.abort();
 }
 
-/// As one does whose copy of the stream lags: it beats, and says nothing of what the log holds. The broker
-/// pauses it here.
+/// A paused consumer stands for a lagging replica: it beats but delivers nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_delivers_nothing_is_left() {
     let broker = Broker::start().await;

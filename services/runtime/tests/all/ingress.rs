@@ -1,5 +1,4 @@
-//! The tenants' ingress through a toy intake: each submission once, in order, at the rate that
-//! is promised, through a crash of the broker and a change of the active copy.
+//! The ingress with a toy intake: each submission once, in order, through crashes and fail-overs.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +28,6 @@ fn serve(log: &Log, holder: &str) -> (CancellationToken, tokio::task::JoinHandle
     serve_deciding(log, holder, 0)
 }
 
-/// Decides on a submission so long after it was recorded.
 fn serve_deciding(
     log: &Log,
     holder: &str,
@@ -68,8 +66,7 @@ async fn until_released(log: &Log, count: u64) -> IntakeState {
     state
 }
 
-/// The promise is 5,000 a second, held by benchmarks; here only a collapse is a failure, on any
-/// machine: so many are released within the patience, 300 a second.
+/// Detects only a collapse: benchmarks check the rate of 5,000 a second.
 const FLOW: u32 = 6_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,15 +88,13 @@ async fn submissions_flow_at_the_promised_rate() {
     task.await.expect("ran");
 }
 
-/// Everything is published, and nothing comes any more. What the intake leaves with the broker, since
-/// too much is undecided, is looked at again when that is decided.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_decisions_is_taken_when_they_are_made() {
     let broker = Broker::start().await;
     let log = broker.log().await;
     submit_as(&log, "ads", 400).await;
     submit_as(&log, "vision", 400).await;
-    // Later than they are recorded: the undecided ones reach their bound.
+    // A late decision lets the undecided submissions reach their bound.
     let (shutdown, task) = serve_deciding(&log, "one", 500);
     let state = until_released(&log, 800).await;
     assert_eq!((state.counts, state.open.len()), ((800, 800, 800), 0));
@@ -107,7 +102,6 @@ async fn what_waits_for_decisions_is_taken_when_they_are_made() {
     task.await.expect("ran");
 }
 
-/// More at once than the broker lets wait, by the tenants' client: each waits until there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_waits_until_there_is_room() {
     let broker = Broker::start().await;
@@ -122,7 +116,6 @@ async fn a_client_waits_until_there_is_room() {
         stored.expect("stored");
     });
     let taken = async {
-        // As many wait as may.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let serving = serve(&log, "one");
         until_released(&log, 1_500).await;
@@ -156,7 +149,7 @@ async fn a_crash_and_a_new_copy_receive_each_submission_once() {
     second.await.expect("ran");
 }
 
-/// As between two leaders of a stream on three brokers: nobody listens on the ingress for a moment.
+/// A missing stream stands for a change of leaders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_submission_waits_until_the_ingress_is_there() {
     let broker = Broker::start().await;
@@ -173,7 +166,7 @@ async fn a_submission_waits_until_the_ingress_is_there() {
     early.await.expect("stored");
 }
 
-/// Sequences begin again with 1: what is acknowledged there is not taken for what is on the log already.
+/// The new stream's sequences restart at 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_acknowledged_after_the_ingress_was_made_anew_is_received() {
     let broker = Broker::start().await;
@@ -188,7 +181,7 @@ async fn what_is_acknowledged_after_the_ingress_was_made_anew_is_received() {
     submit(&log, 50).await;
     let state = until_released(&log, 150).await;
     assert_eq!((state.counts, state.open.len()), ((150, 150, 150), 0));
-    // And the same while nobody serves.
+    // A second new stream, while no service runs.
     shutdown.cancel();
     task.await.expect("ran");
     let deleted = jetstream.delete_stream("DORMOUSE_IN").await;

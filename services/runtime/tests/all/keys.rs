@@ -1,5 +1,5 @@
-//! Keys that can do only their work: what an agent's key and a tenant's key could do to others, tried
-//! on a real broker with the accounts that `deploy/nats/make-accounts.sh` writes.
+//! Attacks with an agent's and a tenant's key, on a real broker with the accounts of
+//! `deploy/nats/make-accounts.sh`.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::common::PATIENCE;
 
 const READER: &str = "node-n0";
 
-/// What someone else would act on.
 const TARGETS: [&str; 4] = [
     "dormouse.in.ads.submit",
     "dormouse.log.operator.0.cluster.configured",
@@ -59,7 +58,6 @@ async fn agent(secured: &Secured) -> Log {
     Log::connect(&settings).await.expect("connects")
 }
 
-/// Messages of each stream, asked by the operator.
 async fn messages(operator: &Client) -> [u64; 3] {
     let jetstream = async_nats::jetstream::new(operator.clone());
     let mut counts = [0; 3];
@@ -91,10 +89,9 @@ async fn follows(secured: &Secured) {
     drain(&operator, 2).await;
     assert_eq!(sequences(&mut followed, 42).await, [41, 42]);
     drop(followed);
-    // Begun again where a snapshot ends.
+    // A follower may start where a snapshot ends.
     let mut again = agent.follow(Sequence(31));
     assert_eq!(sequences(&mut again, 42).await, Vec::from_iter(31..=42));
-    // And it tells its facts.
     let exited: ContainerExited = serde_json::from_value(serde_json::json!({
         "container": "ads/lr/1/0", "job": "ads/lr", "incarnation": 1, "rank": 0, "node": "n0",
         "exit_code": 0, "out_of_memory": false,
@@ -139,7 +136,7 @@ async fn asks(secured: &Secured) {
             let sent = agent.publish_with_reply(subject, target, payload.into());
             sent.await.expect("sent");
         }
-        // A push consumer whose messages go there.
+        // A push consumer that would deliver to the target.
         for api in ["$JS.API", "dormouse.js"] {
             let config = format!(
                 r#"{{"stream_name":"DORMOUSE_LOG","config":{{"name":"x","deliver_subject":"{target}","ack_policy":"none"}}}}"#
@@ -151,7 +148,7 @@ async fn asks(secured: &Secured) {
         }
     }
     agent.flush().await.expect("flushed");
-    // Asked and answered behind all that.
+    // The answer is ordered after all attempts.
     let answer = agent.request("dormouse.js.STREAM.INFO.DORMOUSE_LOG", "".into());
     answer.await.expect("answered");
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -197,7 +194,7 @@ async fn what_waits_of_one_tenant_is_bounded_and_the_others_go_on() {
     assert_eq!(refused["error"]["err_code"], 10_077, "{refused}");
     let stored = publish(&other, "dormouse.in.search.submit", None).await;
     assert_eq!(stored["seq"], 1_025, "{stored}");
-    // A verb of its own would have a bound of its own.
+    // Another verb would have a bound of its own.
     let answer = flood.request("dormouse.in.ads.another", "{}".into()).await;
     assert!(answer.is_err(), "{answer:?}");
 }

@@ -1,4 +1,4 @@
-//! Leases against a real broker: one holder, a fail-over after the TTL, again and again.
+//! Leases on a real broker: one holder, and fail-overs after the TTL.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ async fn another(broker: &Broker) -> Log {
         .expect("connects")
 }
 
-/// Waits until `holder` holds the lease `key`.
 async fn acquire(log: &Log, key: &str, holder: &str, ttl: Duration) -> Lease {
     let mut lease = log.leases().seek(key, holder, 0, ttl);
     lease.held().await;
@@ -31,7 +30,7 @@ async fn a_lease_fails_over_after_its_ttl_each_time() {
     let other = another(&broker).await;
     let mut holder = acquire(&log, "optimizer", "a", TTL).await;
     assert!(holder.is_held());
-    // Twice: a lease taken over the marker of an ended one must end as well.
+    // Twice: a lease over the marker of an ended one must expire too.
     for round in 0..2 {
         let mut next = other.leases().seek("optimizer", "b", 0, TTL);
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -52,7 +51,6 @@ async fn a_lease_fails_over_after_its_ttl_each_time() {
 async fn a_released_lease_is_free_at_once_and_one_cut_off_lapses() {
     let broker = Broker::start().await;
     let log = broker.log().await;
-    // Its term is longer than anyone waits.
     let first = acquire(&log, "placer", "a", LONG).await;
     first.release().await;
     let second = timeout(PATIENCE, acquire(&log, "placer", "b", TTL)).await;
@@ -74,7 +72,6 @@ async fn a_released_lease_is_free_at_once_and_one_cut_off_lapses() {
 async fn a_lease_stopped_while_it_is_being_renewed_is_given_back() {
     let broker = Broker::start().await;
     let log = broker.log().await;
-    // Renewed every 2 s; given back it is free before it would have ended.
     let term = Duration::from_secs(6);
     for round in 0..3 {
         let held = timeout(term / 2, acquire(&log, "placer", "a", term)).await;

@@ -1,5 +1,4 @@
-//! What a tenant's account, and a person's, may take of the brokers: connections, subscriptions and the
-//! length of a message are bounded in both forms of accounts, and nobody else's are touched.
+//! Limits of tenants' and persons' accounts: connections, subscriptions, message length.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,14 +12,14 @@ use tokio::time::timeout;
 use crate::accounts::{Form, Secured};
 use crate::common::PATIENCE;
 
-/// Of a person; of a tenant's plain key it is four times as many.
+/// A person's limit; a tenant's key has four times as many.
 const CONNECTIONS: usize = 64;
 const SUBSCRIPTIONS: usize = 1_000;
 const PAYLOAD_BYTES: usize = 2 << 20;
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A client that does not come back.
+/// A client that does not reconnect.
 async fn once(secured: &Secured, user: &str, form: Form) -> Result<Client, async_nats::Error> {
     let key = std::fs::read_to_string(secured.key(user)).expect("a key");
     let options = match form {
@@ -39,7 +38,6 @@ async fn bounded(form: Form) {
     }
     let more = once(&secured, "user-ads.alice", form).await;
     assert!(more.is_err(), "{form:?}: one more than it may have");
-    // Everybody else connects: another person of the tenant's, its programs, who is trusted.
     let mut others = Vec::new();
     for user in ["user-ads.vera", "tenant-ads", "tenant-search", "node-n0"] {
         others.push(once(&secured, user, form).await.expect("connects"));
@@ -69,7 +67,7 @@ async fn bounded(form: Form) {
     too_long(&secured, form).await;
 }
 
-/// The broker closes the connection of a tenant's that sends more, so that its clients look before.
+/// The broker closes the connection after an oversized message.
 async fn too_long(secured: &Secured, form: Form) {
     let subject = "dormouse.in.ads.submit";
     let long = Bytes::from(vec![b' '; PAYLOAD_BYTES + 1]);
@@ -77,7 +75,7 @@ async fn too_long(secured: &Secured, form: Form) {
         let (client, mut reports) = secured.client(user).await;
         let sent = client.publish(subject, long.clone()).await;
         sent.expect("its client does not know");
-        // The broker says why and hangs up; a client that still sends may hear of the second alone.
+        // The broker reports and disconnects; a client that still sends may see only the second.
         let connects = || client.statistics().connects.load(Ordering::Relaxed);
         let is_over = async {
             loop {
@@ -102,7 +100,6 @@ async fn too_long(secured: &Secured, form: Form) {
         matches!(refused, Err(LogError::TooLarge { .. })),
         "{refused:?}"
     );
-    // Who is trusted goes on.
     let (client, mut reports) = secured.client("operator").await;
     client.publish(subject, long).await.expect("sent");
     client.flush().await.expect("still there");

@@ -1,4 +1,4 @@
-//! The lives of keys: made, replaced and revoked while the broker and their holders run.
+//! Keys created, rotated and revoked while the broker and clients run.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::accounts::Secured;
 use crate::common::PATIENCE;
 use crate::common::trio::Trio;
 
-/// How long a key that is revoked may still be used.
+/// Longest use of a revoked key.
 const OUT: Duration = Duration::from_secs(1);
 
 fn alice() -> Principal {
@@ -33,7 +33,7 @@ fn drained() -> Event {
     })
 }
 
-/// A client that does not come back.
+/// A client that does not reconnect.
 async fn once(secured: &Secured, user: &str) -> Result<Client, async_nats::ConnectError> {
     let text = std::fs::read_to_string(secured.key(user)).expect("credentials");
     let options = ConnectOptions::with_credentials(&text).expect("credentials");
@@ -70,7 +70,6 @@ async fn a_revoked_key_is_out_within_a_second_and_nobody_else_is() {
         other.flush().await.expect("still there");
         assert_eq!(other.connection_state(), State::Connected);
     }
-    // There is nothing more to revoke; the same name may have a new key.
     let again = accounts.revoke(&alice(), "user-ads.alice").await;
     assert!(matches!(again, Err(AccountError::Unknown(_))), "{again:?}");
     let issued = accounts.add(&alice()).await.expect("made");
@@ -99,12 +98,11 @@ async fn a_key_is_replaced_while_its_holder_runs() {
     };
     let issued = accounts.rotate(&olga, "operator-olga", false, write).await;
     assert_eq!(issued.expect("rotated").revoked, 1);
-    // The same connection goes on with the new key, and the old one opens nothing.
+    // The connection continues with the new key.
     let appended = timeout(PATIENCE, operator.append(drained(), &[])).await;
     appended.expect("in time").expect("appended");
     let options = ConnectOptions::with_credentials(&old).expect("credentials");
     assert!(options.connect(secured.url()).await.is_err(), "the old key");
-    // With both for a while, and the older one gone the next time.
     let write = |credentials: &_| {
         secured.write("operator-olga", credentials);
         Ok::<(), AccountError>(())
@@ -116,7 +114,7 @@ async fn a_key_is_replaced_while_its_holder_runs() {
     let issued = accounts.rotate(&olga, "operator-olga", false, write).await;
     assert_eq!(issued.expect("rotated").revoked, 2);
     assert!(gone(&between).await < OUT);
-    // A service's key, of an account that it shares.
+    // A service's key belongs to a shared account.
     let write = |credentials: &_| {
         secured.write("placer", credentials);
         Ok::<(), AccountError>(())
@@ -150,7 +148,7 @@ async fn nobody_makes_accounts_with_another_root_or_without_the_brokers_own_key(
     let sys = secured.settings("sys");
     let accounts = dormouse_runtime::accounts::Accounts::connect(&sys, mallory).await;
     let made = accounts.expect("connects").add(&alice()).await;
-    // The account is kept, and trusted by nobody: what it signs opens nothing.
+    // The account exists, but its foreign signatures open nothing.
     if let Ok(issued) = made {
         let options = ConnectOptions::with_credentials(&issued.credentials.text);
         let connected = options.expect("credentials").connect(secured.url()).await;
@@ -178,7 +176,6 @@ async fn nobody_makes_accounts_with_another_root_or_without_the_brokers_own_key(
     }
 }
 
-/// Whether a key opens its account; in time for what was just said to one broker.
 async fn opens(secured: &Secured, text: &str) -> bool {
     let options = ConnectOptions::with_credentials(text).expect("credentials");
     options
@@ -188,7 +185,7 @@ async fn opens(secured: &Secured, text: &str) -> bool {
         .is_ok()
 }
 
-/// The owner's commands on copies of the folder of keys: each has connections of its own.
+/// Commands with separate connections.
 async fn commands(secured: &Secured, count: usize) -> Vec<Accounts> {
     let mut all = Vec::new();
     for _ in 0..count {
@@ -208,8 +205,8 @@ async fn of_many_changes_at_once_none_is_lost_and_no_old_key_opens_anything() {
         .to_vec();
     let mut new: Vec<(String, String)> = Vec::new();
     for round in 0..4 {
-        // Two rotations of one key, of two services that share an account, one that is revoked and made
-        // again, and an agent more, for which the services' account changes, too.
+        // Two rotations of one key, of two services in one account, a revocation with a new key, and a new
+        // agent, which also changes the services' account.
         let rotations = [
             (olga.clone(), "operator-olga"),
             (olga.clone(), "operator-olga"),
@@ -266,7 +263,7 @@ async fn of_many_changes_at_once_none_is_lost_and_no_old_key_opens_anything() {
     for (user, key) in &new {
         *open.entry(user.as_str()).or_insert(0) += u32::from(opens(&secured, key).await);
     }
-    // Of two rotations of one key at once the later one's is valid.
+    // The later of two rotations is valid.
     assert!(open.values().all(|count| *count == 1), "{open:?}");
     let control = listed.iter().find(|(name, _)| name == "control");
     let nodes = &control.expect("the services' account").1.nodes;
@@ -307,7 +304,6 @@ async fn a_tenants_keys_go_together() {
     assert_eq!(accounts.revoke_tenant(&ads).await.expect("none"), []);
 }
 
-/// Three brokers that keep accounts, and those accounts.
 async fn three() -> (Trio, Accounts, tempfile::TempDir) {
     const FOLDER: &str = "/accounts";
     let keys = tempfile::tempdir().expect("a folder");
@@ -330,7 +326,6 @@ async fn three() -> (Trio, Accounts, tempfile::TempDir) {
     (trio, accounts, keys)
 }
 
-/// A new key of alice's, when every broker knows it.
 async fn hers(trio: &Trio, accounts: &Accounts) -> String {
     let issued = accounts.add(&alice()).await.expect("made");
     for server in 0..3 {
@@ -347,7 +342,7 @@ async fn hers(trio: &Trio, accounts: &Accounts) -> String {
     issued.credentials.text
 }
 
-/// A client of that broker alone, which does not come back.
+/// A client of one broker, without reconnects.
 async fn enters(trio: &Trio, server: usize, key: &str) -> Result<Client, async_nats::ConnectError> {
     let options = ConnectOptions::with_credentials(key).expect("credentials");
     let options = options.ignore_discovered_servers().max_reconnects(1);
@@ -371,7 +366,6 @@ async fn a_revoked_key_is_out_on_each_of_three_brokers_also_where_one_was_down()
     let took = begun.elapsed();
     println!("out on three brokers {took:?} after the command began");
     assert!(took < OUT, "{took:?}");
-    // Revoked while one is down.
     let key = hers(&trio, &accounts).await;
     trio.kill(2);
     let revoked = accounts.revoke(&alice(), "user-ads.alice").await;
@@ -387,7 +381,7 @@ async fn a_revoked_key_is_out_on_each_of_three_brokers_also_where_one_was_down()
     };
     timeout(PATIENCE, listens).await.expect("it is back");
     let back = Instant::now();
-    // Who slips in before it has heard of it does not stay.
+    // A client that connects before the broker knows the revocation does not stay.
     let early = enters(&trio, 2, &key).await.ok();
     while enters(&trio, 2, &key).await.is_ok() && back.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -401,7 +395,7 @@ async fn a_revoked_key_is_out_on_each_of_three_brokers_also_where_one_was_down()
         early.is_some()
     );
     assert!(took < 2 * OUT, "{took:?}");
-    // What the broker says of the account afterwards is what was revoked, not what it knew before.
+    // The broker must not restore the old claims.
     let again = accounts.revoke(&alice(), "user-ads.alice").await;
     assert!(matches!(again, Err(AccountError::Unknown(_))), "{again:?}");
 }

@@ -1,4 +1,4 @@
-//! Appending and following against a real broker: in order, once, through crashes of the broker.
+//! Appending and following through crashes of a real broker.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ async fn a_dead_broker_makes_an_append_wait() {
     stop(nix::sys::signal::SIGSTOP);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let append = tokio::spawn(async move { appender.append(drained(1), &[]).await });
-    // Longer than an answer may take: the append is in doubt and sent again.
+    // Exceeds the wait for an answer: the append is in doubt and repeated.
     tokio::time::sleep(Duration::from_millis(5_600)).await;
     assert!(!append.is_finished());
     stop(nix::sys::signal::SIGCONT);
@@ -116,8 +116,6 @@ async fn a_dead_broker_makes_an_append_wait() {
     assert_eq!(everything(&log).await.len(), 2);
 }
 
-/// The last word is that of all operators, as far as it counts; and what was made from it is appended
-/// only while it is the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_word_is_that_of_all_operators() {
     let secured = Secured::start().await;
@@ -148,7 +146,6 @@ async fn the_last_word_is_that_of_all_operators() {
             (Some(theta1), Some(theta1))
         );
     }
-    // An event that names another operator than its subject is nobody's word.
     let mut forged = Envelope::new(
         "x",
         Writer::Operator,
@@ -165,7 +162,6 @@ async fn the_last_word_is_that_of_all_operators() {
         .await
         .expect("stored");
     assert_eq!(last(&owner).await, Some(0.4));
-    // Made from what was said up to here, and somebody says something meanwhile.
     let before = owner.last_of_operators().await.expect("answered");
     let mut other = olga.appender(Writer::Operator, None);
     other.append(policy(0.5), &[]).await.expect("stored");

@@ -1,4 +1,4 @@
-//! What the broker refuses, denies or answers in an odd order is told, and settled by the log.
+//! Refusals, denials and odd answers of the broker are reported, and the log resolves them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use dormouse_messages::intake::Arrival;
 use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
 use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings, Tls};
 
-/// A broker on which `agent` may do all but write under the placer and the operator.
+/// A broker on which `agent` may not write as the placer or the operator.
 async fn restricted() -> Broker {
     Broker::with(|config| {
         config.extra = r#"
@@ -25,7 +25,6 @@ async fn restricted() -> Broker {
     .await
 }
 
-/// A broker that stores up to `max_file_store`.
 async fn small(max_file_store: &str) -> Broker {
     Broker::with(|config| {
         let store = config.store_dir.join("jetstream");
@@ -73,7 +72,7 @@ async fn a_broker_with_little_room_reserves_less_for_the_ingress() {
     );
 }
 
-/// Each tries what there is room for: several at once took it from each other.
+/// Concurrent reservations would compete for space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_that_begin_at_once_make_the_streams_one_after_the_other() {
     for _ in 0..5 {
@@ -126,7 +125,7 @@ async fn a_denied_append_says_so_at_once() {
         .await;
     assert!(matches!(denied, Err(LogError::Denied { .. })), "{denied:?}");
 
-    // A service that may not write tells so, loudly, and goes on following.
+    // A service without permission reports it and keeps following.
     let service = run(Toy::default(), &agent, without_lease());
     log.appender(Writer::Operator, None)
         .append(drained(1), &[])
@@ -174,7 +173,6 @@ async fn wrong_credentials_are_told_at_once() {
     ));
 }
 
-/// An event of so many bytes.
 fn large(bytes: usize) -> Event {
     Event::from(dormouse_messages::events::JobFailed {
         job: "ads/large".parse().expect("a job"),
@@ -219,8 +217,7 @@ async fn a_late_duplicate_is_refused_by_the_fence() {
     until_answered(&log, 1).await;
     let mut followed = log.follow(Sequence(2));
     let recorded = next_event(&mut followed).await;
-    // The same message once more, as a network might deliver it: first within the broker's
-    // memory of ids, then under another id, as after it.
+    // A repeated delivery, within the broker's memory of ids and beyond.
     let client = broker.client().await;
     for id in [recorded.envelope.id.as_str(), "forgotten"] {
         let mut headers = async_nats::HeaderMap::new();
@@ -246,7 +243,6 @@ async fn a_late_duplicate_is_refused_by_the_fence() {
     assert_once(&fold_everything(&log).await, 1);
 }
 
-/// Every event on the log.
 async fn recorded(log: &Log) -> Vec<Recorded> {
     let events = everything(log).await.into_iter();
     let events = events.filter_map(|followed| match followed {
@@ -271,7 +267,6 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
         operator.append(drained(number), &[]).await.expect("stored");
     }
     let all = recorded(&log).await;
-    // A slice from 2 on, without 3.
     let slice: Vec<Recorded> = all
         .iter()
         .filter(|it| ![1, 3].contains(&it.sequence.0))
@@ -335,7 +330,7 @@ async fn after_an_import_submissions_are_counted_on() {
     assert_eq!(import(&log, &events).await.expect("imported"), 3);
     let stored = log.publish_ingress(&tenant, "submit", "application/json", intake::submission());
     assert_eq!(stored.await.expect("stored"), 4);
-    // What waits there would be passed over.
+    // An import would skip waiting submissions.
     let late = Broker::start().await;
     let other = late.log().await;
     let stored = other.publish_ingress(&tenant, "submit", "application/json", intake::submission());

@@ -1,4 +1,4 @@
-//! The shell around a toy decider: every decision once, whatever happens to broker and copies.
+//! The shell with a toy decider: every decision once, despite failures of broker and copies.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ async fn each_decision_is_appended_once_with_its_basis() {
         );
         last_own = expected;
     }
-    // Silent since: nothing makes it decide.
+    // Silence causes no decision.
     let before = toy.decisions.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(toy.decisions.load(Ordering::Relaxed), before);
@@ -105,7 +105,7 @@ async fn a_decision_of_thousands_goes_out_in_atomic_batches() {
     assert_once(&until_answered(&log, 2_500).await, 2_500);
     eprintln!("2,500 decisions in {:?}", started.elapsed());
     service.stop().await;
-    // One prefix, so one decision: three batches, chained.
+    // One decision in three chained batches.
     let all = everything(&log).await;
     let asof: std::collections::BTreeSet<Sequence> = all
         .iter()
@@ -132,7 +132,7 @@ async fn what_is_no_event_is_flagged_once_and_passed() {
                 .expect("stored");
         }
     };
-    // Also under the service's own name, where it counts for the fence.
+    // Also under the service's own name, where it moves the fence.
     publish("dormouse.log.placer.0.node.recovered", b"\xc1".to_vec()).await;
     publish("dormouse.log.nobody.0.x", b"hello".to_vec()).await;
     let envelope = dormouse_messages::Envelope::new(
@@ -171,7 +171,7 @@ async fn what_is_no_event_is_flagged_once_and_passed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_newer_build_wrote_stops_the_service_with_what_to_do() {
-    // A new type, another version of a known one, and another form of its data.
+    // A new type, a new version, and a new form of the data.
     let types = [
         "dormouse.node.promoted.v1",
         "dormouse.node.drained.v9",
@@ -226,7 +226,6 @@ async fn a_slow_decision_that_was_overtaken_is_made_again() {
     service.stop().await;
 }
 
-/// Something new comes four times as often as a decision takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_decision_that_is_overtaken_again_and_again_is_hurried() {
     let broker = Broker::start().await;
@@ -250,7 +249,6 @@ async fn a_slow_decision_that_is_overtaken_again_and_again_is_hurried() {
     service.stop().await;
 }
 
-/// It does not ask how far the log reaches before it appends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_decider_that_is_quick_answers_once_while_others_write() {
     let broker = Broker::start().await;
@@ -299,7 +297,7 @@ async fn a_standing_by_copy_takes_over() {
     let other = Log::connect(&Settings::new(broker.broker.url(), "other"))
         .await
         .expect("connects");
-    // The second copy's lease would outlast the test, were it not given back.
+    // The second copy's lease would outlast the test without a release.
     let options = |holder: &str, ttl_s: u64| ServiceOptions {
         holder: holder.to_owned(),
         lease_ttl: Duration::from_secs(ttl_s),
@@ -313,11 +311,11 @@ async fn a_standing_by_copy_takes_over() {
     drain(&log, 1..2).await;
     until_answered(&log, 2).await;
     assert_eq!(toy.decisions.load(Ordering::Relaxed), 0, "it stands by");
-    // Crashed, not stopped: the lease has to end.
+    // A crash: the lease must expire.
     first.task.abort();
     drain(&log, 2..3).await;
     assert_once(&until_answered(&log, 3).await, 3);
-    // Stopped in order, it gives the lease back.
+    // A stop releases the lease.
     let third = run(Toy::default(), &log, options("third", 2));
     second.stop().await;
     drain(&log, 3..4).await;
@@ -337,7 +335,7 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
     let service = run(Toy::default(), &log, options());
     drain(&log, 0..60).await;
     until_answered(&log, 60).await;
-    // The service's own follower may be a moment behind this one.
+    // The service's follower may lag slightly.
     tokio::time::sleep(Duration::from_millis(200)).await;
     service.stop().await;
     let snapshots = Snapshots::new(broker.path().join("snapshots"), "test");
@@ -352,7 +350,6 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
     let snapshot = snapshots.load::<ToyState>(&log).await.expect("usable");
     assert_eq!(snapshot.state, fold_everything(&log).await);
 
-    // Doubtful ones are not used: a flipped bit, another build, another log.
     let path = snapshots.path::<ToyState>();
     let good = std::fs::read(&path).expect("readable");
     let other_build = Snapshots::new(broker.path().join("snapshots"), "other");
@@ -385,7 +382,6 @@ async fn a_snapshot_and_the_tail_are_the_whole_fold() {
     assert_eq!(left.len(), 1, "those of other builds are removed");
 }
 
-/// Panics over the first thing there is to decide.
 struct Panics;
 
 impl Decider for Panics {
@@ -423,7 +419,7 @@ fn services_share_the_thread_they_are_started_on() {
             actix::spawn(service)
         };
         let stop = CancellationToken::new();
-        // Two copies: they write at the same time, on one thread.
+        // Two copies write concurrently on one thread.
         let copies = [start(&stop), start(&stop)];
         drain(&log, 0..200).await;
         assert_once(&until_answered(&log, 200).await, 200);
@@ -431,7 +427,6 @@ fn services_share_the_thread_they_are_started_on() {
         for copy in copies {
             copy.await.expect("ran").expect("stopped in order");
         }
-        // One that panics ends alone, and says so.
         drain(&log, 200..201).await;
         assert_its_panic_is_told(&log, options()).await;
     });

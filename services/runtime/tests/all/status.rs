@@ -1,4 +1,4 @@
-//! What tenants are shown: by one copy, and from where the last one stopped.
+//! Status messages: by one copy, continued by the next.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn publisher(
     })
 }
 
-/// The next event shown: who showed it, and its sequence.
+/// Returns the publisher and the sequence.
 async fn next(shown: &mut async_nats::Subscriber) -> (String, u64) {
     let message = timeout(PATIENCE, shown.next()).await.expect("in time");
     let message = message.expect("connected");
@@ -63,7 +63,7 @@ async fn one_copy_shows_the_log_and_the_next_goes_on_where_it_stopped() {
     .expect("the lease is taken");
     let second_stop = CancellationToken::new();
     let second = publisher(&log, "second", &second_stop);
-    // What was before the first holder is not shown; events meet it from wherever it began.
+    // The first holder starts at an unknown head.
     let mut last = 1;
     let mut number = 2;
     while last == 1 {
@@ -81,7 +81,7 @@ async fn one_copy_shows_the_log_and_the_next_goes_on_where_it_stopped() {
         last += 1;
     }
 
-    // Events that nobody shows are shown by the next holder, none missing.
+    // The next holder publishes the missed events.
     stop.cancel();
     first.await.expect("no panic").expect("it stops");
     for sequence in [number, number + 1] {

@@ -1,5 +1,4 @@
-//! One tenant's queries hold up nobody else's: neither those that are slow to answer nor as many as it
-//! can send, neither at the query service nor at a node.
+//! A tenant's slow or many queries delay no one else, at the query service and at a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::common::{Broker, PATIENCE};
 
-/// More than may be under way and wait, of one tenant.
+/// Exceeds a tenant's limit.
 const FLOOD: usize = 300;
 
 fn tenant(name: &str) -> TenantId {
@@ -24,7 +23,6 @@ fn node() -> NodeId {
     NodeId::new("n0").expect("valid")
 }
 
-/// What a request became, of which some are let go by the test only.
 fn is_busy<T>(answer: &Result<T, ApiError>) -> bool {
     matches!(answer, Err(ApiError::Refused { code, .. }) if code == "busy")
 }
@@ -35,7 +33,7 @@ async fn held(asked: &Asked, release: &Semaphore) {
     }
 }
 
-/// Until somebody serves there is no responder.
+/// Repeats the query: there is no responder before the service runs.
 async fn until_served<T>(ask: impl AsyncFn() -> Result<T, ApiError>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -47,7 +45,7 @@ async fn until_served<T>(ask: impl AsyncFn() -> Result<T, ApiError>) -> T {
     }
 }
 
-/// Floods as one tenant, of which `taken` questions are taken, and asks as others meanwhile.
+/// Floods as one tenant, `taken` questions of which are accepted, while others ask.
 async fn flood<T: Send + 'static>(
     release: &Semaphore,
     taken: usize,
@@ -88,12 +86,12 @@ async fn the_query_service_answers_each_tenant_in_its_turn() {
     });
     let ask =
         async |asker: Option<TenantId>| log.request_as(asker.as_ref(), "jobs", Vec::new()).await;
-    // Two under way, and as many as may wait.
+    // Two running, 64 waiting.
     flood(&release, 66, ask).await;
     serving.abort();
 }
 
-/// Four are answered at once and 256 wait; whoever comes then is told to ask again, and does.
+/// Four run and 256 wait; the next question is refused and repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_that_finds_no_place_is_asked_again() {
     let broker = Broker::start().await;
@@ -121,7 +119,7 @@ async fn a_question_that_finds_no_place_is_asked_again() {
     }
     assert!(is_busy(&ask(b"at once").await));
     let mut again = Box::pin(log.request("jobs", b"at once".to_vec()));
-    // It has been refused once when this is over, or will be: either way it waits.
+    // Refused at least once by now, or soon: either way it waits.
     let early = timeout(Duration::from_millis(300), &mut again).await;
     assert!(early.is_err(), "{early:?}");
     release.add_permits(FLOOD);

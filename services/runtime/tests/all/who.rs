@@ -1,5 +1,5 @@
-//! Who did it is the broker's word: what people's keys could do to be taken for somebody else, tried
-//! on a real broker with the accounts that `deploy/nats/make-accounts.sh` writes.
+//! Attempts to act under another person's name, on a real broker with the accounts of
+//! `deploy/nats/make-accounts.sh`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn drained() -> Event {
     })
 }
 
-/// What a client would write to be taken for somebody else.
+/// Headers that claim another identity.
 fn forging() -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in [
@@ -42,7 +42,7 @@ fn forging() -> HeaderMap {
     headers
 }
 
-/// Publishes on the ingress; its place there.
+/// Returns the ingress sequence.
 async fn ask(client: &Client, subject: &str) -> u64 {
     let payload = r#"{"name":"a","by":{"user":"bob","role":"operator"}}"#;
     let asked = client.request_with_headers(subject.to_owned(), forging(), payload.into());
@@ -52,7 +52,7 @@ async fn ask(client: &Client, subject: &str) -> u64 {
     stored["seq"].as_u64().expect("a place")
 }
 
-/// Publishes, which the broker is to deny; its report.
+/// Returns the broker's report of the denial.
 async fn denied(secured: &Secured, user: &str, subject: &str) -> String {
     let (client, mut reports) = secured.client(user).await;
     client
@@ -91,7 +91,7 @@ async fn submits(secured: &Secured) {
     let (alice, _) = secured.client("user-ads.alice").await;
     let (olga, _) = secured.client("operator-olga").await;
     let (plain, _) = secured.client("tenant-ads").await;
-    // All of them publish on the tenant's subject; only the broker knows who they are.
+    // One subject for all: only the broker knows the person.
     for (client, verb, expected) in [
         (&alice, "submit", "dormouse.in.ads.submit.submitter.alice"),
         (&alice, "cancel", "dormouse.in.ads.cancel.submitter.alice"),
@@ -108,7 +108,6 @@ async fn submits(secured: &Secured) {
         let stored = stream.get_raw_message(place).await.expect("stored");
         assert_eq!(stored.subject.as_str(), expected);
     }
-    // Nobody publishes under a name: not their own, not another's.
     for user in [
         "user-ads.alice",
         "user-ads.vera",
@@ -125,7 +124,6 @@ async fn submits(secured: &Secured) {
             assert!(report.contains(subject), "{user}: {report}");
         }
     }
-    // A viewer submits nothing, a submitter nothing of another tenant.
     for (user, subject) in [
         ("user-ads.vera", "dormouse.in.ads.submit"),
         ("user-ads.alice", "dormouse.in.search.submit"),
@@ -146,7 +144,6 @@ async fn an_operators_event_names_the_operator_whose_key_wrote_it() {
 async fn operates(secured: &Secured) {
     let owner = secured.log("operator").await;
     let olga = secured.log("operator-olga").await;
-    // Through an account of her own she reads the log, from its beginning and on.
     let mut followed = olga.follow(Sequence(1));
     let mut plain = owner.appender(Writer::Operator, None);
     plain.append(drained(), &[]).await.expect("appended");
@@ -159,7 +156,6 @@ async fn operates(secured: &Secured) {
         recorded.by().map(|by| by.to_string()),
         Some("operator olga".to_owned())
     );
-    // The others' fence holds: they append after hers.
     let mut by_otto = secured
         .log("operator-otto")
         .await
@@ -177,7 +173,7 @@ async fn operates(secured: &Secured) {
         names.map(|by| by.map(|by| by.user)),
         [Some("otto".to_owned()), None]
     );
-    // An envelope that names otto, under her own subject: read by nobody.
+    // A forged name under her own subject is flagged.
     let restored = Event::from(NodeRestored { node: node() });
     let mut envelope = Envelope::new("x", Writer::Operator, Timestamp::default(), None, restored);
     envelope.source = "/dormouse/operator/otto".into();
@@ -242,7 +238,7 @@ async fn asks(secured: &Secured) {
                 .expect("sent");
         }
     }
-    // Asked and answered behind all that: one event, and the submissions that were asked for.
+    // Ordered after all attempts: one event, and the regular submissions.
     client.flush().await.expect("flushed");
     assert_eq!(olga.head().await.expect("answered"), Sequence(1));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -282,7 +278,6 @@ async fn an_operator_reads_a_long_log_by_ranges() {
     }
     let olga = secured.log("operator-olga").await;
     assert_eq!(sequences(&olga, 1, 2_300).await, Vec::from_iter(1..=2_300));
-    // Two commands at once do not disturb each other.
     let again = secured.log("operator-olga").await;
     let (first, second) = tokio::join!(
         sequences(&olga, 500, 2_300),

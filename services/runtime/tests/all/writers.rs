@@ -1,5 +1,5 @@
-//! Several writers at once: what they send never stops a log with three replicas, and each writer's
-//! events are stored in its order, without a gap and without a double.
+//! Concurrent writers: three replicas keep running, and each writer's events are in order, without gaps or
+//! duplicates.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,8 @@ use dormouse_messages::events::Writer;
 use dormouse_messages::{Event, Sequence};
 use dormouse_runtime::{Followed, Log, ServiceOptions, Settings};
 
-/// Drained nodes; each of three writers answers each of them with [`TIMES`] events.
 const NODES: u64 = 150;
 
-/// Those that answer.
 const WRITERS: [Writer; 3] = [Writer::Admission, Writer::Placer, Writer::Checkpointer];
 
 async fn drain(log: &Log) {
@@ -24,7 +22,7 @@ async fn drain(log: &Log) {
     }
 }
 
-/// Two copies of each writer that answers, at different brokers; both decide.
+/// Two active copies of each writer, at different brokers.
 async fn two_copies_each(trio: &Trio) -> Vec<Running> {
     let mut services = Vec::new();
     for server in [1, 2] {
@@ -62,7 +60,7 @@ async fn until_answered(log: &Log) {
     }
 }
 
-/// What is sent ahead is overtaken all the time here.
+/// Pipelined appends are interrupted constantly here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_on_one_broker_miss_and_double_nothing() {
     let broker = Broker::start().await;
@@ -95,15 +93,14 @@ async fn writers_with_two_copies_each_never_stop_the_log() {
     trio.assert_no_write_error();
 }
 
-/// Drained nodes a second: with what three writers answer, 200 events.
+/// About 200 events a second with the answers.
 const DRAINS_A_SECOND: u64 = 200 / (1 + 3 * TIMES);
 
-/// How long the leader runs between two kills, and how long it stays dead.
 const BETWEEN_KILLS: Duration = Duration::from_secs(40);
 const DEAD: Duration = Duration::from_secs(8);
 
-/// Reads the log as it grows until each writer has answered all of `drains`: each in its order, without a
-/// gap and without a double, the operator too. The number of events, and the longest time without one.
+/// Reads until each writer has answered all `drains` in order, once. Returns the number of events and the
+/// longest pause.
 async fn watch(log: Log, drains: u64) -> (u64, Duration) {
     let mut events = log.follow(Sequence(1));
     let (mut count, mut drained, mut next) = (0, 0, [0; 3]);
@@ -132,8 +129,7 @@ async fn watch(log: Log, drains: u64) -> (u64, Duration) {
     (count, longest)
 }
 
-/// Four writers, three of them with two copies that both decide, at 200 events a second: half of the time
-/// without a fault, and half of it with the log's leader killed again and again.
+/// Half of the time without faults, half with kills of the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make log-test MINUTES=60"]
 async fn a_log_carries_its_writers_for_long() {
@@ -173,7 +169,7 @@ async fn a_log_carries_its_writers_for_long() {
     drained.await.expect("stored");
     let seen = tokio::time::timeout(6 * PATIENCE, watched).await;
     let (count, longest) = seen.expect("answered in time").expect("in order");
-    // Whoever doubles something does so by now.
+    // Time for late duplicates.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(log.head().await.expect("a head"), Sequence(count));
     assert_eq!(count, drains * (1 + 3 * TIMES));
@@ -199,7 +195,7 @@ async fn a_stalled_majority_loses_no_event_and_doubles_none() {
         trio.stop(*follower);
     }
     let stall = async {
-        // Longer than an acknowledgement is waited for: the same event is sent again and again.
+        // Exceeds the wait for an acknowledgement: the event is repeated.
         tokio::time::sleep(Duration::from_secs(8)).await;
         for follower in &followers {
             trio.go_on(*follower);
@@ -215,7 +211,7 @@ async fn a_stalled_majority_loses_no_event_and_doubles_none() {
     let last = async {
         loop {
             let numbers = crate::common::chatty::joins(&everything(&log).await);
-            // A leader that is none any more may answer without it.
+            // A deposed leader may answer without the event.
             if numbers.last() == Some(&5) {
                 return numbers;
             }
@@ -226,7 +222,7 @@ async fn a_stalled_majority_loses_no_event_and_doubles_none() {
     assert_eq!(numbers.expect("in time"), [0, 1, 2, 3, 4, 5]);
 }
 
-/// The leader of the log and a follower stand still: nobody leads it, and the third says so or nothing.
+/// With two brokers stopped there is no leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_starts_while_nobody_leads_the_log_waits() {
     let trio = Trio::start().await;
@@ -241,7 +237,7 @@ async fn a_service_that_starts_while_nobody_leads_the_log_waits() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let service = run(Toy::default(), &log, without_lease());
-    // Longer than an answer is waited for. The third may give some, now and then.
+    // Exceeds the wait for an answer.
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(!service.task.is_finished());
     still.iter().for_each(|server| trio.go_on(*server));

@@ -1,4 +1,4 @@
-//! A service that was away: what it writes first, and what the log's time makes of it.
+//! A service after an absence: the first written time, and its effect on the log's time.
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use crate::{Append, Effect, Followed, HostTime, Mark, Outcome, Shell, Snapshot};
 const S: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * S;
 
-/// Counts what is drained and not answered.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Toy {
     clock: LogClock,
@@ -38,7 +37,6 @@ impl Fold for Toy {
     }
 }
 
-/// Answers each.
 struct Answers;
 
 impl Decider for Answers {
@@ -63,8 +61,6 @@ fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000 + micros)
 }
 
-/// The one machine of broker and service: true time, by how much its wall clock is off, the life of
-/// its kernel and when that began.
 #[derive(Clone, Copy)]
 struct Machine {
     now_us: i64,
@@ -83,10 +79,8 @@ impl Machine {
     }
 }
 
-/// A log, and one service that follows it.
 struct World {
     machine: Machine,
-    /// By how much the broker's stamps are off.
     stamps_off_us: i64,
     log: Vec<Arc<Recorded>>,
     shell: Shell<Answers>,
@@ -123,7 +117,6 @@ impl World {
         self.log.push(recorded);
     }
 
-    /// A person drains a node; the service is not told yet.
     fn drain(&mut self) {
         let event = NodeDrained {
             node: "n0".parse().expect("a name"),
@@ -134,7 +127,6 @@ impl World {
         self.store(Writer::Operator, time, event.into());
     }
 
-    /// The service folds what there is, and does what it does.
     fn run(&mut self) {
         for _ in 0..3 {
             let folded = usize::try_from(self.shell.folded().0).expect("few");
@@ -143,7 +135,7 @@ impl World {
             news.push(Followed::CaughtUp(Sequence(self.log.len() as u64)));
             self.shell.followed(&news).expect("known versions");
             self.shell.host_shows(self.machine.host());
-            // Its own clock stands still while the machine sleeps; this test's always does.
+            // A constant clock, as in a suspended machine.
             self.shell.advance(at(0), |_| Vec::new());
             for effect in self.shell.take_effects() {
                 match effect {
@@ -169,7 +161,6 @@ impl World {
         });
     }
 
-    /// `kill -9`, and another life after some time.
     fn killed_for(&mut self, micros: i64) {
         self.machine.now_us += micros;
         self.shell = started();
@@ -178,7 +169,6 @@ impl World {
         }
     }
 
-    /// The time of the log, after what was last appended.
     fn log_us(&self) -> i64 {
         let mut clock = LogClock::default();
         for recorded in &self.log {
@@ -201,7 +191,6 @@ fn started() -> Shell<Answers> {
     shell
 }
 
-/// A cluster that has worked a little, and has something to decide when the service is killed.
 fn worked() -> World {
     let mut world = World::new();
     world.drain();
@@ -219,7 +208,7 @@ fn a_decider_that_writes_first_after_a_night_says_how_long_it_was() {
     world.run();
     assert_eq!(world.log.len(), 4);
     assert_eq!(world.log_us(), 8 * HOUR + S);
-    // It did not decide on that: what it waited for began before.
+    // The wait began before the absence.
     let Some(Event::NodeRecovered(answer)) = world.log[3].event() else {
         panic!("an answer")
     };
@@ -233,7 +222,6 @@ fn without_a_mark_a_silence_is_taken_for_a_step_as_before() {
     world.killed_for(8 * HOUR);
     world.run();
     assert_eq!(world.log_us(), S);
-    // So it is with the mark of another log.
     let mut world = worked();
     world.kept.as_mut().expect("a mark").log = "another".to_owned();
     world.killed_for(8 * HOUR);
@@ -244,7 +232,7 @@ fn without_a_mark_a_silence_is_taken_for_a_step_as_before() {
 #[test]
 fn a_clock_that_is_set_while_nobody_runs_is_no_silence() {
     for day in [24 * HOUR, -24 * HOUR] {
-        // The machine's clock, and so the broker's stamps, are set; its kernel knows better.
+        // Wall clock and stamps change; the kernel's clock does not.
         let mut world = worked();
         world.machine.wall_off_us = day;
         world.stamps_off_us = day;

@@ -1,4 +1,4 @@
-//! The lines: turns, rates, bounds, and streams that begin anew.
+//! The fair queue: turns, rates, bounds, and new streams.
 
 use super::*;
 
@@ -19,7 +19,6 @@ fn arrival(sequence: u64, tenant: &str, ms: u64) -> Arrival {
     }
 }
 
-/// What a state would make of what was taken.
 #[derive(Default)]
 struct State(BTreeMap<String, Stand>);
 
@@ -71,7 +70,7 @@ fn a_flood_keeps_nobody_waiting() {
     let place = sequences(&taken).iter().position(|it| *it == 501);
     assert!(place.is_some_and(|place| place <= 1), "{place:?}");
     assert_eq!(taken.len(), TURN + 1);
-    // Whose submissions are not decided waits, but for itself alone.
+    // A tenant with undecided submissions delays only itself.
     let slow = |tenant: &str| (undecided(if tenant == "flood" { 200 } else { 0 }), ANY);
     assert_eq!(sequences(&lines.take(at(2), slow).0), [501]);
     assert!(lines.waits());
@@ -91,7 +90,6 @@ fn who_submits_alone_has_few_undecided_as_well() {
     let most = lines.figures().1;
     let (taken, _) = lines.take(at(2), |_| (Stand::default(), ANY));
     assert_eq!(taken.len(), most);
-    // Those of the last append are being decided: so many again, and no more after them.
     let full = u32::try_from(most).expect("few");
     let (taken, _) = lines.take(at(2), |_| (undecided(full), ANY));
     assert!(taken.len() >= most, "{}", taken.len());
@@ -112,7 +110,7 @@ fn each_tenants_order_is_kept_and_everything_is_taken_once() {
         if taken.is_empty() {
             break;
         }
-        // The second half was not stored: it is taken again.
+        // The unstored half is taken again.
         let stored = &taken[..taken.len().div_ceil(2)];
         state.fold(stored);
         all.extend(sequences(stored));
@@ -180,7 +178,7 @@ fn measurements_have_a_rate_of_their_own() {
     let take = |lines: &mut Lines, state: &State, ms| {
         lines.take(at(ms), |tenant| (state.stand(tenant), FEW))
     };
-    // What is refused comes before what was published later, and takes nothing of its rate.
+    // A refusal precedes later messages and does not use up their rate.
     let (taken, wake) = take(&mut lines, &state, 100);
     assert_eq!((sequences(&taken), wake), (vec![1, 2, 51, 52, 53], None));
     let Some(Taken::Shed(_, shed)) = taken.get(2) else {
@@ -189,7 +187,7 @@ fn measurements_have_a_rate_of_their_own() {
     assert_eq!((shed.first, shed.last, shed.count), (3, 50, 48));
     assert!(shed.measured && shed.max_rate == 2, "{shed:?}");
     state.fold(&taken);
-    // Both kinds too fast, one after the other: still one event a window.
+    // One event per window for both kinds.
     (54..=55).for_each(|n| lines.push(arrival(n, "ads", n)));
     (56..=99).for_each(|n| {
         lines.push(match n % 2 {
@@ -222,7 +220,6 @@ fn a_line_is_bounded_and_the_rest_is_fetched_again() {
         again = lines.fetch_again();
     }
     assert_eq!(again, Some(most + 1));
-    // From there on, with what others have had already.
     (most + 1..=most + 500).for_each(|n| lines.push(arrival(n, "flood", n)));
     lines.push(arrival(most + 501, "ads", 0));
     let mut count = 0;
@@ -248,7 +245,7 @@ fn a_stream_that_went_back_loses_nothing() {
     let mut stand = Stand::default();
     stand.record("submit", 90, at(5));
     assert!(stand.knows(90, at(5)) && stand.knows(3, at(1)));
-    // Made anew: the sequences begin again, later.
+    // A new stream restarts the sequences, at later times.
     assert!(!stand.knows(1, at(6)));
     stand.record("submit", 1, at(6));
     assert!(stand.knows(1, at(6)) && !stand.knows(2, at(7)));

@@ -1,10 +1,7 @@
-//! Sums from which never more is taken than was added.
-//!
-//! A sum that stopped at 0 instead would be wrong from there on, and so would be whatever is decided on
-//! it, in silence. What was added is bounded by what runs or waits: these sums do not overflow. Amounts
-//! that tenants merely ask for may; they stop at the largest number, and are not held to this.
+//! Checked sums. A sum saturated at 0 would silently corrupt decisions. Running and waiting jobs bound these
+//! sums, so none overflows; sums of requested amounts may overflow and are unchecked.
 
-/// The first that did not add up, if any.
+/// The first sum that did not add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Contradiction(Option<String>);
 
@@ -13,7 +10,7 @@ impl Contradiction {
         self.0.as_deref()
     }
 
-    /// Takes from a sum; `of` names it.
+    /// Takes from a sum; `of` names the sum.
     pub(super) fn take(&mut self, sum: &mut u64, less: u64, of: impl FnOnce() -> String) {
         match sum.checked_sub(less) {
             Some(left) => *sum = left,

@@ -1,27 +1,19 @@
-//! Credited arrivals: a tenant's queued work counts as having arrived no faster than the whole
-//! cluster could run it.
+//! Credited arrivals: a tenant's jobs count as arriving no faster than the whole cluster could run them, so a
+//! flood earns no more than steady work.
 //!
-//! The credited arrival of a job is its arrival, or one gap after the credited arrival of the
-//! tenant's job before, whichever is later; the gap is the mean time between two releases of a
-//! full cluster. Waiting is credited from then on, so that a flood of jobs earns its tenant no
-//! more than steady work at the cluster's own pace would. A tenant that never floods loses
-//! nothing.
-//!
-//! Beside it stands the queue as it would be if jobs were released in the order of their
-//! credited arrivals: `first` is the job that would be released now.
+//! A job's credited arrival is its arrival, or one gap after the tenant's previous credited arrival if later.
+//! The gap is the mean time between releases of a full cluster. A simulated FIFO queue orders jobs by
+//! credited arrival; each release pops the front.
 
 use std::collections::BTreeSet;
 
 use dormouse_messages::{Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Credited arrivals of all tenants.
+/// All tenants' credited arrivals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
-    /// Queued jobs whose credited arrival is still to come.
     pub(super) to_come: BTreeSet<(Timestamp, Sequence)>,
-    /// What would be queued first in, first out: as many are taken from its front as were
-    /// released.
     fifo: BTreeSet<(Timestamp, Sequence)>,
 }
 
@@ -33,19 +25,19 @@ impl Credit {
         }
     }
 
-    /// A release: the front of the other queue goes, whichever job it is.
+    /// Pops the front, whichever job was released.
     pub(super) fn release(&mut self) {
         self.fifo.pop_first();
     }
 
-    /// A queued job is cancelled: it never was in the other queue, or has left it already.
+    /// The simulation may have released the job already: then pop the front.
     pub(super) fn leave(&mut self, credited: Timestamp, admitted: Sequence) {
         if !self.fifo.remove(&(credited, admitted)) {
             self.fifo.pop_first();
         }
     }
 
-    /// The credited arrivals in the order in which they would be released.
+    /// Iterates in FIFO order.
     pub fn fifo(&self) -> impl Iterator<Item = Timestamp> + '_ {
         self.fifo.iter().map(|(credited, _)| *credited)
     }

@@ -1,4 +1,4 @@
-//! What each event does to the queues.
+//! The effect of each event on the queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl Fold for Queues {
         }
         self.configure(recorded);
         match recorded.event().filter(|event| folded::by_queues(event)) {
-            // Whoever comes back under its name is not drained any more.
+            // A node that joins again under this name is not drained.
             Some(Event::NodeRemoved(event)) => self.nodes.set_aside(&event.node),
             Some(Event::ClusterConfigured(event)) => self.policy.clone_from(&event.policy),
             Some(Event::JobAdmitted(event)) => self.admit(event, recorded.sequence),
@@ -147,7 +147,6 @@ impl Fold for Queues {
 }
 
 impl TenantQueue {
-    /// Counts a released job in.
     fn count_in(&mut self, job: &QueueJob) {
         self.runs.add_job(&job.beside, &job.demand, job.held());
         self.firm.add_job(&job.beside, &job.demand, job.firm());
@@ -157,13 +156,11 @@ impl TenantQueue {
         self.weights += u64::from(job.weight);
     }
 
-    /// Counts the bytes of a queued job out.
     fn take_bytes(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
         let of = || format!("the queued bytes of {} without {id}", id.tenant());
         found.take(&mut self.queued_bytes, job.bytes, of);
     }
 
-    /// Counts a released job out.
     fn count_out(&mut self, id: &JobId, job: &QueueJob, found: &mut Contradiction) {
         let beside = &job.beside;
         self.runs.subtract_job(beside, &job.demand, job.held());
@@ -177,7 +174,6 @@ impl TenantQueue {
     }
 }
 
-/// What is summed over the live jobs.
 struct Sums<'a> {
     tenants: &'a mut BTreeMap<TenantId, TenantQueue>,
     asked: &'a mut Total,
@@ -187,7 +183,6 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Counts a released job in or out of what its class holds.
     fn of_class(&mut self, job: &QueueJob, inwards: bool) {
         if job.urgency > Urgency::Training {
             return;
@@ -202,7 +197,7 @@ impl Sums<'_> {
         }
     }
 
-    /// Counts a job in, or out before it changes.
+    /// Counts a job in, or out before a change.
     fn count(&mut self, id: &JobId, job: &QueueJob, inwards: bool) {
         let start = u64::from(job.beside.containers(job.containers.start()));
         let amount = match job.stand {
@@ -258,17 +253,15 @@ impl Sums<'_> {
 }
 
 impl Queues {
-    /// The queue of a job's tenant.
     fn of(&mut self, id: &JobId) -> Option<&mut TenantQueue> {
         self.tenants.get_mut(id.tenant())
     }
 
-    /// Where a live job stands, to change what no sum counts.
     fn stand_mut(&mut self, id: &JobId) -> Option<&mut Stand> {
         self.jobs.get_mut(id).map(|job| &mut job.stand)
     }
 
-    /// A life of a job runs from now on, or none does any more: what its time limit counts.
+    /// Runs the time limit's clock.
     fn run(&mut self, id: &JobId, runs: bool) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(id) else {
@@ -279,7 +272,6 @@ impl Queues {
         job.ran_ms = job.ran_ms.saturating_add(ran_ms);
     }
 
-    /// Keeps the list of released jobs with a time limit.
     fn list_limited(&mut self, id: &JobId) {
         let is_listed = |job: &QueueJob| {
             job.time_limit_s.is_some() && matches!(job.stand, Stand::Released { .. })
@@ -290,7 +282,6 @@ impl Queues {
         }
     }
 
-    /// The sums that a job is counted in.
     fn sums(&mut self) -> Sums<'_> {
         Sums {
             tenants: &mut self.tenants,
@@ -301,7 +292,6 @@ impl Queues {
         }
     }
 
-    /// Changes a live job and keeps the sums right.
     fn update(&mut self, id: &JobId, change: impl FnOnce(&mut QueueJob)) {
         let mut sums = Sums {
             tenants: &mut self.tenants,
@@ -381,7 +371,7 @@ impl Queues {
         self.join_if_free(&event.job);
     }
 
-    /// A job that waits for nothing more joins its tenant's queue.
+    /// Queues a job once no dependency or hold remains.
     fn join_if_free(&mut self, id: &JobId) {
         let free = |job: &QueueJob| {
             !job.on_hold && matches!(&job.stand, Stand::Held { unmet } if unmet.is_empty())
@@ -417,7 +407,6 @@ impl Queues {
         }
     }
 
-    /// Credits the arrivals whose time has come.
     fn credit_arrivals(&mut self) {
         while let Some((credited, admitted)) = self.credit.to_come.first().copied() {
             if credited > self.now {
@@ -433,7 +422,6 @@ impl Queues {
         }
     }
 
-    /// Takes a queued job out of the credited sums.
     fn leave_credit(&mut self, id: &JobId, job: &QueueJob, credited: Timestamp, released: bool) {
         let now = self.now;
         let early = self.waiting_credit.remove(&job.admitted).is_some();
@@ -444,7 +432,7 @@ impl Queues {
             return;
         };
         match (early, released) {
-            // Released before its waiting was credited: it arrived, and waited for nothing.
+            // The job arrived and never waited.
             (true, true) => tenant.credited.arrived += 1,
             (true, false) => {}
             (false, true) => tenant.credited.release(credited, now),
@@ -544,7 +532,7 @@ impl Queues {
         }
     }
 
-    /// The tenants' bounds are others: a job that was above them counts again.
+    /// New bounds may make jobs schedulable.
     fn configure(&mut self, recorded: &Recorded) {
         let configures = matches!(
             recorded.event(),
@@ -588,7 +576,7 @@ impl Queues {
         });
     }
 
-    /// A decision names every job that waits, and why.
+    /// A decision lists every waiting job with a reason.
     fn wait(&mut self, waiting: &[Waiting]) {
         let hopeless = waiting.iter().filter(|it| it.is_hopeless());
         let hopeless: BTreeSet<JobId> = hopeless.map(|it| it.job.clone()).collect();

@@ -1,14 +1,13 @@
-//! The tenants' queues: who has what queued, what each tenant runs, how long it has waited.
+//! The tenants' queues: queued jobs, held capacity, waiting times. Admission releases from this fold; read
+//! models show the same fold. Releases depend on sums per tenant ([`TenantQueue`]), so their cost is
+//! independent of queue lengths.
 //!
-//! One fold for admission, which releases from it, and for the read models, which show it. All
-//! that a release is decided on is kept as sums a tenant ([`TenantQueue`]), so that a release
-//! costs the same with ten queued jobs and with a hundred thousand.
+//! 1. `job.admitted`: the job joins its tenant's queue, or waits for dependencies.
+//! 2. A completed dependency lets the job join; a failed one marks the job for cancellation.
+//! 3. `job.released`: the job holds its newest allocation, or at least its smallest partition.
+//! 4. The end returns the capacity; a completion is a sample of durations.
 //!
-//! 1. `job.admitted`: the job joins its tenant's queue, or waits for the jobs it depends on.
-//! 2. A dependency completes: the last one lets the job join; one that failed dooms it.
-//! 3. `job.released`: it leaves the queue, and what it has counts as run by its tenant: at least
-//!    its smallest partition, and what the newest allocation gives it.
-//! 4. Its end gives that back; a completion is a sample of how long jobs run.
+//! Files: `account` (checked sums), `credit` (FIFO simulation), `evolve` (the fold), `tenant` (one queue).
 
 mod account;
 mod credit;
@@ -36,103 +35,78 @@ use super::share::Share;
 use super::tenants::{Above, Tenants};
 use super::total::Total;
 
-/// Jobs that ended without success and are remembered for those that depend on them: what an
-/// admission decided just before such an end was appended may still name it.
+/// A lagging admission may depend on a job that just failed.
 const FAILED_LIMIT: usize = 10_000;
 
-/// Jobs of one tenant that are looked at for one that could run: more wait until the nodes or the tenant's
-/// bounds change or they are cancelled.
+/// Bounds the search for a job that could run.
 pub const LOOKAHEAD: usize = 1_000;
 
-/// Where a job stands in its tenant's queue: services first, then the highest priority class, then
-/// the highest priority, then by admission.
+/// Services, then priority class, then priority, then admission.
 pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 
-/// A live job, as far as the queue is concerned.
+/// The queue's record of a live job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueJob {
-    /// Demand of one worker.
     pub demand: Amounts,
-    /// What stands beside the workers.
     pub beside: Beside,
-    /// Weight of its fair share.
     pub weight: u32,
-    /// Fewest and most containers.
     pub containers: Containers,
-    /// Whether it can be resized while it runs.
+    /// Resizable while running.
     pub adjustable: bool,
-    /// What a revision may not exceed: one container of a batch job, the concurrency of a task set.
+    /// Bounds revisions: one container for batch jobs, the concurrency for task sets.
     pub most: Option<u32>,
-    /// Containers under the policy `static`, where the job names them.
     pub static_containers: Option<u32>,
-    /// Whose need is met first.
     pub urgency: Urgency,
-    /// The value of its priority class, over all tenants; 0 without one.
+    /// Over all tenants; 0 without a class.
     pub class: i32,
-    /// Whether jobs of lower classes make room for it.
+    /// Lower classes give way.
     pub preempts: bool,
-    /// Its priority in its tenant's queue.
     pub priority: i32,
-    /// Bytes of its specification, as it stands on the log.
     pub bytes: u64,
-    /// The event that admitted it.
     pub admitted: Sequence,
-    /// When that was.
     pub admitted_at: Timestamp,
-    /// The most seconds that it waits for its first start.
     pub queue_limit_s: Option<u32>,
-    /// The most seconds that it may run, over all of its lives.
     pub time_limit_s: Option<u32>,
-    /// Milliseconds that its lives before the present one ran.
+    /// Run time before the current incarnation.
     pub ran_ms: u64,
-    /// Since when its present life runs.
     pub running_since: Option<Timestamp>,
-    /// Whether it is on hold: it is given nothing before its tenant lets it go.
+    /// Gets nothing until the tenant ends the hold.
     pub on_hold: bool,
-    /// Where it stands.
     pub stand: Stand,
 }
 
-/// Where a live job stands.
+/// A live job's state in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stand {
-    /// It waits for the jobs that it depends on, or is on hold.
+    /// Waiting for dependencies, or on hold.
     Held {
-        /// Those that have not completed.
+        /// Incomplete dependencies.
         unmet: BTreeSet<JobId>,
     },
-    /// A job that it depends on ended without success: admission cancels it.
+    /// A dependency failed; admission cancels the job.
     Doomed {
-        /// Which.
         by: JobId,
-        /// The event that ended it, or that admitted this job after it.
+        /// The dependency's end, or this job's later admission.
         at: Sequence,
     },
-    /// It is queued.
     Queued {
-        /// Since when.
         since: Timestamp,
-        /// From when on its waiting is credited ([`credit`]).
+        /// Start of the credited wait.
         credited: Timestamp,
     },
-    /// It may have containers.
     Released {
-        /// Since when.
         at: Timestamp,
-        /// Containers by the newest allocation.
+        /// By the newest allocation.
         given: u32,
-        /// Containers of its present life.
         running: u32,
-        /// Whether it is to be cancelled.
         cancelling: bool,
-        /// Whether the newest decision found that the nodes there are would not hold its smallest
-        /// partition if they were empty, or that it is more than its tenant may have.
+        /// Unschedulable: too large for the empty nodes or the tenant's bounds.
         hopeless: bool,
     },
 }
 
 impl QueueJob {
-    /// Its place in the queue.
+    /// Returns the sort key in the queue.
     #[must_use]
     pub fn order(&self) -> Order {
         (
@@ -143,9 +117,8 @@ impl QueueJob {
         )
     }
 
-    /// What it has: containers of the newest allocation, at least its smallest partition. One that
-    /// cannot start on the nodes that there are, or within its tenant's bounds, keeps nothing from the
-    /// others.
+    /// Returns the newest allocation, at least the smallest partition. Unschedulable and held jobs reserve
+    /// nothing more.
     #[must_use]
     pub fn held(&self) -> u64 {
         let (given, hopeless) = match self.stand {
@@ -160,19 +133,19 @@ impl QueueJob {
         }
     }
 
-    /// What it needs to start.
+    /// Returns the smallest partition's amounts.
     #[must_use]
     pub fn smallest(&self) -> Amounts {
         self.beside.partition(&self.demand, self.containers.start())
     }
 
-    /// The containers of that.
+    /// Returns the smallest partition's containers.
     #[must_use]
     pub fn smallest_containers(&self) -> u64 {
         u64::from(self.beside.containers(self.containers.start()))
     }
 
-    /// Until when it waits in the queue, where that is bounded.
+    /// Returns the end of a bounded wait.
     #[must_use]
     pub fn queued_until(&self) -> Option<Timestamp> {
         let limit_s = u64::from(self.queue_limit_s?);
@@ -180,27 +153,27 @@ impl QueueJob {
         waits.then(|| self.admitted_at.plus_ms(limit_s * 1000))
     }
 
-    /// When its time limit ends it, where it has one and runs.
+    /// Returns the running job's end by time limit.
     #[must_use]
     pub fn ends_at(&self) -> Option<Timestamp> {
         Some(self.running_since?.plus_ms(self.left_ms()?))
     }
 
-    /// When that would be if it ran from `now` on, where it does not run.
+    /// Returns the end by time limit, as if started at `now` if not running.
     #[must_use]
     pub fn would_end_at(&self, now: Timestamp) -> Option<Timestamp> {
         let since = self.running_since.unwrap_or(now);
         Some(since.plus_ms(self.left_ms()?))
     }
 
-    /// What its time limit leaves for the present life, or the next one.
+    /// Returns the remaining run time.
     #[must_use]
     pub fn left_ms(&self) -> Option<u64> {
         let limit_ms = u64::from(self.time_limit_s?) * 1000;
         Some(limit_ms.saturating_sub(self.ran_ms))
     }
 
-    /// What it cannot be made to give back while it runs: a service keeps what it needs.
+    /// Returns the non-preemptible containers.
     #[must_use]
     pub fn firm(&self) -> u64 {
         match self.adjustable && self.urgency == Urgency::Training {
@@ -210,77 +183,56 @@ impl QueueJob {
     }
 }
 
-/// How long jobs run, from release to completion.
+/// Times from release to completion.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durations {
-    /// Completed jobs.
     pub count: u64,
-    /// Their durations together, in microseconds.
     pub total_us: u64,
 }
 
 /// The folded queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queues {
-    /// The time of the log at the last event.
     pub now: Timestamp,
-    /// What tells it.
     pub clock: LogClock,
-    /// Which node may say what of a job.
     pub witness: Witness,
-    /// The last sequence folded.
     pub sequence: Sequence,
-    /// The policy in force.
     pub policy: Policy,
-    /// The nodes.
     pub nodes: Membership,
-    /// What the usable nodes offer together.
     pub total: Amounts,
-    /// What the operator said of the tenants.
     pub config: Tenants,
-    /// The queue of every tenant that ever had a job admitted.
+    /// Ever had a job admitted.
     pub tenants: BTreeMap<TenantId, TenantQueue>,
-    /// Live jobs.
     pub jobs: BTreeMap<JobId, QueueJob>,
-    /// Jobs that are to be cancelled because of one they depend on, and by which event.
+    /// To be cancelled, with the dependency's end.
     pub doomed: BTreeMap<JobId, Sequence>,
-    /// Released jobs with a time limit.
     pub limited: BTreeSet<JobId>,
-    /// Those whose waiting is bounded, by when it ends.
+    /// Bounded waits, by their end.
     pub expiring: BTreeSet<(Timestamp, JobId)>,
-    /// Released jobs that the newest decision found no nodes for, empty or not, or above a bound of their
-    /// tenant's.
     pub hopeless: BTreeSet<JobId>,
-    /// Heads that did not fit while others went by, with the first time of it.
+    /// Overtaken blocked heads, since when.
     pub passed_over: BTreeMap<JobId, Timestamp>,
-    /// The tenant that released last keeps its turn in a tie.
+    /// Wins the next tie.
     pub last: Option<TenantId>,
-    /// Queued and released jobs.
     pub live: u64,
-    /// What they ask for and have.
+    /// The sum over the live jobs, requested or held.
     pub asked: Total,
-    /// What released training and batch jobs cannot be made to give back while they run, by the value
-    /// of their class: a class that preempts has what lower ones hold.
+    /// Non-preemptible amounts of released training and batch jobs, by class. A preempting class counts lower
+    /// classes as free.
     pub by_class: BTreeMap<i32, Total>,
-    /// How long jobs run.
     pub durations: Durations,
-    /// When the jobs would be released if it were first in, first out.
     pub credit: Credit,
-    /// The queued jobs whose credited arrival is still to come.
     waiting_credit: BTreeMap<Sequence, JobId>,
-    /// The dependents of each live job.
     dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    /// Jobs that ended without success, the oldest first.
     failed: VecDeque<JobId>,
-    /// The first that does not add up. What folds it stops, so that it is in no snapshot.
+    /// The first account that does not add up stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Contradiction,
 }
 
 impl Queues {
-    /// The mean time between two releases when the cluster is full, in microseconds as an exact
-    /// fraction: mean duration ÷ slots, slots = live jobs ÷ the dominant share that they have
-    /// and ask for together. `None` before the first completion.
+    /// Returns the mean time between releases of a full cluster, in microseconds as a fraction: mean duration
+    /// ÷ slots, slots = live jobs ÷ their common dominant share. `None` before the first completion.
     #[must_use]
     pub fn gap_us(&self) -> Option<(u128, u128)> {
         if self.durations.count == 0 || self.live == 0 {
@@ -292,25 +244,25 @@ impl Queues {
         Some((over, jobs.saturating_mul(u128::from(share.under))))
     }
 
-    /// The dominant share of what a tenant runs.
+    /// Returns the dominant share of running jobs.
     #[must_use]
     pub fn share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.runs.amounts(), &self.total)
     }
 
-    /// The dominant share of what a tenant has queued.
+    /// Returns the dominant share of queued jobs.
     #[must_use]
     pub fn demand_share(&self, tenant: &TenantQueue) -> Share {
         Share::dominant(&tenant.queued.amounts(), &self.total)
     }
 
-    /// A tenant's weight.
+    /// Returns a tenant's weight.
     #[must_use]
     pub fn weight(&self, tenant: &str) -> u32 {
         self.config.weight(tenant, &self.policy)
     }
 
-    /// What the jobs that are released hold for certain: what they cannot be made to give back.
+    /// Returns the non-preemptible amounts of all released jobs.
     #[must_use]
     pub fn committed(&self) -> Amounts {
         let mut committed = Amounts::new();
@@ -320,7 +272,7 @@ impl Queues {
         committed
     }
 
-    /// What of a released job counts among what is [committed](Self::committed).
+    /// Returns a released job's part of [`committed`](Self::committed).
     #[must_use]
     pub fn committed_of(&self, job: &QueueJob) -> Amounts {
         let mut amounts = Amounts::new();
@@ -334,8 +286,8 @@ impl Queues {
         amounts
     }
 
-    /// What training and batch jobs of lower classes than this one hold of a resource: it is taken
-    /// from them for a job of a class that preempts. Other allocations than `dorm` take nothing.
+    /// Returns the lower classes' training and batch amounts, which a preempting job may take. Allocations
+    /// other than `dorm` take nothing.
     #[must_use]
     pub fn held_below(&self, class: i32, resource: &Resource) -> u64 {
         if self.policy.allocation != Allocation::Dorm {
@@ -347,7 +299,7 @@ impl Queues {
             .fold(0, u64::saturating_add)
     }
 
-    /// The bound of its tenant's that the smallest partition of a live job exceeds by itself.
+    /// Returns the tenant's bound that the smallest partition exceeds.
     #[must_use]
     pub fn above(&self, id: &JobId) -> Option<Above<'_>> {
         let job = self.jobs.get(id)?;
@@ -355,8 +307,7 @@ impl Queues {
         self.config.above(id.tenant(), one, job.containers.start())
     }
 
-    /// The first resource of which `tenant` would have more than its quota with `needs`, with
-    /// what it has of it and the quota.
+    /// Returns the first resource over quota with `needs`: the present amount and the quota.
     #[must_use]
     pub fn over_quota(&self, tenant: &str, needs: &Amounts) -> Option<(&Resource, u64, u64)> {
         let quota = self.config.quota(tenant)?;
@@ -367,8 +318,7 @@ impl Queues {
         Some((resource, has, most))
     }
 
-    /// The containers that `tenant` has and those that it may have, where with `more` it would have
-    /// more than that.
+    /// Returns present and allowed containers if `more` exceeds the bound.
     #[must_use]
     pub fn over_containers(&self, tenant: &str, more: u64) -> Option<(u64, u64)> {
         let most = u64::from(self.config.grants.max_containers(tenant)?);
@@ -377,21 +327,21 @@ impl Queues {
         (has + more > most).then_some((has, most))
     }
 
-    /// What a live job needs to start.
+    /// Returns the amounts to start with.
     #[must_use]
     pub fn needs(&self, id: &JobId) -> Option<Amounts> {
         self.jobs.get(id).map(QueueJob::smallest)
     }
 
-    /// The first queued job of a tenant that is within its bounds, with how many stand before it: they hold
-    /// nobody back.
+    /// Returns the first job within the tenant's bounds, and its position. Jobs above the bounds block no
+    /// others.
     #[must_use]
     pub fn first_within<'a>(&self, tenant: &'a TenantQueue) -> Option<(u64, &'a (Order, JobId))> {
         let mut order = (0..).zip(tenant.order.iter().take(LOOKAHEAD));
         order.find(|(_, (_, id))| self.above(id).is_none())
     }
 
-    /// Whether one container of `demand` fits a usable node.
+    /// Reports whether some usable node fits one container.
     #[must_use]
     pub fn some_node_fits(&self, demand: &Amounts) -> bool {
         let mut usable = self.nodes.usable();

@@ -1,4 +1,4 @@
-//! One tenant's queue, and the sums over it.
+//! One tenant's queue and its sums.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,23 @@ use serde::{Deserialize, Serialize};
 use super::Order;
 use crate::total::Total;
 
-/// The waiting times of a tenant's jobs, as sums.
+/// Summed waiting times.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Jobs that ever joined the queue and were not cancelled in it.
+    /// Not cancelled in the queue.
     pub arrived: u64,
-    /// Of these, those still queued.
     pub queued: u64,
-    /// The arrival from which those of the queued ones are counted: it begins anew whenever the
-    /// queue was empty, so that the sums stay small.
+    /// Moves whenever the queue was empty, to keep sums small.
     since: Timestamp,
-    /// The arrivals of the queued ones together, in microseconds since then.
+    /// Relative to `since`.
     arrivals_us: i64,
-    /// The waits of the released ones together, in microseconds.
+    /// Waits of released jobs.
     pub paid_us: i64,
-    /// The longest of them.
     pub longest_us: i64,
 }
 
 impl Waits {
-    /// One joins the queue.
+    /// Records a job that joins the queue.
     pub fn join(&mut self, at: Timestamp) {
         if self.queued == 0 {
             (self.since, self.arrivals_us) = (at, 0);
@@ -45,7 +42,6 @@ impl Waits {
         self.longest_us = self.longest_us.max(waited);
     }
 
-    /// One leaves the queue without having been released.
     pub(super) fn leave(&mut self, arrived: Timestamp) {
         self.forget(arrived);
         self.arrived = self.arrived.saturating_sub(1);
@@ -60,7 +56,7 @@ impl Waits {
         at.as_micros() - self.since.as_micros()
     }
 
-    /// Waits paid and ages of the queued at `now` together, in microseconds.
+    /// Returns past waits plus ages of queued jobs, in microseconds.
     #[must_use]
     pub fn so_far_us(&self, now: Timestamp) -> i64 {
         let queued = i64::try_from(self.queued).unwrap_or(i64::MAX);
@@ -68,7 +64,7 @@ impl Waits {
         self.paid_us.saturating_add(ages)
     }
 
-    /// The mean wait so far of all that arrived, in seconds.
+    /// Returns the mean wait, in seconds.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub fn mean_s(&self, now: Timestamp) -> f64 {
@@ -79,45 +75,37 @@ impl Waits {
     }
 }
 
-/// A tenant's queue.
+/// A tenant's queue and sums.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantQueue {
-    /// The queued jobs in their order.
     pub order: BTreeSet<(Order, JobId)>,
-    /// What the smallest partitions of the queued jobs need together.
+    /// Smallest partitions.
     pub queued: Total,
-    /// The bytes of the specifications of these and of those that wait for others.
+    /// Including dependent jobs.
     pub queued_bytes: u64,
-    /// What its released jobs have together.
+    /// Held by released jobs.
     pub runs: Total,
-    /// What of it they cannot be made to give back.
+    /// The non-preemptible part of `runs`.
     pub firm: Total,
-    /// The containers that its released jobs have together, and those of them that they cannot be made
-    /// to give back.
+    /// All, and non-preemptible ones.
     pub containers: (u64, u64),
-    /// Its released jobs that have not ended.
     pub released: u64,
-    /// The weights of these together.
     pub weights: u64,
-    /// Its jobs that wait for others.
     pub held: u64,
-    /// Waiting times.
     pub waits: Waits,
-    /// Waiting times by the credited arrivals ([`super::credit`]).
+    /// By [`super::credit`].
     pub credited: Waits,
-    /// The newest credited arrival.
     pub last_credited: Timestamp,
 }
 
 impl TenantQueue {
-    /// Whether a job of it has not ended.
+    /// Reports whether any job has not ended.
     #[must_use]
     pub fn has_jobs(&self) -> bool {
         !self.order.is_empty() || self.released > 0 || self.held > 0
     }
 
-    /// What its released jobs hold for certain: where what runs is adjusted, the part that they
-    /// cannot give back; else all of it.
+    /// Returns the certain amounts: the non-preemptible part if jobs are adjusted, else all.
     #[must_use]
     pub fn certain(&self, policy: &Policy) -> &Total {
         match policy.allocation {
@@ -126,7 +114,7 @@ impl TenantQueue {
         }
     }
 
-    /// The containers of that.
+    /// Returns the certain containers.
     #[must_use]
     pub fn certain_containers(&self, policy: &Policy) -> u64 {
         match policy.allocation {

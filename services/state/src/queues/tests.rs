@@ -1,4 +1,4 @@
-//! Given events, the queues.
+//! Tests of the queues.
 
 use dormouse_messages::events::{JobCancelled, NodeDrained, NodeRemoved, NodeRestored};
 use dormouse_messages::{Body, Event, Fold};
@@ -28,14 +28,14 @@ fn a_job_is_counted_where_it_stands() {
     let ads = &queues.tenants["ads"];
     assert_eq!((ads.order.len(), ads.released), (1, 1));
     assert_eq!(ads.runs.amounts().to_string(), "cpu=2,memory=8Gi");
-    // What the allocation gives above the least is what it has, but not what it must keep ...
+    // Containers above the minimum are held, but preemptible …
     history.allocate(1, &[("ads/a", 0, 3)], &[]);
     let queues = fold(&history);
     assert_eq!(
         queues.tenants["ads"].runs.amounts().to_string(),
         "cpu=6,memory=24Gi"
     );
-    // ... unless it cannot be resized.
+    // … unless the job cannot be resized.
     assert_eq!(
         queues.tenants["ads"].firm.amounts().to_string(),
         "cpu=6,memory=24Gi"
@@ -46,7 +46,7 @@ fn a_job_is_counted_where_it_stands() {
     assert_eq!((queues.durations.count, queues.live), (1, 1));
 }
 
-/// Together they ask for more than a sum of 64 bits holds.
+/// The requests overflow a sum of 64 bits.
 #[test]
 fn however_much_is_queued_the_sums_are_those_of_the_jobs() {
     let mut history = History::default();
@@ -126,7 +126,7 @@ fn the_gap_is_the_mean_duration_over_the_slots() {
     history.submit("ads/b");
     let queues = fold(&history);
     let (over, under) = queues.gap_us().expect("one has completed");
-    // One job asks for a share s of the cluster: 1/s run at a time, a gap of duration · s.
+    // A job with share s of the cluster: 1/s jobs run at a time, so the gap is duration · s.
     let share = queues.demand_share(&queues.tenants["ads"]);
     assert_eq!(
         over * u128::from(share.under),
@@ -165,7 +165,7 @@ fn a_node_whose_removal_came_while_it_was_in_use_is_used_again_when_it_is_restor
     history.push(NodeRemoved { node: node("n0") });
     assert!(fold(&history).total.is_empty());
     history.push(NodeRestored { node: node("n0") });
-    // The same by what does not know of containers as by what does.
+    // Both folds agree, although only one tracks containers.
     let known = history.fold::<crate::ClusterState>().nodes.total();
     assert_eq!(known.to_string(), "cpu=8,memory=32Gi");
     assert_eq!(fold(&history).total, known);

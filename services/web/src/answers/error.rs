@@ -1,4 +1,4 @@
-//! Why there is no answer.
+//! Failed answers.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::reply::{self, Reply};
 
-/// Why there is no answer.
+/// A failed answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct AnswerError {
@@ -18,7 +18,7 @@ pub struct AnswerError {
 }
 
 impl AnswerError {
-    /// The server's own fault.
+    /// Reports a fault of the server.
     pub fn internal(error: impl ToString) -> Self {
         Self {
             status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -27,15 +27,14 @@ impl AnswerError {
         }
     }
 
-    /// As it is sent.
+    /// Converts to a reply.
     #[must_use]
     pub fn into_reply(self) -> Reply {
         let body = json!({"error": {"code": self.code, "message": self.message}});
-        // `Value` is always JSON.
         reply::of_kind(self.status, "application/json", body.to_string())
     }
 
-    /// The question was put to the page of another log, or of another build.
+    /// Reports another log or build.
     #[must_use]
     pub fn other_log() -> Self {
         Self {
@@ -46,7 +45,7 @@ impl AnswerError {
         }
     }
 
-    /// The question is none.
+    /// Reports an invalid query.
     pub fn wrong(error: impl ToString) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -55,7 +54,7 @@ impl AnswerError {
         }
     }
 
-    /// The same question is being worked out for another reader.
+    /// Reports a running what-if.
     #[must_use]
     pub fn busy() -> Self {
         Self {
@@ -65,7 +64,7 @@ impl AnswerError {
         }
     }
 
-    /// What it names is not there.
+    /// Reports a missing subject.
     #[must_use]
     pub fn not_found(message: String) -> Self {
         Self {

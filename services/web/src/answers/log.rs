@@ -1,4 +1,4 @@
-//! Answers from the whole log: lines and places on it, and why something is as it is.
+//! Answers from the whole log.
 
 use dormouse_messages::{Epoch, JobId, Sequence, Timestamp};
 use dormouse_projections::queries::{self, Difference};
@@ -10,12 +10,10 @@ use serde_json::json;
 use super::{Answer, AnswerError, EVENTS, EventRow};
 use crate::routes::Site;
 
-/// Changes between two moments that are listed.
 const CHANGES: usize = 100;
-/// Points of a line where nobody says.
 const POINTS: usize = 1_200;
 
-/// Which line.
+/// Query for a timeline.
 #[derive(Debug, Deserialize)]
 pub struct TimelineQuery {
     metric: String,
@@ -25,8 +23,7 @@ pub struct TimelineQuery {
     points: Option<usize>,
 }
 
-/// A metric over time. Thinned where it has more points than a screen: the first, least, greatest
-/// and last of each slice are kept, so it looks the same.
+/// Returns a metric over time. Thinning keeps first, least, greatest and last of each slice.
 pub fn timeline(site: &Site, query: &TimelineQuery) -> Answer<Timeline> {
     let asked = json!({
         "metric": query.metric, "job": query.job, "from": query.from, "to": query.to,
@@ -40,7 +37,7 @@ pub fn timeline(site: &Site, query: &TimelineQuery) -> Answer<Timeline> {
     serde_json::from_value(answer).map_err(AnswerError::internal)
 }
 
-/// Which axis.
+/// Query for an axis.
 #[derive(Debug, Deserialize)]
 pub struct AxisQuery {
     from: Option<Timestamp>,
@@ -48,7 +45,7 @@ pub struct AxisQuery {
     points: Option<usize>,
 }
 
-/// The axis of a time line: the event at each of its points.
+/// Events at the points of a time axis.
 #[derive(Debug, Serialize)]
 pub struct AxisAnswer {
     from: Timestamp,
@@ -56,7 +53,7 @@ pub struct AxisAnswer {
     sequences: Vec<Sequence>,
 }
 
-/// Which event each point of a time line stands for.
+/// Returns the events of an axis.
 pub fn axis(site: &Site, query: &AxisQuery) -> Answer<AxisAnswer> {
     let head = site.page.past.head();
     let from = query.from.unwrap_or(head.begun);
@@ -70,7 +67,7 @@ pub fn axis(site: &Site, query: &AxisQuery) -> Answer<AxisAnswer> {
     })
 }
 
-/// From where, and how far.
+/// Query for a step along the log.
 #[derive(Debug, Deserialize)]
 pub struct StepQuery {
     at: Option<u64>,
@@ -81,14 +78,14 @@ pub struct StepQuery {
     time: Option<Timestamp>,
 }
 
-/// A place on the log.
+/// A position on the log.
 #[derive(Debug, Serialize)]
 pub struct StepAnswer {
     sequence: Sequence,
     at: Timestamp,
 }
 
-/// The place some events or decisions away, at a time, or of an epoch.
+/// Returns a position, relative, at a time, or of an epoch.
 pub fn step(site: &Site, query: &StepQuery) -> Answer<StepAnswer> {
     let at = site.moment(query.at);
     let found = site.page.past.indexed(|index| {
@@ -114,7 +111,7 @@ pub fn step(site: &Site, query: &StepQuery) -> Answer<StepAnswer> {
     Ok(StepAnswer { sequence, at })
 }
 
-/// Which events.
+/// Query for events.
 #[derive(Debug, Deserialize)]
 pub struct EventsQuery {
     at: Option<u64>,
@@ -124,7 +121,7 @@ pub struct EventsQuery {
     after: usize,
 }
 
-/// The events around a moment.
+/// Returns the events around a moment.
 pub fn events(site: &Site, query: &EventsQuery) -> Answer<Vec<EventRow>> {
     let at = site.moment(query.at);
     let places: Vec<usize> = site.page.past.indexed(|index| {
@@ -136,7 +133,7 @@ pub fn events(site: &Site, query: &EventsQuery) -> Answer<Vec<EventRow>> {
     Ok(events.iter().map(|it| site.event(it)).collect())
 }
 
-/// What is to be explained: a job's id, `epoch/N`, `tenant/…` or `node/…` by its kind.
+/// Query for an explanation: a job's id, `epoch/N`, `tenant/…` or `node/…`.
 #[derive(Debug, Deserialize)]
 pub struct ExplainQuery {
     at: Option<u64>,
@@ -144,13 +141,12 @@ pub struct ExplainQuery {
     id: String,
 }
 
-/// Why something is as it is.
+/// Explains a subject.
 pub fn explain(site: &Site, query: &ExplainQuery) -> Answer<Explanation> {
     explained(site, query, |_| {})
 }
 
-/// The same, told again and again: the reason first, then with each change that is proven; whole at
-/// last.
+/// Explains a subject step by step.
 pub fn explaining(site: &Site, query: &ExplainQuery, tell: &dyn Fn(&Explanation)) -> Answer<()> {
     let whole = explained(site, query, tell)?;
     tell(&whole);
@@ -182,14 +178,14 @@ fn explained(
     explained.map_err(|error| AnswerError::not_found(error.to_string()))
 }
 
-/// Which moments.
+/// Query for a comparison of two moments.
 #[derive(Debug, Deserialize)]
 pub struct DifferenceQuery {
     at: Option<u64>,
     from: u64,
 }
 
-/// What differs between two moments.
+/// Compares two moments.
 pub fn difference(site: &Site, query: &DifferenceQuery) -> Answer<Difference> {
     let from = site.model(Some(query.from))?;
     let to = site.model(query.at)?;

@@ -1,4 +1,4 @@
-//! The nodes with what stands on them, small enough for a thousand nodes in one answer.
+//! Nodes with their containers, compact for a thousand nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,19 @@ use dormouse_projections::ReadModel;
 use dormouse_projections::nodes::{MemberState, Node, NodeState};
 use serde::Serialize;
 
-/// The nodes.
+/// The nodes of a moment.
 #[derive(Debug, Default, Serialize)]
 pub struct NodeMap {
-    /// The jobs that have containers, by id; nodes name them by their place here.
+    /// Jobs with containers; nodes refer to their index.
     jobs: Vec<JobId>,
-    /// The nodes, by name.
     nodes: Vec<MapNode>,
 }
 
-/// A node: its name, its state, what its containers take of its scarcest resource, and each job's
-/// containers on it.
+/// Name, state, share of the scarcest resource; each job's index, containers and share.
 #[derive(Debug, Serialize)]
 struct MapNode(NodeId, NodeState, f64, Vec<(usize, u32, f64)>);
 
-/// The nodes of a moment. Lost ones that hold nothing any more are left out after an hour.
+/// Returns the nodes of a moment, without long lost ones.
 pub fn of(model: &ReadModel) -> NodeMap {
     let mut standing: BTreeMap<&NodeId, BTreeMap<usize, (u32, Amounts)>> = BTreeMap::new();
     let mut jobs: Vec<JobId> = Vec::new();
@@ -60,7 +58,6 @@ pub fn of(model: &ReadModel) -> NodeMap {
     NodeMap { jobs, nodes }
 }
 
-/// The greatest part of a resource that so much takes of a node.
 #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
 fn taken(amounts: &dormouse_messages::Amounts, count: u64, node: &Node) -> f64 {
     let parts = amounts.iter().map(|(resource, amount)| {

@@ -1,4 +1,4 @@
-//! What would have become of the log under changes, beside what did.
+//! Forks of the log under changes, compared with reality.
 
 use std::sync::{Mutex, TryLockError};
 
@@ -13,41 +13,37 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, AnswerError};
 use crate::routes::Site;
 
-/// Events of a log that is forked here: they are decoded, some kilobytes each.
+/// Limit of a forked log; decoded events take some kilobytes each.
 const MOST_EVENTS: usize = 100_000;
-/// Changes that are compared with each other at once.
 const MOST_VARIANTS: usize = 4;
-/// Draws of what is not known of how jobs scale.
+/// Samples of unknown scaling curves.
 const DRAWS: u32 = 4;
-/// Points of a line.
 const POINTS: usize = 600;
 
-/// One at a time: it takes a processor for as long as it lasts.
+/// One fork at a time, since each occupies a processor.
 static WORKING: Mutex<()> = Mutex::new(());
 
-/// What is asked. The answer depends on what followed, so that the end is named, too.
+/// Query for a fork; the answer depends on the end.
 #[derive(Debug, Deserialize)]
 pub struct WhatifQuery {
     /// The last event before the fork.
     at: u64,
     /// The last event that counts.
     to: u64,
-    /// The changes, as the command has them, with spaces between: `policy.theta2=0.2
-    /// drop-node=n1`.
+    /// Changes as the command takes them: `policy.theta2=0.2 drop-node=n1`.
     changes: String,
 }
 
-/// What would have become.
+/// The result of a fork.
 #[derive(Debug, Serialize)]
 pub struct WhatifAnswer {
     #[serde(flatten)]
     answer: whatif::Answer,
-    /// Utilization (the sum over the resources), fairness loss and adjusted jobs: as it was, by the
-    /// model without changes, and with them.
+    /// Timelines: real, modelled without changes, and with them.
     lines: Vec<Timeline>,
 }
 
-/// Forks the log, and lets the services go on under the changes.
+/// Forks the log and runs the services under the changes.
 pub fn whatif(site: &Site, query: &WhatifQuery) -> Answer<WhatifAnswer> {
     let asked: Asked = changes(&query.changes)?;
     let variants = asked.variants().map_err(AnswerError::wrong)?;

@@ -1,7 +1,4 @@
-//! The events of a log, packed a thousand at a time, in a file without a name.
-//!
-//! A million events take about a hundred megabytes packed, and gigabytes decoded. The file is the
-//! process's own: it ends with it.
+//! A log's events, packed by the thousand in an unnamed file.
 
 use std::fs::File;
 use std::io;
@@ -11,39 +8,36 @@ use std::sync::Arc;
 use dormouse_messages::Recorded;
 use dormouse_replay::archive;
 
-/// Events of a chunk: decoded in a few milliseconds, and packed as well as twice as many.
+/// Larger chunks pack no better.
 pub const EVENTS: usize = 1_024;
 
-/// Where a chunk lies.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     offset: u64,
     length: usize,
 }
 
-/// Packed events by their place in the log, from 0.
+/// Packed events by position, from 0.
 #[derive(Debug, Default)]
 pub struct Chunks {
     file: Option<Arc<File>>,
     places: Vec<Place>,
     end: u64,
-    /// Those of the last chunk, which is not full.
     open: Vec<Arc<Recorded>>,
 }
 
-/// Some events of a log, to be read without the log itself.
+/// A readable part of a log.
 #[derive(Debug, Default)]
 pub struct Part {
     file: Option<Arc<File>>,
     places: Vec<Place>,
-    /// Events of the first chunk that are left out.
     skip: usize,
     events: usize,
     open: Vec<Arc<Recorded>>,
 }
 
 impl Chunks {
-    /// Keeps the next event.
+    /// Appends an event.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -67,7 +61,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// The events from `from` to before `to`.
+    /// Returns the events from `from` to before `to`.
     #[must_use]
     pub fn part(&self, from: usize, to: usize) -> Part {
         let full = self.places.len() * EVENTS;
@@ -86,7 +80,7 @@ impl Chunks {
 }
 
 impl Part {
-    /// Shows every event to `each`.
+    /// Passes every event to `each`.
     ///
     /// # Errors
     /// When the file cannot be read.

@@ -1,4 +1,4 @@
-//! What is found without reading events: their times, the decisions, and what each event is about.
+//! An index of times, decisions and subjects.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,15 @@ use dormouse_messages::{Epoch, Event, Recorded, Sequence, Text, Timestamp};
 /// A decision on the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
-    /// Its place.
     pub place: usize,
-    /// Its sequence.
     pub sequence: Sequence,
-    /// Its epoch; nothing where the allocation was kept.
+    /// `None` if the allocation stayed.
     pub epoch: Option<Epoch>,
-    /// What it was made from, and what caused it, lies behind this place.
+    /// Basis and causes lie after this place.
     pub from: usize,
 }
 
-/// The index of a log; places count its events from 0.
+/// The index of a log; places count events from 0.
 #[derive(Debug, Default)]
 pub struct Index {
     events: Vec<(Sequence, Timestamp)>,
@@ -26,14 +24,14 @@ pub struct Index {
 }
 
 impl Index {
-    /// The next event, and its time by the log.
+    /// Adds an event with its log time.
     pub fn push(&mut self, recorded: &Recorded, at: Timestamp) {
         let place = self.events.len();
         self.events.push((recorded.sequence, at));
         if !matches!(recorded.event(), Some(Event::Progress(_))) {
             self.note(&recorded.envelope.subject, place);
         }
-        // What agents say of a job stands under their nodes.
+        // Agents' events about jobs have their node as subject.
         let job = match recorded.event() {
             Some(Event::CheckpointSaved(event)) => Some(&event.job),
             Some(Event::CheckpointFailed(event)) => Some(&event.job),
@@ -74,44 +72,44 @@ impl Index {
         }
     }
 
-    /// How many events there are.
+    /// Returns the number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether the index is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// How many events there are up to a sequence: the place behind it.
+    /// Returns the place after a sequence.
     #[must_use]
     pub fn place(&self, sequence: Sequence) -> usize {
         self.events.partition_point(|(it, _)| *it <= sequence)
     }
 
-    /// How many events there are up to a time.
+    /// Returns the place after a time.
     #[must_use]
     pub fn place_at(&self, time: Timestamp) -> usize {
         self.events.partition_point(|(_, it)| *it <= time)
     }
 
-    /// The log's time of an event.
+    /// Returns the log time of an event.
     #[must_use]
     pub fn time(&self, sequence: Sequence) -> Timestamp {
         let before = self.before(self.place(sequence));
         before.map_or_else(Timestamp::default, |(_, at)| at)
     }
 
-    /// The event before a place; the first one where there is none before it.
+    /// Returns the event before a place, or the first.
     #[must_use]
     pub fn before(&self, place: usize) -> Option<(Sequence, Timestamp)> {
         self.events.get(place.saturating_sub(1)).copied()
     }
 
-    /// The decision `count` behind (or before, where it is negative) an event.
+    /// Returns the decision `count` after an event.
     #[must_use]
     pub fn decision(&self, sequence: Sequence, count: i64) -> Option<Decision> {
         let upto = self.decisions.partition_point(|it| it.sequence <= sequence);
@@ -128,14 +126,14 @@ impl Index {
         self.decisions.get(wanted).copied()
     }
 
-    /// The decision of an epoch.
+    /// Returns the decision of an epoch.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<Decision> {
         let found = self.decisions.iter().rev();
         found.copied().find(|it| it.epoch == Some(epoch))
     }
 
-    /// The place behind an event, and the one from which its last decision can be made again.
+    /// Returns the place after an event, and the start for its last decision.
     #[must_use]
     pub fn explained_from(&self, sequence: Sequence) -> (usize, usize) {
         let place = self.place(sequence);
@@ -144,7 +142,7 @@ impl Index {
         (place, last.map_or(0, |last| last.from.min(place)))
     }
 
-    /// The places of the events about something, up to before a place.
+    /// Returns the places of events about `what` before `to`.
     #[must_use]
     pub fn about(&self, what: &str, to: usize) -> Vec<usize> {
         let places = self.about.get(&Text::from(what)).map(Vec::as_slice);
@@ -155,7 +153,7 @@ impl Index {
         places.take_while(|place| *place < to).collect()
     }
 
-    /// So many events at equal distances of time, for an axis: to each, the last event up to there.
+    /// Returns events at equidistant times.
     #[must_use]
     pub fn axis(&self, from: Timestamp, to: Timestamp, count: usize) -> Vec<Sequence> {
         let length = to.as_micros().saturating_sub(from.as_micros()).max(0);

@@ -1,15 +1,11 @@
-//! Every moment of a log: the read models after each of its events.
+//! Read models at every moment of a log.
 //!
-//! 1. Each event is folded into the head's model, packed away ([`chunks`]) and noted in the
-//!    [`index`].
-//! 2. The model is kept every [`APART`] events without its timelines; jobs that have not changed
-//!    since are shared by all of them. When there are [`MOST_KEPT`], or they know of [`MOST_JOBS`]
-//!    together, every second one goes: what the queues know of a job that waits is not shared.
-//! 3. The moment after an event is the nearest kept model before it, and the events between. The
-//!    moments that were last asked for are kept, too: playing on folds what is new.
+//! 1. Each event is folded, packed ([`chunks`]) and indexed ([`index`]).
+//! 2. A model is kept every [`APART`] events; unchanged jobs are shared. Above [`MOST_KEPT`] models or
+//!    [`MOST_JOBS`] queued jobs, which are not shared, every second one is dropped.
+//! 3. A moment is the nearest earlier model plus the events in between; recent moments are cached.
 //!
-//! A place is a number of events: place 0 is before the first one. Timelines are the head's, cut
-//! where the moment is.
+//! A place is a number of events. Only the head has whole timelines.
 
 mod chunks;
 mod index;
@@ -30,37 +26,28 @@ use tokio::sync::watch;
 use chunks::{Chunks, Part};
 pub use index::{Decision, Index};
 
-/// Events between two models that are kept: a moment is then folded in milliseconds.
+/// Distance of kept models, so that a moment is folded within milliseconds.
 const APART: usize = 10_000;
-/// Models that are kept at most.
 const MOST_KEPT: usize = 128;
-/// Jobs that wait or run, in all of these together: of each the queues know some 1 KiB.
+/// Sum over the kept models, whose queues hold about 1 KiB per job.
 const MOST_JOBS: usize = 200_000;
-/// Moments that were asked for last.
 const RECENT: usize = 12;
-/// Events between two forks that are kept for explanations.
 const FORKS_APART: usize = 50_000;
-/// Forks that are kept at most: each holds all that the deciders know.
+/// Each fork holds the deciders' whole state.
 const MOST_FORKS: usize = 4;
 
-/// Where the log stands.
+/// The position of a log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Head {
-    /// Which log it is.
     pub log: String,
-    /// The first event.
     pub first: Sequence,
-    /// The last event.
     pub head: Sequence,
-    /// The broker's time of the first event.
+    /// Log time of the first event.
     pub begun: Timestamp,
-    /// The broker's time of the last event.
+    /// Log time of the last event.
     pub now: Timestamp,
-    /// Events that were read.
     pub events: usize,
-    /// Whether what was on the log when reading began has been read.
     pub read: bool,
-    /// Whether more may come.
     pub live: bool,
 }
 
@@ -76,7 +63,6 @@ struct Inner {
     most_jobs: usize,
 }
 
-/// A fork, with the read models at its place.
 type Forked = Arc<(usize, Fork, Arc<ReadModel>)>;
 
 /// Every moment of a log.
@@ -90,20 +76,20 @@ pub struct Past {
 }
 
 impl Past {
-    /// Of the log called `log`, of which nothing is read yet; `live` if more may always come.
+    /// Creates an unread log; `live` if more events may come.
     #[must_use]
     pub fn new(log: &str, live: bool) -> Self {
         Self::starting_from(log, live, States::default())
     }
 
-    /// What time had stopped is explained within that time, by this clock.
+    /// Limits explanations of timed-out decisions.
     #[must_use]
     pub const fn timed(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The same of a log whose beginning is these states.
+    /// Creates a log that starts from `states`.
     #[must_use]
     pub fn starting_from(log: &str, live: bool, states: States) -> Self {
         let head = Head {
@@ -139,10 +125,10 @@ impl Past {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next events of the log.
+    /// Adds events.
     ///
     /// # Errors
-    /// When they cannot be kept.
+    /// When the events cannot be stored.
     pub fn push(&self, events: impl IntoIterator<Item = Arc<Recorded>>) -> io::Result<()> {
         let mut inner = self.write_inner();
         for recorded in events {
@@ -154,12 +140,12 @@ impl Past {
         Ok(())
     }
 
-    /// A message of the log that is no event.
+    /// Adds a message that is no event.
     pub fn flag(&self, sequence: Sequence, why: String) {
         self.write_inner().model.flag(sequence, why);
     }
 
-    /// What was on the log when reading began has been read.
+    /// Notes that the initial log has been read.
     pub fn caught_up(&self) {
         let mut inner = self.write_inner();
         inner.head.read = true;
@@ -168,34 +154,34 @@ impl Past {
         self.told.send_replace(head);
     }
 
-    /// Names the log, where its name is known only from its events.
+    /// Names a log whose name comes with its events.
     pub fn name(&self, log: &str) {
         log.clone_into(&mut self.write_inner().head.log);
     }
 
-    /// Where the log stands, and every change of it.
+    /// Watches the head.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Head> {
         self.told.subscribe()
     }
 
-    /// Where the log stands.
+    /// Returns the head.
     #[must_use]
     pub fn head(&self) -> Head {
         self.read_inner().head.clone()
     }
 
-    /// What `look` finds in the index.
+    /// Reads the index.
     pub fn indexed<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&self.read_inner().index)
     }
 
-    /// What `look` finds in the newest model, the only one with whole timelines.
+    /// Reads the newest model, with whole timelines.
     pub fn newest<T>(&self, look: impl FnOnce(&ReadModel) -> T) -> T {
         look(&self.read_inner().model)
     }
 
-    /// The read models after the event `sequence`, or after the last one before it.
+    /// Returns the read models after `sequence`.
     ///
     /// # Errors
     /// When the events cannot be read back.
@@ -210,7 +196,6 @@ impl Past {
             return Ok(base);
         }
         drop(base);
-        // A page asks several things of a moment at once: one of them folds, the others wait.
         let _folding = self.folding.lock().unwrap_or_else(PoisonError::into_inner);
         let (from, base, part) = self.nearest(place);
         if from == place {
@@ -228,7 +213,6 @@ impl Past {
         Ok(model)
     }
 
-    /// The nearest model at or before a place, and the events from there to it.
     fn nearest(&self, place: usize) -> (usize, Arc<ReadModel>, Part) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let before = recent.iter().filter(|(at, _)| *at <= place);
@@ -243,10 +227,10 @@ impl Past {
         (from, model, part)
     }
 
-    /// The events at these places, in order.
+    /// Returns the events at these places.
     ///
     /// # Errors
-    /// When they cannot be read back.
+    /// When the events cannot be read back.
     pub fn events(&self, places: &[usize]) -> io::Result<Vec<Arc<Recorded>>> {
         let mut found = Vec::with_capacity(places.len());
         for together in places.chunk_by(|a, b| a / chunks::EVENTS == b / chunks::EVENTS) {
@@ -265,11 +249,11 @@ impl Past {
         Ok(found)
     }
 
-    /// Why something is as it is after the event `sequence`; `solves` decisions may be made to look
-    /// for changes, and `tell` hears what is known meanwhile.
+    /// Explains a subject after `sequence`, with at most `solves` solver runs; `tell` gets intermediate
+    /// results.
     ///
     /// # Errors
-    /// When there is no such thing on the log, or the events cannot be read back.
+    /// When the subject is not on the log, or the events cannot be read back.
     pub fn explain(
         &self,
         subject: Subject,
@@ -298,7 +282,7 @@ impl Past {
         Ok(explainer.explain_step_by_step(tell))
     }
 
-    /// The log up to the event `to`, to be forked.
+    /// Returns the log up to `to`, to be forked.
     ///
     /// # Errors
     /// When the events cannot be read back.
@@ -318,7 +302,7 @@ impl Past {
         Ok(history)
     }
 
-    /// What the deciders know at a multiple of [`FORKS_APART`] at or before a place.
+    /// Returns the deciders' states at the multiple of [`FORKS_APART`] before a place.
     fn fork(&self, place: usize) -> io::Result<Forked> {
         let wanted = place - place % FORKS_APART;
         let mut forks = self.forks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -343,7 +327,7 @@ impl Past {
 
 impl Inner {
     fn push(&mut self, recorded: Arc<Recorded>) -> io::Result<()> {
-        // What is delivered once more is there already.
+        // A repeated delivery.
         if self.head.events > 0 && recorded.sequence <= self.head.head {
             return Ok(());
         }
@@ -366,7 +350,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets every second one go until they are few enough.
     fn thin(&mut self) {
         while self.kept.len() > MOST_KEPT || self.kept_jobs() > self.most_jobs {
             self.apart *= 2;

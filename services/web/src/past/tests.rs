@@ -1,4 +1,4 @@
-//! Moments are what folding the log up to there gives, wherever the nearest kept model is.
+//! Moments equal a fold of the log, whichever model is nearest.
 
 use super::*;
 use dormouse_messages::Event;
@@ -64,7 +64,7 @@ fn models_that_are_kept_are_thinned_and_moments_stay_right() {
     );
 }
 
-/// A flood of jobs that wait: each kept model holds them all.
+/// Every kept model holds all waiting jobs.
 #[test]
 fn models_that_are_kept_know_of_so_many_jobs_together() {
     let mut history = History::default();

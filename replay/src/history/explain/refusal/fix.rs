@@ -1,5 +1,4 @@
-//! What an operator would do about a refusal, by its code: with the least amounts, as the command line
-//! says it.
+//! The operator's fix for each refusal code, with the least amounts, in the command line's syntax.
 
 use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::events::{ClusterConfigured, TenantConfigured, TenantGranted};
@@ -12,27 +11,22 @@ use serde_json::Value;
 use super::super::changes::Change;
 use crate::history::fork::Fork;
 
-/// The value of a class that nobody has defined: what a refusal of it proposes.
 const CLASS_VALUE: i32 = 100;
 
-/// One thing that the operator would do.
+/// One fix by the operator.
 #[derive(Debug, Clone)]
 pub struct Fix {
     /// `quota`, `limit`, `grant`, `class`, `tenant`, `nodes`.
     pub kind: &'static str,
-    /// What is let happen.
     pub change: Change,
-    /// The command.
     pub says: String,
-    /// As it is.
     pub from: String,
-    /// As it would be.
     pub to: String,
-    /// The same with one unit less, where it is an amount, and that amount.
+    /// For an amount: the change with one unit less, and that amount.
     pub less: Option<(Change, String)>,
 }
 
-/// What a refusal of this code asks of the operator; nothing where it is for the submitter to mend.
+/// Returns the operator's fix for a refusal code; `None` if only the submitter can fix it.
 pub fn fix(
     fork: &Fork,
     tenant: &TenantId,
@@ -261,10 +255,9 @@ impl Of<'_> {
         Some(self.size("--max-queued-bytes", most, |it| &mut it.max_queued_bytes))
     }
 
-    /// One node that has just what a container needs.
     fn node(&self, spec: &JobSpec) -> Fix {
         let beside = Beside::of(spec);
-        // The largest of each: one of its roles may be what fits nowhere.
+        // Any role may be the one that fits nowhere, so the maxima count.
         let mut capacity = spec.demand.clone();
         for part in beside.parts() {
             for (resource, amount) in part.demand.iter() {
@@ -296,7 +289,6 @@ impl Of<'_> {
         }
     }
 
-    /// Everything that the document asks of the nodes and that was not granted.
     fn grants(&self, spec: &JobSpec) -> Option<Fix> {
         let book = &self.fork.admission.queues.config.grants;
         let mut granted = book.of(self.tenant.as_str());
@@ -324,7 +316,7 @@ impl Of<'_> {
             flags.push(format!("--secrets {folder}"));
             granted.grants.secrets = Some(folder);
         }
-        // What is left only its submitter can mend.
+        // Only the submitter can fix the rest.
         if flags.is_empty() || granted.check(spec).is_err() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The changes that are tried, one after the other.
+//! Tries the changes that may lift a refusal.
 
 use dormouse_admission::{decode, document, parse_job, received};
 use dormouse_messages::events::StoppedBy;
@@ -13,31 +13,25 @@ use super::Refused;
 use super::fix::{Fix, fix};
 use crate::history::fork::{Fork, Outcome};
 
-/// Refusals that are lifted one after the other by one answer.
 const MOST_FIXES: usize = 4;
-/// Its sequence on the fork: no ingress has counted so far.
+/// The submission's ingress sequence on the fork, beyond any real one.
 const INGRESS: u64 = u64::MAX;
 
-/// Tries what would lift a refusal.
+/// Tries changes that may lift a refusal.
 pub struct Lift<'a> {
-    /// Where admission decides.
     pub base: &'a Fork,
-    /// As it decided last.
     pub optimizer: Optimizer,
-    /// The name that it would have.
     pub job: &'a JobId,
     tenant: TenantId,
     document: Value,
     spec: Option<JobSpec>,
-    /// Allocations that were decided.
     pub solves: usize,
 }
 
-/// What admission says: the code of a refusal.
+/// The fork after admission, or a refusal's code.
 type Answer = Result<Fork, String>;
 
 impl<'a> Lift<'a> {
-    /// Of a submission whose document can be read.
     pub fn new(
         base: &'a Fork,
         optimizer: Optimizer,
@@ -62,7 +56,6 @@ impl<'a> Lift<'a> {
         })
     }
 
-    /// What admission says of a document after a change.
     fn admits(&self, change: &Change, document: &Value) -> Answer {
         let mut fork = self.base.clone();
         change.apply(&mut fork);
@@ -85,13 +78,11 @@ impl<'a> Lift<'a> {
         }
     }
 
-    /// The document as it is, by now: what it would get, where it is admitted.
     pub fn as_it_is(&mut self) -> Result<(u32, VerifiedBy), String> {
         let fork = self.admits(&Change::All(Vec::new()), &self.document)?;
         Ok(self.gets(fork))
     }
 
-    /// What the services give a job that was admitted.
     fn gets(&mut self, mut fork: Fork) -> (u32, VerifiedBy) {
         self.solves += 1;
         let outcome = fork.settle(&self.optimizer);
@@ -99,7 +90,6 @@ impl<'a> Lift<'a> {
         (outcome.containers(&fork, self.job), verified)
     }
 
-    /// All changes that were admitted, those of the operator first.
     pub fn all(&mut self, code: &str, mut found: impl FnMut(Correction)) {
         self.of_operator(code).into_iter().for_each(&mut found);
         self.of_document(code).into_iter().for_each(&mut found);
@@ -126,7 +116,7 @@ impl<'a> Lift<'a> {
                 Err(next) => code = next,
             }
         };
-        // Of one amount it is shown that one unit less is not enough.
+        // For one amount, proves that one unit less does not suffice.
         let mut not_at = None;
         if let [
             Fix {
@@ -176,7 +166,6 @@ impl<'a> Lift<'a> {
         }
     }
 
-    /// One field of the document at a time.
     fn of_document(&mut self, code: &str) -> Vec<Correction> {
         match code {
             "above_quota" => [self.min(), self.demand()].into_iter().flatten().collect(),
@@ -198,7 +187,6 @@ impl<'a> Lift<'a> {
         format!("--set job.{}.{field}={to}", self.job)
     }
 
-    /// The largest number below `from` with which it is admitted, if the smaller ones are, too.
     fn largest(
         &mut self,
         kind: &str,
@@ -232,7 +220,6 @@ impl<'a> Lift<'a> {
         let from = containers.start();
         self.largest("min", "containers.min", from, |document, min| {
             let mut document = document.clone();
-            // A field that is no map is not written into.
             let written = document.get("containers").filter(|it| it.is_object());
             let mut bounds = written
                 .cloned()
@@ -255,7 +242,6 @@ impl<'a> Lift<'a> {
         })
     }
 
-    /// Twentieths less of one resource.
     fn demand(&mut self) -> Option<Correction> {
         let demand = self.spec.as_ref()?.demand.clone();
         let none = Change::All(Vec::new());
@@ -282,14 +268,14 @@ impl<'a> Lift<'a> {
         None
     }
 
-    /// All that some node has of it, of the node that has the most of what is short.
+    /// Reduces the demand to the capacity of the best node.
     fn of_a_node(&mut self) -> Option<Correction> {
         let demand = self.spec.as_ref()?.demand.clone();
         let nodes = self.base.admission.queues.nodes.iter();
         let mut fitting: Vec<Amounts> = nodes
             .filter_map(|(_, node)| within(&demand, &node.capacity))
             .collect();
-        // The node with which the least part is given up.
+        // The node that keeps the most of the demand.
         let kept = |less: &Amounts| {
             let parts = demand
                 .iter()
@@ -341,7 +327,6 @@ impl<'a> Lift<'a> {
     }
 }
 
-/// As much of a demand as a node has; nothing where it has none of a resource.
 fn within(demand: &Amounts, capacity: &Amounts) -> Option<Amounts> {
     let mut less = demand.clone();
     let parts: Vec<(Resource, u64)> = demand
@@ -357,7 +342,7 @@ fn within(demand: &Amounts, capacity: &Amounts) -> Option<Amounts> {
     Some(less)
 }
 
-/// How an allocation proves what is said of it.
+/// Returns the proof status of an allocation.
 pub fn verified(outcome: &Outcome, optimizer: &Optimizer) -> VerifiedBy {
     let solver = outcome.figures().map(|figures| figures.solver.clone());
     let solver = solver.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Given queues with priority classes, who goes next.
+//! Tests of priority classes.
 
 use dormouse_messages::JobClass;
 
@@ -6,7 +6,6 @@ use super::*;
 
 const DORM: Allocation = Allocation::Dorm;
 
-/// One node of four processors.
 fn cluster(queue: Queue, allocation: Allocation) -> Given {
     let mut given = Given::cluster("cpu=4", queue);
     let policy = Policy {
@@ -69,9 +68,9 @@ fn for_a_class_that_preempts_what_lower_ones_hold_is_free() {
     };
     with(DORM, 10, true).then(&["b/now"]);
     with(DORM, 10, false).then(&[]);
-    // It has no room beside the job of the same class.
+    // The running job has the same class.
     with(DORM, 5, true).then(&[]);
-    // What runs is left alone under the others.
+    // These allocations leave running jobs alone.
     with(Allocation::Static, 10, true).then(&[]);
     with(Allocation::Drf, 10, true).then(&[]);
 }

@@ -1,4 +1,4 @@
-//! The properties of DRF for releases, on random pools with weights; and how fast releases are.
+//! DRF's properties on random weighted pools, and a rate measurement.
 
 use dormouse_messages::policy::Queue;
 use num_rational::Ratio;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::Given;
 
-/// How many releases a second: run by hand with
+/// Measures releases per second:
 /// `cargo test --release -p dormouse-admission -- --ignored --nocapture release_rate`.
 #[test]
 #[ignore = "a measurement, run by hand as said above; it checks nothing"]
@@ -32,7 +32,7 @@ fn release_rate() {
     }
 }
 
-/// What tenants with endless queues of tasks of one shape get of one pool.
+/// Endless queues of uniform tasks on one pool.
 #[derive(Debug, Clone)]
 struct Pool {
     total: [u64; 3],
@@ -59,7 +59,7 @@ fn amounts([cpu, gpu, fpga]: [u64; 3]) -> String {
 }
 
 impl Pool {
-    /// Tasks that each tenant is released under `queue`, and what is left.
+    /// Returns released tasks by tenant, and the rest.
     fn share(&self, queue: Queue) -> (Vec<u64>, [u64; 3]) {
         let mut given = Given::cluster(&amounts(self.total), queue);
         for (index, (demand, weight)) in self.tenants.iter().enumerate() {
@@ -114,7 +114,7 @@ proptest! {
             let slice = pool.weight(i) / weights;
             prop_assert!(share(i) + slice * deltas > slice, "tenant {i} of {tasks:?}");
         }
-        // Bottleneck fairness: where all need one resource the most, keys differ by a task.
+        // Bottleneck fairness: if all need one resource the most, keys differ by a task.
         let most = |r: usize, i: usize| Ratio::new(pool.tenants[i].0[r], pool.total[r]) == pool.delta(i);
         if (0..3).any(|r| indices.clone().all(|i| most(r, i))) {
             for (i, k) in indices.clone().flat_map(|i| indices.clone().map(move |k| (i, k))) {
@@ -124,7 +124,6 @@ proptest! {
         }
     }
 
-    /// Whatever the policy, all room that a job could use is used.
     #[test]
     fn every_policy_releases_until_nothing_fits(pool in pools()) {
         for queue in Queue::ALL.into_iter().filter(|queue| *queue != Queue::Fifo) {

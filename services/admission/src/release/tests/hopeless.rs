@@ -1,10 +1,9 @@
-//! Released jobs that the nodes there are would not hold.
+//! Tests of released jobs that the present nodes cannot hold.
 
 use dormouse_messages::policy::Queue;
 
 use super::Given;
 
-/// What a released job cannot use is nobody's loss: with nodes that it can use it counts again.
 #[test]
 fn a_released_job_that_no_nodes_would_hold_keeps_nothing_from_the_others() {
     for queue in [Queue::Fifo, Queue::Drf, Queue::Demand] {
@@ -21,7 +20,7 @@ fn a_released_job_that_no_nodes_would_hold_keeps_nothing_from_the_others() {
         given.kept(&[("a/never", "constraints")]);
         given.kept(&[("a/never", "never_fits")]);
         assert_eq!(given.decide().len(), 2, "{queue:?}");
-        // A node that holds it: it waits for its room as any other.
+        // A node holds the job now, so the job waits for capacity.
         given.kept(&[("a/never", "resources")]);
         given.then(match queue {
             Queue::Fifo => &[],
@@ -32,7 +31,6 @@ fn a_released_job_that_no_nodes_would_hold_keeps_nothing_from_the_others() {
     }
 }
 
-/// A quota that is set below what a queued or a released job needs stops that job alone.
 #[test]
 fn a_job_above_its_tenants_quota_holds_nobody_back() {
     for queue in Queue::ALL {
@@ -45,9 +43,9 @@ fn a_job_above_its_tenants_quota_holds_nobody_back() {
         given.kept(&[("a/released", "above_quota")]);
         given.then(&["a/small"]);
         given.tenant("a", 1, "cpu=9");
-        // At once, before the optimizer has decided on it: it has its room again.
+        // The released job counts again before the next allocation.
         given.then(&[]);
-        // Or no node would hold it, whatever its quota.
+        // An unschedulable job reserves nothing, whatever its quota.
         given.kept(&[("a/released", "never_fits")]);
         given.then(&["a/queued", "a/small"]);
         given.kept(&[]);

@@ -1,4 +1,7 @@
-//! Given queues, who goes next.
+//! Tests of the release order.
+//!
+//! - `classes`, `fair`: priority classes, DRF
+//! - `hopeless`, `nodes`, `short`: unschedulable jobs, capacity by node, time limits
 
 mod classes;
 mod fair;
@@ -16,7 +19,7 @@ use dormouse_messages::{Decider, Envelope, Event, Fold, JobId, Recorded, Timesta
 use super::{Changes, releases};
 use crate::{Admission, AdmissionState};
 
-/// A history of admission's state; one second an event unless told otherwise.
+/// Admission's state; one second an event by default.
 struct Given {
     state: AdmissionState,
     now: Timestamp,
@@ -24,7 +27,6 @@ struct Given {
 }
 
 impl Given {
-    /// A cluster of one node and a policy.
     fn cluster(capacity: &str, queue: Queue) -> Self {
         let mut given = Self {
             state: AdmissionState::default(),
@@ -74,7 +76,6 @@ impl Given {
         self.fold(configured.into());
     }
 
-    /// A job of one container is queued.
     fn queue(&mut self, id: &str, demand: &str) {
         self.queue_with(id, demand, 0);
     }
@@ -145,7 +146,7 @@ impl Given {
         released.collect()
     }
 
-    /// The optimizer leaves everything as it is; these jobs wait for this reason.
+    /// The optimizer changes nothing; these jobs wait.
     fn kept(&mut self, waiting: &[(&str, &str)]) {
         let waiting = waiting.iter().map(|(job, code)| Waiting {
             job: job.parse().expect("a job"),
@@ -164,7 +165,6 @@ impl Given {
         self.fold(kept.into());
     }
 
-    /// What is decided, as job ids.
     #[track_caller]
     fn then(&self, expected: &[&str]) {
         let decided = self.decide();
@@ -172,7 +172,6 @@ impl Given {
         assert_eq!(ids, expected);
     }
 
-    /// Folds what is decided.
     fn carry_out(&mut self) -> Vec<String> {
         let decided = self.decide();
         let ids = decided.iter().map(|event| event.job.to_string()).collect();
@@ -182,7 +181,6 @@ impl Given {
         ids
     }
 
-    /// The tenants of what is decided, by their first letters.
     #[track_caller]
     fn then_tenants(&self, expected: &str) {
         let decided = self.decide();
@@ -194,8 +192,8 @@ impl Given {
     }
 }
 
-/// The worked example of the paper: 20 CPUs, 40 GB; A runs 3 and queues 10 tasks of <1, 4>, B
-/// runs 5 and queues 5 of <2, 1>.
+/// The paper's example: 20 CPUs, 40 GB; A runs 3 and queues 10 tasks of <1, 4>, B runs 5 and queues 5 of <2,
+/// 1>.
 fn worked_example(queue: Queue) -> Given {
     let mut given = Given::cluster("cpu=20,memory=40Gi", queue);
     for task in 0..3 {
@@ -204,7 +202,7 @@ fn worked_example(queue: Queue) -> Given {
     for task in 0..5 {
         given.run(&format!("b/run-{task}"), "cpu=2,memory=1Gi");
     }
-    // At the start nobody has released: the turn goes to the first by name.
+    // Without a last releaser the first by name goes.
     given.state.queues.last = None;
     for task in 0..10 {
         given.queue(&format!("a/t{task}"), "cpu=1,memory=4Gi");
@@ -277,7 +275,6 @@ fn a_tenant_whose_job_does_not_fit_is_passed_over_and_remembered() {
         decided[0].passed_over,
         ["a/large".parse::<JobId>().expect("a job")]
     );
-    // It is said once.
     given.carry_out();
     given.complete("b/small-0");
     given.queue("b/small-1", "cpu=1");
@@ -296,14 +293,13 @@ fn a_job_that_was_passed_over_long_ago_has_room_reserved() {
         given.queue(&format!("b/t{task}"), "cpu=1");
     }
     assert_eq!(given.carry_out(), ["b/t1", "b/t2"]);
-    // Before the bound small ones go by for as long as they come.
+    // Small jobs overtake before the bound.
     given.seconds(599);
     given.complete("b/t1");
     assert_eq!(given.carry_out(), ["b/t3"]);
     given.seconds(1);
     given.complete("b/t2");
     given.then(&[]);
-    // What needs nothing of the reserved room still overtakes it.
     given.queue("d/other", "gpu=1");
     assert_eq!(given.carry_out(), ["d/other"]);
     given.complete("b/t3");
@@ -311,7 +307,7 @@ fn a_job_that_was_passed_over_long_ago_has_room_reserved() {
     assert_eq!(given.carry_out()[0], "a/large");
 }
 
-/// Room was kept for a job behind another of its own tenant, and nothing ran again.
+/// Such a reservation would idle the cluster.
 #[test]
 fn no_room_is_reserved_for_what_is_not_the_head() {
     let mut given = Given::cluster("cpu=4", Queue::Drf);
@@ -369,12 +365,11 @@ fn a_job_that_no_node_could_run_does_not_hold_its_tenant_back() {
     }
 }
 
-/// A flood of queued work must not raise its tenant's priority.
 #[test]
 fn balanced_wait_does_not_reward_a_flood() {
     let turns = |queue| {
         let mut given = Given::cluster("cpu=1", queue);
-        // One job has completed in ten seconds, so that the cluster's pace is known.
+        // A completion after ten seconds sets the pace.
         given.run("c/pace", "cpu=1");
         given.seconds(10);
         given.complete("c/pace");
@@ -419,8 +414,6 @@ fn a_cancelled_job_that_was_not_yet_queued_counts_for_nothing() {
     assert_eq!(released.turn.as_ref().map(|turn| turn.queued), Some(1));
 }
 
-/// First in, first out a job that needs nothing of what the head lacks overtakes it; what competes with
-/// the head waits, of whatever tenant.
 #[test]
 fn what_does_not_compete_with_the_head_goes_by() {
     let mut given = Given::cluster("cpu=8,gpu=1", Queue::Fifo);
@@ -439,7 +432,6 @@ fn what_does_not_compete_with_the_head_goes_by() {
     given.then(&[]);
 }
 
-/// The head's own share of the processors is kept for it once it has been passed long enough.
 #[test]
 fn a_head_that_others_went_by_has_room_kept_for_it() {
     let mut given = Given::cluster("cpu=8,gpu=1", Queue::Fifo);
@@ -452,8 +444,7 @@ fn a_head_that_others_went_by_has_room_kept_for_it() {
     given.then(&[]);
 }
 
-/// Room was kept for a later job from an earlier one, which held the later one back: both waited, and
-/// nothing ran again.
+/// Such a reservation would deadlock the two jobs.
 #[test]
 fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
     let mut given = Given::cluster("cpu=8", Queue::Fifo);
@@ -461,7 +452,7 @@ fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
     given.queue("a/first", "cpu=2");
     given.queue("b/second", "cpu=4");
     given.queue("c/third", "cpu=6");
-    // The third would not fit whichever goes; the second would in place of the first.
+    // The third fits in no case; the second would in place of the first.
     let passed_over = &given.decide()[0].passed_over;
     assert_eq!(passed_over, &["c/third".parse::<JobId>().expect("a job")]);
     assert_eq!(given.carry_out(), ["a/first"]);
@@ -473,7 +464,6 @@ fn first_in_first_out_no_room_is_kept_from_who_came_earlier() {
     given.then(&["c/third"]);
 }
 
-/// A tenant's quota of one resource does not hold up its jobs that need none of it.
 #[test]
 fn a_quota_of_gpus_holds_up_gpu_jobs_alone() {
     let mut given = Given::cluster("cpu=8,gpu=4", Queue::Drf);

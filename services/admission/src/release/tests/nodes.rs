@@ -1,4 +1,4 @@
-//! Given nodes that differ, who is released: a job that finds room on a node, and not by sums.
+//! Tests of nodes whose free capacity differs from the sums.
 
 use dormouse_messages::events::{Gpu, NodeJoined, PlacedContainer, PlacementDecided};
 use dormouse_messages::{Epoch, Incarnation, Rank};
@@ -6,13 +6,11 @@ use dormouse_messages::{Epoch, Incarnation, Rank};
 use super::*;
 
 impl Given {
-    /// A job of one container runs on a node, on these GPUs.
     fn runs_on(&mut self, id: &str, demand: &str, node: &str, gpus: &[&str]) {
         self.run(id, demand);
         self.place(id, node, gpus);
     }
 
-    /// A released job's only container is placed on a node, on these GPUs.
     fn place(&mut self, id: &str, node: &str, gpus: &[&str]) {
         let placed = PlacementDecided {
             epoch: Epoch(self.state.queues.sequence.0),
@@ -59,8 +57,7 @@ impl Given {
     }
 }
 
-/// The GPU job's processors are taken where its GPU is. It was released by sums, and kept two processors
-/// of the empty node from everybody.
+/// The GPU's node has no free processors.
 #[test]
 fn a_job_that_fits_by_sums_and_on_no_node_keeps_nothing_of_nodes_that_it_cannot_use() {
     for queue in Queue::ALL {
@@ -85,7 +82,7 @@ fn a_job_that_fits_by_sums_and_on_no_node_keeps_nothing_of_nodes_that_it_cannot_
     }
 }
 
-/// 0.4 of each of three devices is free: no whole one, although there are 1.2.
+/// 0.4 of each of three devices is free, but no whole device.
 #[test]
 fn a_job_that_needs_a_whole_gpu_is_not_released_into_parts() {
     let mut given = Given::cluster("cpu=1", Queue::Fifo);
@@ -103,13 +100,12 @@ fn a_job_that_needs_a_whole_gpu_is_not_released_into_parts() {
     given.queue("a/one", "cpu=1");
     given.queue("a/two", "cpu=1");
     given.queue("a/three", "cpu=1");
-    // It lacks a GPU alone; a part of 0.3 counts as a half, of which no device has one.
+    // The head lacks a GPU; a part of 0.3 counts as a half, which no device has free.
     given.then(&["a/one", "a/two", "a/three"]);
     given.complete("a/on-u1");
     assert_eq!(given.carry_out()[0], "a/whole");
 }
 
-/// A released job that lost its node waits: what it keeps, it keeps where it can run.
 #[test]
 fn a_released_job_that_waits_keeps_room_on_its_own_nodes() {
     let mut given = Given::cluster("cpu=8", Queue::Fifo);
@@ -129,7 +125,6 @@ fn a_released_job_that_waits_keeps_room_on_its_own_nodes() {
     given.then(&["a/large", "b/small"]);
 }
 
-/// What runs on a drained node takes nothing of the others.
 #[test]
 fn a_drained_node_that_is_full_keeps_nobody_from_the_others() {
     let mut given = Given::cluster("cpu=4", Queue::Fifo);
@@ -145,8 +140,6 @@ fn a_drained_node_that_is_full_keeps_nobody_from_the_others() {
     given.then(&["a/one"]);
 }
 
-/// With time limits the first job's start is known by nodes: a short job goes before it into the room that
-/// it waits for.
 #[test]
 fn the_start_of_a_job_that_waits_is_known_by_nodes() {
     let mut given = Given::cluster("cpu=8", Queue::Fifo);
@@ -165,7 +158,7 @@ fn the_start_of_a_job_that_waits_is_known_by_nodes() {
     given.place("a/soon", "n0", &[]);
     given.place("a/later", "n1", &[]);
     given.queue("a/gpu", "cpu=2,gpu=1");
-    // It starts when the second one has ended, which the sums do not know.
+    // Only the nodes show that the head starts at the second end.
     limited(&mut given, "a/short", "cpu=1", 900);
     given.then(&["a/short"]);
 }

@@ -1,4 +1,4 @@
-//! Given a job that waits for room and the time limits of what runs, which short jobs go before it.
+//! Tests of short jobs that overtake a blocked head by time limits.
 
 use dormouse_messages::events::PartitionStarted;
 use dormouse_messages::{Epoch, Incarnation};
@@ -36,7 +36,7 @@ impl Given {
 #[test]
 fn a_job_that_has_ended_when_the_first_one_starts_goes_before_it() {
     for queue in Queue::ALL {
-        // One processor is free for a thousand seconds; the head needs two.
+        // One processor is free for 1,000 s; the head needs two.
         let given = |limit_s| {
             let mut given = Given::cluster("cpu=4", queue);
             given.run_for("a/long", "cpu=3", Some(1_000));
@@ -45,10 +45,9 @@ fn a_job_that_has_ended_when_the_first_one_starts_goes_before_it() {
             given
         };
         given(Some(940)).then(&["a/short"]);
-        // A minute for what its limit does not count.
+        // A minute covers start and stop.
         given(Some(941)).then(&[]);
         given(None).then(&[]);
-        // Later it would end too late.
         let mut late = given(Some(940));
         late.seconds(1);
         late.then(&[]);
@@ -72,10 +71,9 @@ fn as_many_must_end_as_the_first_one_needs() {
     given.run_for("a/soon", "cpu=1", Some(100));
     given.run_for("a/later", "cpu=3", Some(1_000));
     given.queue("a/head", "cpu=4");
-    // The first end frees one, the second what is needed.
+    // The second end frees enough.
     given.queue_for("a/short", "cpu=1", Some(500));
     given.then(&["a/short"]);
-    // A limit that is lifted is none.
     given.fold(
         dormouse_messages::events::JobRevised {
             time_limit_s: Some(0),
@@ -101,7 +99,7 @@ fn room_that_is_kept_is_filled_until_its_job_starts() {
     given.then(&["b/short"]);
 }
 
-/// A number below `most`, and the next state.
+/// Returns a pseudo-random number below `most`.
 fn draw(state: &mut u64, most: u64) -> u64 {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -109,7 +107,7 @@ fn draw(state: &mut u64, most: u64) -> u64 {
     (*state >> 33) % most
 }
 
-/// When the head starts, in seconds, and how many went before it: every job runs to its limit.
+/// Returns the head's start and the overtaking jobs, if all run to their limits.
 fn head_starts(seed: u64, others: bool) -> (u64, usize) {
     let mut state = seed;
     let mut given = Given::cluster("cpu=8", Queue::ALL[usize::try_from(seed % 6).expect("few")]);
@@ -156,8 +154,6 @@ fn head_starts(seed: u64, others: bool) -> (u64, usize) {
     }
 }
 
-/// Given that limits hold, the head starts when it would have started without the jobs that went before
-/// it.
 #[test]
 fn the_head_starts_no_later_for_who_goes_before_it() {
     let mut went = 0;

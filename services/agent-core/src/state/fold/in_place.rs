@@ -1,4 +1,4 @@
-//! Partitions that are resized in place: how each event changes who starts, leaves and takes part.
+//! Applies events to partitions resized in place.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use dormouse_messages::{ContainerId, NodeId, Rank, Sequence, Timestamp};
 use crate::state::{AgentState, Here, Job, Leave, Partition, Phase, Readiness, Standing};
 
 impl Partition {
-    /// More containers. A number that is taken stands for the container that has it.
+    /// A rank in use keeps its container.
     pub(super) fn add(&mut self, placed: Self) {
         for (rank, place) in placed.gang {
             let known = self.gang.get(&rank);
@@ -26,7 +26,6 @@ impl Partition {
         }
     }
 
-    /// The start of these is requested.
     pub(super) fn ask(
         &mut self,
         ranks: &BTreeSet<Rank>,
@@ -50,7 +49,7 @@ impl Partition {
         }
     }
 
-    /// Forgets what was taken back and not asked for: the next request comes from somebody who knows.
+    /// The author of the next request knows of the withdrawals.
     fn forget_the_taken_back(&mut self) {
         self.gang
             .retain(|_, place| place.standing != Standing::TakenBack);
@@ -58,7 +57,7 @@ impl Partition {
         self.here.retain(|rank, _| gang.contains_key(rank));
     }
 
-    /// Forgets containers that are over and take part no more: a service has thousands in its life.
+    /// A service has thousands of containers over time.
     fn forget_the_over(&mut self) {
         let Some(members) = &self.members else {
             return;
@@ -82,8 +81,7 @@ impl AgentState {
         partition.here.get_mut(&container.rank)
     }
 
-    /// What was placed within a running life and taken back before its start was requested. The request
-    /// may have crossed that: then it starts, and whoever folds the log waits for its word.
+    /// A start request in flight still starts a withdrawn placement, as all readers await its report.
     pub(super) fn taken_back(&mut self, event: &PlacementDecided) {
         for removed in &event.remove {
             let partition = self.partition_mut(&removed.job, removed.incarnation);
@@ -154,7 +152,6 @@ impl AgentState {
         }
     }
 
-    /// A container has exited, on whatever node.
     pub(super) fn over(&mut self, container: &ContainerId) {
         let partition = self.partition_mut(&container.job, container.incarnation);
         let Some(partition) = partition.filter(|it| it.members.is_some()) else {
@@ -166,7 +163,6 @@ impl AgentState {
         partition.forget_the_over();
     }
 
-    /// A node is lost: what was asked to run there is over.
     pub(super) fn lost_elsewhere(&mut self, node: &NodeId) {
         if self.is_here(node) {
             return;

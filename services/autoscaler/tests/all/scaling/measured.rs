@@ -1,4 +1,4 @@
-//! What is made of a measurement: of a tenant's proxy, and of one that cannot be true.
+//! Tests of measurements from a tenant's proxy, and of impossible ones.
 
 use dormouse_messages::GatewayId;
 
@@ -60,7 +60,7 @@ fn a_tenants_proxy_counts_as_a_gateway_of_its_own() {
     for _ in 0..6 {
         given.second += 2;
         given.event(measured(vec![5, 5]));
-        // Said three seconds later than it was seen, by a message of the tenant's.
+        // The proxy reports three seconds late.
         let seen = Timestamp::from_micros(given.now().as_micros() - 3_000_000);
         given.event(ServiceMeasured {
             gateway: GatewayId::of_tenant(&"shop".parse().expect("valid"), "g0").expect("valid"),

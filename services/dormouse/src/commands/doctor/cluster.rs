@@ -1,4 +1,4 @@
-//! What the cluster lacks: its broker, its streams, its services, its nodes.
+//! Checks the cluster: broker, streams, services, nodes.
 
 use dormouse_messages::NodeId;
 use dormouse_projections::nodes::NodeState;
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::render::bytes;
 use crate::serve;
 
-/// One active copy each.
+/// Each needs one active copy.
 const DECIDERS: [ServiceArg; 5] = [
     ServiceArg::Admission,
     ServiceArg::Optimizer,
@@ -23,10 +23,8 @@ const DECIDERS: [ServiceArg; 5] = [
     ServiceArg::Autoscaler,
 ];
 
-/// A query service that is so many events behind is late.
 const FAR_BEHIND: u64 = 1_000;
 
-/// A stream is soon full from this part on.
 const NEARLY_FULL: f64 = 0.9;
 
 pub async fn look(context: &Context, looks: &mut Looks<'_>) {
@@ -48,7 +46,7 @@ pub async fn look(context: &Context, looks: &mut Looks<'_>) {
     };
     broker(&log, looks).await;
     if context.is_unattended() {
-        // Leases that nobody renews hold for a while, and say nothing.
+        // Leases without renewal still hold for a while: checking them tells nothing.
         let data = context.data.display();
         return looks.fail(
             "up",
@@ -101,7 +99,6 @@ async fn broker(log: &Log, looks: &mut Looks<'_>) {
     }
 }
 
-/// A broker whose disk is full answers everything but what it should store.
 async fn storing(log: &Log, looks: &mut Looks<'_>) {
     match log.try_storing().await {
         Ok(()) => looks.ok("storing", "the broker stores"),
@@ -269,7 +266,7 @@ fn nodes(answer: &NodesAnswer, looks: &mut Looks) {
     }
 }
 
-/// Agents are asked one by one: a node counts as up until its lease ends.
+/// A node counts as up until its lease ends, so agents are asked.
 async fn agents(log: &Log, answer: &NodesAnswer, looks: &mut Looks<'_>) {
     let up = answer.nodes.iter().filter(|it| it.state == NodeState::Up);
     let up: Vec<&NodeId> = up.map(|it| &it.node).collect();

@@ -1,4 +1,4 @@
-//! What `up` and an agent need on this machine.
+//! Checks this machine for the needs of `up` and agents.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +11,16 @@ use crate::commands::version::version_of;
 use crate::context::Context;
 use crate::render::bytes;
 
-/// The log takes resets of consumers and batches of one decision from here on.
+/// Older brokers lack consumer resets and batches of one decision.
 pub const LEAST_BROKER: (u32, u32) = (2, 14);
 
-/// A broker opens a file for each block of a stream, an agent some for each container.
+/// A broker opens a file per block of a stream, an agent several per container.
 const FEW_FILES: u64 = 4_096;
 
-/// Less is soon full of checkpoints.
+/// Less space soon fills with checkpoints.
 const LITTLE_ROOM_BYTES: u64 = 5 << 30;
 
-/// With less a broker stores nothing soon, or already.
+/// With less space a broker soon stores nothing.
 const NO_ROOM_BYTES: u64 = 8 << 20;
 
 pub async fn look(context: &Context, looks: &mut Looks<'_>) {
@@ -61,7 +61,7 @@ fn broker(looks: &mut Looks) {
     }
 }
 
-/// Whether `2.10.4` is older than 2.14; what is no version is not.
+/// True if `version` is older than `least`; false for text that is no version.
 pub fn is_older(version: &str, least: (u32, u32)) -> bool {
     let mut parts = version.trim_start_matches('v').split('.');
     let mut next = || parts.next()?.parse::<u32>().ok();
@@ -93,7 +93,6 @@ fn walls(looks: &mut Looks) {
     }
 }
 
-/// A program on the PATH.
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let all = std::env::split_paths(&path).map(|folder| folder.join(program));
@@ -138,7 +137,6 @@ fn files(looks: &mut Looks) {
     }
 }
 
-/// The nearest folder above that is there.
 fn nearest(path: &Path) -> &Path {
     let mut above = path.ancestors();
     above.find(|it| it.is_dir()).unwrap_or(Path::new("."))

@@ -1,10 +1,6 @@
-//! `doctor`: what this machine and the cluster lack, each with what to do about it.
+//! `doctor`: checks this machine (`machine`) and the cluster (`cluster`), with advice.
 //!
-//! 1. The machine: what `up` and an agent need here.
-//! 2. The cluster, if one is named or runs here: broker, streams, services, nodes.
-//!
-//! It changes nothing: to see whether the broker stores, it takes a lease for an instant. A tenant's key sees
-//! its own part.
+//! Checks change nothing, but take a lease for an instant to test the broker's storage.
 
 mod cluster;
 mod machine;
@@ -16,38 +12,29 @@ use crate::error::{DONE, ERROR};
 use crate::print;
 use crate::render::Style;
 
-/// All that was looked at.
+/// All checks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// In the order of the looks.
     pub checks: Vec<Check>,
 }
 
-/// One look.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// `machine` or `cluster`.
     pub of: String,
-    /// What was looked at.
     pub name: String,
-    /// How it is.
     pub state: State,
-    /// What was found.
     pub found: String,
-    /// What to do, where something is to be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
-/// How something is.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As it should be.
     Ok,
-    /// Something does not work, or will not.
     Warning,
-    /// The cluster, or this part of it, does not work.
     Failed,
 }
 
@@ -61,7 +48,6 @@ impl State {
     }
 }
 
-/// Looks of one kind.
 struct Looks<'a> {
     of: &'static str,
     report: &'a mut Report,
@@ -91,10 +77,10 @@ impl Looks<'_> {
     }
 }
 
-/// Looks, and prints what it found.
+/// Runs all checks and prints the report.
 ///
 /// # Errors
-/// When the standard output is closed.
+/// If the standard output is closed.
 pub async fn run(context: &Context) -> anyhow::Result<u8> {
     let mut report = Report::default();
     machine::look(

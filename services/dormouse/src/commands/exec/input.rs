@@ -1,4 +1,4 @@
-//! What a program is given: the standard input, the terminal's changes of size, interrupts.
+//! Sends the standard input, terminal sizes and interrupts to a program.
 
 use std::io::Read as _;
 
@@ -10,21 +10,17 @@ use tokio::sync::mpsc;
 
 use super::{Program, terminal};
 
-/// What is read at once.
 const PIECE: usize = 32 << 10;
 
-/// Pieces that wait for the program.
 const PIECES: usize = 2;
 
 const INTERRUPT: i32 = 2;
 const KILL: i32 = 9;
 const TERMINATE: i32 = 15;
 
-/// The interrupt that kills.
 const LAST_INTERRUPT: u32 = 3;
 
-/// The standard input, piece by piece. A thread reads it, which nobody waits for at the end: it may
-/// stand in a read for as long as the terminal is there.
+/// The thread is never joined: its read may block as long as the terminal exists.
 fn standard() -> mpsc::Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel(PIECES);
     std::thread::spawn(move || {
@@ -45,7 +41,7 @@ async fn next(signals: &mut Option<Signal>) {
     }
 }
 
-/// Gives a program all of it, until it takes no more.
+/// Sends all input until the program takes no more.
 pub async fn give(program: Program, has_terminal: bool) {
     let mut input = standard();
     let mut resized = has_terminal
@@ -80,7 +76,6 @@ pub async fn give(program: Program, has_terminal: bool) {
             write.offset = offset;
             write.bytes = STANDARD.encode(&bytes[from..]);
             let Ok(answered) = program.ask(EXEC_WRITE, &write).await else {
-                // It has ended, or its node is gone: who reads says so.
                 return;
             };
             match serde_json::from_slice::<Written>(&answered.payload) {

@@ -1,7 +1,7 @@
-//! `job exec`: runs a program in a container, attached to it over requests to its node's agent.
+//! `job exec`: runs a program in a container, attached through the node's agent.
 //!
-//! One task asks for what the program printed, another one gives it what comes on the standard
-//! input. Each request can be made again after a loss: bytes have places in both directions.
+//! One task requests the output, another sends the input (`input`); `terminal` sets this terminal. Bytes have
+//! offsets, so requests can be repeated.
 
 mod input;
 mod terminal;
@@ -25,16 +25,13 @@ use crate::context::Context;
 use crate::error::Coded;
 use terminal::Raw;
 
-/// Before a node that does not answer is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long it is asked again: the agent ends a program that nobody has asked about for 20 s.
+/// The agent ends a program that no client asks about for 20 s.
 const GIVE_UP: Duration = Duration::from_secs(15);
 
-/// What a shell says of a program that a signal ended.
 const BY_SIGNAL: i32 = 128;
 
-/// A program on its node, and who asks about it.
 #[derive(Clone)]
 struct Program {
     source: Source,
@@ -43,7 +40,6 @@ struct Program {
 }
 
 impl Program {
-    /// Asks its node, again where that does not answer.
     async fn ask<T: serde::Serialize>(&self, name: &str, query: &T) -> Result<NodeAnswered, Coded> {
         let until = Instant::now() + GIVE_UP;
         loop {
@@ -59,10 +55,10 @@ impl Program {
     }
 }
 
-/// `job exec`.
+/// Runs `job exec`.
 ///
 /// # Errors
-/// When the job has no such container that runs, or the program cannot be run.
+/// If the job has no such running container, or the program cannot be run.
 pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
     let tenant = args
         .of
@@ -92,7 +88,6 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         node,
         exec: started.exec,
     };
-    // Given back at the end, however that comes.
     let raw = args.terminal.then(Raw::begin).transpose()?;
     let given = tokio::spawn(input::give(program.clone(), args.terminal));
     let ended = follow(&program).await;
@@ -101,7 +96,6 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
     ended
 }
 
-/// The container that is meant, and its node.
 async fn running(
     source: &Source,
     id: &JobId,
@@ -140,7 +134,6 @@ async fn running(
     Err(Coded::new("not_running", message).into())
 }
 
-/// Prints what it prints, as it is, until it has ended; its exit code.
 async fn follow(program: &Program) -> anyhow::Result<u8> {
     let mut offset = 0;
     loop {

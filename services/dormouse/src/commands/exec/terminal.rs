@@ -1,17 +1,16 @@
-//! This process's terminal: its size, and every key as it is pressed.
+//! This process's terminal.
 
 use anyhow::Context as _;
 use dormouse_node_agent::exec::attached::{Size, Terminal};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// Where none says its size.
 const USUAL: Size = Size {
     rows: 24,
     columns: 80,
 };
 
-/// Its size now.
+/// Returns the current size.
 pub fn size() -> Size {
     let size = tcgetwinsize(stdin()).ok().filter(|size| size.ws_row > 0);
     size.map_or(USUAL, |size| Size {
@@ -20,7 +19,7 @@ pub fn size() -> Size {
     })
 }
 
-/// As the program is told of it.
+/// Returns the description sent to the program.
 pub fn this() -> Terminal {
     Terminal {
         size: size(),
@@ -28,17 +27,16 @@ pub fn this() -> Terminal {
     }
 }
 
-/// While it lives, keys come as they are pressed, and nothing is echoed here: the program's own
-/// terminal does that.
+/// Raw mode until dropped; the program's own terminal echoes.
 pub struct Raw {
     before: Termios,
 }
 
 impl Raw {
-    /// From now on.
+    /// Enters raw mode.
     ///
     /// # Errors
-    /// When the standard input is no terminal.
+    /// If the standard input is no terminal.
     pub fn begin() -> anyhow::Result<Self> {
         let before = tcgetattr(stdin()).context("the terminal")?;
         let mut raw = before.clone();

@@ -1,8 +1,7 @@
-//! Following what a job prints: every container of its present life and of those that come.
+//! Follows the output of a job in its current and later incarnations.
 //!
-//! One task a stream asks its node for the next piece when it has handed over the last one, so
-//! each stream comes in order, and a terminal that stands still stops the asking: nothing piles up
-//! here, at the broker or at the node.
+//! One task per stream requests a piece only after handing over the last: streams stay in order, and a
+//! blocked terminal stops the requests.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -23,34 +22,26 @@ use super::{Found, Source, Wanted};
 use crate::cli::Output;
 use crate::print;
 
-/// Between two looks at the job: a container that joins is seen so late.
+/// A new container is seen with this delay.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A job that has room starts sooner.
+/// A job with free capacity starts sooner.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at what a job waits for.
 const NEXT_LOOK: Duration = Duration::from_secs(5);
-/// Pieces that wait for the terminal.
 const PIECES: usize = 16;
-/// Before a node that does not answer, or is busy, is asked again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long an ended job's node is asked again.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// How lines are printed.
+/// The form of printed lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// As they are, each to the output it was printed to.
     AsPrinted,
-    /// To the standard output, with the rank before them where there are several.
     Ranks,
-    /// JSON, one object a piece.
     Json,
-    /// YAML, one document a piece.
     Yaml,
 }
 
 impl Style {
-    /// For a form of output.
+    /// Returns the style for an output format.
     pub const fn of(output: Output, several: bool) -> Self {
         match (output, several) {
             (Output::Json, _) => Self::Json,
@@ -60,7 +51,6 @@ impl Style {
     }
 }
 
-/// Whole lines of one stream.
 struct Piece {
     container: ContainerId,
     node: NodeId,
@@ -68,15 +58,13 @@ struct Piece {
     lines: Vec<u8>,
 }
 
-/// What was followed.
+/// The result of following a job.
 pub struct Read {
-    /// What became of the job.
     pub detail: JobDetail,
-    /// Whether anything was printed.
     pub any: bool,
 }
 
-/// Says why the job waits, as long as it lives: not at once, and not with every change of a word.
+/// Reports the reason of the job's waiting, at most every NEXT_LOOK.
 pub async fn say_why_it_waits(source: Source, id: JobId) {
     let (mut said, mut pause) = (String::new(), FIRST_LOOK);
     loop {
@@ -100,10 +88,10 @@ pub async fn say_why_it_waits(source: Source, id: JobId) {
     }
 }
 
-/// Follows until the job has ended, or the life that was asked for.
+/// Follows until the job, or the selected incarnation, has ended.
 ///
 /// # Errors
-/// When there is no such job, the query service does not answer, or the output is closed.
+/// If there is no such job, the query service does not answer, or the output is closed.
 pub async fn follow(
     source: &Source,
     id: &JobId,
@@ -158,7 +146,6 @@ fn several(seen: &BTreeSet<ContainerId>) -> bool {
     ranks.len() > 1
 }
 
-/// The first life that is followed.
 fn oldest(detail: &JobDetail, wanted: &Wanted) -> Incarnation {
     let mut lives = detail.lives.iter().map(|life| life.incarnation);
     let first = match wanted.all {
@@ -168,7 +155,6 @@ fn oldest(detail: &JobDetail, wanted: &Wanted) -> Incarnation {
     first.unwrap_or_default()
 }
 
-/// The lives that may have containers not seen yet.
 fn present(detail: &JobDetail, wanted: &Wanted, from: Incarnation) -> Vec<Incarnation> {
     let lives = detail.lives.iter().map(|life| life.incarnation);
     let taken = |life: &Incarnation| match wanted.incarnation {
@@ -186,7 +172,6 @@ fn is_over(detail: &JobDetail, wanted: &Wanted) -> bool {
     detail.row.ended_at.is_some() || stopped
 }
 
-/// Reads both streams of a container to their ends.
 fn start(
     readers: &mut JoinSet<()>,
     source: &Source,

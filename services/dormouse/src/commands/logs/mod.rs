@@ -1,8 +1,8 @@
-//! `job logs`: what a job's containers printed, from the agents of their nodes.
+//! `job logs`: prints the output of a job's containers.
 //!
-//! 1. The query service says which lives the job had, and on which nodes.
-//! 2. Each node's agent says which containers it had, and gives what they printed piece by piece.
-//! 3. Following goes on until the job has ended and everything is read ([`follow`]).
+//! 1. The query service lists incarnations and nodes.
+//! 2. Each node's agent lists its containers (`source`) and returns output in pieces (`text`).
+//! 3. [`follow`] continues until the job has ended and all is read.
 
 mod follow;
 mod source;
@@ -28,23 +28,18 @@ pub use follow::{Style, follow, say_why_it_waits};
 pub use source::{Found, Source};
 use text::Lines;
 
-/// Which containers, and from where on.
+/// The selected containers and lines.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Only this rank.
     pub rank: Option<Rank>,
-    /// Only this life; else the newest, and when following those that come.
+    /// If none, the newest; when following also later ones.
     pub incarnation: Option<Incarnation>,
-    /// Every life.
     pub all: bool,
-    /// So many lines before the end of each stream.
     pub tail: Option<u32>,
-    /// What was printed from this time on.
     pub since: Option<Since>,
 }
 
 impl Wanted {
-    /// The request that reads a stream from where it is asked for.
     fn query(&self, container: &ContainerId, stream: Stream) -> LogsQuery {
         LogsQuery {
             since: self.since.map(|since| since.from(clock::now())),
@@ -58,7 +53,6 @@ impl Wanted {
     }
 }
 
-/// What one stream of a container holds.
 #[derive(Serialize)]
 struct Printed<'a> {
     container: &'a ContainerId,
@@ -69,10 +63,10 @@ struct Printed<'a> {
     text: String,
 }
 
-/// `job logs`.
+/// Runs `job logs`.
 ///
 /// # Errors
-/// When there is no such job or container, or the query service does not answer.
+/// If there is no such job or container, or the query service does not answer.
 pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     let tenant = args.of.as_deref().map(TenantId::new).transpose()?;
@@ -88,7 +82,7 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     };
     if args.follow {
         let style = Style::of(output, wanted.rank.is_none());
-        // A job that nobody knows waits for nothing.
+        // An unknown job must fail instead of waiting.
         let detail = source.job(&id).await?;
         let waiting = tokio::spawn(say_why_it_waits(source.clone(), id.clone()));
         let read = follow(&source, &id, &wanted, style).await;
@@ -112,11 +106,10 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// What is said where there is no output.
 fn nothing(detail: &JobDetail, what: &str) -> String {
     let row = &detail.row;
     let (id, phase, reason) = (&row.job, row.phase, plain::shown(&row.reason));
-    // Whoever reads this has looked there.
+    // The hint would repeat the running command.
     let here = format!("; see `dormouse job logs {id}`");
     let reason = reason.strip_suffix(&here).unwrap_or(&reason);
     match what {
@@ -125,7 +118,6 @@ fn nothing(detail: &JobDetail, what: &str) -> String {
     }
 }
 
-/// The lives that are asked for, oldest first.
 fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>> {
     let known: Vec<_> = detail.lives.iter().map(|life| life.incarnation).collect();
     let Some(newest) = known.last().copied() else {
@@ -153,7 +145,6 @@ fn lives(detail: &JobDetail, wanted: &Wanted) -> anyhow::Result<Vec<Incarnation>
     Err(Coded::new("not_found", message).into())
 }
 
-/// Prints what is there now, a stream after the other.
 async fn whole(
     source: &Source,
     output: Output,
@@ -194,10 +185,10 @@ async fn whole(
             "what the tasks of {id} printed: `dormouse job logs {id} --task 0`, and so on"
         ));
     } else if !any && !silent && wanted.since.is_none() && wanted.tail != Some(0) {
-        // Who has printed nothing has a folder all the same.
+        // A container without output has a folder all the same.
         let has_run =
             |life: &LifeRow| lives.contains(&life.incarnation) && life.started_at.is_some();
-        // Replicas of which none could start leave nothing, and their life goes on.
+        // Replicas that could not start leave no folder.
         let starts = detail.row.phase == Phase::Starting;
         let is_gone = ranks.is_empty() && !starts && detail.lives.iter().any(has_run);
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
@@ -212,7 +203,6 @@ async fn whole(
     Ok(())
 }
 
-/// Prints one stream up to its present end; whether there was anything.
 async fn stream_out(
     source: &Source,
     output: Output,
@@ -240,7 +230,7 @@ async fn stream_out(
             true => lines.print(&chunk.bytes)?,
             false => whole.extend_from_slice(&chunk.bytes),
         }
-        // What is there now: a stream that grows meanwhile has an end, too.
+        // The stream may grow meanwhile.
         if chunk.bytes.is_empty() || end.is_some_and(|end| chunk.next >= end) {
             break;
         }
@@ -267,7 +257,6 @@ async fn stream_out(
     Ok(any)
 }
 
-/// What one task printed, in every container that it ran in.
 async fn task_logs(
     source: &Source,
     output: Output,

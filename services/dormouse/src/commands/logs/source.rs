@@ -1,4 +1,4 @@
-//! Where logs come from: the query service and the agents, asked as the operator or as a tenant.
+//! Reads logs from the query service and the agents.
 
 use dormouse_messages::ids::{ContainerId, Incarnation};
 use dormouse_messages::{JobId, NodeId, TenantId};
@@ -16,29 +16,27 @@ use crate::commands::query;
 use crate::error::Coded;
 use crate::print;
 
-/// A connection, and on whose behalf it asks.
+/// A connection, and the tenant for whom it asks.
 #[derive(Clone)]
 pub struct Source {
     log: Log,
     tenant: Option<TenantId>,
 }
 
-/// A container, and where what it printed lies.
+/// A container with its node and output.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The node.
     pub node: NodeId,
-    /// How far it has printed.
     pub printed: PrintedBy,
 }
 
 impl Found {
-    /// The container.
+    /// Returns the container's id.
     pub const fn container(&self) -> &ContainerId {
         &self.printed.container
     }
 
-    /// The end of a stream, as it was when it was found.
+    /// Returns the length of a stream when listed.
     pub const fn end(&self, stream: Stream) -> Option<u64> {
         match stream {
             Stream::Stdout => Some(self.printed.stdout_bytes),
@@ -48,17 +46,15 @@ impl Found {
     }
 }
 
-/// The containers of a life.
+/// The containers of an incarnation.
 #[derive(Debug, Default)]
 pub struct Listed {
-    /// By rank.
     pub found: Vec<Found>,
-    /// Nodes that did not answer, and what was said of them.
     pub silent: Vec<String>,
 }
 
 impl Listed {
-    /// Says which nodes did not answer; whether there are any.
+    /// Prints the messages of silent nodes; reports whether there are any.
     pub fn tell(&self) -> bool {
         for why in &self.silent {
             print::aside(why);
@@ -75,16 +71,16 @@ fn told(error: ApiError) -> Coded {
 }
 
 impl Source {
-    /// Asks over `log`: as `tenant` about itself, or as the operator.
+    /// Creates a source for a tenant or the operator.
     #[must_use]
     pub const fn new(log: Log, tenant: Option<TenantId>) -> Self {
         Self { log, tenant }
     }
 
-    /// What the query service knows of a job.
+    /// Queries a job.
     ///
     /// # Errors
-    /// Its refusal, or that it does not answer.
+    /// A refusal, or no answer.
     pub async fn job(&self, id: &JobId) -> anyhow::Result<JobDetail> {
         let tenant = self.tenant.as_ref().or(self.log.tenant());
         if tenant.is_none() {
@@ -95,7 +91,7 @@ impl Source {
         Ok(serde_json::from_slice(&answer.await.map_err(told)?)?)
     }
 
-    /// The request that reads a stream from its beginning.
+    /// Returns the request that reads a stream from its beginning.
     #[must_use]
     pub fn query(container: &ContainerId, stream: Stream) -> LogsQuery {
         LogsQuery {
@@ -109,7 +105,7 @@ impl Source {
         }
     }
 
-    /// The containers of a life, from every node that it was on.
+    /// Lists the containers of an incarnation on all its nodes.
     pub async fn containers(&self, detail: &JobDetail, incarnation: Incarnation) -> Listed {
         let of_life = |life: &&_| -> bool {
             let life: &dormouse_projections::queries::LifeRow = life;
@@ -151,10 +147,10 @@ impl Source {
         listed
     }
 
-    /// Asks a node.
+    /// Asks a node's agent.
     ///
     /// # Errors
-    /// The agent's refusal, or that it does not answer.
+    /// The agent's refusal, or no answer.
     pub async fn ask<T: Serialize>(
         &self,
         node: &NodeId,
@@ -168,10 +164,10 @@ impl Source {
         answered.map_err(told)
     }
 
-    /// A piece of a stream.
+    /// Reads a piece of a stream.
     ///
     /// # Errors
-    /// The agent's refusal, or that it does not answer.
+    /// The agent's refusal, or no answer.
     pub async fn chunk(&self, node: &NodeId, query: &LogsQuery) -> Result<Chunk, Coded> {
         let answered = self.ask(node, LOGS, query).await?;
         Chunk::received(|name| answered.header(name), &answered.payload)

@@ -1,18 +1,17 @@
-//! Pieces of a stream as lines: a piece ends anywhere, a line is printed whole.
+//! Joins pieces of a stream, which end anywhere, into whole lines.
 
 use crate::print;
 
-/// A longer line is printed in parts.
 const LINE_BYTES: usize = 64 << 10;
 
-/// What has come of a line that is not whole yet.
+/// The unfinished line of a stream.
 #[derive(Debug, Default)]
 pub struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// The whole lines in what was left over and `bytes`.
+    /// Returns the whole lines in the remainder and `bytes`.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n');
@@ -24,7 +23,7 @@ impl Lines {
         self.rest.drain(..whole).collect()
     }
 
-    /// What is left over, with an end of its line.
+    /// Returns the remainder, with a line end.
     pub fn last(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() {
@@ -36,15 +35,15 @@ impl Lines {
     /// Prints the whole lines.
     ///
     /// # Errors
-    /// When the standard output is closed.
+    /// If the standard output is closed.
     pub fn print(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         print::program_output(&mut self.take(bytes).as_slice())
     }
 
-    /// Prints what is left over, as it is.
+    /// Prints the remainder unchanged.
     ///
     /// # Errors
-    /// When the standard output is closed.
+    /// If the standard output is closed.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         let rest = std::mem::take(&mut self.rest);
         print::program_output(&mut rest.as_slice())

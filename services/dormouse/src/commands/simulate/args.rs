@@ -1,4 +1,4 @@
-//! What `simulate` is asked for.
+//! Arguments of `simulate`.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use dormouse_replay::scenario::generate::Kind;
 use dormouse_replay::scenario::settings::Setting;
 use dormouse_replay::serving::traces::Kind as Trace;
 
-/// `simulate`.
+/// Arguments of `simulate`.
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
     /// Scenario files, - for standard input, or table2:SEEDS and trace:SEEDS for generated ones.
-    /// serving:TRACE compares the rules by which services are scaled, on the traces a, b, c, constant,
-    /// steps, bursts and day. dynamoml:all, :sharing, :scaling and :none are the experiment of the
-    /// DynamoML paper; gains are those against the one that is named last.
+    /// serving:TRACE compares scaling rules of services on the traces a, b, c, constant, steps, bursts and
+    /// day. dynamoml:all, :sharing, :scaling and :none are the experiment of the DynamoML paper; gains are
+    /// relative to the last one named.
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "faults"])]
     pub scenarios: Vec<Source>,
-    /// Set a field by its dotted path; several values, with commas, are simulated one by one.
+    /// Set a field by its dotted path; values separated by commas are simulated one by one.
     #[arg(long = "set", value_name = "PATH=VALUE[,VALUE…]")]
     pub settings: Vec<Setting>,
     /// Policies to compare: scenario (its own), default, static, drf, dorm-1, dorm-2, dorm-3.
@@ -27,28 +27,27 @@ pub struct SimulateArgs {
     /// Write the log of the simulated cluster: JSON lines, or an archive if it ends in .dmlog.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Write one page that compares the runs, with drawings.
+    /// Write one page that compares the runs, with charts.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
     /// Check every service's invariants after every event.
     #[arg(long)]
     pub check: bool,
-    /// Simulations at the same time; default: as many as there are processors.
+    /// Parallel simulations; default: the number of processors.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print a generated scenario instead: table2 (the Dorm paper's evaluation) or trace.
     #[arg(long, value_name = "KIND", conflicts_with_all = ["scenarios", "faults"])]
     pub generate: Option<Kind>,
-    /// The seed of the generated scenario.
+    /// Seed of the generated scenario.
     #[arg(long, default_value_t = 1, requires = "generate")]
     pub seed: u64,
-    /// How large a generated trace is.
     #[command(flatten)]
     pub size: SizeArgs,
-    /// The seeds of serving:TRACE.
+    /// Seeds of serving:TRACE.
     #[arg(long, default_value = "1..10", value_name = "SEED[..SEED]")]
     pub seeds: Seeds,
-    /// Seconds until a replica of serving:TRACE is ready; several are simulated one by one.
+    /// Seconds until a replica of serving:TRACE is ready; several values are simulated one by one.
     #[arg(
         long = "start",
         default_value = "15,60",
@@ -57,17 +56,17 @@ pub struct SimulateArgs {
         value_parser = start
     )]
     pub starts: Vec<f64>,
-    /// Disturb the cluster: crashes, delays, lost nodes, failing checkpoints, chosen by each seed.
-    /// Without a SCENARIO each seed chooses a small cluster and its jobs too.
+    /// Disturb the cluster by crashes, delays, lost nodes and failing checkpoints, chosen by each seed.
+    /// Without a SCENARIO each seed also chooses a small cluster and its jobs.
     #[arg(long, value_name = "SEED[..SEED]")]
     pub faults: Option<Seeds>,
-    /// The same of clusters whose log goes back once or twice, as where the power fails before a broker
-    /// has written its last events.
+    /// With --faults: the log also rolls back once or twice, as after a power failure before a broker wrote
+    /// its last events.
     #[arg(long, requires = "faults", conflicts_with = "scenarios")]
     pub log_goes_back: bool,
 }
 
-/// The size of a generated trace.
+/// Size of a generated trace.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SizeArgs {
     /// Jobs of a generated trace.
@@ -76,7 +75,7 @@ pub struct SizeArgs {
     /// Nodes of a generated trace.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes: u32,
-    /// Days over which the jobs of a generated trace come.
+    /// Days over which the jobs of a generated trace arrive.
     #[arg(long, default_value_t = 7.0, value_parser = days)]
     pub days: f64,
 }
@@ -98,10 +97,10 @@ fn start(text: &str) -> Result<f64, String> {
 }
 
 impl SimulateArgs {
-    /// The traces of a service, where these are asked for.
+    /// Returns the selected service traces.
     ///
     /// # Errors
-    /// When other scenarios are named with them.
+    /// If other scenarios are named with them.
     pub fn served(&self) -> anyhow::Result<Option<Vec<Trace>>> {
         let traces = self.scenarios.iter().filter_map(|source| match source {
             Source::Served(trace) => Some(*trace),
@@ -117,7 +116,7 @@ impl SimulateArgs {
     }
 }
 
-/// One seed, or all from one to another, both included.
+/// One seed, or an inclusive range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(pub RangeInclusive<u64>);
 
@@ -150,7 +149,7 @@ impl std::fmt::Display for Seeds {
 }
 
 impl SimulateArgs {
-    /// The files that are read.
+    /// Returns the scenario files.
     pub fn read(&self) -> Vec<&Path> {
         let read = self.scenarios.iter().filter_map(|source| match source {
             Source::File(file) => Some(file.as_path()),
@@ -160,16 +159,12 @@ impl SimulateArgs {
     }
 }
 
-/// Where scenarios come from.
+/// The origin of scenarios.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A file.
     File(PathBuf),
-    /// Generated, one a seed.
     Generated(Kind, Seeds),
-    /// A trace of one service's clients.
     Served(Trace),
-    /// The experiment of the DynamoML paper.
     Experiment(Configuration),
 }
 

@@ -1,5 +1,4 @@
-//! `simulate --faults`: trials of the seeds, in threads; what fails leaves its log and says how
-//! to repeat it.
+//! `simulate --faults`: runs trials in threads; a failing trial leaves its log and the command to repeat it.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -17,7 +16,6 @@ use crate::context::Context;
 use crate::error::{DONE, ERROR};
 use crate::print;
 
-/// What the trials came to.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Answer {
     trials: u64,
@@ -27,7 +25,6 @@ struct Answer {
     failed: Vec<Failed>,
 }
 
-/// A trial that found something.
 #[derive(Debug, Serialize, Deserialize)]
 struct Failed {
     seed: u64,
@@ -39,7 +36,7 @@ struct Failed {
 /// Runs the trials.
 ///
 /// # Errors
-/// When a scenario is wrong, or a failing trial's log cannot be written.
+/// If a scenario is wrong, or a failing trial's log cannot be written.
 pub fn run(context: &Context, args: &SimulateArgs, Seeds(seeds): &Seeds) -> anyhow::Result<u8> {
     let runs = runs::plan(args)?;
     if runs.len() > 1 {
@@ -107,7 +104,6 @@ fn note(
     }
 }
 
-/// The log of a failing trial: beside --log where that is given.
 fn write(context: &Context, failure: &Failure, args: &SimulateArgs) -> anyhow::Result<Failed> {
     let seed = failure.seed;
     let file = match &args.log {

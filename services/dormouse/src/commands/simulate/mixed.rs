@@ -1,4 +1,4 @@
-//! Services beside training as tables: what clients saw, and what training lost and won.
+//! Tables of services that share a cluster with training.
 
 use comfy_table::Cell;
 use dormouse_replay::simulate::mixed::{MixedFigures, TrainingFigures};
@@ -7,7 +7,6 @@ use super::table::duration;
 use super::{Answer, AnswerRun};
 use crate::render::{Style, right};
 
-/// The runs in which services have clients.
 fn runs<'a>(answer: &'a Answer<'_>) -> impl Iterator<Item = (&'a AnswerRun<'a>, &'a MixedFigures)> {
     let runs = answer.runs.iter();
     runs.filter_map(|run| Some((run, run.figures.mixed.as_ref()?)))
@@ -21,7 +20,7 @@ fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
-/// Response times of each service, a value each second, and its replicas.
+/// Renders each service's response times, sampled every second, and replicas.
 pub fn services(answer: &Answer<'_>, style: &Style) -> String {
     let mut table = style.table(&[
         "SCENARIO",
@@ -67,7 +66,7 @@ pub fn services(answer: &Answer<'_>, style: &Style) -> String {
     style.write(table)
 }
 
-/// Training, and what it gains against the last run.
+/// Renders training, and its gain over the last run.
 pub fn training(answer: &Answer<'_>, style: &Style) -> String {
     let mut table = style.table(&[
         "SCENARIO",

@@ -1,4 +1,7 @@
-//! `simulate`: the real services over a virtual clock.
+//! `simulate`: runs the real services over a virtual clock.
+//!
+//! - `args`: flags; `runs`: scenarios, policies and threads; `faults`: trials with faults.
+//! - `table`, `mixed` (services with training), `serving` (scaling rules): tables.
 
 pub mod args;
 mod faults;
@@ -23,11 +26,9 @@ use crate::error::{Coded, DONE};
 use crate::print;
 use crate::render::Style;
 
-/// What the command prints.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     runs: Vec<AnswerRun<'a>>,
-    /// Against the first policy or setting, over all scenarios.
     comparison: Vec<AnswerComparison<'a>>,
 }
 
@@ -46,10 +47,10 @@ struct AnswerComparison<'a> {
     differences: Vec<Difference>,
 }
 
-/// Simulates.
+/// Runs `simulate`.
 ///
 /// # Errors
-/// When a scenario is wrong, or a simulation gives no figures.
+/// If a scenario is wrong, or a simulation gives no figures.
 pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     if let Some(kind) = args.generate {
@@ -66,7 +67,7 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
     let runs =
         runs::plan(args).map_err(|error| Coded::new("bad_scenario", format!("{error:#}")))?;
     let create = |file: &Path| context.output_file(file, &args.read());
-    // Nothing is simulated for files that cannot be written.
+    // Fail before the simulation if a file cannot be written.
     let report = args.report.as_deref().map(create).transpose()?;
     for file in runs.iter().filter_map(Run::log) {
         drop(create(file)?);
@@ -78,14 +79,13 @@ pub fn run(context: &Context, args: &SimulateArgs) -> anyhow::Result<u8> {
         print::aside(said);
     }
     let answer = answer(&runs, &outcomes);
-    // Names of scenarios were made fit to be shown when they were read.
+    // Scenario names were sanitized on reading.
     print::ours(output, &answer, |wide| {
         table::text(&answer, &Style::of_stdout(wide))
     })?;
     Ok(DONE)
 }
 
-/// The page that compares the runs: named by what they differ in.
 fn page(runs: &[Run], outcomes: &[Outcome]) -> String {
     let several = runs.iter().any(|run| run.scenario != runs[0].scenario);
     let name = |run: &Run| match (several, run.variant.as_str()) {

@@ -1,5 +1,4 @@
-//! The simulations that are asked for: every scenario under every policy and setting, run in
-//! threads.
+//! Runs every scenario under every policy and setting, in threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -19,41 +18,39 @@ use serde_json::Value;
 use super::args::{SimulateArgs, Source};
 use crate::context::read_text;
 
-/// Begins a file that is written.
+/// Creates an output file.
 pub type Create<'a> = dyn Fn(&Path) -> Result<OutputFile, OutputError> + Sync + 'a;
 
 /// One simulation.
 pub struct Run {
-    /// The scenario's name.
     pub scenario: String,
-    /// Policy and settings, as far as they differ between the runs.
     pub variant: String,
     checked: Scenario,
     log: Option<PathBuf>,
 }
 
 impl Run {
-    /// What is simulated.
+    /// Returns the scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.checked
     }
 
-    /// Where its log goes.
+    /// Returns the path for the log.
     pub fn log(&self) -> Option<&Path> {
         self.log.as_deref()
     }
 }
 
-/// How many simulations run at the same time.
+/// Returns the number of parallel simulations.
 pub fn threads(args: &SimulateArgs) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     args.threads.unwrap_or(cores).max(1)
 }
 
-/// Reads everything that is asked for, so that a mistake is found before anything runs.
+/// Reads all scenarios, so that mistakes show before anything runs.
 ///
 /// # Errors
-/// The first thing that is wrong, with its file.
+/// The first mistake, with its file.
 pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
     let policies = match args.policies.is_empty() {
         true => vec!["scenario".to_owned()],
@@ -80,7 +77,7 @@ pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// The size that the flags say.
+/// Returns the size from the flags.
 #[must_use]
 pub fn size(args: &SimulateArgs) -> Size {
     Size {
@@ -90,12 +87,11 @@ pub fn size(args: &SimulateArgs) -> Size {
     }
 }
 
-/// The scenarios of a source, named for messages.
 fn documents(source: &Source, size: Size) -> anyhow::Result<Vec<(String, Value)>> {
     match source {
         Source::File(path) => {
             let text = read_text(path)?;
-            // Read as it stands: a mistake is then named with its line.
+            // Errors from the text have line numbers.
             read(&text).with_context(|| path.display().to_string())?;
             let document = serde_json::from_str(&text)?;
             Ok(vec![(path.display().to_string(), document)])
@@ -128,7 +124,7 @@ fn variant(
     };
     presets::apply(&fields, &mut document);
     settings.apply(&mut document)?;
-    // Without the settings it was read: what is wrong now is theirs.
+    // The scenario was valid without the settings.
     let checked = read_value(document).with_context(|| format!("{name}{settings}"))?;
     let policy = if args.policies.is_empty() { "" } else { policy };
     let variant = format!("{policy} {}", settings.label());
@@ -140,7 +136,7 @@ fn variant(
     })
 }
 
-/// `log.jsonl` as `log-3.jsonl`.
+/// Makes `log-3.jsonl` of `log.jsonl`.
 pub fn numbered(file: &Path, number: u64) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let ending = file
@@ -149,10 +145,10 @@ pub fn numbered(file: &Path, number: u64) -> PathBuf {
     file.with_file_name(format!("{stem}-{number}{}", ending.unwrap_or_default()))
 }
 
-/// Runs them all; the outcomes in the order of the runs.
+/// Runs all; returns the outcomes in order.
 ///
 /// # Errors
-/// The first simulation that gave none.
+/// The first simulation without an outcome.
 pub fn run(runs: &[Run], args: &SimulateArgs, create: &Create<'_>) -> anyhow::Result<Vec<Outcome>> {
     let jobs: u64 = runs
         .iter()

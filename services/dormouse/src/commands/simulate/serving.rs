@@ -1,4 +1,4 @@
-//! `simulate serving:TRACE`: the autoscaler's rules before the same clients, in one table.
+//! `simulate serving:TRACE`: compares scaling rules.
 
 use comfy_table::Cell;
 use dormouse_replay::serving::compare::{Row, compare};
@@ -11,10 +11,10 @@ use crate::error::DONE;
 use crate::print;
 use crate::render::{Style, right};
 
-/// Simulates.
+/// Runs the comparison.
 ///
 /// # Errors
-/// When the answer cannot be printed.
+/// If the answer cannot be printed.
 pub fn run(context: &Context, args: &SimulateArgs, traces: &[Kind]) -> anyhow::Result<u8> {
     let output = context.output()?;
     let seeds: Vec<u64> = args.seeds.0.clone().collect();

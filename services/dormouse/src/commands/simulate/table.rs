@@ -1,4 +1,4 @@
-//! The figures of simulations as tables.
+//! Tables of simulations.
 
 use comfy_table::Cell;
 use dormouse_replay::simulate::compare::Difference;
@@ -6,7 +6,7 @@ use dormouse_replay::simulate::compare::Difference;
 use super::{Answer, AnswerRun, mixed};
 use crate::render::{Style, right};
 
-/// The runs, how they differ, and with `wide` the tenants.
+/// Renders the runs, their differences, and with `wide` the tenants.
 pub fn text(answer: &Answer<'_>, style: &Style) -> String {
     let mut parts = vec![runs(answer, style)];
     if !answer.comparison.is_empty() {
@@ -88,7 +88,7 @@ fn comparison(answer: &Answer<'_>, style: &Style) -> String {
     style.write(table)
 }
 
-/// `−27.3 ± 3.1 % (20/20)`: the mean, its 95 % interval, in how many scenarios it is better.
+/// The mean, its 95 % interval, and the scenarios with an improvement.
 fn difference(one: &Difference) -> String {
     if one.scenarios == 0 {
         return "-".to_owned();
@@ -136,7 +136,7 @@ fn tenants(answer: &Answer<'_>, style: &Style) -> String {
     style.write(table)
 }
 
-/// `43s`, `12.5m`, `3.4h`, `2.1d`.
+/// Formats `43s`, `12.5m`, `3.4h`, `2.1d`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.1}s"),

@@ -7,10 +7,9 @@ use serde::Deserialize;
 
 use super::Span;
 
-/// Jaeger answers from memory or an index; a longer wait means that nobody is there.
+/// Jaeger answers from memory or an index.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `GET /api/v3/traces/{id}`.
 #[derive(Deserialize)]
 struct Answer {
     result: TracesData,
@@ -82,17 +81,16 @@ struct Attribute {
 #[serde(rename_all = "camelCase")]
 struct Value {
     string_value: Option<String>,
-    /// As OTLP's JSON has whole numbers: text.
+    /// OTLP's JSON encodes integers as text.
     int_value: Option<String>,
 }
 
-/// OTLP's status of an error.
 const ERROR: u8 = 2;
 
-/// The spans of a trace, unordered; none where Jaeger does not know it.
+/// Returns the unordered spans of a trace; none if Jaeger lacks the trace.
 ///
 /// # Errors
-/// When Jaeger does not answer, or not as its API says.
+/// If Jaeger does not answer in the form of its API.
 pub fn spans(url: &str, trace: &str) -> anyhow::Result<Vec<Span>> {
     let url = format!("{}/api/v3/traces/{trace}", url.trim_end_matches('/'));
     let agent: ureq::Agent = ureq::Agent::config_builder()

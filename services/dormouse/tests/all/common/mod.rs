@@ -1,9 +1,5 @@
-//! A cluster of real processes in a folder of its own, and the command line to talk to it.
-//!
-//! 1. Everything is started with the folder in its arguments or its environment.
-//! 2. What happened is read from the exported log, polled with deadlines.
-//! 3. Dropping the cluster kills every process that has the folder, containers included. After a
-//!    failed test the folder is kept.
+//! A cluster of real processes in a folder of its own, and the command line. Dropping the cluster kills every
+//! process whose arguments or environment name the folder. A failed test keeps the folder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,11 +18,10 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A busy machine takes many times longer than the half second this should take.
+/// Enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(200);
 
-/// What a command printed.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -40,7 +35,6 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The error on stderr, as `-o json` prints it.
     #[track_caller]
     pub fn error(&self) -> Value {
         let line = self.err.lines().last().unwrap_or_default();
@@ -56,12 +50,10 @@ impl Said {
     }
 }
 
-/// Processes over one folder.
 pub struct Cluster {
     folder: Option<TempDir>,
     dir: PathBuf,
     url: Option<String>,
-    /// Of every process that is started.
     environment: BTreeMap<String, String>,
     children: BTreeMap<String, Child>,
     number: AtomicU64,
@@ -89,7 +81,6 @@ impl Cluster {
         }
     }
 
-    /// A started `up`, its nodes joined.
     pub fn up(nodes: usize, capacity: &str) -> Self {
         let mut cluster = Self::new();
         cluster.start_up(nodes, capacity);
@@ -112,7 +103,6 @@ impl Cluster {
         });
     }
 
-    /// A broker alone, on a free port that it keeps.
     pub fn broker() -> Self {
         let mut cluster = Self::new();
         let port = free_port();
@@ -131,7 +121,6 @@ impl Cluster {
         self.start_broker_of("nats-server", &config, &[]);
     }
 
-    /// Starts a broker of a configuration, with these variables.
     pub fn start_broker_of(&mut self, name: &str, config: &Path, environment: &[(String, String)]) {
         let mut command = Command::new(nats_server());
         command
@@ -147,12 +136,10 @@ impl Cluster {
         self.children.insert(name.to_owned(), child);
     }
 
-    /// Names the brokers to connect to.
     pub fn set_url(&mut self, url: String) {
         self.url = Some(url);
     }
 
-    /// Sets a variable for every process started from now on.
     pub fn env(&mut self, name: &str, value: &str) {
         self.environment.insert(name.to_owned(), value.to_owned());
     }
@@ -187,7 +174,6 @@ impl Cluster {
         command
     }
 
-    /// Starts a process that stays; what it prints goes to a file of its name.
     pub fn start(&mut self, name: &str, args: &[&str], data: &Path) {
         let output = File::options()
             .create(true)
@@ -204,12 +190,10 @@ impl Cluster {
         self.children.insert(name.to_owned(), child);
     }
 
-    /// The process id, if it was started and not killed.
     pub fn pid(&self, name: &str) -> Option<u32> {
         self.children.get(name).map(Child::id)
     }
 
-    /// SIGKILL.
     pub fn kill(&mut self, name: &str) {
         if let Some(mut child) = self.children.remove(name) {
             let _ = child.kill();
@@ -217,27 +201,23 @@ impl Cluster {
         }
     }
 
-    /// SIGKILL to every process whose data is in the folder of this name: a node's containers.
     pub fn kill_below(&self, name: &str) {
         for pid in processes(&self.dir.join(name), None) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 
-    /// How it ended, if it was started, was not killed from here, and has ended nevertheless.
     pub fn ended(&mut self, name: &str) -> Option<std::process::ExitStatus> {
         let status = self.children.get_mut(name)?.try_wait().expect("waits")?;
         self.children.remove(name);
         Some(status)
     }
 
-    /// Sends a process a signal.
     pub fn signal(&self, name: &str, signal: Signal) {
         let pid = self.pid(name).expect("it runs");
         kill(Pid::from_raw(i32::try_from(pid).expect("a pid")), signal).expect("it runs");
     }
 
-    /// SIGTERM, and waits for the exit.
     #[track_caller]
     pub fn stop(&mut self, name: &str) {
         self.signal(name, Signal::SIGTERM);
@@ -246,7 +226,6 @@ impl Cluster {
         assert!(status.success(), "{name}: {status}");
     }
 
-    /// Runs a command to its end, with `-o json`.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> Said {
         self.run_with(args, &["-o", "json"])
@@ -296,7 +275,6 @@ impl Cluster {
         self.run(&["submit", path.to_str().expect("UTF-8")])
     }
 
-    /// The log up to now, exported to a file and read from it; `None` while the broker is away.
     pub fn try_log(&self) -> Option<Vec<Arc<Recorded>>> {
         let path = self.log_file();
         let output = ["-o", path.to_str().expect("UTF-8"), "--overwrite"];
@@ -317,7 +295,6 @@ impl Cluster {
         self.dir.join("exported.jsonl")
     }
 
-    /// Waits until an event is on the log of which `wanted` makes something.
     #[track_caller]
     pub fn wait_event<T>(&self, what: &str, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
         poll(what, 2 * PATIENCE, || {
@@ -337,7 +314,6 @@ impl Cluster {
         });
     }
 
-    /// The whole log: no violation, and every decision comes out the same.
     #[track_caller]
     pub fn check(&self) -> Vec<Arc<Recorded>> {
         let log = self.log();
@@ -353,12 +329,10 @@ impl Cluster {
         log
     }
 
-    /// The same, of one node.
     pub fn programs_below(&self, name: &str) -> Vec<i32> {
         processes(&self.dir.join(name), Some("count.py"))
     }
 
-    /// Programs of containers that still run.
     pub fn programs(&self) -> Vec<i32> {
         processes(&self.dir, Some("count.py"))
     }
@@ -371,7 +345,7 @@ impl Cluster {
     }
 }
 
-/// What each process said last: whoever reads of the failure may not have the folder.
+/// Readers of a failure may not have the folder.
 fn print_ends_of_logs(folder: &Path) {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let logs = files.map(|file| file.path());
@@ -412,7 +386,6 @@ impl Drop for Cluster {
     }
 }
 
-/// Asks until there is an answer.
 #[track_caller]
 pub fn poll<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
@@ -425,7 +398,6 @@ pub fn poll<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T
     }
 }
 
-/// A job of `count.py`: `steps` steps of 100 ms of one container.
 pub fn count_job(name: &str, steps: u32, (min, max): (u32, u32), more: &[&str]) -> Value {
     let steps = steps.to_string();
     let mut start = vec!["python3", "deploy/examples/count.py"];
@@ -436,18 +408,17 @@ pub fn count_job(name: &str, steps: u32, (min, max): (u32, u32), more: &[&str]) 
         "name": name, "tenant": "ads", "command": {"start": start, "resume": resume},
         "demand": {"cpu": 1, "memory": "64Mi"}, "containers": {"min": min, "max": max},
         "checkpoint": {"mode": "exit", "signal": "SIGTERM", "grace_s": 10}, "retries": 3,
-        // These jobs run for seconds only, and are to be resized meanwhile.
+        // These jobs run for seconds only and must be resized.
         "min_run_s": 0,
     })
 }
 
-/// A port that nobody listens on now, and that no other test of this process is given. The kernel
-/// chooses others for those who ask for any (from 32,768 on), and services are placed at 20,000 and more.
+/// The kernel chooses free ports from 32,768, and services have ports from 20,000.
 pub fn free_port() -> u16 {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     const PORTS: std::ops::Range<u16> = 10_000..20_000;
     let count = PORTS.end - PORTS.start;
-    // Another process that runs these tests begins elsewhere.
+    // Parallel test processes start at different ports.
     let begin = u16::try_from(std::process::id() * 100 % u32::from(count)).expect("small");
     loop {
         let number = GIVEN.fetch_add(1, Ordering::Relaxed);
@@ -459,12 +430,10 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// The file of a key (`node-n0.nk`, `user-ads.alice.creds`) of a cluster with accounts.
 pub fn key_file(dir: &Path, name: &str) -> String {
     dir.join("keys").join(name).display().to_string()
 }
 
-/// The folder that the examples' paths start from.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.canonicalize().expect("the workspace")
@@ -475,7 +444,7 @@ pub fn nats_server() -> PathBuf {
     given.unwrap_or_else(|| root().join(".tools/bin/nats-server"))
 }
 
-/// Processes with `dir` in their arguments, their environment or the name of their output, and `program` in their arguments.
+/// Finds processes whose arguments, environment or output name `dir`.
 fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
     let contains = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|it| it == part);
     let dir = dir.as_os_str().as_encoded_bytes();
@@ -484,7 +453,6 @@ fn processes(dir: &Path, program: Option<&str>) -> Vec<i32> {
         let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
         let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        // A supervisor has nothing of it but its files.
         let output = std::fs::read_link(entry.path().join("fd/1")).unwrap_or_default();
         let output = output.as_os_str().as_encoded_bytes();
         let ours =

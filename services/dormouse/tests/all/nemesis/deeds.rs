@@ -1,4 +1,4 @@
-//! How each fault is done to the cluster, and taken back.
+//! Applies each fault to the cluster, and takes it back.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -9,15 +9,12 @@ use nix::sys::signal::Signal;
 use super::faults::{BROKERS, COPIES, Fault, SERVICES, Step};
 use super::world::{Done, Moment, Took, World, all, copy};
 
-/// What a service's fail-over may take; what the judge makes of more is in `LENIENCY`.
+/// The judge multiplies this bound by `LENIENCY`.
 const FAIL_OVER: Duration = Duration::from_secs(3);
-/// Nobody waits for one longer.
 const FAIL_OVER_PATIENCE: Duration = Duration::from_secs(30);
-/// The file that fills a disk.
 const FILLING: &str = "filling";
 
 impl World {
-    /// Does each step's faults, lets them last, takes them back, and is quiet for a while.
     pub fn torment(&mut self, steps: &[Step]) -> Vec<Done> {
         let mut done = Vec::new();
         for step in steps {
@@ -29,7 +26,7 @@ impl World {
                 self.apply(*fault);
             }
             if step.faults.len() > 1 {
-                // A broker may be cut off in the same moment: how long that takes has no bound here.
+                // Together with a broker's fault, the time has no bound.
                 self.took.truncate(known);
             }
             self.pass(Duration::from_millis(step.lasts_ms));
@@ -38,7 +35,6 @@ impl World {
                 let until = Moment::now();
                 done.push(Done { fault, from, until });
             }
-            // What was killed is started again.
             self.begin_all();
             self.pass(Duration::from_millis(step.quiet_ms));
         }
@@ -106,10 +102,9 @@ impl World {
             Fault::FillNode { node } => self.empty(node),
             Fault::FillBroker { broker } => {
                 self.empty(broker);
-                // It has turned its streams off, and says so.
+                // A broker with a full disk has disabled its streams and must restart.
                 self.cluster.kill(broker);
             }
-            // These are over, but for what is started again.
             Fault::KillService { .. }
             | Fault::StopService { .. }
             | Fault::KillAgent { .. }
@@ -122,7 +117,6 @@ impl World {
         }
     }
 
-    /// A signal to a process, if it runs.
     fn signal(&self, name: &str, signal: Signal) {
         if self.cluster.pid(name).is_some() {
             self.cluster.signal(name, signal);
@@ -130,7 +124,6 @@ impl World {
     }
 
     fn kill_service(&mut self, service: &str, active: bool) {
-        // Queries are answered by both, and nobody is active.
         let holder = self.active(service);
         let wanted = |it: &&str| (Some(*it) == holder) == active;
         let host = COPIES.into_iter().find(wanted).unwrap_or(COPIES[0]);
@@ -172,13 +165,12 @@ impl World {
         }
     }
 
-    /// The next one goes when the one before follows again.
     fn roll_brokers(&mut self) {
         for broker in BROKERS {
             self.cluster.kill(broker);
             self.begin(broker);
             let until = Instant::now() + PATIENCE;
-            // Until the others know that it is away, they take it for current.
+            // The other brokers notice the absence late.
             std::thread::sleep(Duration::from_secs(2));
             while !self.brokers_follow() {
                 if Instant::now() > until {

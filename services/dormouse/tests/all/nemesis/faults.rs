@@ -1,4 +1,4 @@
-//! What goes wrong, and when: a plan that follows from its seed alone.
+//! A plan of faults and times, derived from its seed alone.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,77 +14,73 @@ pub const SERVICES: [&str; 6] = [
     "autoscaler",
     "api",
 ];
-/// The hosts of the services: the first copies, and the second ones.
 pub const COPIES: [&str; 2] = ["s0", "s1"];
 pub const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
-/// Nodes whose containers are plain processes; the others' are Docker's where there is an engine.
+/// The other nodes use Docker if an engine exists.
 pub const PLAIN: [&str; 2] = ["n0", "n1"];
 
-/// Where plain processes have no walls: the guard of one that has ended takes the next.
+/// Without a sandbox, the init of an ended container takes the next.
 pub const TRUSTS: &str = "n1";
 
-/// Where a dead agent is waited for so many seconds, and then its jobs go elsewhere.
 pub const GIVEN_UP: &str = "n1";
 pub const GIVEN_UP_AFTER_S: u32 = 3;
 
-/// One fault. It lasts for its step's time, and is then taken back: what was killed is started
-/// again, what stood still goes on.
+/// A fault. At the end of its step, killed processes are started, and stopped ones go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL to the active copy of a service, or to the one that stands by.
+    /// SIGKILL to the active or the standby copy.
     KillService { service: &'static str, active: bool },
-    /// SIGTERM.
+    /// SIGTERM to the active copy.
     StopService { service: &'static str },
-    /// SIGSTOP.
+    /// SIGSTOP to the active copy.
     PauseService { service: &'static str },
-    /// SIGKILL to an agent; its node lives.
+    /// SIGKILL to the agent alone.
     KillAgent { node: &'static str },
-    /// SIGSTOP to an agent.
+    /// SIGSTOP to the agent alone.
     PauseAgent { node: &'static str },
-    /// SIGKILL to an agent, its keeper and its containers.
+    /// SIGKILL to agent, supervisor and containers.
     KillNode { node: &'static str },
-    /// SIGSTOP to an agent, its keeper and its containers.
+    /// SIGSTOP to agent, supervisor and containers.
     FreezeNode { node: &'static str },
-    /// SIGKILL to a node's keeper.
+    /// SIGKILL to the supervisor.
     KillKeeper { node: &'static str },
-    /// SIGKILL.
+    /// SIGKILL to one broker.
     KillBroker { broker: &'static str },
     /// SIGUSR2, lame duck mode, as the unit stops it.
     StopBroker { broker: &'static str },
-    /// SIGSTOP.
+    /// SIGSTOP to one broker.
     PauseBroker { broker: &'static str },
-    /// SIGSTOP to two of the three.
+    /// SIGSTOP to the other two brokers.
     PauseBrokers { but: &'static str },
-    /// Packets of a host with all others.
+    /// Drops packets between a host and all others.
     Cut { host: &'static str, way: Way },
-    /// Packets between a host and one broker.
+    /// Drops packets between a host and one broker.
     CutPair {
         host: &'static str,
         broker: &'static str,
         way: Way,
     },
-    /// A slow link.
+    /// Slows the link of a host.
     Slow { host: &'static str },
-    /// The file system of a node's agent is full.
+    /// Fills the agent's file system.
     FillNode { node: &'static str },
-    /// The file system of a broker is full; it is started again when there is room.
+    /// Fills the broker's file system.
     FillBroker { broker: &'static str },
-    /// Each service is stopped and started, one copy after the other.
+    /// One copy after the other.
     RollServices,
-    /// Each broker is killed and started, one after the other.
+    /// One broker after the other.
     RollBrokers,
-    /// SIGKILL to all brokers, services and agents; containers are left alone.
+    /// SIGKILL to all processes but containers.
     KillAll,
 }
 
 impl Fault {
-    /// What kind it is: the first word of its name.
     pub fn kind(&self) -> String {
         let name = format!("{self:?}");
         name.split(' ').next().unwrap_or_default().to_owned()
     }
 
-    /// The hosts that it holds: two faults at once share none.
+    /// Simultaneous faults share no host.
     pub fn hosts(&self) -> Vec<&'static str> {
         match *self {
             Self::KillService { .. } | Self::StopService { .. } | Self::PauseService { .. } => {
@@ -113,7 +109,6 @@ impl Fault {
     }
 }
 
-/// One or two faults, how long they last, and how long it is quiet afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub faults: Vec<Fault>,
@@ -129,13 +124,12 @@ fn way(random: &mut StdRng) -> Way {
     [Way::Both, Way::In, Way::Out][random.random_range(0..3)]
 }
 
-/// A fault, and the milliseconds within which it may last.
 fn fault(random: &mut StdRng) -> (Fault, (u64, u64)) {
     let (service, node) = (one(random, &SERVICES), one(random, &NODES));
     let (plain, broker) = (one(random, &PLAIN), one(random, &BROKERS));
     let host = one(random, &[&BROKERS[..], &COPIES, &NODES].concat());
     let active = random.random_bool(0.8);
-    // Now and then longer than a lease of 20 s.
+    // Sometimes longer than a lease of 20 s.
     let long = if random.random_bool(0.25) {
         (18_000, 32_000)
     } else {
@@ -175,7 +169,6 @@ fn fault(random: &mut StdRng) -> (Fault, (u64, u64)) {
     }
 }
 
-/// What happens within so many milliseconds.
 pub fn plan(seed: u64, until_ms: u64) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut steps, mut at_ms) = (Vec::new(), 0);
@@ -198,7 +191,6 @@ pub fn plan(seed: u64, until_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// The short form: a fixed list. One step lasts longer than a lease.
 pub fn short() -> Vec<Step> {
     let step = |lasts_ms, faults: &[Fault]| Step {
         faults: faults.to_vec(),

@@ -1,4 +1,4 @@
-//! What the cluster stands on: small disks, three brokers that know each other, a container engine.
+//! Small disks, three brokers, a container engine.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,14 +9,10 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use super::faults::BROKERS;
 use super::net::Net;
 
-/// A small disk of a node.
 pub const NODE_DISK: &str = "size=48m";
-/// One of a broker.
 pub const BROKER_DISK: &str = "size=512m";
-/// Where each broker listens, on its own host.
 pub const PORT: u16 = 4222;
 
-/// Small file systems, as long as they are needed.
 #[derive(Default)]
 pub struct Disks(Vec<PathBuf>);
 
@@ -37,7 +33,6 @@ impl Drop for Disks {
     }
 }
 
-/// Starts a broker on its host.
 pub fn start_broker(cluster: &mut Cluster, net: &Net, name: &str) {
     let address = net.address(name);
     let routes = BROKERS.map(|it| format!("\"nats://{}:6222\"", net.address(it)));
@@ -54,7 +49,7 @@ pub fn start_broker(cluster: &mut Cluster, net: &Net, name: &str) {
     net.on(name, || cluster.start_broker_of(name, &config, &[]));
 }
 
-/// Whether there is a container engine; without one all nodes run plain processes.
+/// Without an engine all nodes run plain processes.
 pub fn engine() -> bool {
     let image = ["image", "inspect", "dormouse/empty"];
     let there = Command::new("docker").args(image).output();
@@ -67,8 +62,7 @@ pub fn engine() -> bool {
     there
 }
 
-/// Removes what the agents of a cluster have left in the engine: their names begin with its prefix, and
-/// the folder of the agent.
+/// Container names begin with the cluster's prefix and the agent's folder.
 pub fn remove_containers(prefix: &str) {
     let name = format!("name={prefix}-");
     let list = ["ps", "-aq", "--filter", &name];

@@ -1,5 +1,5 @@
-//! Submissions without a break, and what became of each by the brokers' word. Real jobs run
-//! `work.sh`; the others are refused, which costs the cluster a decision and no process.
+//! Submits without a break, and counts the brokers' acknowledgements. Refused submissions cost a decision but
+//! no process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,34 +10,28 @@ use dormouse_messages::{TenantId, Timestamp};
 use dormouse_runtime::{Clock, Log, SystemClock};
 use serde_json::{Value, json};
 
-/// How many submissions may wait for their answers at a time.
 const UNANSWERED: usize = 64;
 
-/// One that the brokers have acknowledged.
 #[derive(Debug, Clone)]
 pub struct Acknowledged {
-    /// Its place in the ingress stream, by which the log knows it.
+    /// Position in the ingress stream.
     pub sequence: u64,
-    /// Whether it is a real job's.
     pub real: bool,
     pub at: Timestamp,
 }
 
-/// What was submitted.
 #[derive(Debug, Default)]
 pub struct Submitted {
     pub acknowledged: Vec<Acknowledged>,
-    /// Sent, and no word came back: the log may hold them or not.
+    /// Sent without a reply: may be on the log.
     pub doubtful: u32,
 }
 
-/// Submits until it is told to stop.
 pub struct Submitter {
     stopping: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<Submitted>,
 }
 
-/// What a submission says, and whether it is a real job, which runs for one to six seconds.
 fn document(number: u32, each: u32, folder: &Path, script: &Path) -> (Value, bool) {
     let name = format!("w{number}");
     if !number.is_multiple_of(each) {
@@ -69,7 +63,6 @@ fn document(number: u32, each: u32, folder: &Path, script: &Path) -> (Value, boo
 }
 
 impl Submitter {
-    /// `rate` submissions a second, each `each`th a real job that keeps its record in `folder`.
     pub fn start(
         runtime: &tokio::runtime::Runtime,
         log: Log,
@@ -115,7 +108,6 @@ impl Submitter {
         Self { stopping, task }
     }
 
-    /// No more of them; what became of all.
     pub fn stop(self, runtime: &tokio::runtime::Runtime) -> Submitted {
         self.stopping.store(true, Ordering::Relaxed);
         runtime.block_on(self.task).expect("submits")
@@ -130,7 +122,6 @@ impl Submitted {
         }
     }
 
-    /// The longest time without an acknowledgement that begins after `from` and before `until`.
     pub fn longest_gap(&self, from: Timestamp, until: Timestamp) -> Duration {
         let mut times: Vec<Timestamp> = self.acknowledged.iter().map(|it| it.at).collect();
         times.sort_unstable();

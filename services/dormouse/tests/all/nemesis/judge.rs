@@ -1,5 +1,4 @@
-//! What must hold afterwards: by the log, by the brokers' answers, and by what the jobs' own
-//! processes wrote down.
+//! Checks the outcome against the log, the brokers' answers, and the records of the jobs' processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,10 +12,9 @@ use super::faults::{Fault, GIVEN_UP, GIVEN_UP_AFTER_S};
 use super::jobs::Submitted;
 use super::world::{Done, LEASE_S, SLOTS, Took};
 
-/// A host that stood still and wakes may write so long before its keeper has ended what it held.
+/// A host that wakes up may write before its supervisor has ended the containers.
 const WAKING_S: f64 = 2.0;
 
-/// A line of a job's record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     pub what: String,
@@ -37,7 +35,6 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
-/// The records of all jobs, in the order in which they were written.
 pub fn records(folder: &Path) -> BTreeMap<String, Vec<Line>> {
     let files = std::fs::read_dir(folder).expect("the folder").flatten();
     let names = files.map(|it| it.file_name().to_string_lossy().into_owned());
@@ -51,10 +48,10 @@ pub fn records(folder: &Path) -> BTreeMap<String, Vec<Line>> {
     records.collect()
 }
 
-/// A time in which a node stood still: its address, and seconds since the boot.
+/// Address, and seconds since the boot.
 pub type Still = (String, f64, f64);
 
-/// Where one job's processes met, or one wrote with a token that was no longer the newest.
+/// Finds overlapping processes of one job, and writes with an outdated token.
 pub fn doubles(job: &str, record: &[Line], still: &[Still]) -> Vec<String> {
     let excused = |line: &Line| {
         still.iter().any(|(node, from, until)| {
@@ -77,7 +74,7 @@ pub fn doubles(job: &str, record: &[Line], still: &[Still]) -> Vec<String> {
     found
 }
 
-/// Nodes that held more containers than they have room for, by their processes' own lines.
+/// Finds nodes with more containers than capacity.
 pub fn crowded(records: &BTreeMap<String, Vec<Line>>) -> Vec<String> {
     let mut lives = BTreeMap::new();
     for (job, record) in records {
@@ -94,7 +91,7 @@ pub fn crowded(records: &BTreeMap<String, Vec<Line>>) -> Vec<String> {
     }
     let mut found = Vec::new();
     for (node, changes) in &mut changes {
-        // Of equal times the end comes first: the kernel tells hundredths of a second.
+        // The kernel counts hundredths of a second, so at equal times the end comes first.
         changes.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let mut held = 0;
         for (up, change) in changes {
@@ -107,8 +104,6 @@ pub fn crowded(records: &BTreeMap<String, Vec<Line>>) -> Vec<String> {
     found
 }
 
-/// What became of each submission, by its place in the ingress stream: each of its decisions, with
-/// the job if it was admitted.
 pub fn decisions(log: &[Arc<Recorded>]) -> BTreeMap<u64, Vec<Option<JobId>>> {
     let mut decided: BTreeMap<u64, Vec<Option<JobId>>> = BTreeMap::new();
     for recorded in log {
@@ -122,7 +117,6 @@ pub fn decisions(log: &[Arc<Recorded>]) -> BTreeMap<u64, Vec<Option<JobId>>> {
     decided
 }
 
-/// What is still to come: acknowledged submissions without a decision, jobs that have not ended.
 pub fn unfinished(log: &[Arc<Recorded>], submitted: &Submitted) -> Vec<String> {
     let mut audit = Audit::default();
     log.iter().for_each(|it| audit.read(it));
@@ -136,7 +130,6 @@ pub fn unfinished(log: &[Arc<Recorded>], submitted: &Submitted) -> Vec<String> {
     lost.chain(undecided).chain(open).collect()
 }
 
-/// What the log says of itself, and of each acknowledged submission.
 pub fn log(log: &[Arc<Recorded>], submitted: &Submitted, found: &mut Vec<String>) -> Figures {
     let (mut audit, mut verifier) = (Audit::default(), Verifier::default());
     let mut figures = Figures::default();
@@ -161,7 +154,6 @@ pub fn log(log: &[Arc<Recorded>], submitted: &Submitted, found: &mut Vec<String>
     for it in &submitted.acknowledged {
         match decided.get(&it.sequence).map(Vec::as_slice) {
             Some([Some(job)]) if it.real && completed.contains(job) => figures.completed += 1,
-            // That it has no decision, or has not ended, is said already.
             None => {}
             Some([Some(_)]) if it.real => {}
             Some([None]) if !it.real => {}
@@ -173,20 +165,17 @@ pub fn log(log: &[Arc<Recorded>], submitted: &Submitted, found: &mut Vec<String>
     figures
 }
 
-/// How much there was to judge.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub events: usize,
     pub decisions: u64,
     pub incarnations: u32,
     pub losses: u32,
-    /// Of the acknowledged real jobs.
     pub completed: usize,
 }
 
-/// How long it took until what a node ran was started elsewhere, from the moment on when it is given up:
-/// so many seconds after its agent was killed; and what happened meanwhile. Nothing if the node was back
-/// before, or ran nothing.
+/// Measures from the time at which the node is given up to the start elsewhere; `None` if the node was back
+/// before.
 fn elsewhere(
     log: &[Arc<Recorded>],
     node: &str,
@@ -239,7 +228,6 @@ fn seconds(from: Timestamp, until: Timestamp) -> f64 {
     Duration::from_micros(until.micros_since(from)).as_secs_f64()
 }
 
-/// The fail-overs that show in the log and in the answers.
 pub fn fail_overs(log: &[Arc<Recorded>], submitted: &Submitted, done: &[Done]) -> Vec<Took> {
     let took = done.iter().filter_map(|it| {
         let (from, until) = (it.from.at, it.until.at);
@@ -294,7 +282,6 @@ mod tests {
     fn a_double_is_found() {
         let twice = record("begin 1 0 a 1.0\nbegin 2 0 b 2.0\nbeat 1 0 a 2.1");
         assert_eq!(doubles("j", &twice, &[]).len(), 1);
-        // It stood still until then; much later that is no excuse.
         let still = |until| [("a".to_owned(), 0.01, until)];
         assert_eq!(doubles("j", &twice, &still(2.0)).len(), 0);
         assert_eq!(doubles("j", &twice, &still(0.05)).len(), 1);

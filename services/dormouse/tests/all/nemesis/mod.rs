@@ -1,13 +1,11 @@
-//! Clusters where they really break: hosts that are network namespaces, three brokers that keep
-//! everything three times, two copies of every service, four agents; and a nemesis that kills,
-//! stops, cuts off, slows down and fills disks, while jobs that notice a double run and
-//! submissions are counted.
+//! Fault tests on hosts in network namespaces, with three brokers, two copies of every service and four
+//! agents, under load.
 //!
-//! 1. `make cluster-test MINUTES=60 SEED=7` does a fixed list of faults, of a minute, and then a plan
-//!    that it makes from the seed. The seed is printed; it repeats the plan, as far as the machine's
-//!    timing lets it. With `DORMOUSE_NEMESIS_ONLY=KillAgent` only its steps with such a fault are done.
-//! 2. Without it, `cargo test` tries the parts only: that a cut cuts, that the judge finds something.
-//! 3. Then nothing is wrong any more, every job ends, and `judge` says what did not hold.
+//! - `make cluster-test MINUTES=60 SEED=7` runs a fixed list of faults, then a plan from the seed, as
+//!   reproducibly as timing allows; `DORMOUSE_NEMESIS_ONLY=KillAgent` selects steps. `cargo test` only tries
+//!   the parts.
+//! - `faults` plans, `deeds` applies faults; `net`, `ground` and `world` are hosts, disks and the cluster;
+//!   `jobs` submits; `judge` checks.
 
 mod deeds;
 mod faults;
@@ -26,15 +24,12 @@ use faults::{Fault, Step};
 use jobs::{Submitted, Submitter};
 use world::{Done, Took, World};
 
-/// On a machine that builds meanwhile everything takes longer: beyond so many times its bound a
-/// fail-over is a failure, before that it is reported.
+/// A busy machine is slow: only times beyond this factor are failures.
 const LENIENCY: u32 = 5;
-/// After the last fault: until every submission is decided and every job has ended.
 const SETTLING: Duration = Duration::from_secs(240);
 
 struct Form {
     steps: Vec<Step>,
-    /// Submissions a second, and which of them is a real job.
     rate: u32,
     each: u32,
 }
@@ -43,7 +38,7 @@ fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// On a thread of its own, which moves among the hosts.
+/// The thread moves among network namespaces.
 fn on_hosts(form: Form) {
     let worker = std::thread::spawn(move || run(&form));
     if let Err(panic) = worker.join() {
@@ -51,8 +46,6 @@ fn on_hosts(form: Form) {
     }
 }
 
-/// Waits until every acknowledged submission is decided, and every job has ended. If that is in
-/// vain the judge says what is missing.
 fn settle(world: &mut World, submitted: &Submitted) {
     let until = Instant::now() + SETTLING;
     let mut left = Vec::new();
@@ -69,7 +62,7 @@ fn settle(world: &mut World, submitted: &Submitted) {
     world.say(&format!("not all has ended: {left:?}"));
 }
 
-/// Where all jobs, whichever user they run as, keep their records.
+/// Jobs run as different users.
 fn folder_for_all(dir: &Path) -> PathBuf {
     let folder = dir.join("records");
     std::fs::create_dir(&folder).expect("made");
@@ -80,7 +73,6 @@ fn folder_for_all(dir: &Path) -> PathBuf {
     folder
 }
 
-/// When nodes stood still, by their addresses.
 fn still(world: &World, done: &[Done]) -> Vec<judge::Still> {
     let frozen = done.iter().filter_map(|it| match it.fault {
         Fault::FreezeNode { node } => Some((world.net.address(node), it.from.up, it.until.up)),
@@ -89,7 +81,6 @@ fn still(world: &World, done: &[Done]) -> Vec<judge::Still> {
     frozen.collect()
 }
 
-/// Prints how long the fail-overs took, and names those that took much too long.
 fn times(took: &[Took]) -> Vec<String> {
     let mut kinds: BTreeMap<(&str, Duration), Vec<Duration>> = BTreeMap::new();
     for it in took {
@@ -152,7 +143,6 @@ fn run(form: &Form) {
     assert_eq!(found, Vec::<String>::new(), "{}", file.display());
 }
 
-/// `make cluster-test`: first of all.
 #[test]
 fn a_cluster_survives_a_minute_of_faults() {
     if given("DORMOUSE_NEMESIS_MINUTES").is_none() {
@@ -170,7 +160,6 @@ fn a_cluster_survives_a_minute_of_faults() {
     });
 }
 
-/// `make cluster-test`: then as long as it says, from a seed.
 #[test]
 fn a_cluster_survives_its_nemesis() {
     let Some(minutes) = given("DORMOUSE_NEMESIS_MINUTES") else {

@@ -1,9 +1,7 @@
-//! Hosts of one machine: a network namespace each, with one link to a switch of their own.
+//! Hosts as network namespaces, each with one link to a switch.
 //!
-//! 1. All of it lies in namespaces: the machine's own network sees nothing.
-//! 2. A cut drops packets in the host's own filter, so that either direction can be cut alone.
-//! 3. A slow link is a queue of little bandwidth (`tbf`).
-//! 4. The names hold the process's id. What a killed test has left is removed by the next one.
+//! A cut drops packets in the host's own filter, so either direction can be cut alone. Names hold the process
+//! id; a later test removes the leftovers of a killed one.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -16,18 +14,14 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The host that the test itself stands on.
 pub const OPERATOR: &str = "op";
-/// The interface of each host.
 const LINK: &str = "eth0";
-/// Where `ip netns` keeps the names.
 const NAMES: &str = "/run/netns";
 const PREFIX: &str = "dormouse";
 
-/// The names are the process's: one test at a time has hosts.
+/// Names are per process: one test at a time has hosts.
 static HELD: Mutex<()> = Mutex::new(());
 
-/// Which packets a cut drops, seen from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Both,
@@ -35,7 +29,6 @@ pub enum Way {
     Out,
 }
 
-/// The hosts and their switch.
 pub struct Net {
     hosts: Vec<&'static str>,
     _held: MutexGuard<'static, ()>,
@@ -45,7 +38,6 @@ fn output(arguments: &[&str]) -> std::io::Result<Output> {
     Command::new(arguments[0]).args(&arguments[1..]).output()
 }
 
-/// Runs a command of the system; why it failed.
 fn attempt(arguments: &[&str]) -> Result<(), String> {
     let said = output(arguments).map_err(|error| format!("{arguments:?}: {error}"))?;
     let error = String::from_utf8_lossy(&said.stderr);
@@ -60,13 +52,11 @@ fn system(arguments: &[&str]) {
     attempt(arguments).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The name of a host's namespace.
 fn name(host: &str) -> String {
     format!("{PREFIX}-{}-{host}", std::process::id())
 }
 
-/// Why this machine has no hosts to offer, if that is so. Programs that only have to be installed
-/// are no reason where nothing may be left out.
+/// Missing programs are a failure if nothing may be skipped.
 pub fn lacking() -> Option<String> {
     static LACKING: OnceLock<Option<String>> = OnceLock::new();
     LACKING.get_or_init(try_hosts).clone()
@@ -96,9 +86,8 @@ fn try_hosts() -> Option<String> {
 }
 
 impl Net {
-    /// Makes the hosts, each of which reaches each, and puts the calling thread on [`OPERATOR`].
+    /// Moves the calling thread to [`OPERATOR`].
     pub fn new(hosts: Vec<&'static str>) -> Self {
-        // One that failed has removed its own.
         let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         sweep();
         let net = Self { hosts, _held: held };
@@ -122,19 +111,16 @@ impl Net {
         net
     }
 
-    /// The address of a host.
     pub fn address(&self, host: &str) -> String {
         let index = self.hosts.iter().position(|it| *it == host);
         format!("10.77.0.{}", index.expect("a host") + 1)
     }
 
-    /// Puts the calling thread on a host: what it starts afterwards stands there.
     pub fn enter(&self, host: &str) {
         let namespace = File::open(Path::new(NAMES).join(name(host))).expect("the host");
         setns(namespace, CloneFlags::CLONE_NEWNET).expect("enters it");
     }
 
-    /// Does something on a host.
     pub fn on<T>(&self, host: &str, work: impl FnOnce() -> T) -> T {
         self.enter(host);
         let done = work();
@@ -142,12 +128,10 @@ impl Net {
         done
     }
 
-    /// A signal to all processes of a host, or to those of one program.
     pub fn signal(&self, host: &str, program: Option<&str>, signal: Signal) {
         signal_all(&name(host), program, signal);
     }
 
-    /// Drops the packets between a host and another, or all.
     pub fn cut(&self, host: &str, way: Way, peer: Option<&str>) {
         let peer = peer.map(|it| self.address(it));
         for (dropped, chain, link, end) in [
@@ -166,24 +150,20 @@ impl Net {
         }
     }
 
-    /// Makes a host's link slow: 400 kbit/s.
     pub fn slow(&self, host: &str) {
         let queue = ["tc", "qdisc", "replace", "dev", LINK, "root"];
         let narrow = ["tbf", "rate", "400kbit", "burst", "8kb", "latency", "300ms"];
         self.on(host, || system(&[&queue[..], &narrow[..]].concat()));
     }
 
-    /// Takes a host's cuts and its slowness away.
     pub fn heal(&self, host: &str) {
         self.on(host, || {
             system(&["iptables", "-w", "-F"]);
-            // There may be none.
             let _ = output(&["tc", "qdisc", "del", "dev", LINK, "root"]);
         });
     }
 }
 
-/// A signal to the processes in a namespace; how many there are.
 fn signal_all(name: &str, program: Option<&str>, signal: Signal) -> usize {
     let identity = |path: &Path| path.metadata().map(|it| (it.dev(), it.ino())).ok();
     let Some(wanted) = identity(&Path::new(NAMES).join(name)) else {
@@ -205,7 +185,6 @@ fn signal_all(name: &str, program: Option<&str>, signal: Signal) -> usize {
     found
 }
 
-/// Ends what runs in a namespace, and removes it.
 fn remove(name: &str) {
     for _ in 0..100 {
         if signal_all(name, None, Signal::SIGKILL) == 0 {
@@ -216,7 +195,6 @@ fn remove(name: &str) {
     let _ = output(&["ip", "netns", "del", name]);
 }
 
-/// Removes the hosts of tests that were killed.
 fn sweep() {
     for name in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = name.file_name().to_string_lossy().into_owned();

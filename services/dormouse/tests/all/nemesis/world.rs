@@ -1,5 +1,4 @@
-//! The cluster that is tormented: three brokers, two copies of every service, four agents, each on
-//! a host of its own. `deeds` says how each fault is done to it and taken back.
+//! The cluster under test: three brokers, two copies of every service, four agents, each on its own host.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -17,12 +16,10 @@ use super::faults::{
 use super::ground::{BROKER_DISK, Disks, NODE_DISK, PORT, engine, remove_containers, start_broker};
 use super::net::{Net, OPERATOR};
 
-/// The least that `configure` takes for three brokers.
 pub const LEASE_S: u32 = 20;
-/// Containers that a node has room for; each of a job's demands one.
 pub const SLOTS: u32 = 4;
 
-/// A moment, by the clock and in seconds since the boot, as the jobs' own lines have it.
+/// A time by the clock, and seconds since the boot, as in the jobs' records.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub at: Timestamp,
@@ -40,7 +37,6 @@ impl Moment {
     }
 }
 
-/// A fault that was done and taken back.
 #[derive(Debug, Clone, Copy)]
 pub struct Done {
     pub fault: Fault,
@@ -48,37 +44,32 @@ pub struct Done {
     pub until: Moment,
 }
 
-/// How long something took, and how long it may take on a machine that does nothing else.
 #[derive(Debug, Clone)]
 pub struct Took {
     pub what: String,
     pub time: Duration,
     pub bound: Duration,
-    /// What the log says of it.
     pub story: String,
 }
 
 pub struct World {
-    // Before the cluster, in whose folder they lie, is dropped.
+    // Dropped before the cluster, whose folder holds the disks.
     _disks: Disks,
     pub cluster: Cluster,
     pub net: Net,
     pub runtime: Runtime,
     pub log: Log,
     pub took: Vec<Took>,
-    /// What must not be, seen while it was done.
     pub found: Vec<String>,
     begun: Instant,
     prefix: String,
     docker: bool,
 }
 
-/// The process of a service's copy.
 pub fn copy(service: &str, host: &str) -> String {
     format!("{service}-{host}")
 }
 
-/// Every process that is to run.
 pub fn all() -> Vec<String> {
     let copies = COPIES.map(|host| SERVICES.map(|service| copy(service, host)));
     let names = BROKERS.into_iter().chain(NODES).map(str::to_owned);
@@ -86,12 +77,10 @@ pub fn all() -> Vec<String> {
 }
 
 impl World {
-    /// Everything runs, and the nodes have joined.
     pub fn start() -> Self {
         let begun = Instant::now();
         let net = Net::new([&[OPERATOR][..], &BROKERS, &COPIES, &NODES].concat());
         let mut cluster = Cluster::new();
-        // The engine knows containers by it.
         let prefix = format!("nemesis-{}", std::process::id());
         cluster.env("DORMOUSE_PREFIX", &prefix);
         cluster.env("DORMOUSE_PLAINTEXT", "true");
@@ -125,19 +114,16 @@ impl World {
         world
     }
 
-    /// Prints it, with the seconds since the beginning.
     pub fn say(&self, what: &str) {
         println!("  {:>7.1} s {what}", self.begun.elapsed().as_secs_f64());
     }
 
-    /// Starts each process that does not run.
     pub fn begin_all(&mut self) {
         for name in all() {
             self.begin(&name);
         }
     }
 
-    /// Starts a service's copy, an agent or a broker on its host, unless it runs.
     pub fn begin(&mut self, name: &str) {
         if self.cluster.pid(name).is_some() {
             return;
@@ -169,7 +155,6 @@ impl World {
         net.on(name, || cluster.start(name, &arguments, &data));
     }
 
-    /// SIGTERM to a process, which has to end well.
     pub fn stop(&mut self, name: &str) {
         if self.cluster.pid(name).is_none() {
             return;
@@ -190,7 +175,7 @@ impl World {
         }
     }
 
-    /// Starts what has ended by itself, as its unit does.
+    /// Restarts ended processes as their units would.
     pub fn tend(&mut self) {
         for name in all() {
             if let Some(status) = self.cluster.ended(&name) {
@@ -203,13 +188,12 @@ impl World {
     fn ended(&mut self, name: &str, status: ExitStatus) {
         let what = format!("{name} ended by itself: {status}");
         self.say(&what);
-        // A broker may: one that was told to stop in order, one whose disk is full.
+        // A broker may end after lame duck mode, or with a full disk.
         if !BROKERS.contains(&name) {
             self.found.push(what);
         }
     }
 
-    /// So long; what ends by itself meanwhile is started again within a second.
     pub fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -218,7 +202,6 @@ impl World {
         }
     }
 
-    /// The host of the copy that holds a service's lease.
     pub fn active(&self, service: &str) -> Option<&'static str> {
         let leases = self.log.leases();
         let held = self.runtime.block_on(leases.holder(service)).ok()??;
@@ -228,7 +211,6 @@ impl World {
         })
     }
 
-    /// Whether all brokers have the whole log.
     pub fn brokers_follow(&self) -> bool {
         self.runtime.block_on(async {
             let urls = self.cluster.url();
@@ -247,7 +229,6 @@ impl World {
     }
 }
 
-/// The streams, kept three times, and the policy.
 fn configure(cluster: &Cluster, runtime: &Runtime, prefix: &str) -> Log {
     assert!(Policy::default().lease_s > LEASE_S);
     let policy = cluster.dir().join("policy.yaml");

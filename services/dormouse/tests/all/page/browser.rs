@@ -1,4 +1,4 @@
-//! A browser, driven by the W3C's protocol: JSON over HTTP to chromedriver.
+//! A browser, driven by the W3C's WebDriver protocol through chromedriver.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,24 +7,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longer than any page of these tests may take, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Chromium without a window.
 pub struct Browser {
     driver: Child,
     port: u16,
     session: String,
 }
 
-/// A theme that a person has chosen for the whole system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theme {
     Light,
     Dark,
 }
 
-/// One request; the status and the body.
 pub fn http(port: u16, head: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("set");
@@ -51,7 +47,7 @@ pub fn http(port: u16, head: &str, body: &str) -> (u16, String, String) {
     match length {
         Some(length) => {
             bytes.resize(length, 0);
-            // Of HEAD and 304 there is no body.
+            // HEAD and 304 have no body.
             let _ = reader.read_exact(&mut bytes);
         }
         None => drop(reader.read_to_end(&mut bytes)),
@@ -60,10 +56,7 @@ pub fn http(port: u16, head: &str, body: &str) -> (u16, String, String) {
     (status.expect("a status"), headers, body)
 }
 
-/// A driver, and the port that it listens on; nothing where it is not installed.
-///
-/// It takes any free port of IPv6 and then wants the same one of IPv4. Where another program has that
-/// one it ends, and is started again.
+/// Chromedriver takes a free IPv6 port and ends if the same IPv4 port is taken, so it may need a restart.
 fn driver() -> Option<(Child, u16)> {
     let mut said = Vec::new();
     for _ in 0..5 {
@@ -89,7 +82,6 @@ fn driver() -> Option<(Child, u16)> {
 }
 
 impl Browser {
-    /// Starts one; nothing where there is none.
     pub fn start() -> Option<Self> {
         let (driver, port) = driver()?;
         let mut browser = Self {
@@ -138,12 +130,10 @@ impl Browser {
         self.call("POST", &format!("/session/{}/{path}", self.session), body)
     }
 
-    /// Goes to an address.
     pub fn open(&self, url: &str) {
         self.post("url", &json!({"url": url}));
     }
 
-    /// How large the window is, and what theme the system has.
     pub fn look(&self, width: u32, height: u32, theme: Theme) {
         self.post("window/rect", &json!({"width": width, "height": height}));
         let theme = match theme {
@@ -161,18 +151,15 @@ impl Browser {
         }
     }
 
-    /// What an expression is, in the page.
     pub fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression}");
         self.post("execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Runs a script in the page.
     pub fn run(&self, script: &str) {
         self.post("execute/sync", &json!({"script": script, "args": []}));
     }
 
-    /// Waits until an expression is true in the page; what it is then.
     #[track_caller]
     pub fn wait(&self, expression: &str) -> Value {
         let script = format!(
@@ -196,7 +183,6 @@ impl Browser {
         value
     }
 
-    /// Presses keys on the element that has the focus: text, or names of keys in braces.
     pub fn press(&self, keys: &str) {
         let code = match keys {
             "{left}" => "\u{e012}",
@@ -225,7 +211,6 @@ impl Browser {
         );
     }
 
-    /// Clicks what a selector finds.
     #[track_caller]
     pub fn click(&self, selector: &str) {
         let selector = json!(selector);
@@ -233,14 +218,12 @@ impl Browser {
         self.run(&format!("document.querySelector({selector}).click()"));
     }
 
-    /// What the browser has said in its console.
     pub fn said(&self) -> Vec<String> {
         let entries = self.post("se/log", &json!({"type": "browser"}));
         let entries = entries.as_array().cloned().unwrap_or_default();
         entries.iter().map(|it| it["message"].to_string()).collect()
     }
 
-    /// What axe finds wrong with the page as it is.
     pub fn audit(&self, axe: &str) -> Vec<String> {
         self.run(axe);
         let script = "const done = arguments[0];
@@ -251,7 +234,7 @@ impl Browser {
         serde_json::from_value(found).expect("texts")
     }
 
-    /// A picture of the window, into the folder that DORMOUSE_PICTURES names.
+    /// Writes to the folder DORMOUSE_PICTURES.
     pub fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("DORMOUSE_PICTURES") else {
             return;
@@ -273,7 +256,6 @@ impl Drop for Browser {
                 "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1:{}\r\n",
                 self.session, self.port
             );
-            // Ends the browser, too.
             let _ = std::panic::catch_unwind(|| http(self.port, &head, ""));
         }
         let _ = self.driver.kill();

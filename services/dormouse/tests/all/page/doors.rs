@@ -1,4 +1,4 @@
-//! What the server of the page answers, and what it refuses.
+//! Answers and refusals of the page's server.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -170,7 +170,6 @@ fn hostile_requests_are_refused() {
     );
 }
 
-/// Connections that say nothing keep nobody out: the oldest of them make way.
 #[test]
 fn connections_that_are_held_open_keep_nobody_out() {
     let served = Served::start();
@@ -192,8 +191,7 @@ fn connections_that_are_held_open_keep_nobody_out() {
     drop((silent, halves));
 }
 
-/// Jobs of tenants may run on the machine, and other people work there: the page of a cluster asks for a
-/// token on the machine's own address, too. That of `up` is for one person.
+/// Other users and tenants' jobs share the machine.
 #[test]
 fn the_page_of_a_cluster_asks_for_its_token() {
     let cluster = Cluster::up(1, "cpu=2,memory=2Gi");
@@ -234,7 +232,6 @@ fn the_page_of_a_cluster_asks_for_its_token() {
     child.wait().expect("ended");
 }
 
-/// Elsewhere than on this machine there is no page without a token and TLS.
 #[test]
 fn a_page_that_others_reach_needs_a_token_and_tls() {
     let output = dormouse()

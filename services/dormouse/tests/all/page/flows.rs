@@ -1,4 +1,4 @@
-//! What people do with the page, in a browser.
+//! The page in a browser.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use super::browser::{Browser, Theme};
 use super::{Served, dormouse, simulate, tools};
 use crate::common::{Cluster, count_job, free_port, poll};
 
-/// The event that the page shows.
 const SHOWN: &str = "Number(document.body.dataset.at)";
 
 #[test]
@@ -21,7 +20,7 @@ fn the_page_is_the_cluster_at_every_moment() {
     let head = served.json("/api/head")["head"].as_u64().expect("a head");
     browser.look(1440, 900, Theme::Light);
     browser.open(&served.url());
-    // Nothing runs at the end of the log, so that the page opens where something does.
+    // The page opens at a time with running jobs.
     browser.wait("Number(document.querySelector('[data-key=phase-running] b')?.textContent) > 0");
     browser.run("document.querySelector('[data-key=live]').click()");
     browser.wait(&format!("{SHOWN} === {head}"));
@@ -38,7 +37,6 @@ fn the_page_is_the_cluster_at_every_moment() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A place that is dragged to shows what the log's read models say of it, and its link shows it again.
 fn a_drag_shows_another_moment(browser: &Browser, served: &Served, head: u64) {
     browser.run("const s = document.getElementById('slider'); s.value = 600; s.dispatchEvent(new Event('input', {bubbles: true}));");
     let at = browser.wait(&format!("{SHOWN} < {head} && {SHOWN}"));
@@ -129,7 +127,6 @@ fn moments_are_compared(browser: &Browser) {
     browser.picture("differences");
 }
 
-/// Changes are typed, the services go on under them on a fork, and the answer is the command's.
 fn a_whatif_stands_beside_the_history(browser: &Browser, axe: &str, served: &Served) {
     browser.run("location.hash = '#at=200'");
     browser.wait(&format!("{SHOWN} === 200"));
@@ -169,7 +166,6 @@ fn a_whatif_stands_beside_the_history(browser: &Browser, axe: &str, served: &Ser
     browser.wait("document.getElementById('details').hidden");
 }
 
-/// Axe finds nothing, in two sizes and two themes, with and without details.
 fn everybody_can_use_it(browser: &Browser, axe: &str, url: &str) {
     for (width, height) in [(1440, 900), (420, 800)] {
         for theme in [Theme::Light, Theme::Dark] {
@@ -194,14 +190,13 @@ fn everybody_can_use_it(browser: &Browser, axe: &str, url: &str) {
     }
 }
 
-/// What a job used of parts of GPUs, window by window, at the end of a simulated log.
 fn with_gpus(log: &std::path::Path) -> String {
     simulate(log);
     let mut text = std::fs::read_to_string(log).expect("a log");
     let lines = text.lines().map(serde_json::from_str::<Value>);
     let events: Vec<Value> = lines.map(|it| it.expect("an event")).collect();
     let started = "dormouse.partition.started.v1";
-    // The log ends where the last partition has started: what it runs on is still told.
+    // Even at the partition's start, as the last event, GPU use is shown.
     let runs = events.iter().rposition(|it| it["type"] == started);
     let runs = runs.expect("a partition that starts");
     let kept: Vec<&str> = text.lines().take(runs + 1).collect();
@@ -240,7 +235,6 @@ fn with_gpus(log: &std::path::Path) -> String {
     job
 }
 
-/// A timeline that is there only where somebody has parts of GPUs.
 #[test]
 fn shares_of_gpus_are_drawn_on_the_page() {
     let Some((browser, axe)) = tools() else {
@@ -276,7 +270,6 @@ fn shares_of_gpus_are_drawn_on_the_page() {
     assert_eq!(browser.audit(&axe), [""; 0]);
 }
 
-/// Names that would be programs of the page, were they not shown as text.
 #[test]
 fn text_from_the_log_stays_text() {
     let Some((browser, _)) = tools() else {
@@ -305,7 +298,6 @@ fn text_from_the_log_stays_text() {
     assert_eq!(browser.value("document.title"), "Dormouse");
 }
 
-/// The page of a cluster follows its log.
 #[test]
 fn the_page_of_a_cluster_is_live() {
     let Some((browser, _)) = tools() else {
@@ -323,7 +315,6 @@ fn the_page_of_a_cluster_is_live() {
     browser.picture("live");
 }
 
-/// With a token the page is served over TLS, and opens for who knows it.
 #[test]
 fn a_token_opens_the_page() {
     let Some((browser, _)) = tools() else {
@@ -367,7 +358,6 @@ fn a_token_opens_the_page() {
     browser.wait("document.getElementById('note').textContent.includes('needs its token')");
     browser.open(&format!("{url}?#token=0123456789abcdef0123456789abcdef"));
     browser.wait("document.querySelectorAll('.jobs tbody tr').length > 0");
-    // The moment at which the file opens, and nothing of the token.
     assert_eq!(browser.value("location.hash"), "#at=4539");
     assert_eq!(browser.value("document.cookie"), "");
     child.kill().expect("killed");

@@ -1,4 +1,4 @@
-//! The page: in a browser, on a simulated log and on a cluster; and what its server refuses.
+//! The page in a browser (`flows`, `services`, driven by `browser`), and its server's refusals (`doors`).
 
 mod browser;
 mod doors;
@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::common::{free_port, poll, root};
 use browser::{Browser, http};
 
-/// `serve web` on a log file.
 struct Served {
     child: Child,
     port: u16,
@@ -23,7 +22,6 @@ struct Served {
 }
 
 impl Served {
-    /// Of a simulated day of the Dorm paper's cluster.
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log.dmlog");
@@ -66,7 +64,6 @@ impl Served {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// Asks as the page does.
     fn get(&self, path: &str) -> (u16, String) {
         let (status, _, body) = self.ask("GET", path, &[], "");
         (status, body)
@@ -78,7 +75,6 @@ impl Served {
         serde_json::from_str(&body).expect("JSON")
     }
 
-    /// Asks with these headers beside, or in place of, the usual Host.
     fn ask(
         &self,
         method: &str,
@@ -104,7 +100,6 @@ impl Drop for Served {
     }
 }
 
-/// Writes the log of a simulated day of the Dorm paper's cluster.
 fn simulate(log: &Path) {
     let simulated = dormouse()
         .args(["simulate", "deploy/scenarios/dorm-seed1.json", "--log"])
@@ -125,7 +120,7 @@ fn dormouse() -> Command {
     command
 }
 
-/// A browser, and what judges pages; without them the test fails or says that it was skipped.
+/// Without a browser and axe, the test is skipped or fails.
 fn tools() -> Option<(Browser, String)> {
     let axe = std::env::var_os("DORMOUSE_AXE").map(PathBuf::from);
     let tools =

@@ -1,11 +1,10 @@
-//! A service on the page: its latency against its objective, and its replicas.
+//! A service on the page: latency, objective, replicas.
 
 use serde_json::json;
 
 use super::browser::Theme;
 use super::{Served, dormouse, tools};
 
-/// The log of a service whose clients become more than its replicas can answer.
 fn simulated(folder: &std::path::Path) -> std::path::PathBuf {
     let (scenario, log) = (folder.join("scenario.json"), folder.join("log.dmlog"));
     let document = json!({
@@ -71,7 +70,6 @@ fn a_service_is_drawn_against_its_objective() {
     browser.run("document.getElementById('chart-latency').scrollIntoView()");
     browser.picture("service");
     assert_eq!(browser.audit(&axe), [""; 0]);
-    // Another job has no such lines: those of the busiest services are drawn.
     browser.run("location.hash = '#job=ads/train'");
     browser.wait(&format!("!{title}.includes(':')"));
     let figures = "document.querySelector('#chart-replicas .values').textContent";

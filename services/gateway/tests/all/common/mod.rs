@@ -1,4 +1,4 @@
-//! Events, a gateway over a real broker, and clients.
+//! Shared test tools: events; `replica`: test servers; `world`: a gateway on a real broker.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -16,7 +16,7 @@ use dormouse_messages::{
 };
 use serde_json::json;
 
-/// Longer than anything takes, so that a hang fails.
+/// A longer wait is a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn job(text: &str) -> JobId {
@@ -35,7 +35,6 @@ pub fn container(job: &JobId, incarnation: u32, rank: u32) -> ContainerId {
     }
 }
 
-/// A service that is admitted.
 pub fn admitted(job: &JobId, kind: Kind, min: u32, service: serde_json::Value) -> Event {
     let spec: JobSpec = serde_json::from_value(json!({
         "name": job.name(), "tenant": job.tenant(), "kind": kind,
@@ -58,7 +57,6 @@ pub fn joined(name: &str, address: &str) -> Event {
     joined_again(name, address, 1)
 }
 
-/// The node's agent in this life.
 pub fn joined_again(name: &str, address: &str, life: u64) -> Event {
     Event::from(NodeJoined {
         node: node(name),
@@ -181,7 +179,6 @@ pub fn completed(job: &JobId) -> Event {
     })
 }
 
-/// `event` as the log's message `sequence`.
 pub fn recorded(sequence: u64, event: Event) -> Recorded {
     let writer = event.writers()[0];
     let time = Timestamp::from_micros(0);
@@ -193,7 +190,7 @@ pub fn recorded(sequence: u64, event: Event) -> Recorded {
     }
 }
 
-/// The routes after `events`, which are the log from its first message on.
+/// Folds `events` from the log's start.
 #[track_caller]
 pub fn given(events: Vec<Event>) -> Routes {
     let mut routes = Routes::default();

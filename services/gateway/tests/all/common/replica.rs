@@ -1,4 +1,4 @@
-//! A replica for tests: a server on a port of its own, that counts what it sees.
+//! A test replica: a server that counts requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,22 +21,15 @@ use tokio_util::sync::CancellationToken;
 
 type Out = BoxBody<Bytes, Infallible>;
 
-/// What a replica has seen.
 #[derive(Default)]
 pub struct Seen {
-    /// Requests that began.
     pub began: AtomicUsize,
-    /// Answers that were given up before their end: the client has gone.
     pub dropped: AtomicUsize,
-    /// Requests under way.
     pub inside: AtomicUsize,
-    /// The most that were under way at once.
     pub most: AtomicUsize,
-    /// Connections.
     pub connections: AtomicUsize,
 }
 
-/// A replica that runs.
 pub struct Replica {
     pub address: SocketAddr,
     pub seen: Arc<Seen>,
@@ -44,7 +37,6 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts one on 127.0.0.1.
     pub async fn start() -> Self {
         Self::at("127.0.0.1:0".parse().expect("an address")).await
     }
@@ -66,7 +58,7 @@ impl Replica {
         self.address.port()
     }
 
-    /// Ends it as SIGKILL does: every connection breaks.
+    /// Breaks every connection, like SIGKILL.
     pub fn kill(&self) {
         self.killed.cancel();
     }
@@ -115,7 +107,7 @@ async fn connection(stream: TcpStream, seen: Arc<Seen>, killed: CancellationToke
     let _ = served.with_upgrades().await;
 }
 
-/// A request at the replica; what is dropped before its end was given up.
+/// A running request; a drop before its end counts as abandoned.
 struct Inside {
     seen: Arc<Seen>,
     whole: bool,
@@ -221,7 +213,6 @@ fn text(text: &str) -> Response<Out> {
     Response::new(Full::new(Bytes::from(text.to_owned())).boxed())
 }
 
-/// Answers an upgrade and sends back what comes.
 fn upgrade(
     mut request: Request<Incoming>,
     inside: Inside,
@@ -253,7 +244,7 @@ fn upgrade(
     response
 }
 
-/// Events, one each 20 ms.
+/// An event every 20 ms.
 struct Events {
     left: u64,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,

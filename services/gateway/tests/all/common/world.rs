@@ -1,4 +1,4 @@
-//! A gateway over a real broker, with what others would append.
+//! A gateway on a real broker, with other writers' events.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use super::replica::Replica;
 use super::*;
 
-/// A gateway that runs.
 pub struct Running {
     pub address: SocketAddr,
     pub url: String,
@@ -33,20 +32,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops it in order.
     pub async fn stop(self) -> Result<(), GatewayError> {
         self.stop.cancel();
         self.task.await.expect("no panic")
     }
 
-    /// Waits until it ends by itself.
     pub async fn ended(self) -> Result<(), GatewayError> {
         let ended = tokio::time::timeout(PATIENCE, self.task).await;
         ended.expect("it ends").expect("no panic")
     }
 }
 
-/// A broker, its log, and what is on it.
 pub struct World {
     pub log: Log,
     broker: Option<LocalBroker>,
@@ -77,7 +73,7 @@ impl World {
         world
     }
 
-    /// Appends as one of the event's writers would.
+    /// Appends as one of the event's writers.
     pub async fn append(&mut self, event: Event) -> Sequence {
         let node = match event.key() {
             Key::Node(node) => Some(node.clone()),
@@ -89,7 +85,7 @@ impl World {
         appender.append(event, &[]).await.expect("appended")
     }
 
-    /// Admits a service, open to everybody, whose replicas work on `concurrency` requests at once.
+    /// Admits an open service.
     pub async fn service(&mut self, name: &str, concurrency: u32) -> JobId {
         let service = json!({"access": "open", "concurrency": concurrency, "drain_s": 30});
         self.admit(name, Kind::Inference, service).await
@@ -101,7 +97,6 @@ impl World {
         job
     }
 
-    /// Places `replica` as `rank` of the first life, ready.
     pub async fn add(&mut self, job: &JobId, rank: u32, replica: &Replica) -> ContainerId {
         self.place(job, rank, replica.port()).await
     }
@@ -113,7 +108,6 @@ impl World {
         container
     }
 
-    /// Asks `leave` to go.
     pub async fn leave(&mut self, job: &JobId, leave: &[u32], grace_s: u32) -> Sequence {
         self.generation += 1;
         let event = resize(job, 1, self.generation, leave, &[], grace_s);
@@ -124,7 +118,6 @@ impl World {
         self.gateway_with(name, |_| {}).await
     }
 
-    /// Starts a gateway and waits until it serves.
     pub async fn gateway_with(&self, name: &str, change: impl FnOnce(&mut Config)) -> Running {
         let listen = "127.0.0.1:0".parse().expect("an address");
         let mut config = Config::new(name.parse().expect("valid"), listen);
@@ -144,14 +137,12 @@ impl World {
         }
     }
 
-    /// Ends the broker; its folder stays.
     pub async fn stop_broker(&mut self) {
         if let Some(broker) = self.broker.take() {
             broker.stop().await;
         }
     }
 
-    /// Starts it again on its folder and at its address.
     pub async fn start_broker(&mut self, url: &str) {
         let port = url.rsplit(':').next().and_then(|it| it.parse().ok());
         let config = BrokerConfig {
@@ -162,7 +153,6 @@ impl World {
         self.broker = Some(started.expect("the broker runs"));
     }
 
-    /// The next event on the log that `wanted` takes; those before it are passed.
     pub async fn hear<T>(&self, mut wanted: impl FnMut(&Recorded) -> Option<T>) -> T {
         let hearing = async {
             loop {
@@ -180,7 +170,7 @@ impl World {
         heard.expect("it is appended")
     }
 
-    /// The next `gateway.unrouted`: rank, answered sequence, closed connections.
+    /// Returns rank, answered sequence and closed connections.
     pub async fn hear_unrouted(&self) -> (u32, Sequence, u32) {
         self.hear(|recorded| match recorded.event()? {
             Event::GatewayUnrouted(it) => Some((it.container.rank.0, it.answers, it.closed)),
@@ -190,11 +180,9 @@ impl World {
     }
 }
 
-/// One connection of a client.
 pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
-    /// As which host.
     pub host: String,
 }
 
@@ -214,7 +202,6 @@ impl Connection {
         }
     }
 
-    /// Cuts the connection, whatever is under way.
     pub fn cut(self) {
         self.driver.abort();
     }
@@ -247,13 +234,11 @@ pub async fn read(response: Response<Incoming>) -> Result<(u16, String), hyper::
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
-/// Asks on a connection of its own.
 pub async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut connection = Connection::open(address).await;
     connection.get(path).await.expect("an answer")
 }
 
-/// Waits until `found` is.
 pub async fn until(what: &str, mut found: impl FnMut() -> bool) {
     let began = Instant::now();
     while !found() {
@@ -262,7 +247,7 @@ pub async fn until(what: &str, mut found: impl FnMut() -> bool) {
     }
 }
 
-/// Asks until the answer has this status: routes come by the log.
+/// Repeats the request, since routes arrive by the log.
 pub async fn until_status(address: SocketAddr, path: &str, status: u16) -> String {
     let began = Instant::now();
     loop {

@@ -1,11 +1,10 @@
-//! Every way to memory of a device: what the cap does not leave is refused as the driver refuses
-//! what it does not have. Memory of another process that is opened (IPC) is counted where it was
-//! allocated.
+//! Every allocation of device memory, checked against the cap. Memory opened from another process (IPC)
+//! counts where it was allocated.
 
 use crate::memory::{Key, allocate, create, free, grow, map, release, retain, unmap};
 use crate::symbols::{Address, Handle, OUT_OF_MEMORY, Result};
 
-/// What rows of pitched memory begin at multiples of.
+/// Alignment of rows in pitched memory.
 const PITCH: usize = 512;
 
 /// `CUmemAllocationProp` up to its location.
@@ -18,7 +17,6 @@ pub struct Properties {
     place: i32,
 }
 
-/// `CUDA_ARRAY_DESCRIPTOR`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Array {
@@ -28,7 +26,6 @@ pub struct Array {
     channels: u32,
 }
 
-/// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Array3d {
@@ -49,21 +46,18 @@ pub struct External {
     bytes: u64,
 }
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const ON_DEVICE: u32 = 1;
 
-/// Bytes of an element: of its channels, where the format says what one takes. A format that names its
-/// channels counts them, whatever the descriptor says; of any other one an element is taken for as
-/// large as the largest is, four channels of four bytes or a block of a compressed texture.
-///
-/// Source: `CUarray_format` of CUDA 13's `cuda.h`.
+/// Returns the bytes of an element. A format that names its channels overrides the descriptor's count; an
+/// unknown format counts as the largest element, four channels of four bytes or a block of a compressed
+/// texture. Source: `CUarray_format` of CUDA 13's `cuda.h`.
 fn element_bytes(format: u32, channels: u32) -> u64 {
     let channels = u64::from(channels.max(1));
     match format {
         0x01 | 0x08 => channels,
         0x02 | 0x09 | 0x10 => 2 * channels,
         0x03 | 0x0a | 0x20 => 4 * channels,
-        // `UNORM_INT8X1`, `X2`, `X4`, then of sixteen bits; the same of `SNORM`.
+        // `UNORM_INT8X1`, `X2`, `X4`, then 16 bits; then `SNORM`.
         0xc0 | 0xc6 => channels,
         0xc1 | 0xc7 => channels.max(2),
         0xc2 | 0xc8 => channels.max(4),
@@ -81,7 +75,7 @@ fn array_bytes(sides: [usize; 3], format: u32, channels: u32) -> u64 {
 }
 
 fn size2(at: *const Array) -> u64 {
-    // SAFETY: the caller's, which the driver reads, too.
+    // SAFETY: the caller's pointer, which the driver reads, too.
     unsafe { at.as_ref() }.map_or(0, |it| {
         array_bytes([it.width, it.height, 1], it.format, it.channels)
     })
@@ -99,7 +93,6 @@ fn external_bytes(at: *const External) -> u64 {
     unsafe { at.as_ref() }.map_or(0, |it| it.bytes)
 }
 
-/// The number that the driver wrote.
 fn written(at: *const u64) -> u64 {
     // SAFETY: the driver wrote it before.
     unsafe { at.as_ref() }.map_or(0, |it| *it)
@@ -115,7 +108,7 @@ fn pitched(
     (width, height): (usize, usize),
     call: impl FnOnce() -> Result,
 ) -> Result {
-    // Rows begin at such multiples on every device so far: what is taken is known before.
+    // All known devices align rows like this, so the least size is known before the call.
     let least = (width.next_multiple_of(PITCH) * height) as u64;
     let result = allocate(None, least, call, || Key::Address(written(to)));
     if result != 0 {
@@ -138,7 +131,7 @@ fn created(
     properties: *const Properties,
     call: impl FnOnce() -> Result,
 ) -> Result {
-    // SAFETY: the caller's, which the driver reads, too.
+    // SAFETY: the caller's pointer, which the driver reads, too.
     match unsafe { properties.as_ref() } {
         Some(it) if it.place_kind == ON_DEVICE => {
             create(it.place, bytes as u64, call, || written(to))
@@ -147,8 +140,7 @@ fn created(
     }
 }
 
-/// The levels of a mipmapped array: each an eighth or a quarter of the one before, at most a third
-/// more in all.
+/// Each mipmap level is at most a quarter of the previous one: at most a third more in all.
 fn mipmap_bytes(first: u64, levels: u32) -> u64 {
     match levels {
         0 | 1 => first,

@@ -1,4 +1,4 @@
-//! Copies of bytes in a row: large ones wait for the token, small ones pass.
+//! Copies of contiguous bytes: large ones wait for the token, small ones pass.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -7,10 +7,9 @@ use super::life::waited;
 use crate::state::gated;
 use crate::symbols::{Address, Handle, Result};
 
-/// From here on a copy waits: a megabyte takes some 50 µs of a link, as long as a small kernel.
+/// Least size of a copy that waits: a megabyte takes some 50 µs, like a small kernel.
 pub const LARGE_BYTES: usize = 1 << 20;
 
-/// A copy, or a set, of so many bytes.
 pub fn copied(
     bytes: usize,
     stream: Handle,
@@ -23,7 +22,7 @@ pub fn copied(
     }
 }
 
-/// The same in the default stream, and the program waits for it: what it waited for is measured.
+/// The program waits for the default stream, so finished work is measured.
 pub fn copied_now(bytes: usize, of_thread: bool, copy: impl FnOnce() -> Result) -> Result {
     waited(|| copied(bytes, ptr::null_mut(), of_thread, copy))
 }

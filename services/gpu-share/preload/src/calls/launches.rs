@@ -1,4 +1,4 @@
-//! Launches: kernels and graphs wait for the token.
+//! Launches of kernels and graphs wait for the token.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -16,12 +16,11 @@ pub struct Config {
 }
 
 fn stream_of(config: *const Config) -> Handle {
-    // SAFETY: the caller's, which the driver reads, too.
+    // SAFETY: the caller's pointer, which the driver reads, too.
     unsafe { config.as_ref() }.map_or(ptr::null_mut(), |it| it.stream)
 }
 
-/// A launch on several devices takes their tokens in the order of the page, the same for all: two
-/// processes cannot each have what the other waits for.
+/// Tokens of several devices are taken in page order, so that two processes cannot deadlock.
 fn gated_on_all(launch: impl FnOnce() -> Result) -> Result {
     let Some(state) = get() else {
         return launch();

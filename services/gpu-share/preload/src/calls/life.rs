@@ -1,5 +1,4 @@
-//! The beginning of everything, the ends of streams and contexts, and the places where a program
-//! waits for its work.
+//! Initialisation, ends of streams and contexts, and the calls by which a program waits.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -16,7 +15,7 @@ fn initialised(real: impl FnOnce() -> Result) -> Result {
     result
 }
 
-/// Before a capture begins or a stream ends: what is under way there is closed off.
+/// Ends the stream's segment before a capture begins or the stream ends.
 fn settled(stream: Handle, forget: bool, real: impl FnOnce() -> Result) -> Result {
     if let Some(state) = get() {
         let its = |it: Stream, _: Handle| it.handle == stream;
@@ -27,7 +26,7 @@ fn settled(stream: Handle, forget: bool, real: impl FnOnce() -> Result) -> Resul
     real()
 }
 
-/// Before a context ends, or, without one, all of a device's.
+/// Ends segments before a context ends, or before all of a device's contexts do.
 fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) -> Result {
     if let Some(state) = get() {
         let parts = match device {
@@ -44,14 +43,14 @@ fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) 
     real()
 }
 
-/// After a wait work is done: it is measured at once.
+/// Work is done after a wait: measure it at once.
 pub fn waited(real: impl FnOnce() -> Result) -> Result {
     let result = real();
     noticed();
     result
 }
 
-/// A program that asks whether its work is done waits, too: by and by it is.
+/// A program that polls for completion also waits.
 fn asked(real: impl FnOnce() -> Result) -> Result {
     let result = real();
     if result == 0 {

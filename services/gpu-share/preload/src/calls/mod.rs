@@ -1,12 +1,13 @@
-//! The functions that stand in the driver's place: same name, same signature, the driver's own
-//! called within.
+//! The functions that replace the driver's: equal names and signatures; each calls the driver's own.
+//!
+//! `launches`, `copies`, `sets` and `shapes` pass the gate; `allocations` and `reports` handle memory; `life`
+//! handles contexts and waits.
 
 use crate::symbols::Symbol;
 
-/// Functions of ours. `$real` calls the driver's with the same arguments.
+/// Defines replacements; `$real` calls the driver's function with the given arguments.
 macro_rules! ours {
     ($library:expr; $($name:ident ( $($arg:ident : $ty:ty),* ) |$real:ident| $body:expr ;)*) => {
-        /// What each of these functions knows of the driver's.
         #[allow(non_upper_case_globals)]
         pub mod symbol {
             use std::ffi::{CStr, c_void};
@@ -35,7 +36,6 @@ macro_rules! ours {
             $body
         })*
 
-        /// All of them.
         pub static ALL: &[&$crate::symbols::Symbol] = &[$(&symbol::$name),*];
     };
 }
@@ -48,7 +48,7 @@ pub mod reports;
 pub mod sets;
 pub mod shapes;
 
-/// Every function of ours but the resolvers, by the file that has it.
+/// Every replacement but the resolvers, by file.
 pub static LISTS: [&[&Symbol]; 8] = [
     launches::ALL,
     copies::ALL,

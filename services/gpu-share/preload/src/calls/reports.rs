@@ -1,4 +1,4 @@
-//! What a program is told of its device's memory: the cap, and what the container has left of it.
+//! Reports of device memory: the cap, and the container's rest of it.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,10 +6,8 @@ use crate::memory::seen;
 use crate::state::get;
 use crate::symbols::{Handle, Result, of_driver};
 
-/// NVIDIA's library of management.
 pub const NVML: &CStr = c"libnvidia-ml.so.1";
 
-/// `nvmlMemory_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Memory {
@@ -18,7 +16,6 @@ pub struct Memory {
     used: u64,
 }
 
-/// `nvmlMemory_v2_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Memory2 {
@@ -35,8 +32,8 @@ fn information(free: *mut usize, total: *mut usize, real: impl FnOnce() -> Resul
     let (0, Some(part)) = (result, part) else {
         return result;
     };
-    // Programs ask for one of the two only.
-    // SAFETY: the caller's, which the driver wrote to, or null.
+    // Programs may pass only one of the two. SAFETY: the caller's pointers, which the driver wrote to, or
+    // null.
     let (free, total) = unsafe { (free.as_mut(), total.as_mut()) };
     let all = total.as_ref().map_or(u64::MAX, |it| **it as u64);
     let real = (free.as_ref().map_or(u64::MAX, |it| **it as u64), all);
@@ -53,7 +50,7 @@ fn information(free: *mut usize, total: *mut usize, real: impl FnOnce() -> Resul
 fn total(bytes: *mut usize, device: c_int, real: impl FnOnce() -> Result) -> Result {
     let result = real();
     let part = get().and_then(|it| it.part_of(device));
-    // SAFETY: the caller's, which the driver wrote to.
+    // SAFETY: the caller's pointer, which the driver wrote to.
     if let (0, Some(part), Some(bytes)) = (result, part, unsafe { bytes.as_mut() }) {
         let seen = seen(part, (u64::MAX, *bytes as u64)).1;
         *bytes = usize::try_from(seen).unwrap_or(usize::MAX);
@@ -61,7 +58,6 @@ fn total(bytes: *mut usize, device: c_int, real: impl FnOnce() -> Result) -> Res
     result
 }
 
-/// The part of the page that is a device of NVML.
 fn managed(device: Handle) -> Option<usize> {
     let state = get()?;
     let ask = of_driver(NVML, c"nvmlDeviceGetUUID");
@@ -72,11 +68,11 @@ fn managed(device: Handle) -> Option<usize> {
     let ask: unsafe extern "C" fn(Handle, *mut c_char, u32) -> Result =
         unsafe { std::mem::transmute(ask) };
     let mut text = [0 as c_char; 96];
-    // SAFETY: so many bytes are writable.
+    // SAFETY: 96 bytes are writable.
     if unsafe { ask(device, text.as_mut_ptr(), 96) } != 0 {
         return None;
     }
-    // SAFETY: NVML ended it by a zero.
+    // SAFETY: NVML terminates the string with a zero.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
     let wanted = dormouse_gpu_share::page::uuid_numbers(&text);
     let link = state.link();
@@ -99,14 +95,13 @@ ours! { crate::driver::DRIVER;
     cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) |real| total(bytes, device, real);
 }
 
-/// The same for NVML.
 pub mod nvml {
     use super::{Handle, Memory, Memory2, of_nvml};
 
     ours! { super::super::NVML;
         nvmlDeviceGetMemoryInfo(device: Handle, memory: *mut Memory) |real| {
             let result = real();
-            // SAFETY: the caller's, which NVML wrote to.
+            // SAFETY: the caller's pointer, which NVML wrote to.
             if let (0, Some(it)) = (result, unsafe { memory.as_mut() }) {
                 of_nvml(device, &mut it.free, &mut it.total, &mut it.used);
             }

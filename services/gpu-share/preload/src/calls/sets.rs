@@ -1,4 +1,4 @@
-//! Sets: large ones wait for the token, small ones pass. The program does not wait for them.
+//! Memsets: large ones wait for the token, small ones pass. The program does not wait for them.
 
 use std::ptr;
 

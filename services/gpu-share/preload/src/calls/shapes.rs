@@ -1,5 +1,5 @@
-//! Copies of more than bytes in a row, several at once, and what moves by itself: how large they are
-//! stands in descriptors of many kinds, so that all of them wait for the token.
+//! Multi-dimensional and batched copies and prefetches. Sizes in descriptors are not parsed: such copies
+//! always wait for the token.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,6 @@ use super::copies::{LARGE_BYTES, copied, copied_now};
 use crate::state::gated;
 use crate::symbols::{Address, Handle};
 
-/// `CUmemLocation`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Place {

@@ -1,4 +1,4 @@
-//! Segments of launches: begun and ended by the driver's events, measured when they are done.
+//! Segments of launches, delimited by the driver's events and measured when done.
 
 use super::{
     FEW, Inside, Lane, MANY, MOST_LAUNCHES, PAUSE_MS, Pass, Phase, SEGMENT_NS, SHORT, Segment,
@@ -16,25 +16,22 @@ impl Inside {
         self.running.len() >= if self.contended { FEW } else { MANY }
     }
 
-    /// How far the gate is open.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Lets nobody in any more: the gate closes when what is under way is done.
+    /// Admits nobody more: the gate closes when all work is done.
     pub fn drain(&mut self, told: bool) {
         self.phase = Phase::Draining { told };
         self.passes.invalidate_all();
     }
 
-    /// Whether others wait for the device.
     #[must_use]
     pub const fn is_contended(&self) -> bool {
         self.contended
     }
 
-    /// Others wait for the device, or no longer.
     pub fn contend(&mut self, contended: bool) {
         self.contended = contended;
         self.shut_if_full();
@@ -46,7 +43,6 @@ impl Inside {
         }
     }
 
-    /// A launch enters; those that follow in its segment pass without the lock.
     pub(super) fn let_in(&mut self, stream: Stream) {
         let Some(at) = self.lanes.iter().position(|it| it.stream == stream) else {
             return;
@@ -54,7 +50,7 @@ impl Inside {
         let lane = &mut self.lanes[at];
         let had_room = lane.pass(&self.passes).let_in();
         if lane.begun.is_null() {
-            // Nothing measures it.
+            // Nothing measures this launch.
             self.measured.launches += 1;
         } else if !had_room {
             lane.beyond += 1;
@@ -63,8 +59,8 @@ impl Inside {
         }
     }
 
-    /// After a launch: whether the segment is to be ended. One that entered under the lock is
-    /// still counted inside.
+    /// True if the segment must end after this launch. A launch that entered under the lock still counts as
+    /// inside.
     pub(super) fn is_over(&self, stream: Stream, inside: bool) -> bool {
         let Some(lane) = self.lanes.iter().find(|it| it.stream == stream) else {
             return false;
@@ -74,7 +70,6 @@ impl Inside {
         last && pass.left() == 0 && pass.inside() == 0 && !lane.begun.is_null()
     }
 
-    /// Lanes of streams that are gone, with their passes.
     pub(super) fn forget_lanes(&mut self, gone: impl Fn(&Lane) -> bool) {
         let passes = &self.passes;
         self.lanes.retain(|lane| {
@@ -99,9 +94,9 @@ impl Inside {
     pub(super) fn begin(&mut self, driver: &Driver, stream: Stream) {
         let context = driver.current();
         if self.lane(stream).is_none() {
-            // Streams come and go: those at rest are forgotten before there are many.
+            // Idle streams are forgotten before there are many.
             if self.lanes.len() >= 64 {
-                // One with a place stays: a thread may just be about to pass there.
+                // A lane with a pass stays: a thread may be about to use the pass.
                 let rests = |it: &Lane| it.begun.is_null() && it.own.inside() == 0;
                 self.forget_lanes(|it| it.place.is_none() && rests(it));
             }
@@ -141,7 +136,6 @@ impl Inside {
         self.last_launch_ns = now_ns();
     }
 
-    /// A lane's segment begins at an event.
     fn allot(&mut self, at: usize, begun: Handle) {
         let most = self.most(self.lanes[at].stream);
         let lane = &mut self.lanes[at];
@@ -151,7 +145,7 @@ impl Inside {
         lane.pass(&self.passes).allot(most);
     }
 
-    /// How many launches take as long as a segment is to be.
+    /// Returns how many launches fill a segment.
     fn most(&self, stream: Stream) -> u32 {
         match stream.of_thread {
             true => 1,
@@ -160,7 +154,6 @@ impl Inside {
         }
     }
 
-    /// Ends the open segments of some lanes.
     pub fn end(&mut self, driver: &Driver, which: impl Fn(&Lane) -> bool) {
         for at in 0..self.lanes.len() {
             if which(&self.lanes[at]) {
@@ -170,8 +163,8 @@ impl Inside {
         self.shut_if_full();
     }
 
-    /// A stream's segment is full. Where launches are short the next one begins with the event that
-    /// ends it; a pause of the program is then part of it, until the monitor or a wait ends it.
+    /// Ends a full segment. Short launches share the ending event with the next segment; a pause then counts
+    /// until the monitor or a wait ends the segment.
     pub(super) fn turn(&mut self, driver: &Driver, stream: Stream) {
         let goes_on = self.phase == Phase::Open && self.most(stream) >= SHORT;
         if let Some(at) = self.lanes.iter().position(|it| it.stream == stream) {
@@ -183,7 +176,7 @@ impl Inside {
         self.shut_if_full();
     }
 
-    /// The program has waited for its work: segments without a launch do not go on.
+    /// The program has waited: empty segments do not continue.
     pub fn rest(&mut self, driver: &Driver) {
         let passes = std::sync::Arc::clone(&self.passes);
         self.end(driver, |lane| lane.launches(&passes) == 0);
@@ -195,7 +188,7 @@ impl Inside {
         if lane.begun.is_null() {
             return;
         }
-        // Nobody enters any more; who is inside ends it, or it is ended in the next round.
+        // Nobody enters any more; a thread inside ends the segment, or the next round does.
         pass.invalidate();
         if pass.inside() > 0 {
             return;
@@ -228,11 +221,10 @@ impl Inside {
         }
     }
 
-    /// Records an event in a stream of a context, unless a capture goes on there.
     fn mark(&mut self, driver: &Driver, context: Handle, stream: Stream) -> Option<Handle> {
         let before = driver.current();
         if before != context {
-            // SAFETY: a context that has not been destroyed: `forget` is told before.
+            // SAFETY: a live context: `forget` is called before its destruction.
             unsafe { (driver.set_context)(context) };
         }
         let event = self.event(driver, context);
@@ -241,7 +233,7 @@ impl Inside {
         // SAFETY: event and stream are of the context, which is current.
         let marked = event.filter(|it| free && unsafe { record(*it, stream.handle) } == 0);
         if before != context {
-            // SAFETY: what was current before.
+            // SAFETY: the previously current context.
             unsafe { (driver.set_context)(before) };
         }
         if marked.is_none() {
@@ -250,21 +242,20 @@ impl Inside {
         marked
     }
 
-    /// An event that nothing needs any more, unless times are counted from it.
+    /// The base event is kept.
     fn recycle(&mut self, context: Handle, event: Handle) {
         if self.base != Some((context, event)) {
             self.spare.push((context, event));
         }
     }
 
-    /// Measures the segments that are done.
     pub fn reap(&mut self, driver: &Driver) {
         let mut at = 0;
         while at < self.running.len() {
             let begun = self.running[at].begun;
-            // One that shares an event with the one before is measured after it.
+            // A segment that shares an event is measured after the previous one.
             let waits = self.running.iter().take(at).any(|it| it.ended == begun);
-            // SAFETY: an event of ours.
+            // SAFETY: an event of this library.
             if waits || unsafe { (driver.event_query)(self.running[at].ended) } == NOT_READY {
                 at += 1;
                 continue;
@@ -285,7 +276,7 @@ impl Inside {
             return;
         };
         let (mut begin, mut end) = (0.0_f32, 0.0_f32);
-        // SAFETY: events of ours, recorded; the results are writable.
+        // SAFETY: recorded events of this library; the results are writable.
         let known = unsafe {
             (driver.event_elapsed)(&raw mut begin, base, segment.begun) == 0
                 && (driver.event_elapsed)(&raw mut end, base, segment.ended) == 0
@@ -308,12 +299,11 @@ impl Inside {
         self.launch_ns = (self.launch_ns * 3 + launch_ns) / 4;
     }
 
-    /// Whether nothing is under way, nor a segment open.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.lanes.iter().all(|it| it.begun.is_null())
     }
 
-    /// Closes the gate, once nothing is under way.
+    /// Requires that nothing is in flight.
     pub fn close(&mut self) {
         self.phase = Phase::Closed;
         self.passes.invalidate_all();
@@ -328,7 +318,6 @@ fn record(driver: &Driver, stream: Stream) -> unsafe extern "C" fn(Handle, Handl
     }
 }
 
-/// From the driver's milliseconds.
 fn nanoseconds(ms: f64) -> u64 {
     // Not negative, and far below the largest number.
     (ms.max(0.0) * 1e6) as u64

@@ -15,7 +15,7 @@ fn is_device(device: c_int) -> bool {
     (0..devices()).contains(&device)
 }
 
-/// The UUID of a device: its number in the last byte, `0xd0` in the first.
+/// The number in the last byte, `0xd0` in the first.
 #[must_use]
 pub fn uuid(device: c_int) -> [u8; 16] {
     let mut uuid = [0; 16];
@@ -28,7 +28,7 @@ pub(super) unsafe fn text(to: *mut c_char, length: c_int, text: &str) -> i32 {
     if to.is_null() || length as usize <= text.len() {
         return INVALID_VALUE;
     }
-    // SAFETY: so many bytes are writable, by the driver's manual.
+    // SAFETY: so long a buffer is writable, by the driver's manual.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
         to.add(text.len()).write(0);
@@ -56,7 +56,7 @@ fn made_current(to: *mut Handle, device: c_int) -> i32 {
     result
 }
 
-/// The default stream's names: 0 and 1 for all threads' own, 2 for the thread's.
+/// Names of default streams: 0 and 1 are shared, 2 is the thread's own.
 pub(super) fn stream(handle: Handle, of_thread: bool) -> Handle {
     match (handle, of_thread) {
         (2, _) | (0, true) => local::own_stream(),

@@ -1,4 +1,4 @@
-//! Copies and sets: each takes as long as its bytes do. What stands in descriptors counts as one size.
+//! Copies and sets take time by their bytes. A descriptor counts as one fixed size.
 
 use std::ffi::c_void;
 
@@ -6,9 +6,9 @@ use super::Handle;
 use super::basics::stream;
 use crate::local::{self, CAPTURE_UNSUPPORTED};
 
-/// A copy takes as long as ten gigabytes a second give it.
+/// Ten gigabytes a second.
 const BYTES_PER_NS: u64 = 10;
-/// What a descriptor describes: a tenth of a millisecond.
+/// Bytes assumed for a descriptor: a tenth of a millisecond.
 const SHAPED: usize = 1_000_000;
 
 fn copy(bytes: usize, at: Handle, wait: bool) -> i32 {

@@ -1,4 +1,4 @@
-//! Memory by handle: it stays while a handle or a mapping of it does.
+//! Memory by handle, which lives as long as a handle or a mapping.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{answer, memory};
 use crate::local::{INVALID_VALUE, Local, give, with};
 
-/// Handles with how many hold each, and mappings by their first address: how long, and of which.
+/// Reference counts of handles, and mappings by first address with length and handle.
 #[derive(Debug, Default)]
 struct Mappings {
     holders: BTreeMap<u64, u32>,
@@ -23,7 +23,7 @@ fn mappings() -> MutexGuard<'static, Mappings> {
 }
 
 impl Mappings {
-    /// The memory goes with the last that holds it.
+    /// Frees memory that nothing holds any more.
     fn leave(&mut self, handle: u64) -> i32 {
         let is_mapped = self.mappings.values().any(|(_, of)| *of == handle);
         if is_mapped || self.holders.get(&handle) != Some(&0) {
@@ -35,7 +35,7 @@ impl Mappings {
 }
 
 unsafe fn create(to: *mut u64, bytes: usize, properties: *const [i32; 4]) -> i32 {
-    // SAFETY: the caller's, by the driver's manual.
+    // SAFETY: the caller's pointers, by the driver's manual.
     let result = unsafe { memory::created(to, bytes, properties) };
     if result == 0 {
         // SAFETY: written just now.
@@ -84,7 +84,7 @@ fn unmap(at: u64, bytes: u64) -> i32 {
     0
 }
 
-/// Addresses that nothing else has: far from those of allocations.
+/// Addresses far from those of allocations.
 fn reserve(to: *mut u64) -> i32 {
     answer(to, with(Local::number) << 40)
 }

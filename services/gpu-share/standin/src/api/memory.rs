@@ -1,11 +1,11 @@
-//! Memory of devices, by every call that gives some.
+//! Every allocation of device memory.
 
 use std::ffi::{c_int, c_void};
 
 use super::{Handle, answer};
 use crate::local::{self, INVALID_VALUE, give, take};
 
-/// What rows of pitched memory begin at multiples of.
+/// Alignment of rows in pitched memory.
 const PITCH: usize = 512;
 
 fn allocate(to: *mut u64, bytes: usize) -> i32 {
@@ -19,7 +19,7 @@ fn allocate_on(to: *mut u64, bytes: usize, device: Option<usize>) -> i32 {
     }
 }
 
-/// The device of `CUmemAllocationProp`: its fourth number.
+/// The device is the fourth number of `CUmemAllocationProp`.
 pub(super) unsafe fn created(to: *mut u64, bytes: usize, properties: *const [i32; 4]) -> i32 {
     // SAFETY: properties, by the driver's manual.
     match unsafe { properties.as_ref() } {
@@ -28,29 +28,29 @@ pub(super) unsafe fn created(to: *mut u64, bytes: usize, properties: *const [i32
     }
 }
 
-/// Bits of an element, by its format and the descriptor's channels: as the driver's manual has them.
+/// Bits of an element by format and channels, as in the driver's manual.
 const fn element_bits(format: u32, channels: usize) -> usize {
     match format {
         0x01 | 0x08 => 8 * channels,
         0x02 | 0x09 | 0x10 => 16 * channels,
-        // Four channels of a byte; of two.
+        // Four channels of one byte; of two.
         0xc2 | 0xc8 | 0xa8 => 32,
         0xc5 | 0xcb | 0xb1 => 64,
-        // Planes of brightness and, at half the sides, of colour; of two bytes each.
+        // Planes of luminance and half-size colour; of two bytes each.
         0xb0 => 12,
         0x9f | 0xa1 => 24,
-        // Blocks of sixteen elements, in eight bytes; in sixteen.
+        // Blocks of sixteen elements in eight bytes; in sixteen.
         0x91 | 0x92 | 0x97 | 0x98 => 4,
         0x93..=0x96 | 0x99..=0x9e => 8,
         _ => 32 * channels,
     }
 }
 
-/// Width and height, depth in three dimensions, then format and channels.
+/// The descriptor holds width, height, depth in three dimensions, then format and channels.
 unsafe fn array(to: *mut u64, sides: *const usize, dimensions: usize, levels: u32) -> i32 {
     // SAFETY: a descriptor, by the driver's manual.
     let sides = unsafe { std::slice::from_raw_parts(sides, dimensions + 1) };
-    // Format in the lower half of the number after the sides, channels in the upper.
+    // Format in the lower half, channels in the upper.
     let (format, channels) = (sides[dimensions] as u32, sides[dimensions] >> 32);
     let cells: usize = sides[..dimensions].iter().map(|it| (*it).max(1)).product();
     let first = cells * element_bits(format, channels) / 8;

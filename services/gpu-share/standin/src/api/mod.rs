@@ -1,15 +1,17 @@
-//! The driver's functions, as far as programs that compute need them; the rest is there to be
-//! found, and answers that it is not supported.
+//! The driver's functions that computing programs need; all others can be found, and answer that they are not
+//! supported.
+//!
+//! `basics` has devices, contexts, streams and events; `work` launches and graphs; `copies`, `memory`,
+//! `mappings` and `nvml` the rest.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write;
 
 use crate::local::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED};
 
-/// The driver's handle of something.
 pub type Handle = u64;
 
-/// Functions of the driver, and the table of them.
+/// Defines functions of the driver and their lookup by name.
 macro_rules! api {
     ($($name:ident ( $($arg:ident : $ty:ty),* ) $body:expr ;)*) => {
         $(#[unsafe(no_mangle)]
@@ -17,7 +19,6 @@ macro_rules! api {
             $body
         })*
 
-        /// By name.
         pub fn find(name: &str) -> *const std::ffi::c_void {
             match name {
                 $(stringify!($name) => $name as *const std::ffi::c_void,)*
@@ -34,17 +35,15 @@ pub mod memory;
 pub mod nvml;
 pub mod work;
 
-/// Writes an answer, unless the caller does not want it.
 pub(crate) fn answer<T>(to: *mut T, value: T) -> i32 {
     if to.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: the caller's, which by the driver's manual is writable.
+    // SAFETY: the caller's pointer, writable by the driver's manual.
     unsafe { to.write(value) };
     0
 }
 
-/// The result, after its answer was written.
 pub(crate) fn answered<T>(to: *mut T, value: Result<T, i32>) -> i32 {
     match value {
         Ok(value) => answer(to, value),
@@ -52,13 +51,11 @@ pub(crate) fn answered<T>(to: *mut T, value: Result<T, i32>) -> i32 {
     }
 }
 
-/// What is there only to be found.
 unsafe extern "C" fn unsupported() -> i32 {
     NOT_SUPPORTED
 }
 
-/// The version from which on a name means this exported function, where it is not what the
-/// suffix says: `_v2` since 3.2.
+/// Version from which a name means this exported function; `_v2` means 3.2 by default.
 fn since(exported: &str) -> c_int {
     match exported {
         "cuGetProcAddress" => 11030,
@@ -96,7 +93,7 @@ fn resolver(name: &str) -> *const c_void {
     }
 }
 
-/// Writes down what was asked, and which exported function that means.
+/// Logs the request and the exported function that it means.
 fn note(name: &str, version: c_int, flags: u64, meant: &str) {
     if let Some(path) = std::env::var_os("STANDIN_LOOKUPS") {
         let file = std::fs::OpenOptions::new()
@@ -108,8 +105,7 @@ fn note(name: &str, version: c_int, flags: u64, meant: &str) {
     }
 }
 
-/// The newest form that the version allows, and its name; of these the thread's own, if that is asked
-/// for.
+/// Returns the newest form that the version allows, the thread's own if requested.
 fn resolve(name: &str, version: c_int, flags: u64) -> Option<(String, *const c_void)> {
     for form in ["_v2", ""] {
         for own in ["_ptsz", "_ptds", ""] {
@@ -165,7 +161,7 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
     // SAFETY: the caller's arguments.
     let result = unsafe { look_up(name, to, version, flags) };
     if !status.is_null() {
-        // 0: found; 1: there is no such symbol.
+        // 0: found; 1: no such symbol.
         let _ = answer(status, c_int::from(result != 0));
     }
     result

@@ -1,5 +1,5 @@
-//! The management library, for its memory figures: the same machine under another name
-//! (`libnvidia-ml.so.1`). A device's handle is its number plus one.
+//! The management library (`libnvidia-ml.so.1`), for memory figures of the modelled machine. A device's
+//! handle is its number plus one.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -8,7 +8,6 @@ use super::{Handle, answer};
 use crate::local::{self, INVALID_VALUE};
 use crate::model::DEVICES;
 
-/// `nvmlMemory_t`.
 #[repr(C)]
 pub struct Memory {
     total: u64,
@@ -16,7 +15,6 @@ pub struct Memory {
     used: u64,
 }
 
-/// `nvmlMemory_v2_t`.
 #[repr(C)]
 pub struct Memory2 {
     version: u32,
@@ -26,7 +24,7 @@ pub struct Memory2 {
     used: u64,
 }
 
-/// `nvmlProcessInfo_v2_t`, which version 3 of the function fills in, too.
+/// `nvmlProcessInfo_v2_t`, which version 3 of the function also fills.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Process {
@@ -35,11 +33,9 @@ pub struct Process {
     instances: [c_uint; 2],
 }
 
-/// `NVML_ERROR_NOT_FOUND` and `NVML_ERROR_INSUFFICIENT_SIZE`.
 const UNKNOWN: i32 = 6;
 const TOO_SMALL: i32 = 7;
 
-/// The device of a UUID.
 unsafe fn by_uuid(uuid: *const c_char, to: *mut Handle) -> i32 {
     if uuid.is_null() {
         return INVALID_VALUE;
@@ -53,7 +49,7 @@ unsafe fn by_uuid(uuid: *const c_char, to: *mut Handle) -> i32 {
     }
 }
 
-/// Who has a context on a device: as many as the caller has room for, or how much room it takes.
+/// Lists contexts on a device, or returns the needed size.
 unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32 {
     let index = usize::try_from(device)
         .ok()
@@ -61,7 +57,7 @@ unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32
     let (Some(index), Some(machine)) = (index.filter(|it| *it < DEVICES), local::machine()) else {
         return INVALID_VALUE;
     };
-    // SAFETY: the caller's, which says how many it has room for.
+    // SAFETY: the caller's pointer, with the size of the buffer.
     let Some(count) = (unsafe { count.as_mut() }) else {
         return INVALID_VALUE;
     };
@@ -71,20 +67,19 @@ unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32
         return TOO_SMALL;
     }
     for (at, (pid, memory_bytes)) in there.into_iter().enumerate() {
-        // No instance of a device: all ones.
+        // All ones: no instance of a device.
         let instances = [c_uint::MAX; 2];
         let process = Process {
             pid,
             memory_bytes,
             instances,
         };
-        // SAFETY: the caller has room for so many.
+        // SAFETY: the caller's buffer is that large.
         unsafe { to.add(at).write(process) };
     }
     0
 }
 
-/// A device's UUID as text.
 fn written(device: Handle) -> String {
     let bytes = uuid((device as i32) - 1);
     let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
@@ -98,7 +93,6 @@ fn written(device: Handle) -> String {
     format!("GPU-{}", parts.join("-"))
 }
 
-/// All and free memory of a device.
 fn figures(device: Handle) -> Option<(u64, u64)> {
     let device = usize::try_from(device).ok()?.checked_sub(1)?;
     let machine = local::machine().filter(|_| device < DEVICES)?;
@@ -114,7 +108,7 @@ fn memory(device: Handle, to: *mut Memory) -> i32 {
 }
 
 unsafe fn memory2(device: Handle, to: *mut Memory2) -> i32 {
-    // SAFETY: the caller's, with the version that it knows.
+    // SAFETY: the caller's pointer, with its version.
     let (Some((total, free)), Some(to)) = (figures(device), unsafe { to.as_mut() }) else {
         return INVALID_VALUE;
     };
@@ -123,7 +117,7 @@ unsafe fn memory2(device: Handle, to: *mut Memory2) -> i32 {
 }
 
 unsafe fn name(device: Handle, to: *mut c_char, length: c_uint) -> i32 {
-    // SAFETY: the caller's, of that length.
+    // SAFETY: the caller's buffer, of that length.
     unsafe { text(to, length as i32, &written(device)) }
 }
 

@@ -13,7 +13,7 @@ pub struct Config {
     stream: Handle,
 }
 
-/// What a function's name says: `spin_250000` takes 250 µs.
+/// A function's name gives its duration: `spin_250000` takes 250 µs.
 unsafe fn function(to: *mut Handle, name: *const c_char) -> i32 {
     if name.is_null() {
         return INVALID_VALUE;
@@ -25,7 +25,7 @@ unsafe fn function(to: *mut Handle, name: *const c_char) -> i32 {
         .next()
         .and_then(|it| it.parse::<u64>().ok());
     match duration {
-        // A function's handle is its duration; no handle is zero.
+        // The handle is the duration plus one, since no handle is zero.
         Some(duration) => answer(to, duration + 1),
         None => NOT_FOUND,
     }

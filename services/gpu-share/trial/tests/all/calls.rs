@@ -1,16 +1,15 @@
-//! Every copy and set waits for the token, by whatever function it comes; and who only asks whether
-//! its work is done is measured as who waits for it.
+//! Every copy and set waits for the token, and a program that polls for completion is measured like one that
+//! waits.
 
 use std::time::{Duration, Instant};
 
 use crate::common::{MS, World};
 
-/// What was let in is counted within a few milliseconds; a busy machine takes longer.
+/// A busy machine takes longer than the usual few milliseconds.
 const MEASURED_WITHIN: Duration = Duration::from_secs(20);
-/// What takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Each in a process of its own: the container's launches go up by what the function let in.
+/// Each call runs in its own process, and its launches must be counted.
 #[test]
 fn every_large_copy_and_set_waits_for_the_token() {
     let world = World::new(1);
@@ -41,7 +40,7 @@ fn every_large_copy_and_set_waits_for_the_token() {
     assert_eq!(names.len(), CALLS, "{names:?}");
 }
 
-/// Copies and sets that the driver exports, by CUDA 13's list.
+/// Copies and sets in CUDA 13's list.
 const CALLS: usize = 94;
 
 #[test]

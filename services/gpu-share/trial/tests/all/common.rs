@@ -13,10 +13,10 @@ use tempfile::TempDir;
 pub const MS: u64 = 1_000_000;
 pub const GIB: u64 = 1 << 30;
 
-/// One machine at a time: each has processes that want a processor of their own.
+/// One machine at a time: its processes need processors.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A shared library of this workspace: beside the test's binary.
+/// Shared libraries lie next to the test's binary.
 pub fn library(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let path = test.with_file_name(name);
@@ -24,7 +24,6 @@ pub fn library(name: &str) -> PathBuf {
     path
 }
 
-/// The UUID of a device of the stand-in.
 pub fn uuid(device: u8) -> String {
     format!("GPU-d0000000-0000-0000-0000-0000000000{device:02x}")
 }
@@ -57,7 +56,7 @@ impl Driver {
         self.folder.path().join(name)
     }
 
-    /// A program with the stand-in for its driver; with a scheduler's socket, held to it.
+    /// With a scheduler's socket, the library is preloaded.
     pub fn command(&self, program: &Path, socket: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command
@@ -82,13 +81,13 @@ impl Driver {
         Program::start(command)
     }
 
-    /// What a program used of a device between two times, in per cent.
+    /// In per cent.
     pub fn share(&self, program: &Program, device: u32, (from, until): (u64, u64)) -> f64 {
         let used = self.machine.used_ns(program.id(), device, from, until);
         used as f64 * 100.0 / (until - from) as f64
     }
 
-    /// Stops a program, but not while it looks at the machine: nobody else could then.
+    /// Stops a program outside the machine's lock, which would block everybody.
     pub fn stop(&self, program: &Program) {
         self.machine.with(|_| {
             program.signal("-STOP");
@@ -121,20 +120,17 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Waits until it says that it is ready.
     pub fn ready(mut self) -> Self {
         assert_eq!(self.line(), "ready");
         self
     }
 
-    /// Sends it a signal, by the name that `kill` knows.
     pub fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         let done = kill.args([name, &self.id().to_string()]).status();
         assert!(done.expect("kill").success());
     }
 
-    /// Whether a signal has stopped it, or it has ended.
     fn is_stopped(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
         let stat = stat.expect("it is there");
@@ -142,12 +138,10 @@ impl Program {
         after_name.is_some_and(|rest| rest.starts_with(['T', 'Z']))
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("waited for").is_some()
     }
 
-    /// Whether it ends well before so many seconds have passed.
     pub fn ends_within(&mut self, seconds: u64) -> bool {
         let begun = std::time::Instant::now();
         while begun.elapsed().as_secs() < seconds {
@@ -164,7 +158,7 @@ impl Program {
         self.child.wait().expect("waited for");
     }
 
-    /// What it prints until it ends well.
+    /// Returns the output of a program that must succeed.
     pub fn end(mut self) -> String {
         let mut text = String::new();
         self.out.read_to_string(&mut text).expect("its output");
@@ -180,7 +174,7 @@ impl Drop for Program {
     }
 }
 
-/// A scheduler in a process of its own: `gpu-trial serve`.
+/// A scheduler process: `gpu-trial serve`.
 pub struct Scheduler {
     child: Child,
     input: ChildStdin,
@@ -188,7 +182,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// For tenants by name, request and limit in thousandths, of so many devices each.
+    /// Tenants by name, request and limit in thousandths, each with `devices` devices.
     pub fn start(driver: &Driver, devices: u8, tenants: &[(&str, (u32, u32))]) -> Self {
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_gpu-trial")));
         command
@@ -218,7 +212,6 @@ impl Scheduler {
         ]
     }
 
-    /// Other terms for a tenant.
     pub fn change(&mut self, driver: &Driver, devices: u8, name: &str, terms: (u32, u32)) {
         let words = Self::words(driver, devices, name, terms).join(" ");
         writeln!(self.input, "{words}").expect("said");
@@ -244,7 +237,6 @@ impl Drop for Scheduler {
     }
 }
 
-/// A container's terms: request and limit in thousandths.
 pub fn terms((request, limit): (u32, u32)) -> Terms {
     Terms {
         request_milli: request,
@@ -281,7 +273,6 @@ impl World {
         self.server.share(&offer).expect("a socket");
     }
 
-    /// A program of a container that shares so many devices.
     pub fn drive_on(&self, name: &str, devices: u8, words: &[&str]) -> Program {
         let trial = Path::new(env!("CARGO_BIN_EXE_gpu-trial"));
         let mut command = self.driver.command(trial, Some(name));
@@ -296,7 +287,7 @@ impl World {
     }
 }
 
-/// Lets the machine go on for so many milliseconds; from when to when.
+/// Sleeps and returns the span.
 pub fn pass(ms: u64) -> (u64, u64) {
     let from = now_ns();
     std::thread::sleep(std::time::Duration::from_millis(ms));

@@ -1,9 +1,8 @@
-//! What the library costs a launch that it lets pass.
+//! The library's cost of a launch that passes.
 
 use crate::common::World;
 
-/// The least over the rounds, in ns, with and without the library. The bound is wide: a debug build
-/// on a loaded machine; `make gpu-bench` measures.
+/// The bound is wide for debug builds on a loaded machine; `make gpu-bench` measures.
 #[test]
 fn a_launch_that_passes_costs_little() {
     let world = World::new(1);
@@ -18,8 +17,7 @@ fn a_launch_that_passes_costs_little() {
     assert!(with < without + 2_000, "{without} {with}");
 }
 
-/// Bursts through the library and past it in turns, in one process: the goal is 50 ns. Optimised, by
-/// `make gpu-cost`; what the machine does otherwise weighs on both alike.
+/// The goal is 50 ns; `make gpu-cost` runs this optimised.
 #[test]
 #[ignore = "measures, optimised: make gpu-cost"]
 fn a_launch_that_passes_costs_at_most_fifty_nanoseconds() {

@@ -1,9 +1,8 @@
-//! Random histories of real processes on one or two modelled GPUs: programs and the scheduler are
-//! killed, stopped and started, terms change, programs fork, capture and have threads. At the end
-//! nobody hangs: who still runs uses its device, and a new program of every container runs to its end.
+//! Random histories of real processes on modelled GPUs: kills, stops and starts of programs and scheduler,
+//! changed terms, forks, captures, threads. In the end every running program uses its device, and new
+//! programs finish.
 //!
-//! A few seeds in every test run, all of them by `make gpu-histories`. The scheduler's own ten
-//! thousand histories, on a virtual clock, stand beside it (`services/gpu-share/tests`).
+//! Every test run tries a few seeds, `make gpu-histories` all of them.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +13,9 @@ use rand::{Rng, SeedableRng};
 use crate::common::{Driver, Program, Scheduler, pass};
 
 const TENANTS: [&str; 3] = ["t0", "t1", "t2"];
-/// Longer than a stopped holder keeps the token, however loaded the machine is.
+/// Longer than a stopped holder keeps the token on any loaded machine.
 const PATIENCE_S: u64 = 60;
-/// Programs at once: each wants a processor.
+/// Most programs at once: each needs a processor.
 const MOST: usize = 4;
 
 struct History {
@@ -24,10 +23,10 @@ struct History {
     random: StdRng,
     devices: u8,
     terms: Vec<(&'static str, (u32, u32))>,
-    /// Each with its container, and whether it is stopped.
+    /// Container, program, and true if stopped.
     programs: Vec<(&'static str, Program, bool)>,
     scheduler: Option<Scheduler>,
-    /// Last: it goes after those that use it.
+    /// Last, so that it is dropped after its users.
     driver: Driver,
 }
 
@@ -73,7 +72,7 @@ impl History {
             1 => &["graph", &kernel, long, "5"],
             2 => &["threads", &kernel, long, "3"],
             3 => &["spin-own-stream", &kernel, long],
-            // What it forks outlives it: not for long.
+            // The forked child outlives its parent briefly.
             4 => &["fork", &kernel, "1500"],
             5 if self.devices == 2 => &["both", &kernel, long],
             _ => &["spin-on", &kernel, long, &device],
@@ -92,7 +91,6 @@ impl History {
         Program::start(command)
     }
 
-    /// One thing happens.
     fn step(&mut self) {
         let which = self.random.random_range(0..self.programs.len().max(1));
         match self.random.random_range(0..8) {
@@ -126,7 +124,7 @@ impl History {
         pass(self.random.random_range(1..60));
     }
 
-    /// The programs that have not used a device since then, and have not ended either.
+    /// Returns the programs that neither used a device since `from_ns` nor ended.
     fn waiting(&mut self, from_ns: u64) -> Vec<u32> {
         let busy = self.driver.machine.busy(from_ns, now_ns());
         let works = |own: u32| {
@@ -173,7 +171,6 @@ impl History {
     }
 }
 
-/// The process that started another one.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')')

@@ -1,5 +1,4 @@
-//! Deaths and births: a holder killed, a scheduler killed and started again, forks, threads, two
-//! devices. Nobody hangs, and shares are as before.
+//! Killed holders, restarted schedulers, forks, threads, two devices: nobody hangs, and shares recover.
 
 use crate::common::{Driver, Program, Scheduler, World, pass};
 

@@ -1,12 +1,12 @@
-//! What the CUDA runtime asks the driver for: every function of ours that it asks for by
-//! `cuGetProcAddress` is handed out, for the version and the default stream that it means.
+//! The library answers every `cuGetProcAddress` request of a CUDA runtime for a replaced function, at the
+//! requested version and default stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::common::{Driver, Program, library};
 
-/// The runtimes that `scripts/install.sh cudart` puts there.
+/// Installed by `scripts/install.sh cudart`.
 fn runtimes() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let tools = std::env::var_os("DORMOUSE_TOOLS").map_or(root.join(".tools"), PathBuf::from);
@@ -19,7 +19,7 @@ fn runtimes() -> Vec<PathBuf> {
     paths
 }
 
-/// A library under another name that has functions of the driver, with a version.
+/// A differently named library with versioned functions of the driver.
 fn versioned(driver: &Driver) -> PathBuf {
     let (code, script) = (driver.path("driver.c"), driver.path("driver.map"));
     let text = "int cuLaunchKernel(void) { return 0; } int cuOther(void) { return 0; }";
@@ -34,7 +34,7 @@ fn versioned(driver: &Driver) -> PathBuf {
     library
 }
 
-/// `dlsym` and `dlvsym`, of the library's handle and of all objects.
+/// `dlsym` and `dlvsym`, on the library's handle and on all objects.
 #[test]
 fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     let driver = Driver::new(1);
@@ -42,7 +42,7 @@ fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     let ask = |socket: Option<&str>, library: &str, version: &str, name: &str| {
         let words = ["resolvers", library, version, name];
         let said = driver.drive(socket, &words).end();
-        // What is not the driver's is the loader's own affair: glibc's, or nothing.
+        // Other functions stay with the loader: glibc's, or none.
         let last = said.lines().last().unwrap_or_default();
         assert!(last.starts_with("next libc.so"), "{said}");
         assert!(last.ends_with("none -"), "{said}");
@@ -54,15 +54,15 @@ fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     let kernel = "cuLaunchKernel";
     assert_eq!(
         ask(held, &library, "DRIVER_1", kernel),
-        // Among all objects this library's own is found first: it stands for nothing while the
-        // driver itself is not loaded.
+        // Among all objects the library's own function is found first; it is void while the driver is not
+        // loaded.
         format!("{kernel} {ours} - {ours} {ours}")
     );
     assert_eq!(
         ask(None, &library, "DRIVER_1", kernel),
         format!("{kernel} {own} {own} {own} {own}")
     );
-    // A name that is not replaced, and a version that is not there.
+    // A name that is not replaced, and a version that does not exist.
     assert_eq!(
         ask(held, &library, "DRIVER_1", "cuOther"),
         format!("cuOther {own} {own} {own} {own}")
@@ -71,14 +71,14 @@ fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
         ask(held, &library, "DRIVER_2", kernel),
         format!("{kernel} {ours} - - -")
     );
-    // The stand-in's functions have no version: asked for one, the loader finds nothing.
+    // The stand-in's functions have no version, so the loader finds none.
     assert_eq!(
         ask(held, "libcuda.so.1", "DRIVER_1", "cuMemAlloc_v2"),
         format!("cuMemAlloc_v2 {ours} {ours} - -")
     );
 }
 
-/// What the library exports in the driver's place, but for the resolvers.
+/// The library's exports without the resolvers.
 fn gated() -> BTreeSet<String> {
     let mut list = std::process::Command::new("nm");
     list.args(["-D", "--defined-only", "--format=posix"]);
@@ -94,13 +94,13 @@ fn gated() -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The name by which a program asks for an exported function.
+/// The name that a program requests.
 fn base(exported: &str) -> &str {
     let name = exported.trim_end_matches("_ptsz").trim_end_matches("_ptds");
     name.trim_end_matches("_v2")
 }
 
-/// Versions of the interface at which some name began to mean another function, and one before each.
+/// Versions at which some name changed its meaning, and one before each.
 const VERSIONS: [&str; 20] = [
     "2000", "3010", "3020", "3030", "4000", "5000", "6050", "7000", "9000", "10000", "10010",
     "11000", "11020", "11030", "11040", "12000", "12020", "12080", "13000", "13020",
@@ -111,7 +111,7 @@ fn every_function_of_the_library_is_found_by_every_way() {
     let driver = Driver::new(1);
     let gated = gated();
     assert!(gated.len() > 140, "{gated:?}");
-    // By its exported name.
+    // By exported name.
     let ours: Vec<&str> = gated.iter().map(String::as_str).collect();
     let (cuda, nvml): (Vec<&str>, Vec<&str>) = ours.iter().partition(|it| it.starts_with("cu"));
     for (file, names) in [("libcuda.so.1", &cuda), ("libnvidia-ml.so.1", &nvml)] {
@@ -123,7 +123,7 @@ fn every_function_of_the_library_is_found_by_every_way() {
             assert!(said.contains(&line), "{name} is not ours by dlsym: {said}");
         }
     }
-    // By the names, versions and default streams that the stand-in takes for it.
+    // By the names, versions and default streams of the stand-in.
     let bases: BTreeSet<&str> = cuda.iter().map(|name| base(name)).collect();
     let names = driver.path("names");
     let text: Vec<&str> = bases.into_iter().collect();
@@ -150,14 +150,14 @@ fn every_function_of_the_library_is_found_by_every_way() {
     assert!(never.is_empty(), "no question means {never:?}");
 }
 
-/// A line's first three words, which are a question, and the others, which are the answer.
+/// Splits a line into the question (three words) and the answer.
 fn question(line: &str) -> (String, Vec<&str>) {
     let words: Vec<&str> = line.split(' ').collect();
     let (question, answer) = words.split_at(3.min(words.len()));
     (question.join(" "), answer.to_vec())
 }
 
-/// What a runtime asks for that may allocate, copy, set or launch, and is none of the library's: why.
+/// Requests that may allocate, copy, set or launch and are not replaced, with the reason.
 const OTHERS: [(&str, &str); 9] = [
     (
         "cuExternalMemoryGetMapped",
@@ -205,7 +205,7 @@ fn every_function_that_the_runtime_asks_for_and_is_ours_is_handed_out() {
         let handed: BTreeSet<&str> = handed.lines().collect();
         let mut ours = BTreeSet::new();
         for line in &asked {
-            // Name, version, flags, and the exported function that they mean.
+            // Name, version, flags, and the exported function.
             let meant = line.rsplit(' ').next().unwrap_or_default();
             if gated.contains(meant) {
                 assert!(handed.contains(line), "{runtime}: {line} is not ours");

@@ -1,5 +1,5 @@
-//! The library before a program, the scheduler's server and the stand-in driver together: several
-//! processes on one modelled GPU, judged by the modelled GPU's own ledger.
+//! Library, scheduler's server and stand-in driver together: several processes on a modelled GPU, judged by
+//! the GPU's own ledger.
 
 mod calls;
 mod common;

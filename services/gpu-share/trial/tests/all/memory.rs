@@ -1,5 +1,5 @@
-//! The cap holds on every call that gives memory, for all processes of a container together, and
-//! what programs are told of memory is their container's.
+//! The cap holds on every allocating call, over all processes of a container, and programs see their
+//! container's memory.
 
 use std::time::{Duration, Instant};
 
@@ -30,13 +30,12 @@ fn no_call_gives_a_byte_beyond_the_cap() {
     );
     assert!(world.driver.machine.peak_bytes(0) <= CAP);
     assert!(world.usage("capped").refusals >= 10);
-    // Without the library the same is given.
+    // Without the library the allocation succeeds.
     let said = world.driver.drive(None, &["memory", &cap]).end();
     assert!(said.contains("cuMemAlloc beyond 0"), "{said}");
 }
 
-/// An element of an array is what its format says, not what its channels do; of a format that is not
-/// known it is as large as any.
+/// The format decides an element's size, not the channels; an unknown format counts as the largest.
 #[test]
 fn arrays_of_every_format_keep_to_the_cap() {
     let world = World::new(1);
@@ -49,7 +48,7 @@ fn arrays_of_every_format_keep_to_the_cap() {
         lines.iter().all(|it| it.ends_with("arrays, then 2")),
         "{said}"
     );
-    // Known formats are counted as they are: of a byte, of two, of four, of two times four.
+    // Known formats count exactly: one byte, two, four, two times four.
     for (format, bytes) in [("0x1", 1), ("0x9", 2), ("0x20", 4), ("0xc5", 8)] {
         let count = CAP / (1024 * 8192 * bytes);
         let line = format!("{format} {count} arrays, then 2");
@@ -57,7 +56,6 @@ fn arrays_of_every_format_keep_to_the_cap() {
     }
 }
 
-/// Memory whose handle was given back stays while it is mapped, and counts as long.
 #[test]
 fn what_is_mapped_counts_without_its_handle() {
     let world = World::new(1);
@@ -117,7 +115,6 @@ fn the_cap_holds_where_no_agent_answers() {
     assert_eq!(program.line(), "result 2");
 }
 
-/// NVML, too, shows the container's cap and what all its processes have, by device.
 #[test]
 fn the_management_library_shows_the_containers_memory() {
     let world = World::new(2);
@@ -134,7 +131,7 @@ fn the_management_library_shows_the_containers_memory() {
     assert_eq!(said, shown(CAP, CAP / 2), "both processes on device 0");
     let said = world.drive_on("seen", 2, &["nvml", "1", &held]).end();
     assert_eq!(said, shown(CAP, quarter), "one on device 1");
-    // Without the library it is the device, whoever has its memory.
+    // Without the library the figures are the device's.
     let said = world.driver.drive(None, &["nvml", "0", &held]).end();
     assert_eq!(said, shown(all, CAP / 2));
 }

@@ -1,23 +1,20 @@
-//! Shares of the modelled GPU, by its own ledger. Nobody gets more than its limit, however busy the
-//! machine is that runs the programs. What everybody gets at least is judged where the machine had
-//! time for them: where together they used nearly all of the device.
+//! Shares of the modelled GPU, by its own ledger. Limits always hold; requests are judged only where the
+//! programs together kept the device busy, since the machine may lack processors.
 
 use crate::common::{MS, Program, World, pass};
 
-/// Beyond a limit: the goal for ten seconds is one point; spans here are half of that.
+/// Points above a limit. The goal is one point in ten seconds; spans here are half of that.
 const OVER_POINTS: f64 = 2.0;
-/// Below a request, while programs that launch without end keep the device busy.
+/// Points below a request, while programs keep the device busy.
 const SHORT_POINTS: f64 = 4.0;
-/// Programs that used less together did not get the processors to launch more.
+/// Below this sum, programs lacked processors to launch more.
 const BUSY_PERCENT: f64 = 93.0;
 
-/// The share of each, in per cent of the device.
 fn parts(world: &World, programs: &[Program], span: (u64, u64)) -> Vec<f64> {
     let share = |it: &Program| world.driver.share(it, 0, span);
     programs.iter().map(share).collect()
 }
 
-/// Holds shares against requests that fill the device, and limits.
 #[track_caller]
 fn judge(shares: &[f64], terms: &[(u32, u32)]) {
     let sum: f64 = shares.iter().sum();
@@ -75,7 +72,7 @@ fn a_limit_holds_for_every_kind_of_load() {
         let span = pass(4000);
         let share = world.driver.share(&program, 0, span);
         println!("{load:?}: {share:.2} %");
-        // A span of four seconds: what may be saved up is two and a half times as much of it.
+        // Over four seconds saved credit weighs two and a half times as much.
         assert!(share <= 42.0, "{load:?}: {share}");
         assert!(share >= 10.0, "{load:?}: {share}");
         let usage = world.usage("alone");

@@ -1,8 +1,5 @@
-//! Mounts by descriptor: a source is opened once, without links, and a target is found inside the new
-//! root. Nothing that a tenant changes meanwhile leads elsewhere.
-//!
-//! Mount points are made only where no tenant can have been before: in the sandbox's own memory and in
-//! the container's temporary files.
+//! Mounts by descriptor: sources are opened once, without links, and targets resolved inside the new root, so
+//! later changes by a tenant have no effect. Mount points are created only out of a tenant's earlier reach.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,27 +20,23 @@ use super::{BindMount, HostView, SandboxSpec};
 use crate::folder::Folder;
 use crate::runtime::NotStarted;
 
-/// Where the kernel's own file systems are: the sandbox and its programs rely on them.
+/// The kernel's file systems, which the sandbox and its programs need.
 const KERNELS: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Opened to be named, not to be read.
 const NAMED: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 const MOUNT_POINT: Mode = Mode::from_raw_mode(0o755);
 
-/// The new root, and what has been mounted in it.
+/// The new root and its mounts.
 pub struct Mounts {
     root: OwnedFd,
-    /// The mounts in which mount points may be made for a tenant, by number.
+    /// Ids of mounts in which a tenant's mount points may be created.
     own: BTreeSet<u64>,
 }
 
-/// Why a target cannot be used.
 #[derive(Debug)]
 enum Target {
-    /// A link is on the way to it.
     Link(PathBuf),
-    /// It is missing in a folder in which nothing is made.
     Missing(PathBuf),
     Kernel(io::Error),
 }
@@ -78,7 +71,7 @@ impl std::fmt::Display for Target {
 }
 
 impl Mounts {
-    /// Mounts in a root that nothing of a tenant's is in.
+    /// Wraps a root without a tenant's mounts.
     pub fn new(root: OwnedFd) -> io::Result<Self> {
         let own = [mount_number(root.as_fd())?].into();
         Ok(Self { root, own })
@@ -88,13 +81,13 @@ impl Mounts {
         self.root.as_fd()
     }
 
-    /// Shows a path of the node at its own place, read-only.
+    /// Mounts a path at its own place, read-only.
     pub fn show(&self, path: &Path) -> io::Result<()> {
         let source = rustix::fs::open(path, NAMED, Mode::empty())?;
         Ok(self.attach(source.as_fd(), path, true, false)?)
     }
 
-    /// Whether a path of the new root is there, or is for a link of its own to say.
+    /// True if a path exists or contains a link.
     pub fn has(&self, path: &Path) -> bool {
         let mut at = self.root.try_clone();
         for name in path.iter().skip(1) {
@@ -107,7 +100,7 @@ impl Mounts {
         at.is_ok()
     }
 
-    /// Makes a link of the new root, unless something is there.
+    /// Creates a link unless the path exists.
     pub fn link(&self, to: &Path, path: &Path) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(());
@@ -119,7 +112,7 @@ impl Mounts {
         }
     }
 
-    /// Mounts a new file system of the kernel's.
+    /// Mounts a new kernel file system.
     pub fn mount_new(&self, kind: &str, path: &Path, flags: MsFlags, data: &str) -> io::Result<()> {
         let target = self.resolve(path, true, true)?;
         let target = format!("/proc/self/fd/{}", target.as_raw_fd());
@@ -132,7 +125,7 @@ impl Mounts {
         )?)
     }
 
-    /// Shows a device.
+    /// Mounts a device of the node.
     pub fn show_device(&self, source: &Path, target: &Path) -> io::Result<()> {
         let source = rustix::fs::open(source, NAMED, Mode::empty())?;
         let tree = clone_tree(source.as_fd(), false)?;
@@ -140,13 +133,13 @@ impl Mounts {
         move_onto(tree.as_fd(), target.as_fd())
     }
 
-    /// Shows something of the container's own.
+    /// Mounts one of the container's folders.
     pub fn add_own(&self, mount: &BindMount) -> io::Result<()> {
         let source = open_source(mount)?;
         Ok(self.attach(source.as_fd(), &mount.target, mount.read_only, false)?)
     }
 
-    /// Shows the container's temporary files, in which mount points may be made.
+    /// Mounts temporary files, where mount points may be created.
     pub fn add_temporary(&mut self, mount: &BindMount) -> io::Result<()> {
         self.add_own(mount)?;
         let folder = self.resolve(&mount.target, true, false)?;
@@ -154,12 +147,12 @@ impl Mounts {
         Ok(())
     }
 
-    /// A folder of the new root.
+    /// Opens a folder of the new root.
     pub fn folder(&self, path: &Path) -> io::Result<Folder> {
         Ok(Folder::from(self.resolve(path, true, false)?))
     }
 
-    /// Adds the mounts of the job's document, the outer ones first.
+    /// Adds the job's mounts, outer ones first.
     pub fn add_tenants(&self, view: &HostView, spec: &SandboxSpec) -> Result<(), NotStarted> {
         let own = spec.own.iter().chain([&spec.directory]);
         let own = own.map(|it| it.target.as_path());
@@ -220,15 +213,15 @@ impl Mounts {
         read_only: bool,
         of_tenant: bool,
     ) -> Result<(), Target> {
-        // What is mounted below a folder that can only be read is not shown.
+        // A read-only mount omits mounts below its source.
         let tree = clone_tree(source, !read_only)?;
         restrict_mount(tree.as_fd(), read_only).map_err(Target::Kernel)?;
         let target = self.resolve(target, is_folder(source)?, !of_tenant)?;
         move_onto(tree.as_fd(), target.as_fd()).map_err(Target::Kernel)
     }
 
-    /// Opens a path of the new root without following a link; a mount point that is missing is made,
-    /// anywhere or where the sandbox's own mounts are.
+    /// Opens a path of the new root without links. Creates missing mount points in own mounts, or in all if
+    /// `anywhere`.
     fn resolve(&self, path: &Path, is_folder: bool, anywhere: bool) -> Result<OwnedFd, Target> {
         let names: Vec<&OsStr> = path.iter().skip(1).collect();
         let mut at = self.root.try_clone().map_err(Target::Kernel)?;
@@ -255,7 +248,7 @@ impl Mounts {
     }
 }
 
-/// Refuses targets at, above or below what the sandbox needs.
+/// Refuses targets at, above or below the sandbox's own paths.
 fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
     let is_plain = |it: Component<'_>| matches!(it, Component::RootDir | Component::Normal(_));
     if !target.is_absolute() || !target.components().all(is_plain) {
@@ -271,7 +264,6 @@ fn check_target(target: &Path, needed: &[&Path]) -> Result<(), String> {
     }
 }
 
-/// Opens what is mounted, without following a link below its root.
 fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
     let root = rustix::fs::open(&mount.root, NAMED, Mode::empty())?;
     if mount.way.as_os_str().is_empty() {
@@ -280,7 +272,6 @@ fn open_source(mount: &BindMount) -> io::Result<OwnedFd> {
     Ok(step(root.as_fd(), mount.way.as_os_str())?)
 }
 
-/// Opens a way below a folder without following a link.
 fn step(at: BorrowedFd<'_>, way: &OsStr) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(at, way, NAMED, Mode::empty(), resolve)

@@ -1,4 +1,4 @@
-//! What a program of a container gives up before it begins.
+//! Drops a program's privileges before its exec.
 
 use std::io;
 
@@ -10,13 +10,11 @@ use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::{FILES_LIMIT, Network, SandboxSpec};
 
-/// A capability's number is below this.
 const CAPABILITIES: u32 = 64;
 
-/// The kernel picks one.
 const ANY_PORT: u16 = 0;
 
-/// Makes this process the tenant's.
+/// Becomes the tenant's user.
 pub fn become_user(spec: &SandboxSpec) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let (soft, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -26,7 +24,7 @@ pub fn become_user(spec: &SandboxSpec) -> io::Result<()> {
         setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
     }
     for number in 0..CAPABILITIES {
-        // The kernel refuses the numbers that it does not know.
+        // The kernel refuses unknown numbers.
         let one = CapabilitySet::from_bits_retain(1 << number);
         let _ = remove_capability_from_bounding_set(one);
     }
@@ -38,8 +36,7 @@ pub fn become_user(spec: &SandboxSpec) -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts this process to its own ports and keeps it from the node's abstract sockets, as far as the
-/// kernel's Landlock can: abstract sockets from Linux 6.12, ports from 6.7.
+/// Limits this process to its own ports (Linux 6.7) and hides the node's abstract sockets (6.12).
 pub fn landlock(network: Network) -> Result<(), RulesetError> {
     let mut rules = Ruleset::default().scope(Scope::AbstractUnixSocket)?;
     if let Network::OwnPorts(..) = network {

@@ -1,4 +1,4 @@
-//! The new root, before anything of a container's is in it.
+//! Builds the new root before a container enters.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,18 +14,16 @@ use rustix::fs::{Mode, OFlags};
 use super::mounts::Mounts;
 use super::{HostView, Prepared, SYSTEM};
 
-/// Where the new root is built, in the supervisor's folder.
 const ROOT: &str = "root";
 
-/// Where the resolver's configuration lies, which `/etc/resolv.conf` may be a link to.
+/// The resolver's configuration, a frequent target of `/etc/resolv.conf`.
 const RESOLVER: &str = "/run/systemd/resolve";
 
-/// Files that a container engine mounts one by one, where the agent is in a container itself.
+/// An engine bind-mounts these one by one around a containerised agent.
 const OF_THE_NETWORK: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Links that programs expect in `/dev`.
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "fd"),
     ("/proc/self/fd/0", "stdin"),
@@ -37,12 +35,12 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 pub fn build(view: &HostView, folder: &Path) -> io::Result<Prepared> {
-    // Of the folders that are made here, whatever the agent's is.
+    // Independent of the agent's umask.
     umask(Permissions::from_bits_truncate(0o022));
     let null = File::open("/dev/null")?;
     new_session_keyring()?;
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC)?;
-    // What the node unmounts while this waits goes here, too; nothing goes the other way.
+    // Unmounts on the node propagate here, nothing back.
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
     let root = folder.join(ROOT);
@@ -85,7 +83,7 @@ fn made(root: &Path, way: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Shows a path of the node read-only, if it is there; a link as a link.
+/// Shows a path of the node read-only if it exists, and a link as a link.
 pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -103,7 +101,7 @@ pub fn show_system(mounts: &Mounts, path: &Path) -> io::Result<()> {
     mounts.show(path)
 }
 
-/// Shows a device of the node, if it is there.
+/// Shows a device of the node if it exists.
 pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
     let device = Path::new("/dev").join(name);
     if !device.exists() {
@@ -112,9 +110,9 @@ pub fn show_device(mounts: &Mounts, name: &str) -> io::Result<()> {
     mounts.show_device(&device, &device)
 }
 
-/// Puts an empty folder over one that can be seen.
+/// Covers a visible folder with an empty one.
 pub fn hide(mounts: &Mounts, path: &Path) -> io::Result<()> {
-    // A link on the way is seen as a link: what it leads to is hidden.
+    // Hide a link's target.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if !mounts.has(&path) {
         return Ok(());
@@ -142,7 +140,7 @@ fn devices(mounts: &Mounts, root: &Path) -> io::Result<()> {
     mount_new("tmpfs", &shm, QUIET, "mode=1777")
 }
 
-/// Mounts the kernel's devices and links anew: those of this process's network.
+/// Mounts sysfs for this process's network.
 pub fn mount_sysfs(mounts: &Mounts) -> io::Result<()> {
     let flags = QUIET | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
     mounts.mount_new("sysfs", Path::new("/sys"), flags, "")

@@ -1,15 +1,10 @@
-//! The filter of system calls: a program may make those that a container engine allows by default
-//! (the default profile of Docker's engine, without those that it ties to capabilities), and no other.
+//! The system call filter: the calls of Docker's default profile, except those tied to capabilities.
 //!
-//! 1. The init is restricted first ([`restrict_init`]): it may also make what it needs to enter the
-//!    sandbox. Any other call does not exist for it (`ENOSYS`), which programs that try newer calls
-//!    first expect. Among these is `clone3`, whose flags a filter cannot see: C libraries go on with
-//!    `clone`.
-//! 2. A program is restricted further ([`restrict_program`]): what is refused by name is not permitted
-//!    (`EPERM`). The kernel obeys both filters.
+//! 1. The init ([`restrict_init`]) may also enter the sandbox. Other calls fail with `ENOSYS`, which programs
+//!    expect of newer calls. `clone3` is among them, because a filter cannot see its flags.
+//! 2. A program ([`restrict_program`]) gets `EPERM` for calls refused by name.
 //!
-//! The init carries the long filter before its container comes, so that a start waits for the short one
-//! only. A 32-bit program is ended at its first call.
+//! The init installs the long filter before its container comes. A 32-bit program is killed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,7 +15,6 @@ use seccompiler::{
     SeccompCondition as Condition, SeccompFilter, SeccompRule, TargetArch, apply_filter,
 };
 
-/// What every program may do, on every architecture.
 const ALLOWED: &[c_long] = &[
     SYS_accept,
     SYS_accept4,
@@ -272,7 +266,6 @@ const ALLOWED: &[c_long] = &[
     SYS_writev,
 ];
 
-/// Older forms of the same, which newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLDER: &[c_long] = &[
     SYS_access,
@@ -321,11 +314,10 @@ const ALLOWED_OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLDER: &[c_long] = &[];
 
-/// Newer calls, of which the C library does not know the names: `cachestat`, `fchmodat2`, `map_shadow_stack`,
-/// `futex_wake`, `futex_wait` and `futex_requeue`, with the same numbers everywhere.
+/// Newer calls unknown to the C library, equal everywhere: `cachestat`, `fchmodat2`, `map_shadow_stack`,
+/// `futex_wake`, `futex_wait` and `futex_requeue`.
 const ALLOWED_NEWER: &[c_long] = &[451, 452, 453, 454, 455, 456];
 
-/// What an init needs until its container's program runs.
 const OF_INIT: &[c_long] = &[
     SYS_mount,
     SYS_mount_setattr,
@@ -336,8 +328,8 @@ const OF_INIT: &[c_long] = &[
     SYS_unshare,
 ];
 
-/// What a program is refused by name: mounts, namespaces, keys, modules, clocks, other processes' descriptors,
-/// and what has a history of holes.
+/// Refused: mounts, namespaces, keys, modules, clocks, others' descriptors, and calls with a history of
+/// vulnerabilities.
 const REFUSED: &[c_long] = &[
     SYS_acct,
     SYS_add_key,
@@ -392,14 +384,12 @@ const REFUSED: &[c_long] = &[
     SYS_vhangup,
 ];
 
-/// The same, of older architectures.
 #[cfg(target_arch = "x86_64")]
 const REFUSED_OLDER: &[c_long] = &[SYS_ioperm, SYS_iopl, SYS_sysfs, SYS_uselib, SYS_ustat];
 
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_OLDER: &[c_long] = &[];
 
-/// Namespaces of a process's own.
 const NAMESPACES: [c_int; 7] = [
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -410,20 +400,19 @@ const NAMESPACES: [c_int; 7] = [
     CLONE_NEWUTS,
 ];
 
-/// Requests to a terminal that put words into its reader's mouth.
+/// Terminal requests that inject input.
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 
-/// Sockets to the hypervisor and of shared memory.
+/// Address families of the hypervisor and of shared memory.
 const FAMILIES: [c_int; 2] = [AF_VSOCK, 43];
 
-/// Forms of TCP that listen on TCP's ports, of which Landlock knows nothing: over shared memory, and over
-/// several paths.
+/// Forms of TCP that use TCP's ports unseen by Landlock: over shared memory, and multipath.
 const PROTOCOLS: [c_int; 2] = [256, IPPROTO_MPTCP];
 
-/// Personalities that loosen nothing: the default, 32 bits of uname, both, and the question for it.
+/// Harmless personalities: the default, 32-bit uname, both, and the query.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Both filters, made once: an init is a copy of a process that has them.
+/// Both filters, compiled once and inherited by inits.
 static FILTERS: LazyLock<Result<[BpfProgram; 2], String>> =
     LazyLock::new(|| Ok([filter_of_init()?, filter_of_program()?]));
 
@@ -495,24 +484,23 @@ fn restrict(which: usize) -> Result<(), String> {
     apply_filter(&filters[which]).map_err(|error| error.to_string())
 }
 
-/// Makes the filters, so that copies of this process have them.
+/// Compiles the filters, so that forks of this process inherit them.
 pub fn prepare_filters() {
     LazyLock::force(&FILTERS);
 }
 
-/// Restricts this process to what an init and its programs need.
+/// Restricts this process to the calls of an init and its programs.
 pub fn restrict_init() -> Result<(), String> {
     restrict(0)
 }
 
-/// Restricts this process further, to what a program may do.
+/// Restricts this process to the calls of a program.
 pub fn restrict_program() -> Result<(), String> {
     restrict(1)
 }
 
 #[cfg(test)]
 mod tests {
-    /// The names in a list of this file.
     fn names(list: &str) -> Vec<&'static str> {
         let source = include_str!("syscalls.rs");
         let start = format!("const {list}: &[c_long] = &[\n");

@@ -1,4 +1,4 @@
-//! The keeper's children: guards that are made in advance, and ends that are heard of.
+//! The supervisor's children: makes guards in advance and handles exits.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,24 +17,20 @@ use crate::preparing::ENDED;
 use crate::procfs;
 use crate::runtime::{Exit, NotStarted};
 
-/// How many guards wait: the containers that a node is often given at once.
+/// The usual batch of starts on a node.
 const WAITING: usize = 8;
 
-/// How many may wait with those that had a container: a burst of starts finds those of the burst before.
+/// Limit including used guards, for bursts of starts.
 const MOST_WAITING: usize = 32;
 
-/// With fewer than this others are made.
 const FEW: usize = 4;
 
-/// Guards are made with the processors of the last container, for containers tend to be alike; but not
-/// with so few that the guard itself would wait.
+/// Smallest assumed CPU demand. Guards get the last container's demand, but need some CPU themselves.
 const LEAST_LIKELY_CPU_MILLI: u64 = 500;
 
-/// How long what a killed guard has left may take to die; longer, and it is not killable.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a guard ended before its program ran. It is in its container's control group: a demand of too
-/// little memory ends it.
+/// Explains a guard's end before its program ran. Too small a memory demand kills the guard too.
 fn unstarted(exit: &Exit, has_been_killed: bool) -> NotStarted {
     if has_been_killed {
         ENDED.into()
@@ -54,7 +50,7 @@ impl Keeper {
         let waiting = self.waiting.pop();
         let mut guard = waiting.map_or_else(|| self.new_guard(), Ok)?;
         let mut limited = self.limit(&mut guard, orders);
-        // What is left of its container before may be too much for this one.
+        // Leftover memory of the previous container may exceed the new limit.
         if limited.is_err() && guard.is_used {
             self.end(guard);
             guard = self.new_guard()?;
@@ -81,8 +77,7 @@ impl Keeper {
         self.cgroups.limit(group, &orders.demand, orders.processes)
     }
 
-    /// A guard has nothing to guard any more: it takes another container, where that would find it like a
-    /// new one.
+    /// Reuses a guard like new, or ends it.
     pub(super) fn put_back(&mut self, mut guard: Guard) {
         let is_wanted = self.agent.is_some() && self.waiting.len() < MOST_WAITING;
         let hears = guard.lines.is_open() && guard.lines.has_said_all();
@@ -119,20 +114,19 @@ impl Keeper {
         }
     }
 
-    /// Has guards wait again, a little later, where few are left: one at a time, and one group that is not
-    /// used any more goes at a time, so that nobody who starts or has ended waits for all of it.
+    /// Makes one guard or removes one group per call, so that starts and exits need not wait for all.
     pub(super) fn fill(&mut self) {
         if self.fill_at.is_none_or(|at| at > Instant::now()) {
             return;
         }
         self.fill_at = None;
-        // The kernel may have it wait for whoever moves a process at this moment.
+        // The removal may block during a move of a process.
         if let Some(group) = self.unused.pop() {
             group.remove();
             return self.fill_at = Some(Instant::now());
         }
         if self.to_make == 0 && self.waiting.len() < FEW {
-            // As many as are missing now: where they die at once, others are made with the next start.
+            // If guards die at once, the next start makes others.
             self.to_make = WAITING - self.waiting.len();
         }
         let is_of_engine = self.settings.engine.is_some();
@@ -179,7 +173,7 @@ impl Keeper {
             return;
         }
         if self.zygote.pid == pid {
-            // It cannot be replaced by a copy of this memory: another supervisor follows this one.
+            // Another supervisor must follow, because this memory is not empty.
             eprintln!("the zygote has ended; this supervisor ends with its last container");
             return self.has_zygote = false;
         }
@@ -187,7 +181,6 @@ impl Keeper {
         if self.ending.is_some_and(ends) {
             self.ending = None;
             if !well {
-                // Nobody knows what the engine still runs.
                 self.absence.give_up();
             }
             return;
@@ -206,10 +199,9 @@ impl Keeper {
             return;
         };
         let container = container.clone();
-        // Its last words may come with its end.
         let heard = held.hear();
         if let Some(guard) = held.guard.as_ref().filter(|_| !well) {
-            // Where the guard was killed and has no namespace, its group is what is left to go by.
+            // A killed guard without a namespace: use its group.
             guard.group.kill_members();
         }
         if signal.is_some() {
@@ -220,14 +212,11 @@ impl Keeper {
         }
     }
 
-    /// A group that nothing is in any more is removed a little later.
     fn leave(&mut self, group: Group) {
         self.unused.push(group);
         self.fill_at = self.fill_at.or(Some(Instant::now() + FILL_AFTER));
     }
 
-    /// A container has ended with all that was in it: the agent is told. Its guard, which may have been
-    /// killed by a signal, has nothing to guard any more.
     pub(super) fn has_ended(
         &mut self,
         container: ContainerId,
@@ -266,7 +255,6 @@ impl Keeper {
         guard
     }
 
-    /// What ran in a container beside its program has ended with it.
     fn tell_who_were_there(&mut self, execs: Vec<u64>, beside: Vec<u64>) {
         const WHY: &str = "the container has ended";
         for number in execs {
@@ -277,7 +265,6 @@ impl Keeper {
         }
     }
 
-    /// Kills what a guard that was killed has left to the keeper, and waits for it.
     fn sweep(&self) {
         let until = Instant::now() + SWEEP_TIMEOUT;
         while self.end_orphans() > 0 && Instant::now() < until {
@@ -285,7 +272,6 @@ impl Keeper {
         }
     }
 
-    /// What has lost its guard has come to the keeper; how much of it there is.
     fn end_orphans(&self) -> usize {
         let guards = self.held.values().filter_map(|it| it.guard.as_ref());
         let guards = guards.chain(&self.waiting).chain(&self.leaving);

@@ -1,6 +1,5 @@
-//! Programs in containers that somebody is attached to: the keeper passes their descriptors on to
-//! the container's guard, and has none of them afterwards. They end with the agent's connection:
-//! nobody is attached to them any more.
+//! Attached programs: the supervisor forwards their descriptors to the guard. They end with the agent's
+//! connection.
 
 use nix::sys::signal::Signal;
 
@@ -37,7 +36,6 @@ impl Keeper {
         self.tell(&Tell::ExecEnded(number, ExecExit::without(why)));
     }
 
-    /// Kills those that nobody is attached to any more.
     pub(super) fn end_execs(&mut self) {
         for held in self.held.values_mut() {
             for number in std::mem::take(&mut held.execs) {

@@ -1,18 +1,15 @@
-//! An agent that is gone while its node lives: what it ran is ended, and the log hears of it before
-//! the node's lease ends.
+//! The reaction to a dead agent on a live node: ends its containers and reports before the lease ends.
 //!
 //! ```text
 //!  idle ──agent dies──▶ waiting ──nobody came──▶ ending ──nothing runs──▶ saying ──stored──▶ idle
 //!   ▲                      │                                                │ ▲
-//!   └──another agent came──┘                                   could not be ▼ │ a second later
+//!   └──another agent came──┘                                        failed  ▼ │ a second later
 //!                                                                          again
 //! ```
 //!
-//! 1. An agent that stops in order takes its orders back first: it is about to come again.
-//! 2. The word names the life that its agent had joined in. One that joins meanwhile has the next
-//!    life, is not concerned by it, and starts nothing before it hears that it has joined.
-//! 3. Where the word cannot be said until the lease ends, nothing is lost: the node is declared lost
-//!    then, as without it.
+//! 1. An agent that stops in order first withdraws its orders.
+//! 2. The report names the dead incarnation. A later agent starts nothing before it sees its own join.
+//! 3. If the report fails, the end of the lease declares the node lost.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,47 +20,36 @@ use super::Keeper;
 use crate::keeper::held::Stage;
 use crate::keeper::words::Gone;
 
-/// Before the word is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What was ended so says so.
 const GONE: &str =
     "the node's agent died and none came back in time; its keeper has ended everything";
 
-/// What a keeper does about a dead agent.
 #[derive(Debug, Default)]
 pub(super) struct Absence {
-    /// What the last agent that joined wants done.
     orders: Option<Gone>,
-    /// Those that are being carried out.
     said: Option<Gone>,
     phase: Phase,
-    /// No agent is there.
     alone: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// An agent is there, or nothing was ordered.
     #[default]
     Idle,
-    /// For another agent, until then.
     Waiting(Instant),
-    /// Everything was told to end.
     Ending,
-    /// This process says it.
     Saying(u32),
-    /// It could not; another one does from then on.
     Again(Instant),
 }
 
 impl Absence {
-    /// The agent has orders for the case of its death, or takes them back.
+    /// Sets or withdraws the agent's orders.
     pub fn ordered(&mut self, orders: Option<Gone>) {
         self.orders = orders;
     }
 
-    /// The agent's connection has closed.
+    /// Handles the agent's disconnection.
     pub fn agent_left(&mut self) {
         self.alone = true;
         self.wait();
@@ -76,7 +62,7 @@ impl Absence {
         }
     }
 
-    /// Another agent is there. What is being said already remains true of the life before.
+    /// A report under way stays true of the earlier incarnation.
     pub fn agent_came(&mut self) {
         self.alone = false;
         self.rest();
@@ -88,12 +74,12 @@ impl Absence {
         }
     }
 
-    /// The lease ends now, and the placer says the same.
+    /// The end of the lease has the placer report the same.
     pub fn give_up(&mut self) {
         self.rest();
     }
 
-    /// When it goes on by itself.
+    /// Returns the next step's time.
     pub fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Waiting(at) | Phase::Again(at) => Some(at),
@@ -101,12 +87,12 @@ impl Absence {
         }
     }
 
-    /// Whether it is still to do something.
+    /// Reports whether work is pending.
     pub fn is_pending(&self) -> bool {
         self.phase != Phase::Idle
     }
 
-    /// The process that says it, if there is one.
+    /// Returns the pid of the reporting process.
     pub const fn saying(&self) -> Option<u32> {
         match self.phase {
             Phase::Saying(pid) => Some(pid),
@@ -114,7 +100,7 @@ impl Absence {
         }
     }
 
-    /// A child has ended, well or not; whether it was the one that says it.
+    /// Handles a child's end. True for the reporting process.
     pub fn reaped(&mut self, pid: Pid, well: bool) -> bool {
         let its = |saying: u32| i32::try_from(saying) == Ok(pid.as_raw());
         if !self.saying().is_some_and(its) {
@@ -129,13 +115,11 @@ impl Absence {
             }
         };
         if self.alone {
-            // One that came meanwhile is gone, too.
             self.wait();
         }
         true
     }
 
-    /// Starts the process that says it.
     fn say(&mut self) {
         let Some(orders) = &self.orders else {
             self.phase = Phase::Idle;
@@ -166,16 +150,13 @@ impl Absence {
     }
 }
 
-/// What is ended.
 trait Ends {
-    /// Ends all of it; whether it will have ended once it runs nothing.
+    /// Ends all of them. Returns true if they have ended once nothing runs.
     fn end(&mut self) -> bool;
-    /// Whether nothing of it runs any more.
     fn runs_nothing(&self) -> bool;
 }
 
 impl Absence {
-    /// Goes on where it is time.
     fn go_on(&mut self, ends: &mut impl Ends) {
         let is_due = self.due().is_some_and(|at| at <= Instant::now());
         if is_due && matches!(self.phase, Phase::Waiting(_)) {
@@ -183,7 +164,7 @@ impl Absence {
             self.phase = if ending { Phase::Ending } else { Phase::Idle };
         }
         match self.phase {
-            // Perhaps nothing ran, and nobody will say that it has ended.
+            // Otherwise no end would trigger this step.
             Phase::Ending if ends.runs_nothing() => self.say(),
             Phase::Again(_) if is_due => self.say(),
             _ => {}
@@ -192,7 +173,6 @@ impl Absence {
 }
 
 impl Keeper {
-    /// Goes on where it is time.
     pub(super) fn look_for_an_agent(&mut self) {
         let mut absence = std::mem::take(&mut self.absence);
         absence.go_on(self);
@@ -245,7 +225,6 @@ mod tests {
         assert!(matches!(absence.phase, Phase::Waiting(_)));
     }
 
-    /// What runs nothing.
     struct Empty;
 
     impl Ends for Empty {
@@ -277,7 +256,6 @@ mod tests {
         absence.ordered(Some(orders("2")));
         assert!(absence.reaped(pid, true));
         assert_eq!(absence.phase, Phase::Idle);
-        // Nothing is said twice either.
         let (mut absence, pid) = saying();
         assert!(absence.reaped(pid, true));
         assert_eq!(absence.phase, Phase::Idle);

@@ -1,4 +1,4 @@
-//! A log in memory, and what the services append to it.
+//! A log in memory, and the services' events.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub const NODE: &str = "n0";
 
-/// Says loudly why a test does nothing, and fails where none may do that.
+/// Reports a skipped test; fails if `DORMOUSE_NO_SKIP=1`.
 #[track_caller]
 pub fn skipped(why: &str) {
     let text = format!("SKIPPED: {why}");
@@ -36,7 +36,7 @@ pub fn skipped(why: &str) {
     eprintln!("{text}");
 }
 
-/// A real broker in a folder, and its log; `None`, loudly, without a nats-server.
+/// `None`, reported, without a nats-server.
 pub async fn broker() -> Option<(TempDir, LocalBroker, Log)> {
     if BrokerConfig::find_binary().is_none() {
         skipped("no nats-server; run scripts/install.sh nats");
@@ -52,7 +52,6 @@ pub async fn broker() -> Option<(TempDir, LocalBroker, Log)> {
     Some((folder, broker, log))
 }
 
-/// Appends an event as one of its writers.
 pub async fn append(log: &Log, event: Event) {
     let mut appender = log.appender(event.writers()[0], None);
     appender.append(event, &[]).await.expect("appended");
@@ -62,7 +61,6 @@ pub fn node() -> NodeId {
     NODE.parse().expect("valid")
 }
 
-/// A node whose keeper is this crate's own.
 pub fn local(
     node: NodeId,
     capacity: dormouse_messages::Amounts,
@@ -107,7 +105,6 @@ pub fn admitted(spec: JobSpec) -> Event {
     .into()
 }
 
-/// A training job whose members come and go.
 pub fn elastic(start: &[&str]) -> JobSpec {
     JobSpec {
         resize: Resize::in_place(),
@@ -115,7 +112,6 @@ pub fn elastic(start: &[&str]) -> JobSpec {
     }
 }
 
-/// A service.
 pub fn service(start: &[&str]) -> JobSpec {
     JobSpec {
         kind: Kind::Inference,
@@ -124,7 +120,6 @@ pub fn service(start: &[&str]) -> JobSpec {
     }
 }
 
-/// Every rank on this node.
 pub fn placed(incarnation: u32, ranks: u32) -> Event {
     placed_on(incarnation, &vec![NODE; ranks as usize])
 }
@@ -134,7 +129,6 @@ pub fn placed_on(incarnation: u32, nodes: &[&str]) -> Event {
     placed_more(incarnation, &ranks)
 }
 
-/// These ranks, each on its node.
 pub fn placed_more(incarnation: u32, ranks: &[(u32, &str)]) -> Event {
     let create = ranks
         .iter()
@@ -158,7 +152,6 @@ pub fn placed_more(incarnation: u32, ranks: &[(u32, &str)]) -> Event {
     .into()
 }
 
-/// One rank on this node, with a port of its own.
 pub fn placed_at(incarnation: u32, port: u16) -> Event {
     let mut event = placed(incarnation, 1);
     if let Event::PlacementDecided(placed) = &mut event {
@@ -167,7 +160,6 @@ pub fn placed_at(incarnation: u32, port: u16) -> Event {
     event
 }
 
-/// A placement that takes ranks of this node out again.
 pub fn taken_back(incarnation: u32, ranks: &[u32]) -> Event {
     let removed = |rank: &u32| RemovedContainer {
         job: job(),
@@ -188,7 +180,6 @@ fn numbered(ranks: &[u32]) -> Vec<Rank> {
     ranks.iter().copied().map(Rank).collect()
 }
 
-/// A change of the first life's members, with 5 s for those that leave.
 pub fn resize(
     generation: u32,
     join: &[u32],
@@ -212,7 +203,6 @@ pub fn resize(
     .into()
 }
 
-/// Members of the first life are to stop, within a second.
 pub fn leave(generation: u32, ranks: &[u32]) -> Event {
     PartitionLeaveRequested {
         job: job(),
@@ -225,7 +215,6 @@ pub fn leave(generation: u32, ranks: &[u32]) -> Event {
     .into()
 }
 
-/// The first life's members are these now.
 pub fn resized(generation: u32, members: &[u32], cause: ResizeCause) -> Event {
     PartitionResized {
         job: job(),
@@ -275,7 +264,6 @@ pub fn save(incarnation: u32) -> Event {
     .into()
 }
 
-/// Tasks for each rank of the first life.
 pub fn assigned(tasks: &[(u32, std::ops::Range<u32>)]) -> Event {
     let assigned = tasks.iter().map(|(rank, tasks)| Assigned {
         rank: Rank(*rank),
@@ -289,7 +277,6 @@ pub fn assigned(tasks: &[(u32, std::ops::Range<u32>)]) -> Event {
     })
 }
 
-/// A task set that runs a script for each task.
 pub fn task_set(script: &str) -> JobSpec {
     JobSpec {
         tasks: Some(Tasks {
@@ -300,7 +287,7 @@ pub fn task_set(script: &str) -> JobSpec {
     }
 }
 
-/// What was reported of the tasks: how often each completed, and the failures with their codes.
+/// Completions by task, and failures with exit codes.
 pub fn task_reports(log: &FakeLog) -> (BTreeMap<u32, u32>, Vec<(u32, i32)>) {
     let (mut completed, mut failures) = (BTreeMap::new(), Vec::new());
     for event in log.events() {
@@ -315,7 +302,6 @@ pub fn task_reports(log: &FakeLog) -> (BTreeMap<u32, u32>, Vec<(u32, i32)>) {
     (completed, failures)
 }
 
-/// Waits until so many tasks were reported.
 pub fn wait_tasks(log: &FakeLog, count: usize) {
     log.wait("the tasks", |_| {
         let (completed, failed) = task_reports(log);
@@ -323,7 +309,7 @@ pub fn wait_tasks(log: &FakeLog, count: usize) {
     });
 }
 
-/// Waits until a container's program has printed `ready`: its handlers are set.
+/// Printed once the handlers are set.
 pub fn wait_ready(folder: &Path, container: &ContainerId) {
     until("the program's handlers", || {
         let logs = logs_path(folder, container);
@@ -332,7 +318,6 @@ pub fn wait_ready(folder: &Path, container: &ContainerId) {
     });
 }
 
-/// Waits for something that is not on the log.
 pub fn until(what: &str, mut check: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !check() {
@@ -354,7 +339,6 @@ pub fn joined(life: u64) -> Event {
     joined_of(NODE, life)
 }
 
-/// Another node joins.
 pub fn joined_as(node: &str) -> Event {
     joined_of(node, 1)
 }
@@ -382,7 +366,6 @@ pub fn exited(container: &ContainerId) -> Event {
     dormouse_node_agent::report::exited(container, &node(), Default::default()).into()
 }
 
-/// An event as the log gives it.
 pub fn recorded(sequence: u64, event: Event) -> Recorded {
     let writer = event.writers()[0];
     let time = Timestamp::from_micros(i64::try_from(sequence).expect("small"));
@@ -394,7 +377,6 @@ pub fn recorded(sequence: u64, event: Event) -> Recorded {
     }
 }
 
-/// A log in memory.
 #[derive(Clone, Default)]
 pub struct FakeLog(Arc<Mutex<Inner>>);
 
@@ -430,13 +412,11 @@ impl FakeLog {
             .collect()
     }
 
-    /// What the agent has appended.
     pub fn reports(&self) -> Vec<Event> {
         let is_report = |event: &Event| event.writers() == [Writer::Node];
         self.events().into_iter().filter(is_report).collect()
     }
 
-    /// When the event at `sequence` was appended.
     pub fn at(&self, sequence: Sequence) -> Instant {
         self.0.lock().expect("unpoisoned").events[sequence.0 as usize - 1].1
     }
@@ -463,10 +443,9 @@ impl FakeLog {
         receiver
     }
 
-    /// Waits until an event satisfies `check`, from the `from`-th event on.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, check: impl Fn(&Event) -> Option<T>) -> T {
-        // What it waits for may be a framework that loads, on a busy machine.
+        // A framework may load slowly on a busy machine.
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(found) = self.events().iter().rev().find_map(&check) {
@@ -549,14 +528,12 @@ impl Lease for FakeLog {
     }
 }
 
-/// Where an agent's code comes from, and where its checkpoints go.
 #[derive(Default)]
 struct Ties {
     code: Option<Arc<dyn CodeSource>>,
     checkpoints: Option<Store>,
 }
 
-/// An agent that runs until it is stopped.
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<Result<(), AgentError>>>,
@@ -567,7 +544,6 @@ impl Running {
         Self::start_with(log, config, with_lease, None, Ties::default())
     }
 
-    /// An agent that can be asked to run programs in its containers.
     pub fn with_execs(log: &FakeLog, config: AgentConfig) -> (Self, Execs) {
         let (ask, asked) = mpsc::channel(8);
         let execs = Execs::new(config.node.clone(), ask);
@@ -577,7 +553,6 @@ impl Running {
         )
     }
 
-    /// An agent with a store of packed folders.
     pub fn with_code(log: &FakeLog, config: AgentConfig, code: Arc<dyn CodeSource>) -> Self {
         let ties = Ties {
             code: Some(code),
@@ -586,7 +561,6 @@ impl Running {
         Self::start_with(log, config, false, None, ties)
     }
 
-    /// An agent whose checkpoints go to a store.
     pub fn with_store(log: &FakeLog, config: AgentConfig, store: &Store) -> Self {
         let ties = Ties {
             checkpoints: Some(store.clone()),
@@ -627,13 +601,11 @@ impl Running {
         }
     }
 
-    /// Stops it in order.
     pub fn stop(mut self) -> Result<(), AgentError> {
         drop(self.stop.take());
         self.join()
     }
 
-    /// Waits for its own end.
     pub fn join(&mut self) -> Result<(), AgentError> {
         let thread = self.thread.take().expect("not joined yet");
         thread.join().expect("no panic")

@@ -1,4 +1,4 @@
-//! A store in memory that can be shut, broken, and altered behind its agents' backs.
+//! A store in memory that can block, fail or be altered.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -14,18 +14,14 @@ use object_store::{
 };
 use tokio::sync::watch;
 
-/// What happens to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// They are answered.
     Open,
-    /// Those that write wait.
+    /// Writes block.
     Shut,
-    /// All fail.
     Broken,
 }
 
-/// The store.
 #[derive(Debug)]
 pub struct Gated {
     objects: InMemory,
@@ -56,17 +52,15 @@ impl Gated {
         self.gate.send_replace(gate);
     }
 
-    /// How many requests wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// How many files of checkpoints were read.
+    /// Counts the checkpoint files read.
     pub fn read(&self) -> usize {
         *self.read.lock().expect("unpoisoned")
     }
 
-    /// Every object, by its path.
     pub fn paths(&self) -> Vec<String> {
         let listed = self.objects.list(None).try_collect::<Vec<_>>();
         let listed = futures::executor::block_on(listed).expect("listed");
@@ -80,14 +74,12 @@ impl Gated {
         paths.map(Path::from).collect()
     }
 
-    /// Removes every object whose path ends so.
     pub fn remove(&self, end: &str) {
         for path in self.ending(end) {
             futures::executor::block_on(self.objects.delete(&path)).expect("removed");
         }
     }
 
-    /// Changes a byte of each.
     pub fn alter(&self, end: &str) {
         for path in self.ending(end) {
             let altered = async {

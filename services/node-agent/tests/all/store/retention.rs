@@ -1,4 +1,4 @@
-//! What stays in a store, and what goes.
+//! Tests of pruning in a store.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_lives_go()
         fs::write(below.path().join("checkpoint.json"), text).expect("written");
         let put = store.put(layout.clone(), job(), Incarnation(life), below);
         let uri = runtime.block_on(put.outcome()).expect("stored");
-        // The store's times are what tells which is newer.
+        // The store's times order the checkpoints.
         std::thread::sleep(std::time::Duration::from_millis(5));
         uri
     };
@@ -29,7 +29,7 @@ fn the_newest_stay_and_what_the_log_names_and_torn_uploads_of_earlier_lives_go()
         .into();
     assert_eq!(put(2, 5), uris[4], "the same again is the same");
     let name = |uri: &str| uri.rsplit('/').next().expect("a name").to_owned();
-    // Torn: of an earlier life, and of this one, which may be under way.
+    // Earlier, and current, which may be under way.
     for torn in [&uris[1], &uris[5]] {
         objects.remove(&format!("{}/manifest.json", name(torn)));
     }

@@ -1,4 +1,4 @@
-//! Against a server that speaks S3 (`scripts/install.sh s3`).
+//! Tests against an S3 server (`scripts/install.sh s3`).
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,6 @@ use tempfile::TempDir;
 
 const SECRET: &str = "a-secret-that-is-nowhere-else";
 
-/// A server with one bucket, ended when it is dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -92,7 +91,7 @@ impl Drop for Server {
     }
 }
 
-/// The figures of docs/benchmarks.md: `make bench-checkpoints`.
+/// Measures docs/benchmarks.md: `make bench-checkpoints`.
 #[test]
 #[ignore = "figures, not a test"]
 fn figures_of_a_store() {
@@ -172,7 +171,7 @@ fn a_job_moves_to_a_node_that_shares_no_folder_and_goes_on_from_its_step() {
         saved.uri
     );
     log.wait_exited(&id(1, 0));
-    // The whole gang elsewhere: every rank reads it there.
+    // Every rank reads the checkpoint elsewhere.
     place(
         &log,
         &[placed_on(2, &["n1", "n1"]), start(2, Some(&saved.uri))],
@@ -187,7 +186,6 @@ fn a_job_moves_to_a_node_that_shares_no_folder_and_goes_on_from_its_step() {
         head.starts_with("HTTP/1.1 403"),
         "read without credentials: {head}"
     );
-    // The credentials are nobody else's.
     for (node, container) in [(&first, id(1, 0)), (&second, id(2, 0))] {
         let logs = logs_path(node.folder.path(), &container).expect("printed");
         let printed = fs::read_to_string(logs.stderr).expect("read");

@@ -1,4 +1,4 @@
-//! Instances for the optimizer's tests: the published testbed and random small clusters.
+//! Instances for tests: the published testbed and random clusters.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use dormouse_messages::quantity::Amounts;
 use dormouse_optimizer::problem::{InPlace, Problem, ProblemJob, ProblemNode};
 use dormouse_optimizer::{Solution, check, solve};
 
-/// A small deterministic generator, so that a seed names an instance.
+/// A small deterministic generator: a seed names an instance.
 pub struct Chance(u64);
 
 impl Chance {
@@ -16,7 +16,6 @@ impl Chance {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// 0 .. bound.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -70,7 +69,6 @@ pub fn job(name: &str, demand: &str, weight: u32, min: u32, max: u32) -> Problem
     }
 }
 
-/// A service that is to have so many replicas.
 pub fn service(name: &str, target: u32) -> ProblemJob {
     ProblemJob {
         in_place: Some(InPlace::default()),
@@ -80,7 +78,7 @@ pub fn service(name: &str, target: u32) -> ProblemJob {
     }
 }
 
-/// A training job that is resized in place, its chief on a node once it runs.
+/// A training job resized in place, its coordinator on a node once it runs.
 pub fn elastic(name: &str, chief: Option<&str>, min: u32, max: u32) -> ProblemJob {
     ProblemJob {
         in_place: Some(InPlace {
@@ -99,7 +97,7 @@ pub fn placed(job: ProblemJob, nodes: &[(&str, u32)]) -> ProblemJob {
     }
 }
 
-/// The testbed: 20 nodes with 240 CPU, 5 GPUs and 2.5 TB together.
+/// 20 nodes with 240 CPU, 5 GPUs and 2.5 TB together.
 pub fn testbed_nodes() -> Vec<ProblemNode> {
     (0..20)
         .map(|index| {
@@ -113,7 +111,7 @@ pub fn testbed_nodes() -> Vec<ProblemNode> {
         .collect()
 }
 
-/// Table II of the Dorm paper: demand, weight, most containers, and of 50 jobs how many.
+/// Table II of the Dorm paper: demand, weight, most containers, and frequency among 50 jobs.
 const TABLE: [(&str, u32, u32, u64); 7] = [
     ("cpu=2,memory=8Gi", 1, 32, 20),
     ("cpu=2,memory=6Gi", 2, 32, 20),
@@ -124,7 +122,6 @@ const TABLE: [(&str, u32, u32, u64); 7] = [
     ("cpu=4,gpu=1,memory=32Gi", 4, 5, 1),
 ];
 
-/// Jobs of the testbed in a random order.
 pub fn testbed_jobs(count: usize, seed: u64) -> Vec<ProblemJob> {
     let mut bag: Vec<usize> = Vec::new();
     for (kind, row) in TABLE.iter().enumerate() {
@@ -140,7 +137,7 @@ pub fn testbed_jobs(count: usize, seed: u64) -> Vec<ProblemJob> {
         .collect()
 }
 
-/// What runs after a decision becomes what ran before the next.
+/// Turns a decision into the next problem's previous containers.
 pub fn carry_over(problem: &mut Problem, solution: &Solution) {
     let nodes: BTreeMap<_, _> = solution
         .jobs
@@ -153,7 +150,6 @@ pub fn carry_over(problem: &mut Problem, solution: &Solution) {
     }
 }
 
-/// Solves and checks.
 #[track_caller]
 pub fn solved(problem: &Problem) -> Solution {
     let solution = solve(problem);
@@ -163,7 +159,6 @@ pub fn solved(problem: &Problem) -> Solution {
     solution
 }
 
-/// A large cluster of three classes of nodes.
 pub fn large_nodes(count: usize) -> Vec<ProblemNode> {
     (0..count)
         .map(|index| {
@@ -177,8 +172,7 @@ pub fn large_nodes(count: usize) -> Vec<ProblemNode> {
         .collect()
 }
 
-/// Jobs of a large cluster: `shapes` demands (0: each job its own), counts such that together
-/// they want about twice the cluster.
+/// Jobs with `shapes` distinct demands (0: all distinct) that want about twice the cluster.
 pub fn large_jobs(count: usize, nodes: usize, shapes: u64, seed: u64) -> Vec<ProblemJob> {
     let mut chance = Chance::new(seed);
     let shape = |kind: u64| {
@@ -212,7 +206,7 @@ pub fn large_jobs(count: usize, nodes: usize, shapes: u64, seed: u64) -> Vec<Pro
         .collect()
 }
 
-/// Labels of the nodes, and constraints of one job in three, by its name.
+/// Labels the nodes and constrains every third job, by its name.
 pub fn bind(problem: &mut Problem) {
     for (index, node) in problem.nodes.iter_mut().enumerate() {
         let label = |name: &str, of: usize| (name.to_owned(), format!("{name}{}", index / 7 % of));
@@ -232,15 +226,13 @@ pub fn bind(problem: &mut Problem) {
     }
 }
 
-/// The same cluster, with nodes in zones and jobs that ask for some of them.
 pub fn large_bound_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
     let mut problem = large_problem_with(nodes, jobs, shapes, seed, bind);
     bind(&mut problem);
     problem
 }
 
-/// A cluster in mid-life: what DRF offers gave to the first jobs, of whom one in twenty has
-/// ended, and as many new jobs.
+/// A cluster in mid-life: DRF offers placed the first jobs, one in twenty has ended, new ones wait.
 pub fn large_problem(nodes: usize, jobs: usize, shapes: u64, seed: u64) -> Problem {
     large_problem_with(nodes, jobs, shapes, seed, |_| {})
 }

@@ -1,4 +1,4 @@
-//! What the decider actor listens to, and what it does beside deciding: snapshots, the end.
+//! Signals of the decider actor: lease, observations, stop.
 
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ use crate::shell::{ServiceError, is_held};
 use crate::snapshot::{Snapshot, Snapshots};
 
 impl<D: Decider> DeciderActor<D> {
-    /// Writes a snapshot on another thread.
     pub(super) fn save(&mut self, snapshot: Snapshot<D::State>, context: &mut Context<Self>) {
         let snapshots = self.snapshots.clone();
         let writing = tokio::task::spawn_blocking(move || {
@@ -27,7 +26,6 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
-    /// Listens for the lease, for observations and for the end.
     pub(super) fn listen(&mut self, context: &mut Context<Self>) {
         if let Some(lease) = self.lease.take() {
             let changes = futures::stream::unfold(lease, |mut lease| async move {
@@ -66,7 +64,6 @@ fn write<F: dormouse_messages::Fold>(snapshots: &Snapshots, snapshot: &Snapshot<
     }
 }
 
-/// What happens beside the log.
 enum Signal {
     Active(bool),
     Observed,
@@ -95,7 +92,7 @@ impl<D: Decider> actix::StreamHandler<Signal> for DeciderActor<D> {
         self.advance(context);
     }
 
-    /// One of several streams has ended; the actor goes on.
+    /// The actor outlives each of its streams.
     fn finished(&mut self, _: &mut Self::Context) {}
 }
 

@@ -1,18 +1,17 @@
-//! Deciders that answer every `node.drained` with several events at once.
+//! Deciders that answer every `node.drained` with several events.
 
 use dormouse_messages::events::{JobCompleted, JobReleased, NodeJoined, NodeRecovered, Writer};
 use dormouse_messages::{Decider, Decision, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
 use dormouse_runtime::Followed;
 use serde::{Deserialize, Serialize};
 
-/// How many events of each writer answer one drained node.
+/// Events of each writer per drained node.
 pub const TIMES: u64 = 3;
 
 /// One of three writers.
 #[derive(Debug, Clone, Default)]
 pub struct Chatty<const W: u8>;
 
-/// What was asked, and what the writer has answered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChattyState<const W: u8> {
     asked: u64,
@@ -81,7 +80,6 @@ impl<const W: u8> Decider for Chatty<W> {
     }
 }
 
-/// The numbers of `writer`'s events, in the order of the log.
 pub fn numbers_of(all: &[Followed], writer: Writer) -> Vec<u64> {
     let number = |followed: &Followed| {
         let Followed::Event(recorded) = followed else {
@@ -99,7 +97,6 @@ pub fn numbers_of(all: &[Followed], writer: Writer) -> Vec<u64> {
     all.iter().filter_map(number).collect()
 }
 
-/// A `node.joined` that tells itself from others by its incarnation.
 pub fn joined(node: &str, incarnation: u64) -> Event {
     Event::from(NodeJoined {
         node: node.parse().expect("a name"),
@@ -114,7 +111,6 @@ pub fn joined(node: &str, incarnation: u64) -> Event {
     })
 }
 
-/// The incarnations that joined, in order.
 pub fn joins(all: &[Followed]) -> Vec<u64> {
     let incarnation = |followed: &Followed| match followed {
         Followed::Event(recorded) => match recorded.event() {

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that understands just enough HTTP to receive spans.
+//! A minimal OpenTelemetry collector over HTTP.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The spans received so far, each with the name of its service.
+/// Received spans with their service.
 pub type Received = Arc<Mutex<Vec<(String, Span)>>>;
 
 /// Starts a collector and returns its address.

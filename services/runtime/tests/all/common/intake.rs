@@ -1,4 +1,4 @@
-//! A toy intake: three events a submission, like admission's received, admitted and released.
+//! A toy intake with three events per submission, like admission's received, admitted and released.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,14 @@ use serde::{Deserialize, Serialize};
 pub struct IntakeState {
     pub last: u64,
     pub stands: BTreeMap<String, Stand>,
-    /// What is not decided yet.
     pub open: BTreeMap<u64, Open>,
-    /// Submissions that were received, answered, released.
+    /// Submissions received, answered, released.
     pub counts: (u64, u64, u64),
-    /// Whether the ingress came in order and once.
+    /// Violations of order or uniqueness.
     pub disorder: u64,
 }
 
-/// A submission that is recorded and not decided.
+/// A recorded, undecided submission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Open {
     pub recorded: Sequence,
@@ -66,7 +65,7 @@ impl Fold for IntakeState {
 }
 
 pub struct Intake {
-    /// A submission is decided so long after it was recorded.
+    /// Delay from record to decision.
     pub after_ms: u64,
 }
 
@@ -136,7 +135,6 @@ pub fn received(arrival: &Arrival) -> Event {
     })
 }
 
-/// A submission of the usual size.
 pub fn submission() -> bytes::Bytes {
     let text = r#"{"name":"lr","executor":"mxnet","command":{"start":["python3","train.py"]},"demand":{"cpu":2,"memory":"8Gi"},"containers":{"min":1,"max":32},"checkpoint":{"mode":"exit","grace_s":60}}"#;
     bytes::Bytes::from_static(text.as_bytes())

@@ -1,4 +1,5 @@
-//! What every test of the shell needs: a broker of its own, events, waiting.
+//! Shared test tools: a broker, events, waiting. `chatty`, `intake`, `toy`: deciders; `collector`: traces;
+//! `trio`: a cluster.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -20,10 +21,10 @@ use dormouse_messages::{Event, Recorded, Sequence};
 use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
 use tokio::sync::mpsc::Receiver;
 
-/// Longer than anything takes, so that a hang fails.
+/// A longer wait is a hang.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A broker in a directory of its own.
+/// A broker in its own directory.
 pub struct Broker {
     pub broker: LocalBroker,
     pub dir: tempfile::TempDir,
@@ -56,12 +57,12 @@ impl Broker {
             .expect("connects")
     }
 
-    /// Kills the broker; its supervisor waits a little between deaths.
+    /// Kills the broker; its supervisor delays repeated restarts.
     pub fn kill(&self) {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Sends the broker a signal, as soon as there is one.
+    /// Signals the broker, once it runs.
     pub fn signal(&self, signal: Signal) {
         let started = std::time::Instant::now();
         loop {
@@ -74,7 +75,6 @@ impl Broker {
         }
     }
 
-    /// A connected log whose streams exist.
     pub async fn log(&self) -> Log {
         let log = Log::connect(&Settings::new(self.broker.url(), "test"))
             .await
@@ -84,7 +84,7 @@ impl Broker {
     }
 }
 
-/// An event that the operator may append; `number` tells them apart.
+/// An operator event, distinguished by `number`.
 pub fn drained(number: u64) -> Event {
     Event::from(NodeDrained {
         node: format!("n{number}").parse().expect("a name"),
@@ -93,7 +93,6 @@ pub fn drained(number: u64) -> Event {
     })
 }
 
-/// The next event, skipping the rest.
 pub async fn next_event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
     tokio::time::timeout(PATIENCE, async {
         loop {
@@ -107,7 +106,7 @@ pub async fn next_event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
     .expect("an event in time")
 }
 
-/// The whole log. Where its leader changes it is read again.
+/// Reads the whole log, again after a change of leaders.
 pub async fn everything(log: &Log) -> Vec<Followed> {
     let whole = async {
         loop {
@@ -130,7 +129,6 @@ async fn try_everything(log: &Log) -> Option<Vec<Followed>> {
     matches!(all.pop(), Some(Followed::CaughtUp(_))).then_some(all)
 }
 
-/// Folds the whole log.
 pub async fn fold_everything(log: &Log) -> toy::ToyState {
     use dormouse_messages::Fold;
     let mut state = toy::ToyState::default();

@@ -11,7 +11,7 @@ use dormouse_runtime::{Followed, Log, ServiceError, ServiceOptions, run_service}
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// What was drained and not answered, and how often each was answered.
+/// Unanswered nodes, and the number of answers to each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToyState {
     pub open: BTreeMap<Sequence, NodeId>,
@@ -37,11 +37,10 @@ impl Fold for ToyState {
     }
 }
 
-/// The toy's decider.
 #[derive(Debug, Clone, Default)]
 pub struct Toy {
     pub decisions: Arc<AtomicU64>,
-    /// Ask to be woken so long after each decision.
+    /// Delay of a wake-up after each decision.
     pub wake_ms: Option<u64>,
 }
 
@@ -70,7 +69,7 @@ impl Decider for Toy {
     }
 }
 
-/// The same, slowly; a decision on what is answered already is discarded.
+/// A slow toy that discards overtaken decisions.
 #[derive(Debug, Clone, Default)]
 pub struct SlowToy {
     pub discarded: Arc<AtomicU64>,
@@ -104,7 +103,7 @@ impl Decider for SlowToy {
     }
 
     fn still_valid(&self, state: &ToyState, decision: &Decision) -> bool {
-        // As picky as can be: anything new makes it be made again.
+        // Strictest check: any news discards the decision.
         let valid = decision.proposals.len() == state.open.len();
         self.discarded
             .fetch_add(u64::from(!valid), Ordering::Relaxed);
@@ -112,7 +111,6 @@ impl Decider for SlowToy {
     }
 }
 
-/// A running service.
 pub struct Running {
     pub shutdown: CancellationToken,
     pub task: tokio::task::JoinHandle<Result<(), ServiceError>>,
@@ -145,7 +143,7 @@ pub fn without_lease() -> ServiceOptions {
     }
 }
 
-/// Folds the log until `count` nodes are answered; the state.
+/// Folds the log until `count` nodes are answered.
 pub async fn until_answered(log: &Log, count: usize) -> ToyState {
     let mut followed = log.follow(Sequence(1));
     let mut state = ToyState::default();
@@ -163,7 +161,6 @@ pub async fn until_answered(log: &Log, count: usize) -> ToyState {
     state
 }
 
-/// Fails unless each of `count` nodes was answered once.
 #[track_caller]
 pub fn assert_once(state: &ToyState, count: usize) {
     assert_eq!(state.answered.len(), count);

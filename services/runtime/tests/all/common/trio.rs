@@ -1,4 +1,4 @@
-//! Three brokers in one cluster, each a process of its own on this machine.
+//! A cluster of three broker processes.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,6 @@ use dormouse_runtime::{BrokerConfig, Log, Settings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The cluster.
 pub struct Trio {
     servers: Vec<Server>,
     dir: tempfile::TempDir,
@@ -21,22 +20,21 @@ struct Server {
     process: Child,
 }
 
-/// Where servers listen to clients, and to each other.
+/// Ports for clients and routes.
 const PORT: u16 = 4222;
 const ROUTES: u16 = 6222;
 
 impl Drop for Trio {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // Also one that stands still.
+            // Ends a stopped process too.
             let _ = server.process.kill();
             let _ = server.process.wait();
         }
     }
 }
 
-/// Addresses of this machine that nobody else has: a port that was free a moment ago may be taken by
-/// somebody's connection before a server listens there.
+/// Exclusive loopback addresses: a free port of 127.0.0.1 could be taken before the server listens.
 fn addresses() -> [Ipv4Addr; 3] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -60,17 +58,15 @@ fn begin(binary: &Path, configuration: &Path) -> Child {
 }
 
 impl Trio {
-    /// Starts the three; they elect their leader while the streams are made.
     pub async fn start() -> Self {
         Self::storing("100GiB").await
     }
 
-    /// The same; each stores up to `max_file_store`.
     pub async fn storing(max_file_store: &str) -> Self {
         Self::with(max_file_store, |_| String::new()).await
     }
 
-    /// The same, with more in the configuration of each; it is told the server's folder.
+    /// Starts three brokers with extra configuration made from each folder.
     pub async fn with(max_file_store: &str, more: impl Fn(&Path) -> String) -> Self {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -103,26 +99,23 @@ impl Trio {
         Self { servers, dir }
     }
 
-    /// The address of one of them.
     pub fn url(&self, server: usize) -> String {
         format!("nats://{}:{PORT}", self.servers[server].address)
     }
 
-    /// SIGKILL to one of them.
     pub fn kill(&mut self, server: usize) {
         let process = &mut self.servers[server].process;
         process.kill().expect("killed");
         process.wait().expect("ended");
     }
 
-    /// Starts one that was killed, over the same folders.
     pub fn start_again(&mut self, server: usize) {
         let binary = BrokerConfig::find_binary().expect("a nats-server");
         let file = self.dir.path().join(format!("s{server}.conf"));
         self.servers[server].process = begin(&binary, &file);
     }
 
-    /// A connection to one of them; the streams exist.
+    /// Connects and ensures the streams.
     pub async fn log(&self, server: usize) -> Log {
         let url = self.url(server);
         let settings = Settings {
@@ -135,7 +128,6 @@ impl Trio {
         log
     }
 
-    /// The servers that follow the log stream's leader.
     pub async fn followers_of_the_log(&self, log: &Log) -> Vec<usize> {
         let url = self.url(0);
         let client = async_nats::connect(url).await.expect("connects");
@@ -147,12 +139,12 @@ impl Trio {
         (0..3).filter(|it| format!("s{it}") != leader).collect()
     }
 
-    /// One of them stands still.
+    /// Suspends a server.
     pub fn stop(&self, server: usize) {
         self.signal(server, Signal::SIGSTOP);
     }
 
-    /// And goes on.
+    /// Resumes a server.
     pub fn go_on(&self, server: usize) {
         self.signal(server, Signal::SIGCONT);
     }
