@@ -447,10 +447,7 @@ mod tests {
         clock.pass(&word("n0", 0, 0));
         clock.pass(&word("n1", 1, 1));
         // 300 s behind after 190 s of silence, unknown to the decider.
-        assert_eq!(
-            clock.pass(&event(3, Writer::Placer, 191 - 300, 1)),
-            at(1)
-        );
+        assert_eq!(clock.pass(&event(3, Writer::Placer, 191 - 300, 1)), at(1));
         assert_eq!(clock.pass(&word("n1", 195 - 300, 195)), at(5));
         assert_eq!(clock.pass(&word("n0", 205, 205)), at(15));
     }

@@ -85,19 +85,11 @@ pub enum GatewayError {
     #[error(
         "the gateway {name} would believe everybody who reaches {listen}; give --secret FILE, or listen on 127.0.0.1"
     )]
-    NoSecret {
-        name: GatewayId,
-        listen: SocketAddr,
-    },
+    NoSecret { name: GatewayId, listen: SocketAddr },
     #[error("the secret {path} cannot be used: {why}; `openssl rand -hex 32` makes one")]
-    Secret {
-        path: PathBuf,
-        why: String,
-    },
+    Secret { path: PathBuf, why: String },
     #[error("{url} is no address of a gateway; give --url such as http://serving.example.org")]
-    Url {
-        url: String,
-    },
+    Url { url: String },
     #[error("the gateway's threads do not start: {0}")]
     Threads(std::io::Error),
     #[error(transparent)]

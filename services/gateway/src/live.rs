@@ -22,9 +22,7 @@ pub type Granted = Result<Arc<Upstream>, Refused>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     Full,
-    Deadline {
-        ready: bool,
-    },
+    Deadline { ready: bool },
     Ended,
 }
 

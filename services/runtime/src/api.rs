@@ -35,17 +35,11 @@ pub enum ApiError {
     #[error(
         "nothing answers the query {name}: {why}; is `dormouse up`, or `dormouse serve api`, running, and under this --prefix?"
     )]
-    Unanswered {
-        name: String,
-        why: String,
-    },
+    Unanswered { name: String, why: String },
     #[error(
         "node {node} does not answer: {why}; is its agent running (`dormouse doctor` asks all of them), and may it answer requests?"
     )]
-    NodeSilent {
-        node: NodeId,
-        why: String,
-    },
+    NodeSilent { node: NodeId, why: String },
 }
 
 #[derive(Deserialize)]

@@ -34,10 +34,7 @@ pub enum CodeError {
     #[error(
         "the packed folder {sha256} of {tenant} is not in the cluster's store; submit the job again with its folder"
     )]
-    Absent {
-        tenant: String,
-        sha256: String,
-    },
+    Absent { tenant: String, sha256: String },
     #[error(
         "the broker does not let this key {0}; an operator's does, and a submitter's its tenant's"
     )]

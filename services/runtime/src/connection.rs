@@ -20,7 +20,9 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
     Denied,
-    TooLarge { limit: usize },
+    TooLarge {
+        limit: usize,
+    },
     Nobody,
     /// The request may have arrived, or may yet arrive.
     Doubt(String),

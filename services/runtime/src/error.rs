@@ -15,27 +15,15 @@ pub struct LogWentBack;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("cannot connect to {server}: {why}; is the broker running there?")]
-    Connect {
-        server: String,
-        why: String,
-    },
+    Connect { server: String, why: String },
     #[error(
         "no TLS with {server}: {why}; beyond this machine it is required: give the broker certificates (deploy/nats/make-tls.sh) and name their authority with --tls-ca, or say --plaintext"
     )]
-    NoTls {
-        server: String,
-        why: String,
-    },
+    NoTls { server: String, why: String },
     #[error("{server} does not accept the credentials: {why}; check the creds or nkey file")]
-    Credentials {
-        server: String,
-        why: String,
-    },
+    Credentials { server: String, why: String },
     #[error("cannot read {path}: {why}")]
-    Unreadable {
-        path: PathBuf,
-        why: std::io::Error,
-    },
+    Unreadable { path: PathBuf, why: std::io::Error },
     #[error("cannot {operation} {subject}: {why}")]
     Request {
         operation: &'static str,
@@ -55,14 +43,9 @@ pub enum LogError {
     )]
     NoRoom(String),
     #[error("the payload has {bytes} bytes; the broker takes {limit} at most")]
-    TooLarge {
-        bytes: usize,
-        limit: usize,
-    },
+    TooLarge { bytes: usize, limit: usize },
     #[error("the broker denies publishing on {subject}; check the user's permissions")]
-    Denied {
-        subject: String,
-    },
+    Denied { subject: String },
 }
 
 impl LogError {
@@ -83,9 +66,7 @@ impl LogError {
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     #[error("the broker denies appending on {subject}; check the user's permissions")]
-    Denied {
-        subject: String,
-    },
+    Denied { subject: String },
     #[error(
         "another writer appended {found} under {filter} after {expected}; is a second copy running under this name?"
     )]
@@ -122,10 +103,7 @@ pub enum BrokerError {
     #[error("port {0} is in use; name another with --port, or leave it out for a free one")]
     PortInUse(u16),
     #[error("cannot write {path}: {why}")]
-    File {
-        path: PathBuf,
-        why: std::io::Error,
-    },
+    File { path: PathBuf, why: std::io::Error },
     #[error(
         "cannot run {binary} as nats-server: {why}; set DORMOUSE_NATS_SERVER to its path, or put it on the PATH (version 2.12 or later)"
     )]
@@ -134,8 +112,5 @@ pub enum BrokerError {
         why: std::io::Error,
     },
     #[error("nats-server did not become ready: {why}; see {log}")]
-    NotReady {
-        why: String,
-        log: PathBuf,
-    },
+    NotReady { why: String, log: PathBuf },
 }

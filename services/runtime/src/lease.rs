@@ -51,12 +51,8 @@ pub struct LeaseValue {
 /// State of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseState {
-    Waiting {
-        by: Option<LeaseValue>,
-    },
-    Held {
-        renewed_at: Instant,
-    },
+    Waiting { by: Option<LeaseValue> },
+    Held { renewed_at: Instant },
 }
 
 impl LeaseState {
@@ -225,14 +221,9 @@ pub struct Hold {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenewError {
     #[error("{} (life {}) holds the lease", by.holder, by.incarnation)]
-    Held {
-        by: LeaseValue,
-        revision: u64,
-    },
+    Held { by: LeaseValue, revision: u64 },
     #[error("the lease could not be written: {why}")]
-    Unanswered {
-        why: String,
-    },
+    Unanswered { why: String },
 }
 
 impl Hold {

@@ -14,9 +14,15 @@ pub(crate) const APART: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     Holds,
-    Ends { leader: String, head: u64 },
+    Ends {
+        leader: String,
+        head: u64,
+    },
     /// Another message, identified by `mark`.
-    Another { leader: String, mark: i128 },
+    Another {
+        leader: String,
+        mark: i128,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,15 +38,9 @@ pub enum Format {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("metrics at {address}: {why}; is the port free, or does another dormouse run with it?")]
-    Metrics {
-        address: SocketAddr,
-        why: String,
-    },
+    Metrics { address: SocketAddr, why: String },
     #[error("traces to {endpoint}: {why}; check OTEL_EXPORTER_OTLP_ENDPOINT")]
-    Traces {
-        endpoint: String,
-        why: String,
-    },
+    Traces { endpoint: String, why: String },
     #[error("traces: {0}")]
     Sampler(String),
 }

@@ -44,10 +44,7 @@ pub struct UnknownVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
     UnknownVersion(UnknownVersion),
-    Contradiction {
-        sequence: Sequence,
-        what: String,
-    },
+    Contradiction { sequence: Sequence, what: String },
 }
 
 pub(crate) struct Core<F> {

@@ -57,12 +57,8 @@ pub enum Whose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Sends,
-    Reads {
-        after: Sequence,
-    },
-    Doubts {
-        after: Sequence,
-    },
+    Reads { after: Sequence },
+    Doubts { after: Sequence },
     Over(Step),
 }
 

@@ -65,7 +65,9 @@ fn undocumented(text: &str, is_reachable: bool) -> Vec<(usize, &str)> {
             let count = |bracket| line.matches(bracket).count();
             open = (open + count('[')).saturating_sub(count(']'));
         } else {
-            let item = line.strip_prefix("pub ").and_then(|it| it.split(' ').next());
+            let item = line
+                .strip_prefix("pub ")
+                .and_then(|it| it.split(' ').next());
             let counts = |it: &str| TYPES.contains(&it) || is_reachable && OTHERS.contains(&it);
             if item.is_some_and(counts) && !is_documented && !line.contains('$') {
                 found.push((index + 1, line));

@@ -41,10 +41,7 @@ pub enum AccountError {
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("the broker does not take the account {name}: {why}")]
-    Refused {
-        name: String,
-        why: String,
-    },
+    Refused { name: String, why: String },
     #[error(
         "there is no key of {0}: `dormouse accounts list` lists them, `dormouse accounts add` and `dormouse tenant user add` make them"
     )]

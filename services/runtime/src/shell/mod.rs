@@ -91,9 +91,7 @@ pub enum ServiceError {
         what: String,
     },
     #[error("event {folded} was folded, and {LogWentBack}")]
-    LogWentBack {
-        folded: Sequence,
-    },
+    LogWentBack { folded: Sequence },
     #[error("{0} panicked; the log up to the panic reproduces it")]
     Panicked(&'static str),
 }

@@ -8,10 +8,7 @@ use crate::error::LogError;
 #[derive(Debug, thiserror::Error)]
 pub enum TenantError {
     #[error("{code}: {reason}")]
-    Refused {
-        code: String,
-        reason: String,
-    },
+    Refused { code: String, reason: String },
     #[error("nothing answers on {0}: is `dormouse up` running, and under this --prefix?")]
     Unavailable(String),
     #[error("as many messages on {0} wait to be recorded as may; send it again later")]
