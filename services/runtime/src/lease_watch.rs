@@ -52,6 +52,8 @@ struct Table {
     /// Start of uninterrupted visibility; `None` during an outage.
     sighted: Option<Instant>,
     expected: BTreeMap<NodeId, (u64, Instant)>,
+    /// Since when each gateway on the log is expected to renew its lease.
+    gateways: BTreeMap<GatewayId, Instant>,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,7 @@ impl LeaseTable {
                 seen: BTreeMap::new(),
                 sighted: None,
                 expected: BTreeMap::new(),
+                gateways: BTreeMap::new(),
             }),
             changed: Arc::new(Notify::new()),
         });
@@ -140,14 +143,25 @@ impl Table {
         self.expected = since.collect();
     }
 
-    fn lost_gateways(&self, joined: &[GatewayId], ttl: Duration, now: Instant) -> Vec<LostGateway> {
+    fn lost_gateways(
+        &mut self,
+        joined: &[GatewayId],
+        ttl: Duration,
+        now: Instant,
+    ) -> Vec<LostGateway> {
+        let before = std::mem::take(&mut self.gateways);
+        let since = |gateway: &GatewayId| *before.get(gateway).unwrap_or(&now);
+        self.gateways = joined.iter().map(|it| (it.clone(), since(it))).collect();
         let silent = |since: Instant| now.saturating_duration_since(since) > ttl;
         if !self.sighted.is_some_and(silent) {
             return Vec::new();
         }
-        let lost = joined.iter().filter_map(|gateway| {
+        let lost = self.gateways.iter().filter_map(|(gateway, since)| {
             let seen = self.seen.get(&format!("gateway.{gateway}"));
-            let alive = seen.is_some_and(|seen| seen.given_back.is_none() && !silent(seen.at));
+            let alive = match seen.and_then(|seen| seen.given_back) {
+                Some(at) => at < *since && !silent(*since),
+                None => !silent(*since) || seen.is_some_and(|seen| !silent(seen.at)),
+            };
             (!alive).then(|| LostGateway {
                 gateway: gateway.clone(),
                 last_seen: seen.map_or_else(Timestamp::default, |seen| seen.stored_at),
@@ -278,6 +292,7 @@ mod tests {
                 .collect(),
             sighted,
             expected: BTreeMap::new(),
+            gateways: BTreeMap::new(),
         }
     }
 
@@ -311,6 +326,18 @@ mod tests {
         );
         assert_eq!(lost(table(Some(start), None)).len(), 1);
         assert_eq!(lost(table(Some(start), Some(seen(later)))).len(), 0);
+    }
+
+    #[test]
+    fn a_gateway_that_has_just_joined_has_a_ttl_to_be_seen() {
+        let start = Instant::now();
+        let g0: [GatewayId; 1] = ["g0".parse().expect("a name")];
+        let mut table = table(Some(start), None);
+        let mut lost = |after_s: u64| {
+            let now = start + Duration::from_secs(after_s);
+            table.lost_gateways(&g0, TTL, now).len()
+        };
+        assert_eq!((lost(60), lost(61), lost(63)), (0, 0, 1));
     }
 
     #[test]
