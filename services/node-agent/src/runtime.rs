@@ -118,10 +118,7 @@ pub enum RuntimeError {
     #[error(transparent)]
     Start(#[from] NotStarted),
     #[error("signalling {container}: {why}")]
-    Signal {
-        container: ContainerId,
-        why: String,
-    },
+    Signal { container: ContainerId, why: String },
     #[error("listing the containers of this node: {0}")]
     List(String),
     #[error("the node's keeper cannot be reached: {0}")]

@@ -82,7 +82,9 @@ struct Counted {
 
 fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP].map(|errno| errno as i32);
-    error.raw_os_error().is_some_and(|code| gone.contains(&code))
+    error
+        .raw_os_error()
+        .is_some_and(|code| gone.contains(&code))
         || error.kind() == ErrorKind::InvalidData
 }
 

@@ -45,15 +45,9 @@ pub enum StoreError {
     #[error(
         "the store of checkpoints {url}: {why}; see that the node reaches it, and the agent's credentials for it"
     )]
-    Unanswered {
-        url: String,
-        why: String,
-    },
+    Unanswered { url: String, why: String },
     #[error("{uri}: {why}")]
-    Wrong {
-        uri: String,
-        why: String,
-    },
+    Wrong { uri: String, why: String },
     #[error(
         "{0} was written to while it was stored; a job must not touch what it has saved before it is on the log"
     )]
@@ -67,10 +61,7 @@ pub enum StoreError {
     #[error(
         "the checkpoint {uri} is not in the store that this agent was given ({url}); start it with that --checkpoints"
     )]
-    Elsewhere {
-        uri: String,
-        url: String,
-    },
+    Elsewhere { uri: String, url: String },
 }
 
 impl StoreError {

@@ -67,10 +67,7 @@ pub enum SettingsError {
         why: String,
     },
     #[error("the checkpoints' store {url}: {why}")]
-    Store {
-        url: String,
-        why: String,
-    },
+    Store { url: String, why: String },
 }
 
 fn read(path: &Path) -> Result<Vec<(AmazonS3ConfigKey, String)>, SettingsError> {
