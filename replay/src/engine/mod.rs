@@ -122,8 +122,8 @@ pub enum Action {
     EndStale(NodeId),
     Drain(NodeId),
     Restore(NodeId),
-    /// Every service is stopped until the given time; rebooted hosts add the given microseconds to their
-    /// clocks. Submissions wait.
+    /// Every service is stopped until the given time; the clocks of rebooted hosts are then off by the
+    /// given microseconds.
     Stop(Timestamp, Option<i64>),
     GoBack(Back),
     Operator(Event),

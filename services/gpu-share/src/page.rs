@@ -1,5 +1,5 @@
-//! Memory shared by a container's processes and the scheduler: terms and caps from the server, and one slot
-//! of counters per process. Everything is atomic, so a dying process leaves nothing locked.
+//! Memory shared by a container's processes and the scheduler: terms and caps, and a slot of counters per
+//! process. Everything is atomic, so a dying process leaves nothing locked.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,22 +16,19 @@ pub const SLOTS: usize = 64;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Part {
-    /// The UUID as two big-endian halves; zero if unknown.
+    /// Two big-endian halves; zero if unknown.
     pub uuid: [AtomicU64; 2],
-    /// Guaranteed thousandths of the device's time.
     pub request_milli: AtomicU32,
-    /// Most thousandths of the device's time.
     pub limit_milli: AtomicU32,
     /// 1 if another container waits for the token.
     pub contended: AtomicU32,
     /// 1 if the device is shared; other parts are ignored.
     pub shared: AtomicU32,
-    /// Cap on the container's memory; the largest number for none.
+    /// The largest number for no cap.
     pub cap_bytes: AtomicU64,
     pub memory_bytes: AtomicU64,
-    /// Epoch of the grant in force.
     pub epoch: AtomicU64,
-    /// End of the grant by the monotonic clock.
+    /// Monotonic clock.
     pub deadline_ns: AtomicU64,
 }
 
@@ -41,17 +38,14 @@ pub struct Part {
 pub struct Counters {
     /// Launches, copies and sets through the gate.
     pub launches: AtomicU64,
-    /// Launches known to be done.
     pub completions: AtomicU64,
-    /// Device time of the work, measured by events.
     pub busy_ns: AtomicU64,
-    /// `busy_ns` plus pauses too short for another container: the charge.
+    /// Includes pauses too short for another container: the charge.
     pub occupied_ns: AtomicU64,
     pub memory_bytes: AtomicU64,
-    /// Waits for the token; `waited_ns` sums their durations.
+    /// `waited_ns` sums the durations.
     pub waits: AtomicU64,
     pub waited_ns: AtomicU64,
-    /// Allocations refused because of the cap.
     pub refusals: AtomicU64,
 }
 
@@ -196,7 +190,6 @@ pub fn uuid_numbers(text: &str) -> [u64; 2] {
 #[must_use]
 pub fn uuid_of(bytes: &[u8; 16]) -> [u64; 2] {
     let number = u128::from_be_bytes(*bytes);
-    // Each half fits.
     [
         (number >> 64) as u64,
         (number & u128::from(u64::MAX)) as u64,

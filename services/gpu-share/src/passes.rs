@@ -1,19 +1,17 @@
 //! Passes: let launches through an open gate without the gate's lock.
 //!
-//! A stream with an open segment has a word: validity, the remaining launches, and the threads between
-//! `enter` and `leave`. A launch costs one exchange before and one subtraction after. Closing the gate
-//! invalidates the pass under the lock; threads that passed still count as inside, and the segment waits for
-//! them.
+//! A pass is one word: validity, remaining launches, and threads between `enter` and `leave`. Closing the
+//! gate invalidates the pass under the lock, and the segment waits for the threads inside.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 const VALID: u64 = 1 << 63;
-/// One thread inside; the bits below count the remaining launches.
+/// The bits below count the remaining launches.
 const INSIDE: u64 = 1 << 32;
-/// Streams with a pass per gate; others take the gate's lock.
+/// Other streams take the gate's lock.
 const PASSES: usize = 16;
-/// Marks a place whose stream was destroyed while a thread launched into it: never reused.
+/// A stream was destroyed while a thread launched into it: the place is never reused.
 const LOST: usize = usize::MAX;
 
 /// The pass of one stream.
@@ -29,7 +27,6 @@ pub struct Pass {
 #[derive(Debug, Default)]
 pub struct Passes([Pass; PASSES]);
 
-/// Handles are the driver's addresses, or small numbers for default streams.
 const fn place(handle: usize) -> usize {
     (handle ^ (handle >> 5) ^ (handle >> 12)) % PASSES
 }
@@ -141,7 +138,6 @@ impl Pass {
     /// Returns the segment's remaining launches.
     #[must_use]
     pub fn left(&self) -> u32 {
-        // Below INSIDE.
         left(self.word.load(Acquire)) as u32
     }
 }

@@ -27,7 +27,6 @@ use tenant::Shared;
 pub struct Part {
     pub uuid: String,
     pub terms: Terms,
-    /// Cap on memory; `None` for none.
     pub cap_bytes: Option<u64>,
 }
 
@@ -35,7 +34,7 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     pub name: String,
-    /// The scheduler's socket, in a folder that the processes see.
+    /// Lies in a folder that the processes see.
     pub socket: PathBuf,
     /// At most [`crate::page::DEVICES`] parts.
     pub parts: Vec<Part>,
@@ -45,29 +44,23 @@ pub struct Offer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub launches: u64,
-    /// Device time of the work.
     pub busy_ns: u64,
-    /// `busy_ns` plus pauses too short for another container.
+    /// Includes pauses too short for another container.
     pub occupied_ns: u64,
     pub memory_bytes: u64,
-    /// Waits of threads for the token.
     pub waits: u64,
-    /// Sum of all waits.
     pub waited_ns: u64,
-    /// Allocations refused because of the cap.
     pub refusals: u64,
     pub processes: u64,
-    /// Cap on memory; `None` for none.
+    /// `None` for no cap.
     pub cap_bytes: Option<u64>,
 }
 
 /// An error of the token server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The kernel refused a resource at the start.
     #[error("the scheduler of GPU tokens could not start")]
     Start(#[source] io::Error),
-    /// The container's socket or page could not be made.
     #[error("container {name}: no socket for its GPU tokens at {}: is the folder there, and writable?", socket.display())]
     Share {
         /// Name of the container.
@@ -76,12 +69,11 @@ pub enum ServerError {
         #[source]
         source: io::Error,
     },
-    /// More devices than a page holds.
     #[error("container {0} shares more devices than a page holds ({max})", max = crate::page::DEVICES)]
     TooMany(String),
 }
 
-/// Eighty containers with fifty processes each, all polled by one thread.
+/// Eighty containers with fifty processes each.
 const MOST_CLIENTS: usize = 4096;
 
 pub(crate) struct Inner {
@@ -98,8 +90,7 @@ pub(crate) struct Inner {
     stopping: bool,
 }
 
-/// Bounds all connections: each takes two descriptors, its socket and its process's, and half of the limit
-/// stays for everything else.
+/// Each connection takes two descriptors, and half of the limit stays for everything else.
 fn most_clients() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -191,7 +182,6 @@ impl Server {
             .map(|it| inner.device(&it.uuid))
             .collect();
         let tenant = match (made, inner.tenant(&offer.name)) {
-            // The container was forgotten meanwhile.
             (None, None) => return Ok(()),
             (None, Some(tenant)) => tenant,
             (Some(made), _) => {
@@ -292,7 +282,6 @@ impl Inner {
         unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Steps the scheduler and carries out its outputs.
     fn step(&mut self, input: Input) {
         let outputs = self.scheduler.step(now_ns(), input);
         for output in outputs {

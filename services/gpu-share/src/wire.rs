@@ -28,9 +28,7 @@ pub const REVOKE: u32 = 6;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Message {
     pub kind: u32,
-    /// Index of the part in the page.
     pub device: u32,
-    /// Number of the grant.
     pub epoch: u64,
     pub value: u64,
 }
@@ -50,8 +48,8 @@ pub enum Takes {
     OneDescriptor,
 }
 
-/// Builds a socket's address. A path that is too long goes through its folder's descriptor, which must stay
-/// open while the address is in use.
+/// A path that is too long goes through its folder's descriptor, which must stay open while the address is in
+/// use.
 fn address(path: &Path) -> io::Result<(libc::sockaddr_un, Option<OwnedFd>)> {
     // SAFETY: zeros are a valid address.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -129,7 +127,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     if !done {
         return Err(io::Error::last_os_error());
     }
-    // The folder is the container's, so whoever reaches it may connect.
+    // The folder is the container's.
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
     Ok(socket)
 }

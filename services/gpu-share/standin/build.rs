@@ -1,5 +1,4 @@
-//! The library is loaded under the driver's name, and calls its own functions even where another library
-//! shadows them.
+//! The library has the driver's name, and calls its own functions even where another library shadows them.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");

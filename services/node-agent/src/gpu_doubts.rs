@@ -2,7 +2,7 @@
 //!
 //! 1. A process without a connection to the scheduler is a *stranger*: it lacks or bypasses the library.
 //! 2. A container above its cap and the driver's overhead is *beyond*.
-//! 3. A finding counts twice in a row, because the lists are not simultaneous. Nothing is ended: people
+//! 3. A finding must appear twice in a row, because the lists are not simultaneous. Nothing is ended: people
 //!    decide.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@
 //!                    deadline   (in a sandbox)
 //! ```
 //!
-//! - The agent extends the deadline with each lease renewal. Agents of `up` have none.
+//! - The agent extends the deadline with each lease renewal. At the deadline all containers end. Agents of
+//!   `up` have none.
 //! - Exits are kept until logged. Without agent and containers the supervisor ends.
 //! - A guard dies with the supervisor, and its container with it. The next supervisor waits for the guards'
 //!   lock.

@@ -9,7 +9,8 @@
 //!
 //! The pure [`dormouse_agent_core`] decides, this crate acts.
 //!
-//! - A restarted agent folds the log ([`kept`]) and adopts containers. Stopping the agent stops none.
+//! - A restarted agent folds the log ([`kept`]) and adopts containers, so nothing runs twice. Stopping the
+//!   agent stops none.
 //! - Without a renewed lease containers end before the lease does, if need be by the [`keeper`].
 //! - An agent that finds another writing for its node stops.
 //!

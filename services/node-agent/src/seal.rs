@@ -19,7 +19,7 @@ use dormouse_messages::Incarnation;
 use crate::folder::{Below, Entry, Folder};
 use crate::runtime::User;
 
-/// Larger checkpoints are named unsealed.
+/// Larger checkpoints are used unsealed.
 const FILES_LIMIT: usize = 10_000;
 
 const DEPTH_LIMIT: usize = 16;

@@ -1,26 +1,23 @@
-//! A candidate allocation of P2, its objective and its feasibility.
-
 use std::collections::BTreeMap;
 
 use crate::instance::{Instance, State, covers};
 
-/// Slack for sums of shares: far below one container's share, far above the rounding error of thousands of
-/// floats.
+/// Far below one container's share, far above the rounding error of thousands of floats.
 pub(crate) const SHARE_SLACK: f64 = 1e-9;
 
-/// A candidate allocation: restarts, counts and slots.
+/// A candidate allocation of P2.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Candidate {
     /// r: true for a restarted running job, false for all others.
     pub restarted: Vec<bool>,
     /// y: the containers of each job.
     pub counts: Vec<u32>,
-    /// z: per type, the containers of free and restarted jobs by node.
+    /// z: per type, containers of free and restarted jobs by node.
     pub slots: Vec<BTreeMap<usize, u32>>,
 }
 
 impl Candidate {
-    /// Returns the candidate that changes nothing: no restarts, no containers for free jobs.
+    /// Changes nothing: no restarts, no containers for free jobs.
     pub fn standing(instance: &Instance) -> Self {
         let stands = |job: &crate::instance::Job| match job.state {
             State::Free => 0,
@@ -33,8 +30,7 @@ impl Candidate {
         }
     }
 
-    /// Returns `standing` plus in-place jobs at their present counts, within limits; `None` if a node
-    /// overflows.
+    /// Adds in-place jobs at their present counts, within limits; `None` if a node overflows.
     pub fn in_place(instance: &Instance) -> Option<Self> {
         let mut candidate = Self::standing(instance);
         for (index, job) in instance.jobs.iter().enumerate() {
@@ -62,7 +58,7 @@ impl Candidate {
         }
     }
 
-    /// Returns CONTRACTS' objective: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
+    /// CONTRACTS' objective: utilization · Σ u n − loss · Σ l − Σ r (ε + …).
     pub fn objective(&self, instance: &Instance) -> f64 {
         let mut value = 0.0;
         for (index, count) in self.counts.iter().enumerate() {
@@ -85,7 +81,6 @@ impl Candidate {
         u32::try_from(self.restarted.iter().filter(|r| **r).count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns free capacity by node; `None` if a node is overfull.
     pub fn rooms(&self, instance: &Instance) -> Option<Vec<Vec<u64>>> {
         let mut rooms = instance.rooms.clone();
         let mut used = vec![vec![0u64; instance.counted]; rooms.len()];
@@ -114,7 +109,6 @@ impl Candidate {
         Some(rooms)
     }
 
-    /// True if all slots lie on eligible nodes.
     fn is_allowed(&self, instance: &Instance) -> bool {
         let mut types = instance.types.iter().zip(&self.slots);
         types.all(|(ty, slots)| {

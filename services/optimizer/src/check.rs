@@ -10,7 +10,6 @@ use dormouse_messages::quantity::{Amounts, Resource};
 use crate::problem::{Allocation, Problem, ProblemJob, ProblemNode};
 use crate::solution::{JobShare, Solution};
 
-/// Slack for sums of shares.
 const SLACK: f64 = 1e-6;
 
 /// The first error found in a solution.
@@ -24,7 +23,6 @@ pub enum Violation {
         node: NodeId,
         resource: String,
     },
-    /// A container starts on an ineligible node.
     #[error("{job} starts on {node}, which its constraints or the taints of the node rule out")]
     Constraint {
         job: JobId,
@@ -33,7 +31,6 @@ pub enum Violation {
     },
     #[error("{0} is to be held by one container alone, and is not")]
     Company(NodeId),
-    /// The node's devices cannot hold these fractions of GPUs.
     #[error("the GPUs of node {0} cannot be shared so")]
     Devices(NodeId),
     #[error("{job}: {containers} containers, but {placed} on its nodes")]
@@ -51,17 +48,16 @@ pub enum Violation {
         /// The count in the solution.
         containers: u32,
     },
-    /// A job without a checkpoint moved, or a running job went back to the queue.
+    /// A job without a checkpoint moved, or a running job was requeued.
     #[error("{0} may not be changed")]
     Fixed(JobId),
-    /// The fairness loss Σ l_i exceeds its bound.
     #[error("fairness loss {loss} above its bound {bound}")]
     Loss {
         loss: f64,
         /// The loss bound F of P2.
         bound: f64,
     },
-    /// The number of restarts Σ r_i is misreported or exceeds its bound.
+    /// Misreported, or above the bound.
     #[error("{adjusted} adjusted jobs, {reported} reported, bound {bound}")]
     Adjusted {
         adjusted: u32,
@@ -83,7 +79,7 @@ pub fn check(problem: &Problem, solution: &Solution) -> Result<(), Violation> {
         rooms.insert(&node.name, room);
     }
     let mut adjusted = 0;
-    // Unchanged containers stay even on an overfull node, so they come first and only new ones must fit.
+    // Unchanged containers may overfill a node, so they come first and only new ones must fit.
     for fresh in [false, true] {
         for job in &problem.jobs {
             let Some(share) = shares.get(&job.job) else {
@@ -205,8 +201,7 @@ fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     job.needs.gpu_memory_bytes <= least.unwrap_or(0)
 }
 
-/// Checks that new containers start on eligible nodes: all of a restarted job, the added ones of a job
-/// resized in place.
+/// Covers all containers of a restarted job, and those added in place.
 fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
     let had = had(job);
     let stays = |node: &NodeId| match (&job.in_place, job.displaced) {
@@ -245,7 +240,7 @@ fn company(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     }
 }
 
-/// Checks that fractions of GPUs fit on devices. Sizes divide one another, so comparing sums is enough.
+/// Sizes divide one another, so comparing sums is enough.
 fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     for node in &problem.nodes {
         let mut jobs = problem.jobs.iter();
@@ -277,7 +272,7 @@ fn devices(problem: &Problem, shares: &Shares) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Checks a changed job and reports whether the job counts as adjusted.
+/// Reports whether a changed job counts as adjusted.
 pub(crate) fn limits(
     problem: &Problem,
     job: &ProblemJob,

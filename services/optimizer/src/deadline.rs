@@ -4,7 +4,7 @@ use dormouse_messages::events::StoppedBy;
 
 use crate::problem::TimeLimit;
 
-/// The time limit of one decision over all its questions, and the limits met so far.
+/// The time limit of a whole decision, and the limits met so far.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     limit: Option<(TimeLimit, f64)>,
@@ -26,7 +26,7 @@ impl Deadline {
             .map(|(limit, began_s)| (began_s + limit.seconds - (limit.clock)()).max(0.0))
     }
 
-    /// Reports and records that the time is over: skipped work might have changed the decision.
+    /// Records the limit, too: skipped work might have changed the decision.
     pub fn is_over(&self) -> bool {
         let over = self.left().is_some_and(|left| left <= 0.0);
         if over {
@@ -35,7 +35,7 @@ impl Deadline {
         over
     }
 
-    /// Records a limit. The time limit outranks the node limit.
+    /// The time limit outranks the node limit.
     pub fn meet(&self, limit: StoppedBy) {
         self.met.set(self.met.get().max(Some(limit)));
     }

@@ -33,21 +33,19 @@ use crate::state::{
 /// The end of a job waits this long for a release: one append, even with three brokers that sync every write.
 const RELEASE_MS: u64 = 20;
 
-/// The largest decision: the log's 4 MiB message limit less a margin for basis and envelope.
+/// The log's 4 MiB message limit less a margin for basis and envelope.
 const MOST_BYTES: usize = (4 << 20) - (128 << 10);
 
 const FEW_ENTRIES: usize = 2_000;
 
-/// Upper bound on the bytes of one quota-held job with its reason.
 const HELD_BYTES: usize = 1_024;
 
-/// Time limit of a decision in seconds. An allocation lives for minutes.
+/// In seconds; an allocation lives for minutes.
 const MOST_S: f64 = 10.0;
 
 /// The optimizer and its budget.
 #[derive(Debug, Clone, Copy)]
 pub struct Optimizer {
-    /// Proven relative gap at which the search stops.
     pub gap: f64,
     /// A decision stopped by time depends on the machine; the solver's node limit acts alike everywhere.
     pub time: Option<TimeLimit>,
@@ -82,7 +80,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns the optimizer with a recorded budget, timed by its own clock; untimed if either is missing.
+    /// Returns the optimizer with a recorded budget, timed by its own clock.
     #[must_use]
     pub fn within(&self, budget: &RecordedBudget) -> Self {
         let timed = self.time.zip(budget.seconds);
@@ -253,7 +251,6 @@ impl Decider for Optimizer {
     }
 }
 
-/// Step 1, without the passing of time.
 fn is_triggered(state: &ClusterState) -> bool {
     let anything = !state.jobs.is_empty() || state.allocation.epoch.0 > 0;
     (state.last_trigger > state.decided_asof && anything) || leaves_jobs(state)
@@ -263,12 +260,11 @@ fn is_placed(state: &ClusterState) -> bool {
     state.placed_epoch >= state.allocation.epoch
 }
 
-/// Returns the releases that this decision answers, then its trigger.
 fn causes(state: &ClusterState) -> Vec<Sequence> {
     let released = state.jobs.values().filter_map(|job| job.released);
     let mut causes: Vec<Sequence> = released.filter(|seq| *seq > state.decided_asof).collect();
     causes.sort_unstable();
-    // A person follows about sixteen links; the decision lists all jobs anyway.
+    // As many links as a person follows; the decision lists all jobs anyway.
     causes.truncate(16);
     if !causes.contains(&state.last_trigger) {
         causes.push(state.last_trigger);
@@ -372,7 +368,7 @@ fn decided(
     })
 }
 
-/// Returns the job for which a shrinking job makes space. A displaced job never gives: it waits itself.
+/// A displaced job never gives: it waits itself.
 fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<JobId> {
     let whom = solution.made_room_for.as_ref()?;
     let whom = problem.jobs.iter().find(|job| job.job == *whom)?;
@@ -382,7 +378,6 @@ fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<
     gives.then(|| whom.job.clone())
 }
 
-/// Jobs that lose all containers and still have places.
 fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     let stops = state
         .jobs
@@ -391,7 +386,7 @@ fn stops(state: &ClusterState) -> impl Iterator<Item = (&JobId, &Assignment)> {
     stops.filter_map(|(id, job)| Some((id, job.assignment.as_ref()?)))
 }
 
-/// Lists all shapes on a changed node; one entry of 0 if it is empty.
+/// An empty node gets one entry of 0.
 fn node_slots(solution: &Solution, node: &NodeId) -> Vec<Slot> {
     let held = solution.slots.get(node).into_iter().flatten();
     let slot = |shape, containers| Slot {
@@ -414,7 +409,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
     }
 }
 
-/// Size as JSON, an upper bound for the log's form; 0 if small.
+/// As JSON, which is longer than the log's form; 0 if small.
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),
@@ -427,7 +422,6 @@ fn message_bytes(event: &Event) -> usize {
     }
 }
 
-/// Keeps the allocation because no log message can hold the change.
 fn too_large(solution: Solution) -> Event {
     let mut outcome = outcome(&solution, Vec::new());
     outcome.waiting.clear();

@@ -1,8 +1,6 @@
-//! Exact decimals for θ1 and θ2, read from decimal text or `f64`.
-//!
-//! The bounds ⌈θ1 · 2m⌉ and ⌈θ2 · |A_t ∩ A_t−1|⌉ (Dorm, equations 15 and 16) must be ceilings of the written
-//! number: with floats 0.07 · 100 is 7.000000000000001 and its ceiling 8. An `f64` is read through its
-//! shortest decimal text.
+//! Exact decimals for θ1 and θ2. The bounds ⌈θ1 · 2m⌉ and ⌈θ2 · |A_t ∩ A_t−1|⌉ (Dorm, equations 15 and 16)
+//! must be ceilings of the written number: with floats 0.07 · 100 is 7.000000000000001 and its ceiling 8. An
+//! `f64` is read through its shortest decimal text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +8,7 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// Most digits and decimal places; no policy needs more.
+/// No policy needs more digits.
 const MAX_DIGITS: usize = 18;
 
 /// A decimal number ≥ 0: `digits` / 10^`places`.

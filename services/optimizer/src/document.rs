@@ -24,7 +24,6 @@ use crate::solution::Solution;
 /// An error in a document.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    /// Not JSON, an unknown or missing field, or a value of the wrong kind.
     #[error("the document does not parse: {0}")]
     Parse(#[from] serde_json::Error),
     #[error("the document has a wrong name: {0}")]
@@ -93,10 +92,9 @@ struct Job {
     static_containers: Option<u32>,
     #[serde(default)]
     roles: BTreeMap<String, Role>,
-    /// A class of the policy by its name, or a class written out.
+    /// By name, or written out.
     #[serde(default)]
     priority_class: Option<WrittenClass>,
-    /// True if the bound on preemptions protects the job.
     #[serde(default)]
     protected: bool,
     /// Seconds of work lost if the job is requeued; absent: the job saves first.
@@ -150,7 +148,7 @@ struct WrittenPolicy {
     priority_classes: BTreeMap<String, PriorityClass>,
     drf: WrittenMisfit,
     admit: WrittenAdmit,
-    /// Accepted as part of the cluster's policy; the document's order is the queue's order.
+    /// The document's order is the queue's order.
     #[serde(rename = "queue")]
     _queue: Option<String>,
 }
@@ -332,7 +330,6 @@ fn part(field: &str, value: f64) -> Result<f64, DocumentError> {
 }
 
 impl Job {
-    /// Returns the job followed by its roles.
     fn read(
         mut self,
         nodes: &BTreeSet<NodeId>,
@@ -431,7 +428,6 @@ impl Job {
     }
 }
 
-/// Checks that previous containers lie on nodes of the document.
 fn located(
     job: &JobId,
     previous: Option<&BTreeMap<String, u32>>,
@@ -550,8 +546,8 @@ impl WrittenBudget {
     }
 }
 
-/// Writes a decision: the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, plus
-/// measured seconds and containers by node.
+/// Writes the data of `allocation.decided` or `allocation.kept` for all jobs and nodes, with measured seconds
+/// and containers by node.
 #[must_use]
 pub fn write(solution: &Solution, seconds: Option<f64>) -> Value {
     let jobs = solution.jobs.iter().map(|share| {

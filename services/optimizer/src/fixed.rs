@@ -1,9 +1,8 @@
 //! The static allocation, Dorm's baseline: strict first in, first out. Each job gets a fixed number of
-//! containers or blocks the queue; containers are spread, and jobs avoid nodes with resources they do not
-//! need.
+//! containers or blocks the queue; containers are spread, away from nodes with unneeded resources.
 //!
-//! A job resized in place regains lost containers before later jobs. Without gangs such a job starts with the
-//! containers that fit, and nobody starts before it is complete.
+//! A job resized in place regains lost containers first. Without gangs such a job starts with the containers
+//! that fit, and blocks the queue until it is complete.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,6 @@ use crate::solution::{Solution, WaitCode};
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    // The procedure is fast and needs no time limit.
     let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "static");
@@ -79,8 +77,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     write(problem, &cluster, draft)
 }
 
-/// Places roles, each container on the emptiest node of the most modest kind; `None` if they do not fit. The
-/// caller then restores `rooms`.
+/// `None` if the roles do not fit; the caller then restores `rooms`.
 pub(crate) fn beside(
     problem: &Problem,
     cluster: &Cluster,
@@ -95,7 +92,6 @@ pub(crate) fn beside(
     placed.collect()
 }
 
-/// Takes the rooms of running jobs and scales services.
 pub(crate) fn keep_running(
     problem: &Problem,
     cluster: &Cluster,
@@ -121,14 +117,12 @@ pub(crate) fn keep_running(
     scaled::scale(problem, cluster, rooms, draft);
 }
 
-/// Returns a job's fixed count, or fewer if the empty cluster holds fewer next to the job's roles; otherwise
-/// the job would block the queue without end.
+/// A count beyond the empty cluster would block the queue without end.
 fn wanted(problem: &Problem, cluster: &Cluster, index: usize) -> u32 {
     let job = &problem.jobs[index];
     let least = limits(job).0;
     let fixed = match job.urgency {
         Urgency::Training => job.static_containers.unwrap_or(least).max(1),
-        // Services and notebooks follow their targets.
         Urgency::Notebook | Urgency::Service => least,
     };
     let demand = cluster.demand(job).unwrap_or_default();
@@ -149,7 +143,6 @@ const fn completes(job: &ProblemJob) -> bool {
     training && job.in_place.is_some() && job.adjustable
 }
 
-/// Places the containers that fit of a job that may start incomplete.
 fn begun(
     problem: &Problem,
     cluster: &Cluster,

@@ -1,7 +1,5 @@
-//! Gives every job its best count as if the job were alone, restarted if that pays.
-//!
-//! The sum bounds P2. If everything fits, as on a lightly loaded cluster, the sum is the optimum and the
-//! search can stop.
+//! Gives every job its best count as if the job were alone. The sum bounds P2, and is optimal if everything
+//! fits.
 
 use crate::candidate::Candidate;
 use crate::instance::{Instance, State};

@@ -22,7 +22,6 @@ const RETRIES: usize = 32;
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
-    // The procedure is fast and needs no time limit.
     let deadline = Deadline::new(None);
     let mut rooms = cluster.rooms.clone();
     let mut draft = Draft::empty(problem, "drf");
@@ -174,7 +173,6 @@ fn rounds(cluster: &Cluster, mut takers: Vec<Taker>, rooms: &[Vec<u64>], misfit:
     }
 }
 
-/// Offers node after node. Queues by demand find a misfit once for all jobs that share it.
 fn offer_nodes(
     cluster: &Cluster,
     takers: &[Taker],

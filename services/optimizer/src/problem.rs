@@ -42,12 +42,10 @@ impl Problem {
 #[derive(Debug, Clone)]
 pub struct ProblemNode {
     pub name: NodeId,
-    /// Capacity; the cluster's totals are the sums of these.
+    /// The cluster's totals are the sums of these.
     pub capacity: Amounts,
-    /// Capacity held by containers in transit (the old containers of moving jobs): subtracted for placing,
-    /// not from the totals.
+    /// Held by containers in transit: subtracted for placing, not from the totals.
     pub reserved: Amounts,
-    /// True if the node takes no new containers: capacity given up here is not free.
     pub closed: bool,
     pub labels: Labels,
     pub taints: BTreeSet<String>,
@@ -58,8 +56,8 @@ pub struct ProblemNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProblemGpu {
     pub memory_bytes: u64,
-    /// Used parts out of [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS); `None` if the containers'
-    /// devices are unknown.
+    /// Out of [`GPU_PARTS`](dormouse_messages::needs::GPU_PARTS); `None` if the containers' devices are
+    /// unknown.
     pub taken: Option<u64>,
 }
 
@@ -68,40 +66,34 @@ pub struct ProblemGpu {
 pub struct ProblemJob {
     pub job: JobId,
     pub demand: Amounts,
-    /// Needs beyond capacity; they bind starting containers only.
+    /// They bind starting containers only.
     pub needs: Needs,
-    /// Parts of GPUs that a container takes
-    /// ([`gpu_parts`](dormouse_messages::needs::ContainerType::gpu_parts)).
     pub gpu_parts: u64,
     /// A weight of 0 counts as 1.
     pub weight: u32,
     /// Fewest containers; 0 counts as 1.
     pub min: u32,
     pub max: u32,
-    /// True if the job may be restarted. False without a checkpoint and in transit: all containers then stay.
+    /// False without a checkpoint and in transit: all containers then stay.
     pub adjustable: bool,
-    /// End of the time during which the job stays unchanged, for messages only.
+    /// For messages only.
     pub left_until: Option<Timestamp>,
-    /// True if the job lost containers with a node: all are placed again, exempt from θ2.
+    /// Lost containers with a node: all are placed again, exempt from θ2.
     pub displaced: bool,
-    /// Containers by node; `None` if the job does not run yet. For a displaced job the survivors, as a
-    /// preference only.
+    /// `None` before the first start; of a displaced job the survivors, as a preference.
     pub previous: Option<BTreeMap<NodeId, u32>>,
-    /// Measured cost of one restart in seconds; 0 if unknown, then the default applies.
+    /// Measured seconds per restart; 0 if unknown.
     pub stall_s: f64,
-    /// True if jobs that demand what this job lacks may start before it.
     pub may_be_overtaken: bool,
-    /// Set if containers come and go while the job runs: resizing never restarts it.
+    /// Resizing in place never restarts the job.
     pub in_place: Option<InPlace>,
     /// Services and notebooks get their `min` first, whatever it costs others.
     pub urgency: Urgency,
-    /// True if the job could resume from a checkpoint after making space for a service.
     pub has_checkpoint: bool,
     /// Containers under [`Allocation::Static`]; `min` if absent.
     pub static_containers: Option<u32>,
-    /// Order of preemption among training and batch.
     pub precedence: Precedence,
-    /// Set for a role: it has its containers exactly while its job has some, and never moves meanwhile.
+    /// A role has its containers exactly while its job has some.
     pub role: Option<RoleOf>,
 }
 
@@ -109,9 +101,9 @@ pub struct ProblemJob {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Precedence {
     pub class: i32,
-    /// True if jobs of lower classes give way when this job waits.
+    /// Lower classes give way when this job waits.
     pub preempts: bool,
-    /// True if the policy's bound on preemptions forbids restarting or requeuing the job now.
+    /// The bound on preemptions protects the job now.
     pub protected: bool,
     /// Seconds of work lost by a requeue; 0 if the job saves before it stops.
     pub at_risk_s: f64,
@@ -162,7 +154,7 @@ impl ProblemJob {
 /// The fixed part of a job that is resized in place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlace {
-    /// Node of the coordinator or of a notebook's server, which never moves; a service has none.
+    /// Node of the coordinator or of a notebook's server; a service has none.
     pub chief: Option<NodeId>,
 }
 
@@ -176,10 +168,10 @@ pub struct Policy {
     pub theta2: Decimal,
     pub fairness_bound: FairnessBound,
     pub objective: Objective,
-    /// True if [`Allocation::Static`] starts jobs whole or not at all.
+    /// [`Allocation::Static`] starts jobs whole or not at all.
     pub gang: bool,
     pub drf: Misfit,
-    /// True if P2 admits jobs behind one that cannot start; else only the longest prefix of the queue.
+    /// P2 admits jobs behind a blocked head.
     pub backfill: bool,
 }
 
@@ -201,9 +193,7 @@ impl Default for Policy {
 /// The allocation procedures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocation {
-    /// P2: utilization under bounds on unfairness and restarts.
     Dorm,
-    /// Whole-task offers in DRF order; running jobs stay.
     Drf,
     /// Fixed counts, first in first out, all or nothing, spread.
     Static,
@@ -232,7 +222,7 @@ pub enum Misfit {
 pub struct Objective {
     pub utilization: f64,
     pub loss: f64,
-    /// Seconds over which a restart must pay; `None`: restarts cost only the tie-break.
+    /// `None`: restarts cost only the tie-break.
     pub amortise_s: Option<f64>,
     /// Part of its speed that training loses on more than one node.
     pub crossing: f64,
@@ -262,7 +252,7 @@ impl Objective {
     }
 }
 
-/// Default cost of a restart in seconds: the three minutes of Dorm's evaluation.
+/// The three minutes of Dorm's evaluation.
 pub const DEFAULT_STALL_S: f64 = 180.0;
 
 /// A monotonic clock: seconds since some moment.
@@ -278,12 +268,9 @@ pub struct TimeLimit {
 /// The limits of the search for a better allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Relative gap between allocation and bound at which the search stops.
     pub gap: f64,
-    /// Most branch-and-bound nodes of one solver run.
     pub nodes: Option<u64>,
-    /// Time limit of all solver runs together. A decision that meets the limit is recorded as such: its
-    /// outcome depends on the machine.
+    /// A decision that meets the limit depends on the machine.
     pub time: Option<TimeLimit>,
 }
 

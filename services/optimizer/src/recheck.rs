@@ -25,7 +25,6 @@ use crate::solution::{JobShare, Solution};
 use crate::solve::gap;
 use crate::state::problem_of;
 
-/// Slack for sums of shares and for a solver's tolerance.
 const SLACK: f64 = 1e-6;
 
 fn stopped_by_time(event: &Event) -> Option<(&Outcome, Option<&AllocationDecided>, &Basis)> {
@@ -109,7 +108,6 @@ impl<'a> Recorded<'a> {
         self.listed.contains_key(head_of(job))
     }
 
-    /// Workers of a job, or containers of a role.
     fn containers(&self, job: &ProblemJob) -> u32 {
         let had = || job.previous.iter().flat_map(BTreeMap::values).sum();
         match (self.listed.get(head_of(job)).copied(), &job.role) {
@@ -155,7 +153,6 @@ impl<'a> Recorded<'a> {
         Ok(())
     }
 
-    /// The coordinator stays if its node has a slot.
     fn share(&self, job: &ProblemJob) -> JobShare {
         let chief = job.in_place.as_ref().and_then(|it| it.chief.as_ref());
         let chief = chief.filter(|node| {
@@ -303,7 +300,7 @@ impl<'a> Recorded<'a> {
         self.objective(&written, &cluster)
     }
 
-    /// Places the containers anywhere on the listed nodes: places do not affect the figures.
+    /// Places do not affect the figures.
     fn written(&self, cluster: &Cluster) -> Solution {
         let mut draft = Draft::empty(self.problem, "recheck");
         for (placed, job) in draft.placed.iter_mut().zip(&self.problem.jobs) {
@@ -337,7 +334,7 @@ impl<'a> Recorded<'a> {
                 outcome.adjusted_jobs, outcome.adjustment_bound
             ));
         }
-        // The loss bound does not apply to an unchanged allocation or to an admission into an idle cluster.
+        // Not for an unchanged allocation or an admission into an idle cluster.
         if free || outcome.unbounded || self.decided.is_none() {
             return Ok(());
         }
@@ -366,7 +363,7 @@ impl<'a> Recorded<'a> {
         close("its gap", solver.gap, gap(solver.objective, solver.bound))?;
         let urgent = |job: &ProblemJob| job.urgency > Urgency::Training;
         if self.problem.jobs.iter().any(urgent) {
-            // Services were decided separately, with an objective of their own.
+            // Services have an objective of their own.
             return Ok(());
         }
         let policy = &self.problem.policy.objective;
@@ -403,7 +400,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Returns the job under which the log lists a job or role.
+/// The log lists roles under their job.
 fn head_of(job: &ProblemJob) -> &JobId {
     job.role.as_ref().map_or(&job.job, |role| &role.of)
 }

@@ -13,7 +13,7 @@ use crate::solution::{JobShare, Solution, SolverReport, Utilization, WaitCode, W
 
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// Containers by node index, per job of the problem; empty for a waiting job.
+    /// By node index; empty for a waiting job.
     pub placed: Vec<BTreeMap<usize, u32>>,
     pub waiting: BTreeMap<usize, (WaitCode, String)>,
     pub loss_bound: f64,
@@ -103,7 +103,6 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
     }
 }
 
-/// ŝ over the jobs that `take_part`.
 fn fair_shares(
     problem: &Problem,
     cluster: &Cluster,
@@ -168,7 +167,7 @@ impl<'a> Written<'a> {
             true => share(self.cluster, job, roles, containers),
             false => 0.0,
         };
-        // For a displaced job `previous` holds the survivors, possibly none.
+        // Survivors of a displaced job, possibly none.
         let had = job
             .previous
             .as_ref()
@@ -203,7 +202,6 @@ impl<'a> Written<'a> {
     }
 }
 
-/// s: the dominant share of workers and roles.
 fn share(cluster: &Cluster, job: &ProblemJob, roles: &[&ProblemJob], containers: u32) -> f64 {
     let each = cluster.resources.iter().zip(&cluster.totals);
     let part = each.map(|(resource, total)| job.demand.get(resource) as f64 / *total as f64);

@@ -1,8 +1,6 @@
-//! Scales running services and notebooks under the policies that restart nobody.
-//!
-//! 1. Surplus replicas go first from the node with the fewest of them, so that whole nodes become free.
-//! 2. Services grow before notebooks, in release order, one replica at a time on the node with the most free
-//!    capacity for it.
+//! Scales running services and notebooks under the policies that restart nobody. Surplus replicas go first
+//! from the node with the fewest; services grow before notebooks, one replica at a time on the node with the
+//! most free capacity.
 
 use std::collections::BTreeMap;
 

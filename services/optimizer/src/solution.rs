@@ -10,31 +10,26 @@ use dormouse_messages::quantity::Resource;
 /// One decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// Every job that has or had containers, in the problem's order.
     pub jobs: Vec<JobShare>,
     pub shapes: Vec<ContainerType>,
     /// Containers per node and shape index; every node is listed.
     pub slots: BTreeMap<NodeId, BTreeMap<usize, u32>>,
-    /// Jobs without containers, in the problem's order.
     pub waiting: Vec<Waiting>,
     pub utilization: Utilization,
     /// Σ l_i over the running jobs (Dorm, equation 15).
     pub fairness_loss: f64,
-    /// Σ l_i over all jobs; the share of a waiting job is 0.
+    /// The share of a waiting job is 0.
     pub fairness_loss_all: f64,
     pub fairness_loss_bound: f64,
-    /// Restarted running jobs, without displaced ones.
+    /// Without displaced jobs.
     pub adjusted_jobs: u32,
     pub adjustment_bound: u32,
-    /// Unavoidable restarts: a lost node, or a count outside its limits.
+    /// A lost node, or a count outside its limits.
     pub forced_jobs: u32,
-    /// True if the head of an idle cluster's queue was admitted without the fairness bound.
+    /// The head of an idle cluster's queue was admitted without the fairness bound.
     pub unbounded: bool,
-    /// The service, notebook or preempting job that space was made for.
     pub made_room_for: Option<JobId>,
-    /// True if bounds were lifted for that job.
     pub forced: bool,
-    /// True if anything differs from before.
     pub changed: bool,
     pub solver: SolverReport,
 }
@@ -43,12 +38,10 @@ pub struct Solution {
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobShare {
     pub job: JobId,
-    /// Containers from now on.
     pub containers: u32,
     pub previous: Option<u32>,
-    /// Dominant share from now on.
     pub share: f64,
-    /// Weighted DRF share over the running jobs; for a waiting job over all jobs.
+    /// Weighted DRF share over the running jobs, for a waiting job over all jobs.
     pub fair_share: f64,
     /// Unchanged if the job is not restarted.
     pub nodes: BTreeMap<NodeId, u32>,
@@ -109,7 +102,6 @@ impl WaitCode {
 /// The cluster's utilization.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Utilization {
-    /// Allocated fraction per resource.
     pub resources: BTreeMap<Resource, f64>,
     /// Sum of the fractions (Dorm, equation 5).
     pub total: f64,
@@ -120,18 +112,13 @@ pub struct Utilization {
 pub struct SolverReport {
     pub name: String,
     pub version: String,
-    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit came before an answer) or `none` (no solver
-    /// was needed).
+    /// `optimal`, `feasible`, `infeasible`, `unknown` (a limit came first) or `none` (no solver was needed).
     pub status: String,
     pub objective: f64,
-    /// Upper bound on every allocation.
     pub bound: f64,
-    /// Relative gap: (bound − objective) / |bound|.
+    /// (bound − objective) / |bound|.
     pub gap: f64,
-    /// Branch-and-bound nodes, if the solver reports them.
     pub nodes: Option<u64>,
-    /// Limit or proof that ended the search.
     pub stopped_by: StoppedBy,
-    /// Stage whose allocation was taken.
     pub stage: String,
 }

@@ -26,14 +26,13 @@ use crate::primal::best_fit::{best_fit, grow};
 use crate::primal::min_restart_heuristic::min_restart_heuristic;
 use crate::problem::Budget;
 
-/// Gap that counts as optimal: below one container's worth on some thousand nodes, above rounding errors.
+/// Below one container's worth on some thousand nodes, above rounding errors.
 const OPTIMAL: f64 = 1e-6;
 const DEFAULT_NODES: u64 = 2_000;
-/// Default nodes for a large exact model: cuts at the root close most of the gap.
+/// Cuts at the root close most of the gap of a large model.
 const LARGE_NODES: u64 = 10;
-/// Largest exact model that is solved first, in columns of slots.
+/// Solved first, in columns of slots.
 const SMALL_COLUMNS: usize = 600;
-/// Largest exact model that is tried at all.
 const EXACT_COLUMNS: usize = 4_000;
 
 #[derive(Debug, Clone)]
@@ -50,11 +49,9 @@ pub(crate) struct Found {
 pub(crate) enum Verdict {
     Found(Box<Found>),
     Infeasible,
-    /// The budget ended first.
     Unknown,
 }
 
-/// Returns (bound − objective) / |bound|.
 pub(crate) fn gap(objective: f64, bound: f64) -> f64 {
     ((bound - objective) / bound.abs().max(1e-9)).max(0.0)
 }
@@ -74,7 +71,6 @@ pub(crate) fn search(instance: &Instance, budget: &Budget, deadline: &Deadline) 
     }
 }
 
-/// Skips the exact model.
 #[cfg(test)]
 pub(crate) fn search_by_prices(instance: &Instance, budget: &Budget) -> Verdict {
     let mut search = Search {
@@ -96,7 +92,7 @@ fn exact_columns(instance: &Instance) -> usize {
     instance.types.len() * instance.rooms.len()
 }
 
-/// Reports whether any allocation exists; `None` if the budget ended first.
+/// `None` if the budget ended first.
 pub(crate) fn any(instance: &Instance, budget: &Budget, deadline: &Deadline) -> Option<bool> {
     let simple = [
         Some(Candidate::standing(instance)),
@@ -158,10 +154,9 @@ pub(crate) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Runs the stages; `None` if P2 is proven infeasible.
     fn stages(&mut self) -> Option<()> {
         if self.instance.jobs.iter().any(|job| job.in_place) {
-            // The candidate that moves nobody comes first: later ones must be better, not equal.
+            // Comes first: later candidates must be better, not equal.
             self.offer(Candidate::in_place(self.instance), "in_place");
         }
         let (bound, candidate) = independent_bound(self.instance);
@@ -190,7 +185,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// Returns the limits of a run: at most `part` of the time left.
+    /// At most `part` of the time left.
     pub fn limits(&self, part: f64) -> Limits {
         Limits {
             gap: self.budget.gap.max(0.0),
@@ -199,7 +194,6 @@ impl Search<'_> {
         }
     }
 
-    /// Candidates that need no search.
     pub fn without_search(&mut self) {
         self.offer(Some(Candidate::standing(self.instance)), "standing");
         self.offer(min_restart_heuristic(self.instance), "beside");
@@ -276,7 +270,6 @@ impl Search<'_> {
         self.bound = self.bound.min(bound);
     }
 
-    /// A candidate must be feasible and better than the best.
     pub fn offer(&mut self, candidate: Option<Candidate>, stage: &'static str) {
         let Some(mut candidate) =
             candidate.filter(|candidate| candidate.is_feasible(self.instance))

@@ -20,14 +20,13 @@ use crate::problem::{
 };
 use crate::tenants;
 
-/// Rest after an abandoned adjustment: a checkpoint that just failed is likely to fail again.
+/// A checkpoint that just failed is likely to fail again.
 const KEPT_COOL_DOWN_MS: u64 = 10 * 60 * 1000;
 
-/// Estimated bytes that a decision spends on starting jobs, so that it fits the log's 4 MiB message limit. A
-/// larger decision is made again with fewer jobs.
+/// Keeps a decision within the log's 4 MiB message limit; a larger one is made again with fewer jobs.
 pub(crate) const MOST_NAMED_BYTES: usize = 3 << 20;
 
-/// Estimated bytes per starting job without its name: its allocation and its reason for waiting.
+/// A line with the allocation and one with the reason for waiting.
 const NAMED_BYTES: usize = 400;
 
 /// Poses the problem of `state` at `now`.
@@ -36,7 +35,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     problem_within(state, now, budget, MOST_NAMED_BYTES)
 }
 
-/// Returns the starting jobs beyond the size limit. Jobs that lost their nodes come first.
+/// Jobs beyond the size limit; those that lost their nodes come first.
 fn left_to_the_next<'a>(
     state: &ClusterState,
     released: &[(&'a JobId, &Job)],
@@ -85,7 +84,6 @@ pub(crate) fn problem_within(
         (Reverse(job.urgency), class, job.released)
     });
     released.retain(|(_, job)| job.cancel_requested.is_none());
-    // Services without replicas and jobs on hold take no part.
     released.retain(|(_, job)| !job.gives_up());
     let over_quota = held_by_quota(state, now);
     let over_quota: BTreeSet<&JobId> = over_quota.iter().map(|over| &over.job).collect();
@@ -120,8 +118,7 @@ pub(crate) fn problem_within(
     }
 }
 
-/// Returns the period during which a running job stays unchanged, so that one decision answers all changes
-/// within it.
+/// One decision answers all changes within this period.
 fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)> {
     if job.mode == CheckpointMode::None || job.in_place || job.in_transit() {
         return None;
@@ -143,7 +140,7 @@ fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
     !displaced && (left_alone || job.in_transit())
 }
 
-/// Returns released jobs whose tenant's quota is too small, or used by jobs that cannot be resized yet.
+/// Their tenant's quota is too small, or used by jobs that cannot be resized yet.
 pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
@@ -151,10 +148,9 @@ pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting
     tenants::over_quota(state, &released, |job| is_kept(state, job, now))
 }
 
-/// Returns the first time when a job left unchanged by the newest allocation may be resized.
+/// When a job left unchanged by the newest allocation may be resized.
 pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     if state.policy.allocation != policy::Allocation::Dorm {
-        // Other policies resize nothing.
         return None;
     }
     let left = state.jobs.values().filter_map(|job| left_alone(state, job));
@@ -162,7 +158,7 @@ pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     left.map(|(_, until)| until).chain(exposed_at(state)).min()
 }
 
-/// Returns when a protected job becomes preemptible while a higher, preempting class waits.
+/// When a protected job becomes preemptible while a higher, preempting class waits.
 fn exposed_at(state: &ClusterState) -> Option<Timestamp> {
     let waiting = state
         .waiting
@@ -196,7 +192,6 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     let displaced = job.assignment.is_some() && !runs;
     let (min, max) = match job.is_served() {
         true => (job.target(), job.target()),
-        // A gang that does not run starts whole.
         false if !runs => (job.containers.start(), job.containers.max),
         false => (job.containers.min, job.containers.max),
     };
@@ -235,7 +230,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     }
 }
 
-/// True if all of a job's containers are placed again: it has none, or must leave them.
+/// The job has no containers, or must leave them.
 pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
     let Some(assignment) = &job.assignment else {
         return true;
@@ -253,7 +248,6 @@ fn roles(state: &ClusterState, job: &Job, posed: &ProblemJob) -> Vec<ProblemJob>
     roles.collect()
 }
 
-/// Returns a job's containers by node; after the loss of a node, the survivors.
 fn stands(
     state: &ClusterState,
     job: &Job,
@@ -267,7 +261,7 @@ fn stands(
     Some(counts)
 }
 
-/// The part that never moves: rank 0, or a notebook's server. Replicas of a service are interchangeable.
+/// Rank 0, or a notebook's server; replicas of a service are interchangeable.
 fn chief(job: &Job) -> Option<&NodeId> {
     let places = &job.assignment.as_ref()?.places;
     let place = match job.urgency {
@@ -278,7 +272,7 @@ fn chief(job: &Job) -> Option<&NodeId> {
     Some(&place?.node)
 }
 
-/// True if a job that lost or must leave a node continues with the rest.
+/// The job lost or must leave a node, and continues with the rest.
 fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
     let life = job.life.as_ref();
     let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
@@ -298,7 +292,6 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
         .collect();
     let least = job.beside.containers(job.containers.min);
     let least = usize::try_from(least).unwrap_or(usize::MAX);
-    // Roles exist for the whole incarnation.
     let roles = left.iter().filter(|rank| !job.beside.is_worker(***rank));
     if roles.count() < usize::try_from(job.beside.count()).unwrap_or(usize::MAX) {
         return false;
@@ -307,8 +300,8 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
-/// True if containers of a partition resized in place died or must leave a node. The decision then lists the
-/// job even if nothing else changes, so that all counts agree.
+/// Containers of a partition resized in place died or must leave. The decision then lists the job even if
+/// nothing else changes, so that all counts agree.
 pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
     let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {
@@ -327,7 +320,7 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     }
 }
 
-/// Usable nodes, and drained ones as far as immovable jobs fill them.
+/// Usable nodes, and drained ones that immovable jobs still fill.
 fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
     let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();
@@ -343,14 +336,12 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
                 reserved.entry(node).or_default().add(held, 1);
             }
         }
-        // A job that must have no container gives up its places.
         let stops = job.gives_up();
         let stays_in_place = assignment.is_some_and(|it| stays_in_place(state, job, it));
         let assignment =
             assignment.filter(|a| cancelled || (!stops && (!a.displaced || stays_in_place)));
         let stays = !cancelled && (job.in_transit() || !job.is_adjustable());
         if let Some(assignment) = assignment.filter(|_| stays) {
-            // Of a job that continues without a node, only the rest.
             let left = |node: &NodeId| !assignment.displaced || state.nodes.is_usable(node);
             let places = assignment.places.iter();
             for (rank, place) in places.filter(|(_, place)| left(&place.node)) {
@@ -362,8 +353,8 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
             let places = assignment.places.iter();
             places.for_each(|(rank, place)| gpus.take((job, *rank), place));
         }
-        // A container without an assignment holds its capacity until it has ended. A job that must leave a
-        // node is stopped: its capacity elsewhere is free.
+        // A container without an assignment holds its capacity until it has ended. A stopped job's capacity
+        // elsewhere is free.
         let leaves = job.assignment.as_ref().filter(|it| it.displaced && !stops);
         let stands = assignment.or(leaves);
         let is_assigned = |incarnation, rank: &Rank| {
@@ -401,7 +392,6 @@ fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     nodes.collect()
 }
 
-/// By UUID, with memory and used parts.
 struct Gpus<'a>(
     BTreeMap<NodeId, Vec<(String, ProblemGpu)>>,
     &'a ClusterState,
@@ -453,8 +443,7 @@ fn held_by_one<'a>(
     whole.map_or(job.demand_at(rank), |node| &node.capacity)
 }
 
-/// Bounds reservations by what pinned containers leave: a job resized on its node may need its old capacity
-/// twice.
+/// A job resized on its node may need its old capacity twice: pinned containers bound the reservation.
 fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
     let mut left = capacity.clone();
     left.subtract(pinned, 1);
@@ -466,7 +455,7 @@ fn at_most(reserved: Amounts, capacity: &Amounts, pinned: &Amounts) -> Amounts {
 }
 
 fn policy_of(policy: &policy::Policy) -> Policy {
-    // The policy was validated when configured; an unreadable fraction falls back to 0.1.
+    // An unreadable fraction falls back to 0.1; the policy was validated when configured.
     let fraction = |theta: f64| Decimal::from_f64(theta).unwrap_or(Decimal::new(1, 1));
     Policy {
         allocation: match policy.allocation {

@@ -33,7 +33,7 @@ pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobI
     let weight = |tenant: &str| u64::from(state.tenants.weight(tenant, &state.policy));
     let heaviest = sums.keys().map(|tenant| weight(tenant)).max().unwrap_or(1);
     let most = u64::from(u32::MAX) / heaviest;
-    // Without a small common multiple, scale the sums to the largest possible numbers.
+    // Without a small common multiple.
     let common = sums.values().try_fold(1u64, |common, sum| {
         let next = u128::from(common / common.gcd(sum)) * u128::from(*sum);
         u64::try_from(next).ok().filter(|next| *next <= most)
@@ -48,7 +48,6 @@ pub fn weights<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobI
     live.iter().map(of).collect()
 }
 
-/// Jobs of tenants without a quota are not listed.
 pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, u32> {
     let mut caps = BTreeMap::new();
     let mut by_tenant: BTreeMap<&str, Vec<&Live<'a>>> = BTreeMap::new();
@@ -78,8 +77,8 @@ pub fn caps<'a>(state: &ClusterState, live: &[Live<'a>]) -> BTreeMap<&'a JobId, 
     caps
 }
 
-/// Returns the jobs without containers that take no part: those above the tenant's bounds, those that wait
-/// for an end, and those that wait until `kept` jobs may be resized.
+/// Returns jobs that take no part: above the tenant's bounds, waiting for an end, or waiting until `kept`
+/// jobs may be resized.
 pub fn over_quota(
     state: &ClusterState,
     jobs: &[Live<'_>],
@@ -145,8 +144,7 @@ impl Used {
     }
 }
 
-/// The workers that a job cannot go below: its start, or its present count if it cannot shrink while running.
-/// At least one: nothing is placed for nothing.
+/// The start, or the present count if the job cannot shrink while running; at least one.
 fn least(state: &ClusterState, job: &Job) -> u32 {
     let Containers { min, .. } = job.containers;
     let resizes = state.policy.allocation == Allocation::Dorm;
@@ -181,7 +179,6 @@ impl Left {
         }
     }
 
-    /// Raises `had` towards `wanted` as far as the rest allows, or regardless.
     fn grant(&mut self, demand: &Amounts, wanted: u32, had: u32, regardless: bool) -> u32 {
         let mut more = u64::from(wanted.saturating_sub(had));
         for (resource, amount) in demand.iter().filter(|_| !regardless) {

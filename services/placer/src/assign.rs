@@ -1,9 +1,7 @@
 //! Assigns slots to jobs: running containers stay, gangs are packed on few nodes (or spread, by policy).
 //!
-//! An allocation gives the containers of each shape on every changed node; other nodes keep their counts.
 //! Slots that staying jobs do not hold are free for changed jobs; containers of one shape are
-//! interchangeable. Roles stay while their job keeps its places; otherwise they follow the workers if slots
-//! allow.
+//! interchangeable. Roles stay while their job keeps its places; otherwise they follow the workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,18 +16,16 @@ use crate::elastic::{self, Changed};
 use crate::gpus;
 use crate::packing::{choose_nodes, grow_at_home, packs};
 
-/// The workers of a job that the allocation lists with containers, or one of the job's roles.
+/// The workers of a listed job, or one of its roles.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub id: &'a JobId,
     pub job: &'a Job,
-    /// Index of the role; `None` for the workers.
     pub part: Option<usize>,
     pub containers: u32,
 }
 
 impl<'a> Wanted<'a> {
-    /// Returns the workers and the roles of a job with `containers` in all.
     pub fn all(id: &'a JobId, job: &'a Job, containers: u32) -> Vec<Self> {
         let wanted = |part, containers| Self {
             id,
@@ -60,7 +56,6 @@ impl<'a> Wanted<'a> {
         role.map_or_else(|| self.job.container_type(), Part::container_type)
     }
 
-    /// Returns the places of the newest placement, by rank.
     pub fn stands(&self) -> impl Iterator<Item = (&'a Rank, &'a Place)> {
         let (job, part) = (self.job, self.part);
         let places = job.assignment.iter().flat_map(|it| &it.places);
@@ -75,7 +70,6 @@ impl<'a> Wanted<'a> {
         counts
     }
 
-    /// True for a role whose containers stay.
     fn is_fixed(&self) -> bool {
         let assignment = self.job.assignment.as_ref();
         let stands = assignment.is_some_and(|it| !it.displaced || elastic::is_alive(self.job, it));
@@ -89,9 +83,7 @@ type Key<'a> = (&'a JobId, Option<usize>);
 
 /// The new places of a job's containers.
 pub enum Placed {
-    /// All are created under the next incarnation, by rank.
     Whole(Vec<Place>),
-    /// Some are removed, some created; the others stay.
     Changed {
         remove: Vec<Rank>,
         create: Vec<(Rank, Place)>,
@@ -111,8 +103,7 @@ pub fn assign(
     let mut chosen: Vec<(&Wanted<'_>, BTreeMap<NodeId, u32>)> = Vec::new();
     let mut short = Vec::new();
     let mut staying = stay(state, wanted, &mut free);
-    // Large gangs choose first, since small ones fit more easily. Replicas come last, and roles follow their
-    // workers.
+    // Large gangs choose first, replicas last; roles follow their workers.
     let mut order: Vec<&Wanted<'_>> = wanted.iter().collect();
     order.sort_by_key(|wanted| {
         let is_replica = wanted.job.is_served() && packs(state);
@@ -154,8 +145,7 @@ pub fn assign(
     }
 }
 
-/// Keeps running containers in place before others choose: coordinators first, since replicas are
-/// interchangeable.
+/// Coordinators come first, since replicas are interchangeable.
 fn stay<'a>(
     state: &ClusterState,
     wanted: &[Wanted<'a>],
@@ -165,7 +155,7 @@ fn stay<'a>(
     let workers = wanted.iter().filter(|it| it.part.is_none());
     let mut in_place: Vec<&Wanted<'_>> = workers.filter(|it| it.job.in_place).collect();
     in_place.sort_by_key(|wanted| wanted.job.is_served());
-    // The allocation holds role slots fixed: elsewhere a role would leave slots that nobody may use.
+    // Elsewhere a role would leave slots that nobody may use.
     for role in wanted.iter().filter(|it| it.is_fixed()) {
         let slots = free.entry(role.container_type()).or_default();
         let mut stands = BTreeMap::new();
@@ -184,7 +174,7 @@ fn stay<'a>(
             stand(state, wanted, stands, slots);
         }
     }
-    // Growing training then takes free slots at home, since replicas are interchangeable.
+    // Replicas are interchangeable, so growing training takes slots at home first.
     let training = wanted.iter().filter(|it| it.part.is_none());
     for wanted in training.filter(|it| it.job.in_place && !it.job.is_served()) {
         let slots = free.entry(wanted.container_type()).or_default();
@@ -196,8 +186,7 @@ fn stay<'a>(
     staying
 }
 
-/// Adds GPUs: staying containers keep theirs, whole GPUs come first, then fractions by size, so that each
-/// finds a device.
+/// Whole GPUs come first, then fractions by size, so that each finds a device.
 fn with_gpus(
     state: &ClusterState,
     changed: &BTreeSet<&JobId>,
@@ -260,7 +249,6 @@ fn with_gpus(
     }
 }
 
-/// Orders places: coordinator, roles, other workers.
 fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
     let workers = parts.remove(&None).unwrap_or_default();
     let mut workers = workers.into_iter();
@@ -269,7 +257,6 @@ fn by_rank(mut parts: BTreeMap<Option<usize>, Vec<Place>>) -> Vec<Place> {
     chief.into_iter().chain(roles).chain(workers).collect()
 }
 
-/// Slots on usable nodes that staying jobs do not hold.
 fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     let mut slots = Slots::new();
     for (node, shapes) in &state.allocation.slots {
@@ -302,7 +289,7 @@ fn free_slots(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Slots {
     slots
 }
 
-/// The allocation gave away the capacity of a job that it knew to be ending; starts there wait for its end.
+/// The allocation gave away the capacity of a job known to be ending.
 fn is_left_out(state: &ClusterState, job: &Job) -> bool {
     job.cancel_requested
         .is_some_and(|requested| requested <= state.decided_asof)
@@ -317,7 +304,6 @@ pub fn staying<'a>(
     state.jobs.iter().filter(stays).map(|(_, job)| job)
 }
 
-/// Containers of a job's newest placement, by type and node.
 fn standing(job: &Job) -> Vec<(ContainerType, NodeId, u32)> {
     let workers = job.workers_by_node().into_iter();
     let workers = workers.map(|(node, count)| (job.container_type(), node, count));
@@ -334,8 +320,7 @@ fn standing(job: &Job) -> Vec<(ContainerType, NodeId, u32)> {
     workers.chain(roles).collect()
 }
 
-/// Takes the slots that the allocation fixes for a job resized in place: the coordinator's, then those on
-/// ineligible nodes. Nobody else may use them.
+/// Takes slots that nobody else may use: the coordinator's, and those on ineligible nodes.
 fn hold(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -358,7 +343,7 @@ fn hold(
     counts
 }
 
-/// Takes slots at a job's present eligible nodes, rank 0's node first.
+/// Rank 0's node comes first.
 fn stand(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -378,7 +363,6 @@ fn stand(
     }
 }
 
-/// Takes free slots on a node up to `most` for the job there, or up to all that it wants.
 fn take(
     wanted: &Wanted<'_>,
     counts: &mut BTreeMap<NodeId, u32>,
@@ -420,8 +404,8 @@ fn rank_places(
     places
 }
 
-/// Returns a retried gang's places: a member that its node could not start moves to another node with free
-/// capacity, if any. Members with GPUs stay, since the optimizer divides GPUs.
+/// A member that its node could not start moves to another node, unless it has GPUs, which the optimizer
+/// divides.
 pub fn elsewhere(
     state: &ClusterState,
     room: &mut Room,
@@ -450,7 +434,6 @@ pub fn elsewhere(
 pub struct Room(BTreeMap<NodeId, Amounts>, BTreeSet<NodeId>);
 
 impl Room {
-    /// Returns the capacity that all but the changed jobs leave on usable nodes.
     pub fn of(state: &ClusterState, changed: &BTreeSet<&JobId>) -> Self {
         let capacities = state.nodes.usable();
         let mut room: BTreeMap<NodeId, Amounts> = capacities
@@ -470,7 +453,7 @@ impl Room {
         Self(room, alone)
     }
 
-    /// Takes one container's capacity on the first eligible node outside the failed ones.
+    /// Skips the nodes that failed to start the job.
     fn take_one(&mut self, state: &ClusterState, (job, rank): (&Job, Rank)) -> Option<NodeId> {
         let avoid = &job.start_faults.nodes;
         let (demand, needs) = (job.demand_at(rank), job.needs_at(rank));
@@ -483,7 +466,6 @@ impl Room {
         Some(name.clone())
     }
 
-    /// Returns the resource that is short, if any.
     fn take(&mut self, counts: &BTreeMap<NodeId, u32>, demand: &Amounts) -> Option<Resource> {
         for (node, count) in counts {
             let room = self.0.get_mut(node)?;

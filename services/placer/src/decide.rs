@@ -128,13 +128,12 @@ fn place_allocation(state: &ClusterState) -> Option<Vec<Proposal>> {
     }
 }
 
-/// Returns the allocation, then the releases of the jobs that it starts: their traces join here.
+/// Traces of the started jobs' releases join here.
 fn causes(allocation: Sequence, wanted: &[Wanted<'_>]) -> Vec<Sequence> {
     let first_start = wanted
         .iter()
         .filter(|wanted| wanted.part.is_none() && wanted.job.assignment.is_none());
     let released = first_start.filter_map(|wanted| wanted.job.released);
-    // Sixteen links are as many as a person follows.
     std::iter::once(allocation)
         .chain(released.take(16))
         .collect()
@@ -253,7 +252,6 @@ fn place_retries(state: &ClusterState) -> Option<Vec<Proposal>> {
     Some(parts.collect())
 }
 
-/// Returns a stopped gang to retry, with the event of its stop.
 fn retry<'a>(
     id: &'a JobId,
     job: &'a Job,

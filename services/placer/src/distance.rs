@@ -29,7 +29,6 @@ impl Distance<'_> {
         }
     }
 
-    /// Returns the sum of distances to a job's containers.
     pub fn to(&self, node: &NodeId, counts: &BTreeMap<NodeId, u32>) -> u32 {
         let each = counts
             .iter()
@@ -37,7 +36,6 @@ impl Distance<'_> {
         each.sum()
     }
 
-    /// Returns the free slots in the node's rack and in its zone.
     pub fn around(&self, node: &NodeId, open: &[(&NodeId, u32)]) -> (u32, u32) {
         let within = |most: u32| {
             let near = open

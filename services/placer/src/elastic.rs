@@ -13,11 +13,10 @@ use dormouse_state::{Assignment, Job, Place};
 /// The change of an assignment.
 pub struct Changed {
     pub remove: Vec<Rank>,
-    /// Without a port yet.
     pub create: Vec<(Rank, NodeId)>,
 }
 
-/// Returns the change to these workers per node; `None` if the job is placed whole. Roles stay.
+/// `None` if the job is placed whole. Roles stay.
 pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     let assignment = job.assignment.as_ref().filter(|_| job.in_place)?;
     if !is_alive(job, assignment) {
@@ -25,7 +24,6 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     }
     let mut left = counts.clone();
     let mut remove = Vec::new();
-    // By rank, so that the coordinator and the oldest stay.
     let workers = assignment.places.iter();
     for (rank, place) in workers.filter(|(rank, _)| job.beside.is_worker(**rank)) {
         match left.get_mut(&place.node) {
@@ -44,8 +42,7 @@ pub fn change(job: &Job, counts: &BTreeMap<NodeId, u32>) -> Option<Changed> {
     Some(Changed { remove, create })
 }
 
-/// Reports whether the assignment's incarnation lives. One yet to begin is placed whole, since its starter
-/// may not see the change.
+/// An incarnation yet to begin is placed whole, since its starter may not see the change.
 pub fn is_alive(job: &Job, assignment: &Assignment) -> bool {
     let life = job.life.as_ref();
     life.is_some_and(|life| life.incarnation == assignment.incarnation)

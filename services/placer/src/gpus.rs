@@ -21,7 +21,7 @@ struct Gpu {
 pub struct Free<'a> {
     state: &'a ClusterState,
     nodes: BTreeMap<&'a NodeId, Vec<Gpu>>,
-    /// Containers without a device, on nodes that name their GPUs.
+    /// On nodes that name their GPUs.
     pub short: Vec<Short>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// Returns the GPUs of one more container; empty if the node does not name its GPUs.
+    /// Empty if the node does not name its GPUs.
     pub fn take(&mut self, node: &NodeId, wanted: &Wanted<'_>) -> Vec<String> {
         let milli = wanted.demand().get(&Resource::Gpu);
         let gpus = self.nodes.get_mut(node).filter(|gpus| !gpus.is_empty());

@@ -21,7 +21,6 @@ impl<'a> Liking<'a> {
         Self { state, constraints }
     }
 
-    /// True if placing one container changes the preference for the next.
     pub fn is_fussy(&self) -> bool {
         self.constraints.spread.is_some()
     }
@@ -32,8 +31,7 @@ impl<'a> Liking<'a> {
         value.map_or("", String::as_str)
     }
 
-    /// Keeps the best nodes of `open` (with free slots) for the next of `missing` containers of a job that
-    /// has `counts`.
+    /// Filters `open` (nodes with free slots) for the next of `missing` containers.
     pub fn best<'n>(
         &self,
         mut open: Vec<(&'n NodeId, u32)>,

@@ -18,8 +18,7 @@ use dormouse_messages::{Epoch, JobId};
 /// This many containers fit the log's 4 MiB message limit even with the longest names (some 250 bytes each).
 const MOST: usize = 15_000;
 
-/// Splits the placement. `before` is the newest placed epoch; `gives_up` selects jobs that give up all
-/// places.
+/// `before` is the newest placed epoch.
 pub fn of(
     placed: PlacementDecided,
     before: Epoch,

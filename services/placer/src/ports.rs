@@ -19,7 +19,6 @@ struct Blocks([u64; WORDS]);
 impl Blocks {
     const NONE: Self = Self([0; WORDS]);
 
-    /// Adds the block that begins at `port`, if any.
     fn insert(&mut self, port: u16) {
         let offset = port.checked_sub(FIRST_PORT);
         let begins = offset.filter(|offset| offset.is_multiple_of(PORTS_PER_CONTAINER));
@@ -33,7 +32,6 @@ impl Blocks {
         self.0[usize::from(block / 64)] & (1 << (block % 64)) != 0
     }
 
-    /// Searches from `start` on and round.
     fn first_free(&self, start: u16) -> Option<u16> {
         (start..BLOCKS)
             .chain(0..start)
@@ -51,8 +49,8 @@ pub struct Ports<'a> {
 }
 
 impl<'a> Ports<'a> {
-    /// Collects ports of all assignments and incarnations. The search starts at a block derived from the
-    /// log's sequence, so that a port just left is not reused at once.
+    /// The search starts at a block derived from the log's sequence, so that a port just left is not reused
+    /// at once.
     pub fn in_use(state: &'a ClusterState) -> Self {
         let start = state.sequence.0.wrapping_mul(13) % u64::from(BLOCKS);
         let mut anywhere = Blocks::NONE;
@@ -68,7 +66,7 @@ impl<'a> Ports<'a> {
         }
     }
 
-    /// Takes a block that is free everywhere, else free on `node`; 0 if the node has none left.
+    /// Prefers a block that is free everywhere; 0 if the node has none left.
     pub fn take(&mut self, node: &NodeId) -> u16 {
         let free_anywhere = self.anywhere.first_free(self.next_block);
         let Some(block) = free_anywhere.or_else(|| self.free_on(node)) else {

@@ -1,8 +1,6 @@
-//! Quarantines nodes that cannot start containers, for a time that doubles. Otherwise a node with a full disk
-//! draws job after job: its starts fail at once, so the node is always free.
-//!
-//! 1. A usable node with several failed starts in a row is quarantined.
-//! 2. When its time is over, the node is readmitted. The next failures double the time; a start clears it.
+//! Quarantines a node with several failed starts in a row, for a time that doubles until a start succeeds.
+//! Otherwise a node with a full disk draws job after job: its starts fail at once, so the node is always
+//! free.
 
 use dormouse_messages::events::{NodeQuarantined, NodeReadmitted};
 use dormouse_messages::{Proposal, Timestamp};
@@ -14,7 +12,6 @@ const FIRST_S: u64 = 30;
 /// A mended node is noticed within this time.
 const LONGEST_S: u64 = 3600;
 
-/// Returns the due proposals, and the next time when something is due.
 pub fn due(state: &ClusterState, now: Timestamp) -> (Vec<Proposal>, Option<Timestamp>) {
     let (mut proposals, mut next) = (Vec::new(), None::<Timestamp>);
     for (name, node) in state.nodes.iter() {

@@ -4,7 +4,7 @@
 //!    amount is a rate times a time, in integers.
 //! 2. [`account`] follows each job's containers per incarnation.
 //! 3. [`shares`] compares each tenant's use with its weight's part of the capacity, and splits the
-//!    borrowed amounts over the unused ones in proportion. [`table`] formats the result.
+//!    borrowed amounts over the unused ones in proportion. `table` formats the result.
 //!
 //! Invariants, exact for each resource: capacity = used + idle + down; used = Σ tenants' use = Σ parts;
 //! Σ entitled = capacity; Σ unused = Σ borrowed + idle + down; Σ lent = Σ borrowed. The ledgers of

@@ -1,11 +1,11 @@
 //! Simulates the course of a log under changes, from a fork on. Submissions keep their times: users'
 //! reactions are not modelled.
 //!
-//! 1. [`fork`] takes the services' states, the agents and the measures at the fork.
-//! 2. [`script`] keeps external events; [`run`] lets the shipped services decide everything else.
-//! 3. [`models`] fits the jobs' speed to their reports ([`observed`], [`life`], [`fit`]).
-//! 4. The run without changes (*identity*) shows the model's error. [`compare`] reports change less
-//!    identity, with draws of the unknown curves ([`course`]); [`answer`] has the types.
+//! 1. `fork` takes the services' states, the agents and the measures at the fork.
+//! 2. `script` keeps external events; `run` lets the shipped services decide everything else.
+//! 3. `models` fits the jobs' speed to their reports (`observed`, `life`, `fit`).
+//! 4. The run without changes (*identity*) shows the model's error. `compare` reports change less
+//!    identity, with draws of the unknown curves (`course`); `answer` has the types.
 
 mod answer;
 mod compare;

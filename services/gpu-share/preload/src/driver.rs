@@ -15,7 +15,6 @@ macro_rules! functions {
         }
 
         impl Driver {
-            /// `None` if the driver lacks a function.
             #[must_use]
             pub fn load() -> Option<Self> {
                 $(let $field = of_driver(DRIVER, $name);
@@ -49,7 +48,7 @@ functions! {
 const RELAXED: c_int = 2;
 
 impl Driver {
-    /// Calls `what` in a mode that disturbs no capture of this process.
+    /// Disturbs no capture of this process.
     pub fn quietly<T>(&self, what: impl FnOnce() -> T) -> T {
         let mut mode = RELAXED;
         // SAFETY: `mode` is writable.
@@ -60,7 +59,6 @@ impl Driver {
         answer
     }
 
-    /// Null without a context.
     #[must_use]
     pub fn current(&self) -> Handle {
         let mut context = ptr::null_mut();

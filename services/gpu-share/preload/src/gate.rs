@@ -25,22 +25,20 @@ use crate::symbols::Handle;
 
 /// Work of a segment: long compared with its events, short compared with a grant.
 const SEGMENT_NS: u64 = 1_000_000;
-/// Most launches in a segment, which bounds the delay if kernels suddenly take longer.
+/// Bounds the delay if kernels suddenly take longer.
 const MOST_LAUNCHES: u64 = 64;
-/// If this many launches fit into a segment, events are a noticeable cost, and consecutive segments share
-/// one.
+/// Events are a noticeable cost for short launches, so consecutive segments share one.
 const SHORT: u32 = 8;
-/// Segments in flight while others wait, and while nobody does.
+/// While others wait, and while nobody does.
 const FEW: usize = 2;
 const MANY: usize = 16;
-/// Shorter pauses (in ms) are charged: nobody else can use them.
+/// Nobody else can use shorter pauses, so they are charged.
 const PAUSE_MS: f64 = 0.3;
 
-/// The target of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     pub handle: Handle,
-    /// The calling thread's own default stream, in which no other thread can record.
+    /// No other thread can record in a thread's own default stream.
     pub of_thread: bool,
 }
 
@@ -62,13 +60,12 @@ pub struct Lane {
     /// Launches within the open segment's allotment, and those beyond.
     allotted: u32,
     beyond: u32,
-    /// Index of the lane's pass; `None` if `own` is used, which nobody else finds.
+    /// `None` if `own` is used, which nobody else finds.
     place: Option<usize>,
     own: Pass,
 }
 
 impl Lane {
-    /// Only the launching thread can record there.
     #[must_use]
     pub const fn is_of_thread(&self) -> bool {
         self.stream.of_thread
@@ -101,11 +98,9 @@ struct Segment {
     ended: Handle,
     context: Handle,
     launches: u64,
-    /// The stream's next segment starts with the ending event.
     goes_on: bool,
 }
 
-/// Measured since the last read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured {
     pub launches: u64,
@@ -185,7 +180,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Enters before a launch. `ask` requests the token.
+    /// `ask` requests the token.
     #[inline]
     pub fn enter(&self, driver: &Driver, stream: Stream, ask: impl Fn(&mut Inside)) -> Entry<'_> {
         // A thread's default stream has no pass: its handle differs in meaning per thread.
@@ -258,7 +253,6 @@ impl Gate {
         inside
     }
 
-    /// Ends the launch of `entry`.
     #[inline]
     pub fn leave(&self, driver: &Driver, stream: Stream, entry: Entry<'_>) {
         match entry {
@@ -279,7 +273,7 @@ impl Gate {
         inside.last_launch_ns = now_ns();
     }
 
-    /// Ends a stream's segment before a capture or the stream's destruction.
+    /// Called before a capture or the stream's destruction.
     pub fn settle(&self, driver: &Driver, which: impl Fn(Stream, Handle) -> bool, forget: bool) {
         let mut inside = self.lock();
         driver.quietly(|| inside.end(driver, |lane| which(lane.stream, lane.context)));
@@ -288,7 +282,7 @@ impl Gate {
         }
     }
 
-    /// Drops the events of a context before its destruction.
+    /// Called before the context's destruction.
     pub fn forget(&self, context: Handle) {
         let mut inside = self.lock();
         let gone = |it: Handle| context.is_null() || it == context;

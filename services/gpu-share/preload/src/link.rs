@@ -8,12 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use dormouse_gpu_share::page::{Counters, Mapped, Page, uuid_numbers};
 use dormouse_gpu_share::wire::{self, Message, Takes};
 
-/// A page, and this process's slot in it.
 #[derive(Debug)]
 pub struct Link {
     pub page: Mapped,
     pub slot: usize,
-    /// `None` where no agent answers: the page is then private.
     pub socket: Option<OwnedFd>,
 }
 
@@ -46,7 +44,7 @@ impl Link {
         })
     }
 
-    /// Makes a private page with the terms of the environment: the request and the cap.
+    /// Takes request and cap from the environment.
     #[must_use]
     pub fn alone() -> Option<Self> {
         let page = Mapped::map(None).ok()?;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::state::{State, get};
 use crate::symbols::{OUT_OF_MEMORY, Result};
 
-/// Identity of an allocation: numbers of different kinds may coincide.
+/// Numbers of different kinds may coincide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Address(u64),
@@ -15,7 +15,6 @@ pub enum Key {
     External(u64),
 }
 
-/// Memory by handle, which lives as long as a handle or a mapping.
 #[derive(Debug)]
 struct Created {
     part: usize,
@@ -24,11 +23,10 @@ struct Created {
     mappings: u32,
 }
 
-/// Allocations with their part of the page and their bytes.
 #[derive(Debug, Default)]
 pub struct Ledger {
     plain: BTreeMap<Key, (usize, u64)>,
-    /// Keyed by an own number: the driver may reuse a handle while a mapping lives.
+    /// Keyed by own numbers: the driver may reuse a handle while a mapping lives.
     created: BTreeMap<u64, Created>,
     next: u64,
     handles: BTreeMap<u64, u64>,
@@ -47,7 +45,6 @@ impl Ledger {
         sums
     }
 
-    /// Drops a handle or mapping and returns the freed memory, if any.
     fn less(&mut self, id: u64, less: impl FnOnce(&mut Created)) -> Option<(usize, u64)> {
         let created = self.created.get_mut(&id)?;
         less(created);
@@ -83,8 +80,7 @@ fn give(state: &State, part: usize, bytes: u64) {
     counters.memory_bytes.fetch_sub(bytes, Ordering::AcqRel);
 }
 
-/// Allocates `bytes` by `call` on `device` or the calling thread's device, if the cap allows; `key` then
-/// identifies the allocation.
+/// `key` identifies the new allocation.
 pub fn allocate(
     device: Option<i32>,
     bytes: u64,
@@ -128,7 +124,7 @@ fn taken(
     let Some((state, part)) = get().and_then(|it| Some((it, part(it)?))) else {
         return call();
     };
-    // The ledger stays locked, so that no link changes in between.
+    // No link changes in between.
     let mut ledger = state.ledger();
     if !take(state, part, bytes) {
         return OUT_OF_MEMORY;
@@ -141,7 +137,7 @@ fn taken(
     result
 }
 
-/// Counts `more` bytes of an allocation whose size only the driver knew; false if the cap forbids them.
+/// Only the driver knew the size; false if the cap forbids more.
 pub fn grow(key: Key, more: u64) -> bool {
     let Some(state) = get() else {
         return true;
@@ -175,7 +171,7 @@ pub fn free(key: Key, call: impl FnOnce() -> Result) -> Result {
     result
 }
 
-/// Runs `call`, records its effect on handles and mappings, and returns freed memory.
+/// Records the effect of `call` on handles and mappings.
 fn noted(
     call: impl FnOnce() -> Result,
     note: impl FnOnce(&mut Ledger) -> Vec<(usize, u64)>,
@@ -241,7 +237,7 @@ pub fn unmap(at: u64, bytes: u64, call: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// Returns free and total bytes as the container sees them. `real` is the driver's answer.
+/// Free and total bytes; `real` is the driver's answer.
 #[must_use]
 pub fn seen(part: usize, real: (u64, u64)) -> (u64, u64) {
     let Some(state) = get() else {

@@ -15,16 +15,14 @@ use crate::gate::{Inside, Phase};
 use crate::link::Link;
 use crate::state::State;
 
-/// An idle holder returns the token after this time while others wait (three times the cost of a change),
-/// else after the longer one.
+/// While others wait (three times the cost of a change), and while nobody does.
 const IDLE_NS: u64 = 300_000;
 const LONG_IDLE_NS: u64 = 5_000_000;
-/// A segment without a new launch for this time is ended.
 const STILL_NS: u64 = 150_000;
-/// Grace after a grant's deadline: a stopped agent holds nobody up.
+/// A stopped agent holds nobody up after a grant's deadline.
 const GRACE_NS: u64 = 100_000_000;
 const RETRY_NS: u64 = 200_000_000;
-/// Credit that a process without an agent may save up: 20 ms of the device.
+/// 20 ms of the device, without an agent.
 const SAVED_NS: i64 = 20_000_000;
 
 struct Monitor {
@@ -33,7 +31,6 @@ struct Monitor {
     retry_at_ns: u64,
     at_ns: u64,
     passed_ns: u64,
-    /// Credit by part without an agent.
     credit_ns: [i64; DEVICES],
 }
 
@@ -147,7 +144,7 @@ impl Monitor {
         self.state.relink(alone);
     }
 
-    /// Reconnects; all tokens are requested again.
+    /// All tokens are requested again.
     fn look(&mut self) {
         if now_ns() < self.retry_at_ns {
             return;
@@ -167,7 +164,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if the device needs attention soon.
+    /// True if the device needs attention soon.
     fn tend(&mut self, part: usize, connected: bool) -> bool {
         let state = self.state;
         let gate = &state.gates[part];
@@ -212,7 +209,6 @@ impl Monitor {
         inside.phase() != Phase::Closed
     }
 
-    /// Ends still segments, measures finished ones, detects an idle holder.
     fn watch(&self, inside: &mut Inside, now: u64) {
         let driver = &self.state.driver;
         let still = now.saturating_sub(inside.last_launch_ns);
@@ -236,7 +232,6 @@ impl Monitor {
         }
     }
 
-    /// Adds the measurements to the page and returns the device time used.
     fn count(&self, link: &Link, part: usize, inside: &mut Inside) -> u64 {
         let measured = std::mem::take(&mut inside.measured);
         let counters = link.counters(part);

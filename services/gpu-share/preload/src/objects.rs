@@ -22,12 +22,11 @@ struct Entry {
 
 struct Wanted<'a> {
     name: &'a [u8],
-    /// Address to skip.
     but: *const c_void,
     found: *mut c_void,
 }
 
-/// Returns the first exported function of this name except `but`; null if there is none.
+/// Null if no object exports the function.
 #[must_use]
 pub fn function(name: &[u8], but: *const c_void) -> *mut c_void {
     let mut wanted = Wanted {
@@ -74,14 +73,13 @@ struct Tables {
 }
 
 impl Tables {
-    /// `None` without a GNU hash table.
     unsafe fn read(base: u64, section: u64) -> Option<Self> {
         let (mut symbols, mut names, mut hash) = (0, 0, 0);
         let mut entry = section as *const [u64; 2];
         loop {
             // SAFETY: the section ends with an entry of kind 0.
             let [kind, value] = unsafe { entry.read() };
-            // The loader has relocated the addresses, except for the vDSO.
+            // The loader relocates addresses, except for the vDSO's.
             let address = if value < base {
                 base.wrapping_add(value)
             } else {

@@ -1,8 +1,6 @@
-//! The ways to find the driver's functions: `dlsym`, `dlvsym`, and `cuGetProcAddress`, by which the CUDA
-//! runtime asks for some 430 names.
-//!
-//! Only functions that the driver has are replaced. `cuGetProcAddress` depends on the requested version and
-//! on per-thread default streams: [`ours`] maps a request to the exported name.
+//! The ways to find the driver's functions: `dlsym`, `dlvsym`, `cuGetProcAddress`. Only functions that the
+//! driver has are replaced. [`ours`] maps a request (name, version, per-thread default streams) to the
+//! exported name.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -16,7 +14,7 @@ use crate::symbols::{
 
 const PER_THREAD: u64 = 2;
 
-/// Interface version from which a name means another exported function. All other names mean themselves.
+/// Versions from which a name means another function.
 const VERSIONS: &[(&[u8], c_int, &[u8])] = &[
     (b"cuMemAlloc", 3020, b"cuMemAlloc_v2"),
     (b"cuMemAllocPitch", 3020, b"cuMemAllocPitch_v2"),
@@ -77,7 +75,6 @@ fn exported(name: &[u8], suffix: &[u8]) -> Option<&'static Symbol> {
 }
 
 fn ours(name: &[u8], version: c_int, flags: u64) -> Option<&'static Symbol> {
-    // Before its version a name means the function of that name.
     let mut versions = VERSIONS.iter();
     let later = versions.find(|(base, from, _)| *base == name && version >= *from);
     let meant = later.map_or(name, |(_, _, exported)| exported);
@@ -135,7 +132,7 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
         (c"cuGetProcAddress_v2", cuGetProcAddress_v2 as *const c_void),
     ] {
         if name == own {
-            // Found as a replacement, among all objects: valid only if the driver has it.
+            // Valid only if the driver has the function.
             let its = of_driver(DRIVER, own);
             return if its.is_null() || !is_wanted() {
                 its
@@ -157,8 +154,8 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
     }
 }
 
-/// Exports a loader function for the whole process. `RTLD_NEXT` refers to the caller's successors, so the
-/// real function is reached by a jump: a call would make this library the caller.
+/// `RTLD_NEXT` refers to the caller's successors, so the real function is reached by a jump: a call would
+/// make this library the caller.
 macro_rules! lookup {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),+), $ours:ident, $real:ident) => {
         $(#[$doc])*
@@ -178,7 +175,6 @@ macro_rules! lookup {
             )
         }
 
-        /// Other machines call instead of jumping.
         #[cfg(not(target_arch = "x86_64"))]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),+) -> *mut c_void {
@@ -224,7 +220,7 @@ unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, fl
     }
 }
 
-/// Appends each replacement to the file named by `DORMOUSE_GPU_TRACE`, for tests and debugging.
+/// `DORMOUSE_GPU_TRACE` names a log of replacements, for tests and debugging.
 fn trace(name: &[u8], version: c_int, flags: u64, symbol: &Symbol) {
     let Some(path) = std::env::var_os("DORMOUSE_GPU_TRACE") else {
         return;

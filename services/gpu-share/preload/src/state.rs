@@ -1,5 +1,5 @@
-//! The library's state: the driver's functions, the link, the gates. Created after the real `cuInit`; a child
-//! of `fork` has none until its own `cuInit`, because the driver does not survive a fork.
+//! The library's state, created after the real `cuInit`. A child of `fork` has none until its own `cuInit`,
+//! because the driver does not survive a fork.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -22,14 +22,14 @@ pub struct State {
     pub gates: [Gate; DEVICES],
     pub ledger: Mutex<Ledger>,
     link: RwLock<Arc<Link>>,
-    /// Part of the page by the driver's device number.
+    /// By the driver's device number.
     parts: Vec<Option<usize>>,
-    /// The part if there is only one device, which saves asking for the current one.
+    /// Saves asking for the current device.
     only: Option<usize>,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
-/// A child closes the socket, so that the parent's end is noticed.
+/// Closed in a child, so that the parent's end is noticed.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
@@ -50,7 +50,6 @@ extern "C" fn in_child() {
     }
 }
 
-/// Creates the state once per process, after initialisation of the driver.
 pub fn start() {
     if !crate::symbols::is_wanted() || STARTING.swap(1, Ordering::AcqRel) != 0 {
         return;
@@ -90,7 +89,7 @@ fn note_socket(link: &Link) {
     SOCKET.store(socket, Ordering::Release);
 }
 
-/// Maps devices to parts by UUID; a single device maps to a single part.
+/// By UUID; a single device maps to a single part.
 fn parts(driver: &Driver, link: &Link) -> Vec<Option<usize>> {
     let mut count: c_int = 0;
     // SAFETY: `count` is writable.
@@ -120,7 +119,6 @@ impl State {
         Arc::clone(&self.link.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the link and counts the process's allocations there.
     pub fn relink(&self, link: Link) {
         note_socket(&link);
         let ledger = self.ledger();
@@ -170,7 +168,6 @@ impl State {
     }
 }
 
-/// Launches through the gate of the calling thread's device.
 pub fn gated<T>(handle: Handle, of_thread: bool, launch: impl FnOnce() -> T) -> T {
     let Some((state, part)) = get().and_then(|it| Some((it, it.part()?))) else {
         return launch();

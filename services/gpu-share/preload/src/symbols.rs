@@ -1,11 +1,10 @@
-//! The real `dlsym` and `dlvsym`, and a slot with the driver's own function per replacement. Nothing here
-//! allocates, locks or reads the environment.
+//! The real `dlsym` and `dlvsym`, and the driver's own function per replacement. Nothing here allocates,
+//! locks or reads the environment.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Result of the driver; 0 is success.
 pub type Result = c_int;
 pub type Handle = *mut c_void;
 pub type Address = u64;
@@ -18,11 +17,11 @@ type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// glibc's `dlsym` and `dlvsym` once requested; jumps in [`crate::resolve`] read them.
+/// Jumps in [`crate::resolve`] read these.
 pub(crate) static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 pub(crate) static REAL_DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Reads glibc's `dlvsym` from the tables of its object, because this library's own shadows the name.
+/// Read from the object's tables, because this library's own `dlvsym` shadows the name.
 #[must_use]
 pub fn real_dlvsym() -> Option<Dlvsym> {
     let mut real = REAL_DLVSYM.load(Ordering::Acquire);
@@ -35,7 +34,7 @@ pub fn real_dlvsym() -> Option<Dlvsym> {
     unsafe { std::mem::transmute::<*mut c_void, Option<Dlvsym>>(real) }
 }
 
-/// Finds glibc's `dlsym` through `dlvsym`, under all its versions.
+/// Tries all versions of the symbol.
 #[must_use]
 pub fn real_dlsym() -> Option<Dlsym> {
     let mut real = REAL_DLSYM.load(Ordering::Acquire);
@@ -54,7 +53,6 @@ pub fn real_dlsym() -> Option<Dlsym> {
     unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(real) }
 }
 
-/// Returns the driver's function if the driver is loaded.
 #[must_use]
 pub fn of_driver(library: &CStr, name: &CStr) -> *mut c_void {
     let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
@@ -67,7 +65,6 @@ pub fn of_driver(library: &CStr, name: &CStr) -> *mut c_void {
     }
 }
 
-/// A replacement, and the driver's function.
 #[derive(Debug)]
 pub struct Symbol {
     pub name: &'static CStr,
@@ -90,14 +87,12 @@ impl Symbol {
         }
     }
 
-    /// Remembers the driver's function, never the replacement.
     pub fn found(&self, real: *mut c_void) {
         if real.cast_const() != self.ours {
             self.real.store(real, Ordering::Release);
         }
     }
 
-    /// Null if the driver lacks the function.
     #[must_use]
     pub fn real(&self) -> *mut c_void {
         let real = self.real.load(Ordering::Acquire);
@@ -109,8 +104,7 @@ impl Symbol {
     }
 }
 
-/// True if the environment names the scheduler's socket; otherwise nothing is replaced. Reads the environment
-/// without a lock.
+/// True if the environment names the scheduler's socket. Reads the environment without a lock.
 #[must_use]
 pub fn is_wanted() -> bool {
     // SAFETY: a C string; the pointer is only compared.

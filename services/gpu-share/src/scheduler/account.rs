@@ -1,14 +1,13 @@
-//! A tenant's accounts of a device, filled by time and emptied by use, and its position in sharing the rest.
+//! A tenant's accounts of a device, filled by time and emptied by use.
 //!
-//! A sliding window would lose a pause whenever it comes too late to be used; with several tenants whose
-//! limits fill the device the losses add up. An account keeps the claim.
+//! A sliding window would lose a pause that comes too late to be used; an account keeps the claim.
 
 use super::{Settings, Terms};
 
-/// Time that a tenant may save up its limit: in ten seconds at most one point above it.
+/// In ten seconds at most one point above the limit.
 const SAVED_NS: u64 = 100_000_000;
 
-/// Order in which the rest is shared: time used, by weight.
+/// Time used, by weight.
 pub type Pass = i128;
 
 /// A tenant's accounts of a device, in ns of its time.
@@ -16,18 +15,16 @@ pub type Pass = i128;
 pub struct Account {
     terms: Terms,
     at_ns: u64,
-    /// Unused request, in thousandths of a ns.
+    /// In thousandths of a ns.
     request: i128,
-    /// Unused limit, in thousandths of a ns.
+    /// In thousandths of a ns.
     limit: i128,
-    /// Use of the rest, by weight.
     pub pass: Pass,
-    /// True if the present use comes from the request.
+    /// The present use comes from the request.
     pub by_request: bool,
 }
 
 impl Account {
-    /// Starts with empty accounts.
     #[must_use]
     pub const fn new(now_ns: u64, terms: Terms) -> Self {
         Self {
@@ -40,22 +37,19 @@ impl Account {
         }
     }
 
-    /// Changes the terms from now on.
     pub fn change(&mut self, settings: &Settings, now_ns: u64, terms: Terms) {
         self.fill(settings, now_ns);
         self.terms = terms;
         self.fill(settings, now_ns);
     }
 
-    /// Returns the longest grant: at least five per window, so that a small request is not served in one
-    /// piece.
+    /// At least five grants a window, so that a small request is not served in one piece.
     #[must_use]
     pub fn quantum_ns(&self, settings: &Settings) -> u64 {
         let request_ns = settings.window_ns / 1000 * u64::from(self.terms.request_milli);
         (request_ns / 5).clamp(settings.least_ns, settings.quantum_ns)
     }
 
-    /// Fills both accounts with time, up to their caps.
     pub fn fill(&mut self, settings: &Settings, now_ns: u64) {
         let passed = i128::from(now_ns.saturating_sub(self.at_ns));
         self.at_ns = self.at_ns.max(now_ns);
@@ -68,8 +62,8 @@ impl Account {
         self.limit = (self.limit + passed * limit).clamp(-window * limit, saved);
     }
 
-    /// Charges the accounts. Use of the rest also pays the request, but never into a debt beyond half a
-    /// quantum: a tenant that had the device alone does not wait when others come.
+    /// Use of the rest also pays the request, but never into a debt beyond half a quantum: a tenant that had
+    /// the device alone does not wait when others come.
     pub fn used(&mut self, settings: &Settings, used_ns: u64) {
         let used = i128::from(used_ns) * 1000;
         self.limit -= used;
@@ -82,33 +76,31 @@ impl Account {
         self.request = (self.request - used).max(least);
     }
 
-    /// Returns one quantum of the rest in the order's unit.
     #[must_use]
     pub fn step(&self, settings: &Settings) -> Pass {
         let quantum = i128::from(self.quantum_ns(settings)) * 1000;
         quantum / i128::from(self.terms.weight.max(1))
     }
 
-    /// True if below its request by half a quantum. A grant then overshoots by as much, without bias;
-    /// likewise for the limit.
+    /// Half a quantum below the request; a grant overshoots by as much, without bias. Likewise for the limit.
     #[must_use]
     pub fn lacks(&self, settings: &Settings) -> bool {
         self.terms.request_milli > 0 && self.request >= self.half(settings)
     }
 
-    /// Returns the unused part of the request, in millionths.
+    /// In millionths of the request.
     #[must_use]
     pub fn lacking(&self) -> i128 {
         self.request * 1000 / i128::from(self.terms.request_milli.max(1))
     }
 
-    /// True if at its limit. A limit of the whole device never applies.
+    /// A limit of the whole device never applies.
     #[must_use]
     pub fn at_limit(&self, settings: &Settings) -> bool {
         self.terms.limit_milli < 1000 && self.limit < self.half(settings)
     }
 
-    /// Returns when the limit lets the tenant go on; `None` for a limit of zero.
+    /// `None` for a limit of zero.
     #[must_use]
     pub fn free_at_ns(&self, settings: &Settings) -> Option<u64> {
         if !self.at_limit(settings) {

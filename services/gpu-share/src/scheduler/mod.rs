@@ -24,7 +24,7 @@ pub use words::{Device, Input, Output, SECOND_NS, Settings, Tenant, Terms};
 struct Member {
     wants: bool,
     account: Account,
-    /// Epoch of the last grant: of equals, the longest waiting comes first.
+    /// Of equals, the longest waiting comes first.
     last_epoch: u64,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
     members: BTreeMap<Tenant, Member>,
     hold: Hold,
     epoch: u64,
-    /// Position of the rest's order: a returning tenant does not catch up on it.
+    /// A returning tenant does not catch up on the rest.
     pass: Pass,
 }
 
@@ -263,8 +263,7 @@ impl Shared {
         });
     }
 
-    /// True if the holder uses the rest while somebody below its request waits. Otherwise a program that
-    /// pauses between bursts would wait a quantum after each.
+    /// Otherwise a program that pauses between bursts would wait a quantum after each.
     fn yields(&self, by: Tenant, settings: &Settings) -> bool {
         let holds_the_rest = |it: &Member| !it.account.by_request;
         let waits = |(tenant, member): (&Tenant, &Member)| {
@@ -287,7 +286,6 @@ impl Shared {
         }
     }
 
-    /// A holder takes part, since it always wants the token.
     fn choose(&self, settings: &Settings) -> Option<Chosen> {
         let wanting = self.members.iter().filter(|(_, member)| member.wants);
         let free = wanting.filter(|(_, member)| !member.account.at_limit(settings));

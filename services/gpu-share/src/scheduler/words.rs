@@ -1,6 +1,5 @@
 //! The scheduler's inputs, outputs and settings.
 
-/// One second in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// A container, by a number from the server.
@@ -14,15 +13,13 @@ pub struct Device(pub u32);
 /// The scheduler's constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Time over which an unused request is saved and overuse is paid: shares settle within a second, and a
-    /// quantum is a fiftieth of it.
+    /// Unused requests are saved and overuse is paid within this time.
     pub window_ns: u64,
-    /// Longest grant: a change of holders costs some 0.1 ms, half a per cent of 20 ms.
+    /// A change of holders costs some 0.1 ms, half a per cent.
     pub quantum_ns: u64,
-    /// Longest grant for a very small request: shorter ones would cost too many changes.
+    /// For very small requests: shorter grants would cost too many changes.
     pub least_ns: u64,
-    /// Time to return a revoked token: longer than kernels of training and serving, short enough that a
-    /// stopped process stops nobody else.
+    /// Longer than kernels of training and serving, short enough that a stopped process stops nobody else.
     pub patience_ns: u64,
 }
 
@@ -40,41 +37,37 @@ impl Default for Settings {
 /// A tenant's terms for a device's time, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// Guaranteed while wanted.
     pub request_milli: u32,
-    /// The most, while others leave it.
+    /// While others leave it.
     pub limit_milli: u32,
-    /// Share of the rest beyond the requests, relative to others' weights.
+    /// For the rest beyond the requests.
     pub weight: u32,
 }
 
 /// An event for the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// A tenant shares a device, or its terms changed.
+    /// Also changes the terms.
     Joined {
         tenant: Tenant,
         device: Device,
         terms: Terms,
     },
-    /// A tenant is gone, with its processes.
     Left {
         /// The departed tenant.
         tenant: Tenant,
     },
-    /// A tenant has work for a device.
     Wanted {
         /// The waiting tenant.
         tenant: Tenant,
         device: Device,
     },
-    /// A holder returned the token with its work done, or a waiting tenant gave up.
+    /// Work is done, or a waiting tenant gave up.
     Returned {
         /// The returning tenant.
         tenant: Tenant,
         device: Device,
     },
-    /// A tenant's work took device time, up to now.
     Used {
         tenant: Tenant,
         device: Device,
@@ -98,13 +91,13 @@ pub enum Output {
         device: Device,
         until_ns: u64,
     },
-    /// The holder must return the token when its launched work is done.
+    /// The token is due when the launched work is done.
     Revoked {
         /// The present holder.
         tenant: Tenant,
         device: Device,
     },
-    /// The holder did not return the token in time and lost it.
+    /// The token was not returned in time.
     Forfeited {
         /// The former holder.
         tenant: Tenant,

@@ -10,21 +10,19 @@ use crate::page::{DEVICES, SLOTS, now_ns};
 use crate::scheduler::{Device, Input, SECOND_NS, Tenant};
 use crate::wire::{self, Message};
 
-/// A connection that stays silent this long is closed: processes say hello at once.
+/// Processes say hello at once.
 const SILENT_NS: u64 = 5 * SECOND_NS;
 
-/// Pause of accepting after descriptors ran out.
+/// After descriptors ran out.
 const DEAF_NS: u64 = SECOND_NS / 10;
 
 pub struct Client {
     pub tenant: Tenant,
     socket: OwnedFd,
-    /// As this process sees it.
     pub pid: Option<u32>,
-    /// Signals the process's end even while a child holds its socket.
+    /// Signals the end even while a child holds the socket.
     process: Option<OwnedFd>,
     since_ns: u64,
-    /// Set after the hello.
     pub slot: Option<usize>,
     wants: [bool; DEVICES],
     holds: [Option<u64>; DEVICES],
@@ -89,7 +87,7 @@ impl Inner {
             }
         };
         if !self.has_place(tenant) {
-            // The process then limits itself to the container's request.
+            // The process limits itself to the container's request.
             return;
         }
         let pid = number_of(&socket);
@@ -107,8 +105,7 @@ impl Inner {
         self.next_client += 1;
     }
 
-    /// Admits a process if there is a place. When all are taken, the largest container's newest process gives
-    /// way to a smaller container.
+    /// When all places are taken, the largest container's newest process gives way to a smaller container.
     fn has_place(&mut self, tenant: Tenant) -> bool {
         let count = |tenant| {
             self.clients
@@ -134,7 +131,6 @@ impl Inner {
         true
     }
 
-    /// Closes silent connections and returns when to look again.
     pub(super) fn close_silent(&mut self, now_ns: u64) -> Option<u64> {
         let silent = self.clients.iter().filter(|(_, it)| it.slot.is_none());
         let ends = silent.map(|(id, it)| (it.since_ns.saturating_add(SILENT_NS), *id));
@@ -187,7 +183,7 @@ impl Inner {
         let taken: Vec<usize> = others.filter_map(|it| it.slot).collect();
         let free = (0..SLOTS).find(|slot| !taken.contains(slot));
         let (Some(slot), Some(shared)) = (free, self.tenants.get(&tenant)) else {
-            // No slot is left: the process limits itself to the container's request.
+            // The process limits itself to the container's request.
             self.lost(id);
             return;
         };
@@ -243,7 +239,6 @@ impl Inner {
         self.let_go(tenant, part);
     }
 
-    /// Ends a container's grant if no process holds it any more.
     fn let_go(&mut self, tenant: Tenant, part: usize) {
         let mut clients = self.clients.values().filter(|it| it.tenant == tenant);
         if clients.any(|it| it.holds[part].is_some()) {
@@ -293,7 +288,7 @@ impl Inner {
         }
     }
 
-    /// Charges the use counted since the last charge, and `more_ns`.
+    /// Includes `more_ns`.
     fn charge(&mut self, tenant: Tenant, part: usize, more_ns: u64) {
         let Some(shared) = self.tenants.get_mut(&tenant) else {
             return;
@@ -318,7 +313,7 @@ impl Inner {
         }
     }
 
-    /// Charges every holder before time advances.
+    /// Called before time advances.
     pub(super) fn charge_all(&mut self) {
         let holders: Vec<(Tenant, usize)> = self
             .tenants

@@ -10,7 +10,7 @@ use crate::page::{Counters, DEVICES, Mapped, SLOTS, now_ns, uuid_numbers};
 use crate::scheduler::Device;
 use crate::wire;
 
-/// More than any device has (16 TiB), for a container without a cap.
+/// More than any device has (16 TiB).
 const MOST_MEMORY_BYTES: u64 = 16 << 40;
 
 pub struct Shared {
@@ -19,15 +19,13 @@ pub struct Shared {
     pub page: Mapped,
     pub page_fd: OwnedFd,
     pub devices: Vec<Device>,
-    /// Processes can overwrite the page's copies of these caps.
+    /// Processes can overwrite the page's caps.
     caps_bytes: [Option<u64>; DEVICES],
     since_ns: u64,
-    /// Charged by part.
     pub charged_ns: [u64; DEVICES],
     pub grants: [Option<Grant>; DEVICES],
-    /// Use by ended processes.
     gone: [Usage; DEVICES],
-    /// Reported use, which never decreases.
+    /// Never decreases.
     told: [Usage; DEVICES],
     socket: PathBuf,
 }
@@ -96,7 +94,7 @@ impl Shared {
         word.store(u32::from(contended), Relaxed);
     }
 
-    /// Processes write these counters, so their sum is bounded by the container's age.
+    /// Processes write the counters: bounded by the container's age.
     pub fn occupied_ns(&self, part: usize) -> u64 {
         let live = self.page.slots.iter();
         let live = live.map(|it| it.counters[part].occupied_ns.load(Relaxed));
@@ -108,7 +106,7 @@ impl Shared {
         now_ns().saturating_sub(self.since_ns)
     }
 
-    /// Processes write these counters: bounded by time, and never below the last report.
+    /// Processes write the counters: bounded by time and the last report.
     pub fn usage(&mut self, part: usize, slots: &[usize]) -> Usage {
         let mut sum = self.gone[part];
         for slot in slots {

@@ -20,7 +20,6 @@ pub const NOT_READY: i32 = 600;
 pub const NOT_SUPPORTED: i32 = 801;
 pub const CAPTURE_UNSUPPORTED: i32 = 900;
 
-/// Memory per GPU of a machine created on demand.
 const MEMORY_BYTES: u64 = 16 << 30;
 
 static MACHINE: OnceLock<(Machine, u32)> = OnceLock::new();
@@ -37,15 +36,12 @@ pub struct Local {
     next: u64,
     /// Streams with the kernels captured so far.
     captures: BTreeMap<u64, Vec<u64>>,
-    /// Last item of each stream.
     last: BTreeMap<(usize, u64), u64>,
-    /// Includes instances of graphs.
     graphs: BTreeMap<u64, Vec<u64>>,
     events: BTreeMap<u64, Event>,
     memory: BTreeMap<u64, (usize, u64)>,
 }
 
-/// An event and its item in the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
     device: usize,
@@ -53,7 +49,7 @@ pub struct Event {
     number: u64,
 }
 
-/// Returns the machine's file next to this library, for programs without the environment variable.
+/// For programs without the environment variable.
 fn beside() -> Option<PathBuf> {
     // SAFETY: zeros are a valid description; any address may be asked for.
     let file = unsafe {
@@ -131,7 +127,6 @@ fn until_done<T>(mut attempt: impl FnMut() -> Result<Result<T, u64>, i32>) -> Re
     }
 }
 
-/// Launches in a stream, or adds to its capture.
 pub fn launch(stream: u64, left_ns: u64) -> i32 {
     if machine().is_none() {
         // Before any lock: another thread may have held it during the fork.
@@ -156,7 +151,6 @@ pub fn launch(stream: u64, left_ns: u64) -> i32 {
     }
 }
 
-/// Without a stream, waits for the whole context.
 pub fn synchronise(stream: Option<u64>) -> i32 {
     let Some(device) = current().checked_sub(1) else {
         return INVALID_CONTEXT;
@@ -304,7 +298,7 @@ pub fn destroy_event(event: u64) {
     with(|it| it.events.remove(&event));
 }
 
-/// Allocates on a device or on the current one; returns the allocation's number.
+/// Without a device, uses the current one; returns the allocation's number.
 pub fn take(device: Option<usize>, bytes: u64) -> Result<u64, i32> {
     let machine = machine().ok_or(NOT_INITIALIZED)?;
     let device = match device {

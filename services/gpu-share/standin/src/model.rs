@@ -1,4 +1,4 @@
-//! The modelled machine, in a mapped file. Whichever process looks at it advances it to the present.
+//! The modelled machine, in a mapped file. Whichever process looks advances it to the present.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +14,7 @@ const CONTEXTS: usize = 16;
 const QUEUE: usize = 1024;
 const EVENTS: usize = 8192;
 const LEDGER: usize = 1 << 17;
-/// A context's turn while others have work.
 const SLICE_NS: u64 = 2_000_000;
-/// Interval of the search for dead processes.
 const CHECK_NS: u64 = 2_000_000;
 
 #[repr(C)]
@@ -36,14 +34,12 @@ struct Item {
     event: u32,
 }
 
-/// A process's work on a device.
 #[repr(C)]
 pub struct Context {
     pub pid: u32,
     head: u64,
     tail: u64,
     next_event: u64,
-    /// Present and peak memory.
     pub memory_bytes: u64,
     pub peak_bytes: u64,
     queue: [Item; QUEUE],
@@ -94,7 +90,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Opens or creates the machine with one GPU; a hard link settles races between processes.
+    /// A hard link settles races between processes.
     pub fn open_or_create(path: &Path, total_bytes: u64) -> io::Result<Self> {
         if !path.exists() {
             let mut own = path.as_os_str().to_owned();
@@ -131,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Locks the machine, advanced to the present.
+    /// Locks the machine and advances it.
     pub fn with<T>(&self, what: impl FnOnce(&mut Gpu) -> T) -> T {
         // SAFETY: mapped for good; the lock word is an atomic.
         let lock = unsafe { &(*self.0).lock };
@@ -171,14 +167,12 @@ impl Machine {
         })
     }
 
-    /// Returns a process's use of a device between two times.
     pub fn used_ns(&self, pid: u32, device: u32, from_ns: u64, until_ns: u64) -> u64 {
         let its = self.busy(from_ns, until_ns);
         let its = its.iter().filter(|it| it.pid == pid && it.device == device);
         its.map(|it| it.end_ns - it.begin_ns).sum()
     }
 
-    /// Returns the largest peak memory of a process on a device.
     pub fn peak_bytes(&self, device: usize) -> u64 {
         self.with(|gpu| {
             gpu.device[device]
@@ -221,7 +215,6 @@ impl Gpu {
         }
     }
 
-    /// Returns a process's context of a device, created on demand.
     pub fn context(&mut self, device: usize, pid: u32) -> Option<usize> {
         let contexts = &mut self.device[device].contexts;
         let known = contexts.iter().position(|it| it.pid == pid);
@@ -234,7 +227,7 @@ impl Gpu {
         })
     }
 
-    /// Queues a kernel and returns its number; `None` while the queue is full.
+    /// `None` while the queue is full.
     pub fn launch(&mut self, device: usize, context: usize, left_ns: u64) -> Option<u64> {
         self.push(device, context, Item { left_ns, event: 0 })
     }
@@ -242,7 +235,6 @@ impl Gpu {
     pub fn event(&mut self, device: usize, context: usize) -> u32 {
         let context = &mut self.device[device].contexts[context];
         context.next_event += 1;
-        // Below EVENTS.
         (context.next_event % EVENTS as u64) as u32
     }
 
@@ -266,7 +258,7 @@ impl Gpu {
         Some(number)
     }
 
-    /// Returns the least time until the queue's first `number` items are done; `None` if they are.
+    /// `None` if the first `number` items are done.
     pub fn left_ns(&self, device: usize, context: usize, number: u64) -> Option<u64> {
         let context = &self.device[device].contexts[context];
         if context.head >= number {
@@ -277,7 +269,6 @@ impl Gpu {
         Some(left.sum())
     }
 
-    /// Returns the number of the context's last item.
     pub fn last(&self, device: usize, context: usize) -> u64 {
         self.device[device].contexts[context].tail
     }
@@ -286,7 +277,6 @@ impl Gpu {
         self.device[device].contexts[context].times[event as usize]
     }
 
-    /// Returns false if the device lacks the memory.
     pub fn take(&mut self, device: usize, context: usize, bytes: u64) -> bool {
         let total_bytes = self.total_bytes;
         let device = &mut self.device[device];
@@ -307,7 +297,6 @@ impl Gpu {
         context.memory_bytes = context.memory_bytes.saturating_sub(bytes);
     }
 
-    /// Returns the processes with a context on a device, and their memory.
     pub fn processes(&self, device: usize) -> Vec<(u32, u64)> {
         let there = self.device[device].contexts.iter();
         let there = there.filter(|it| it.pid != 0);
@@ -320,7 +309,7 @@ impl Gpu {
 }
 
 impl Device {
-    /// Drops the contexts of ended processes, with their work and memory.
+    /// Drops contexts of ended processes.
     fn bury(&mut self) {
         for context in &mut self.contexts {
             if context.pid != 0 && !runs(context.pid) {
@@ -331,7 +320,7 @@ impl Device {
         }
     }
 
-    /// Runs a piece of one kernel; `None` if there is none or the present is reached.
+    /// `None` if there is no kernel, or the present is reached.
     fn run(&mut self, now_ns: u64, index: usize) -> Option<Busy> {
         loop {
             let has = |it: &Context| it.pid != 0 && it.head < it.tail;

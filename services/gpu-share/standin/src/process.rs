@@ -18,7 +18,7 @@ extern "C" fn in_child() {
     ME.store(0, Ordering::Relaxed);
 }
 
-/// Returns the pid, asked of the kernel once, so that calls of the driver stay cheap.
+/// Calls of the driver stay cheap with a cached pid.
 pub fn me() -> u32 {
     let known = ME.load(Ordering::Relaxed);
     if known != 0 {
@@ -32,7 +32,7 @@ pub fn me() -> u32 {
     me
 }
 
-/// True if a process runs; a zombie does not.
+/// False for a zombie.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().unwrap_or_default();

@@ -20,7 +20,7 @@ fn load(random: &mut StdRng) -> Load {
     }
 }
 
-/// Requests of a device sum up to at most the whole. None is zero: a request of nothing is no promise.
+/// None is zero: a request of nothing is no promise.
 fn terms(random: &mut StdRng) -> (u32, u32) {
     let request = random.random_range(20..=250);
     let limit = random.random_range(request..=1000);
@@ -35,7 +35,6 @@ fn history(seed: u64) {
     for _ in 0..random.random_range(3..9) {
         match random.random_range(0..6) {
             0 if !tenants.is_empty() => {
-                // Kills the holder, if any.
                 let killed = world
                     .scheduler
                     .holder(Device(0))
@@ -71,7 +70,6 @@ fn history(seed: u64) {
         let until = world.now + random.random_range(MS..300 * MS);
         world.run(until);
     }
-    // Every hungry program gets something from here on.
     for program in world.programs.values_mut() {
         program.stuck = false;
         program.load = Load::Hungry(2 * MS);

@@ -12,7 +12,7 @@ use dormouse_gpu_share::scheduler::{Settings, Terms};
 use dormouse_gpu_share::server::{Offer, Part, Server};
 use dormouse_gpu_share::wire::{self, Message, Takes};
 
-/// Tests count this process's descriptors, so they run one at a time.
+/// Tests count this process's descriptors.
 static ONE: Mutex<()> = Mutex::new(());
 
 struct World {
@@ -74,7 +74,6 @@ fn hello() -> Message {
     }
 }
 
-/// Returns a greeted connection with its slot.
 fn greeted(socket: &Path) -> Option<(OwnedFd, Mapped, usize)> {
     let socket = wire::connect(socket).expect("connected");
     wire::send(socket.as_fd(), hello(), None).ok()?;
@@ -115,7 +114,6 @@ fn send_with(socket: &OwnedFd, mut message: Message, descriptors: usize) {
     }
 }
 
-/// Waits until the other end closes.
 fn is_closed(socket: &OwnedFd) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {

@@ -1,5 +1,4 @@
-//! GPUs and tenants on a virtual clock: a holder runs its kernels in sequence, and returns the token after
-//! the running one.
+//! GPUs and tenants on a virtual clock: a holder runs its kernels in sequence.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,6 @@ use rand::{Rng, SeedableRng};
 
 pub const MS: u64 = 1_000_000;
 
-/// A tenant's load on a device.
 #[derive(Debug, Clone, Copy)]
 pub enum Load {
     /// Kernels of up to this many ns, without pauses.
@@ -24,10 +22,8 @@ pub struct Program {
     pub load: Load,
     /// Ignores revocations.
     pub stuck: bool,
-    /// End of the running kernel.
     busy_until: Option<u64>,
     busy_from: u64,
-    /// Time of the next launch.
     ready_at: u64,
     holds: bool,
     revoked: bool,
@@ -86,7 +82,6 @@ impl World {
         });
     }
 
-    /// A killed tenant's kernels end with it.
     pub fn kill(&mut self, tenant: Tenant) {
         self.programs.retain(|(it, device), program| {
             if *it == tenant && program.busy_until.is_some() {
@@ -192,7 +187,7 @@ impl World {
                 .chain(self.scheduler.next_wake_ns(self.now))
                 .min()
                 .unwrap_or(until);
-            // A change of holders takes 50 µs, so that time passes in every round.
+            // Time passes in every round.
             self.now = next.clamp(self.now + 50_000, until.max(self.now + 50_000));
         }
     }
@@ -205,7 +200,6 @@ impl World {
             .sum()
     }
 
-    /// In per cent.
     pub fn share(&self, tenant: u32, from: u64, until: u64) -> f64 {
         self.used(tenant, 0, from, until) as f64 * 100.0 / (until - from) as f64
     }

@@ -51,7 +51,6 @@ fn a_place_whose_stream_went_during_a_launch_is_not_used_again() {
     assert!(pass.leave());
 }
 
-/// Threads pass while another thread invalidates and validates.
 #[test]
 fn nobody_launches_once_the_pass_is_away_and_nobody_is_inside() {
     let pass = Pass::default();

@@ -9,15 +9,12 @@ use anyhow::{Result, ensure};
 
 use crate::cuda::{Cuda, check};
 
-/// Bytes, or elements, of a large copy or set.
 const LARGE: u64 = 4 << 20;
-/// Sides of a large two-dimensional set.
 const SIDE: u64 = 2048;
 
-/// Longer than any measurement waits.
 const REST: Duration = Duration::from_secs(60);
 
-/// Name and arguments; all but sizes are zero, the stream included.
+/// All arguments but sizes are zero.
 #[rustfmt::skip]
 const CALLS: &[(&str, &[u64])] = &[
     ("cuMemcpyHtoD_v2", &[0, 0, LARGE]),
@@ -116,10 +113,9 @@ const CALLS: &[(&str, &[u64])] = &[
     ("cuMemsetD2D32Async_ptsz", &[0, 0, 0, SIDE, SIDE, 0]),
 ];
 
-/// The callee reads only its own first arguments.
 type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> c_int;
 
-/// Calls one function and prints name and result; prints `end` after the last one.
+/// Prints name and result; `end` after the last one.
 pub fn one(index: usize) -> Result<()> {
     let Some((name, arguments)) = CALLS.get(index) else {
         println!("end");
@@ -141,13 +137,11 @@ pub fn one(index: usize) -> Result<()> {
     };
     println!("{name} {result}");
     cuda.synchronise()?;
-    // Measurements continue meanwhile.
     std::thread::sleep(REST);
     Ok(())
 }
 
-/// Repeats eight kernels and polling for `ms` milliseconds: by stream, by a thread's own stream or by event
-/// (0, 1, 2).
+/// Polls by stream, by a thread's own stream or by event (0, 1, 2).
 pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
     let cuda = Cuda::load(by == 1)?;
     cuda.on(0)?;
@@ -189,7 +183,6 @@ pub fn poll(kernel_ns: u64, ms: u64, by: u64) -> Result<()> {
             }
         }
     });
-    // Measurements continue meanwhile.
     std::thread::sleep(REST);
     asked
 }

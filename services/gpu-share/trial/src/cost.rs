@@ -1,5 +1,4 @@
-//! The library's cost of a launch: alternating bursts through the library and past it in one process, so that
-//! other load affects both alike.
+//! The library's cost of a launch: alternating bursts through the library and past it in one process.
 
 use std::time::Instant;
 
@@ -7,12 +6,11 @@ use anyhow::{Result, ensure};
 
 use crate::cuda::{Cuda, check};
 
-/// Launches in a burst.
 const BURST: u32 = 512;
 /// Without this variable the library replaces nothing.
 const SOCKET: &str = "DORMOUSE_GPU_SOCKET";
 
-/// Prints the medians, and the quartiles of the differences, in tenths of a nanosecond per launch.
+/// Medians, and quartiles of the differences, in tenths of a nanosecond.
 pub fn paired(rounds: u64) -> Result<()> {
     let held = Cuda::load(false)?;
     held.on(0)?;
@@ -53,7 +51,7 @@ pub fn paired(rounds: u64) -> Result<()> {
             0 => (first, second),
             _ => (second, first),
         };
-        // The first bursts wait for the token and for one-time setup.
+        // Skips the wait for the token and one-time setup.
         if round >= rounds / 10 {
             without.push(past);
             with.push(through);

@@ -23,7 +23,6 @@ pub type Launch = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// The driver, with a context on a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Cuda {
     resolve: Resolve,
@@ -73,12 +72,10 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// Finds a function of the driver at an interface version.
     pub fn find(&self, name: &str, version: c_int, flags: u64) -> Result<*mut c_void> {
         find(self.resolve, name, version, flags)
     }
 
-    /// Makes a device's context current on this thread.
     pub fn on(&self, device: c_int) -> Result<()> {
         // SAFETY: the driver's functions of these names have these signatures.
         unsafe {
@@ -92,7 +89,7 @@ impl Cuda {
         }
     }
 
-    /// A kernel of this duration: by name on the stand-in, by code on a real device.
+    /// By name on the stand-in, by code on a real device.
     pub fn kernel(&self, duration_ns: u64) -> Result<u64> {
         // SAFETY: as above; the module is a zero-terminated text.
         unsafe {
@@ -178,7 +175,7 @@ fn find(resolve: Resolve, name: &str, version: c_int, flags: u64) -> Result<*mut
     Ok(found)
 }
 
-/// Assembles a kernel for a real device that spins on the global timer.
+/// Spins on the global timer.
 fn spin(duration_ns: u64) -> String {
     format!(
         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry spin_{duration_ns}()\n{{\n\

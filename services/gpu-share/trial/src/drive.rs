@@ -57,7 +57,7 @@ pub fn launching(ms: u64, step: impl FnMut() -> Result<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Launches as fast as possible, and waits after every sixteenth launch.
+/// Waits after every sixteenth launch.
 fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> {
     let cuda = Cuda::load(own_stream)?;
     cuda.on(device)?;
@@ -72,7 +72,6 @@ fn spin(device: c_int, kernel_ns: u64, ms: u64, own_stream: bool) -> Result<()> 
     })
 }
 
-/// Repeats launch, wait, pause.
 fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -85,7 +84,7 @@ fn sync(kernel_ns: u64, think_us: u64, ms: u64) -> Result<()> {
     })
 }
 
-/// Launches a captured graph of ten kernels repeatedly.
+/// Captures ten kernels once.
 fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -116,7 +115,6 @@ fn graph(kernel_ns: u64, ms: u64, captures: u64) -> Result<()> {
     launching(ms, || {
         if made < captures.max(1) {
             let (mut graph, mut instance) = (0, 0);
-            // Work in the stream before the capture.
             cuda.launch(kernel, stream)?;
             // SAFETY: a valid stream.
             check("cuStreamBeginCapture", unsafe { begin(stream, 0) })?;
@@ -181,7 +179,7 @@ fn both(kernel_ns: u64, ms: u64) -> Result<()> {
     })
 }
 
-/// A child forked before the driver's initialisation works; one forked later gets errors, and does not hang.
+/// A child forked before the driver's initialisation works; a later one gets errors, and does not hang.
 fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
     // SAFETY: there is only one thread yet.
     let first = unsafe { libc::fork() };
@@ -215,7 +213,7 @@ fn fork(kernel_ns: u64, ms: u64) -> Result<()> {
     Ok(())
 }
 
-/// Prints the least time of an empty launch in ns.
+/// The least time of an empty launch in ns.
 fn cost(rounds: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -234,8 +232,7 @@ fn cost(rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lets a CUDA runtime find its driver. On the stand-in it finds all functions, then fails for lack of
-/// private interfaces.
+/// On the stand-in the runtime finds all functions, then lacks private interfaces.
 pub fn runtime(path: &str) -> Result<()> {
     let path = std::ffi::CString::new(path)?;
     // SAFETY: C strings; the function of this name has this signature.

@@ -1,5 +1,5 @@
-//! Trials on a machine with a GPU: shares, limits, deaths and cost, driven by this program itself. A share is
-//! the work done with others relative to the work done alone; arms are interleaved.
+//! Trials on a machine with a GPU, driven by this program itself. A share is the work done with others
+//! relative to the work done alone; arms are interleaved.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,6 @@ use dormouse_gpu_share::server::{Offer, Part, Server};
 
 use crate::cuda::Cuda;
 
-/// Half a millisecond.
 const KERNEL_NS: &str = "500000";
 const RUN_MS: u64 = 10_000;
 
@@ -24,7 +23,6 @@ struct Machine {
     failures: Vec<String>,
 }
 
-/// Checks all requirements.
 pub fn test(library: &str) -> Result<()> {
     let mut machine = Machine::new(library)?;
     machine.shares(2.0)?;
@@ -35,7 +33,6 @@ pub fn test(library: &str) -> Result<()> {
     machine.report()
 }
 
-/// Measures without judging shares.
 pub fn bench(library: &str) -> Result<()> {
     let mut machine = Machine::new(library)?;
     machine.cost()?;
@@ -140,7 +137,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Limits alone, a second tenant, a death.
     fn elastic(&mut self) -> Result<()> {
         let solo = self.done(None, RUN_MS)? as f64;
         self.share("elastic", (300, 600), None)?;
@@ -172,7 +168,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Tiny kernels next to long ones, graphs next to single launches, each relative to its work alone.
+    /// Each relative to its work alone.
     fn kinds(&mut self) -> Result<()> {
         let ms = RUN_MS.to_string();
         let (long, tiny) = (["spin", "5000000", &ms], ["spin", "20000", &ms]);
@@ -206,8 +202,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Changed limits and a new scheduler while a program runs. The page gives the device time, measured by
-    /// the driver's events.
+    /// The page gives the device time, measured by the driver's events.
     fn changes(&mut self) -> Result<()> {
         self.share("changing", (300, 300), None)?;
         let mut program = self.start(Some("changing"), &["spin", KERNEL_NS, "60000"])?;
@@ -215,7 +210,7 @@ impl Machine {
         BufReader::new(program.stdout.take().context("no output")?).read_line(&mut line)?;
         for limit in [300, 800, 300] {
             self.share("changing", (300, limit), None)?;
-            // The new limit must hold one second after the change.
+            // The new limit must hold after one second.
             std::thread::sleep(Duration::from_secs(1));
             self.expect_share("changing", f64::from(limit) / 10.0)?;
         }
@@ -229,7 +224,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Measures over five seconds.
     fn expect_share(&mut self, name: &str, wanted: f64) -> Result<()> {
         let busy_ns = |machine: &Self| -> Result<u64> {
             let usage = machine.server.usage(name).context("not known")?;
@@ -253,7 +247,7 @@ impl Machine {
         let mut out = child.stdout.take().context("no output")?;
         out.read_to_string(&mut said)?;
         print!("{said}");
-        // The last call imports memory of another library, which a real device lacks.
+        // A real device lacks memory of another library to import.
         child.wait()?;
         let calls = said.lines().filter(|it| it.contains(" beyond "));
         let calls: Vec<&str> = calls.collect();
@@ -277,7 +271,6 @@ impl Machine {
         Ok(())
     }
 
-    /// The cost of a launch, and the work of a program alone, with and without the library.
     fn cost(&mut self) -> Result<()> {
         self.share("whole", (1000, 1000), None)?;
         for (what, words, word) in [

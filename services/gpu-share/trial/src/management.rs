@@ -17,7 +17,6 @@ struct Memory2 {
     used: u64,
 }
 
-/// Prints total, free and used memory in both forms after allocating `bytes`.
 pub fn run(device: u64, bytes: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(c_int::try_from(device)?)?;

@@ -10,7 +10,6 @@ use crate::cuda::{Cuda, check};
 
 type Result32 = c_int;
 
-/// One call: its name, allocation and release.
 struct Way {
     name: &'static str,
     allocate: Box<dyn Fn(u64) -> (Result32, u64)>,
@@ -25,7 +24,7 @@ macro_rules! call {
     }};
 }
 
-/// Builds a way from a call that writes one result; `$give` makes its arguments from the bytes.
+/// `$give` makes a call's arguments from the bytes.
 macro_rules! way {
     ($name:literal, $free:expr, |$to:ident, $bytes:ident| $give:expr) => {{
         let free = $free;
@@ -78,7 +77,6 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
         )),
         way!("cuMemAllocPitch", free, |to, bytes| {
             let mut row = 0;
-            // One byte more than a multiple of the pitch: the driver takes more.
             pitch(to, &raw mut row, 513, (bytes / 1024) as usize, 4)
         }),
     ];
@@ -166,8 +164,7 @@ fn others(cuda: &Cuda) -> Result<Vec<Way>> {
     ])
 }
 
-/// Tries every way: half of the cap succeeds, another three quarters do not, and half succeeds again after
-/// the release.
+/// Half of the cap succeeds, another three quarters do not, and half succeeds again after the release.
 pub fn run(cap: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -202,8 +199,7 @@ pub fn run(cap: u64) -> Result<()> {
     Ok(())
 }
 
-/// Maps memory and releases its handle until the cap refuses: mappings hold memory. Then unmaps everything
-/// but keeps one handle, which is released last.
+/// Mappings hold memory without a handle; a handle holds memory without a mapping.
 pub fn mapped(bytes: u64) -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;
@@ -278,13 +274,11 @@ pub fn hold(bytes: u64, ms: u64) -> Result<()> {
     Ok(())
 }
 
-/// Formats whose channels come from the descriptor, formats that name their own, and packed, planar or
-/// compressed ones.
+/// Channels from the descriptor, named channels, packed, planar and compressed formats.
 const FORMATS: [u64; 12] = [
     0x01, 0x09, 0x10, 0x20, 0xc2, 0xc5, 0xcb, 0xb1, 0xb0, 0x92, 0xa8, 0x9f,
 ];
 
-/// Allocates one-channel arrays of every format until the cap refuses.
 pub fn formats() -> Result<()> {
     let cuda = Cuda::load(false)?;
     cuda.on(0)?;

@@ -9,7 +9,7 @@ unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
 }
 
-/// The file name of a function's object; `-` for none.
+/// `-` for none.
 fn owner(function: *mut c_void) -> String {
     // SAFETY: zeros are a valid description; any address may be asked for.
     let file = unsafe {
@@ -21,7 +21,6 @@ fn owner(function: *mut c_void) -> String {
     file.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Prints the provider by each way for each name, and checks that `dlvsym` still respects versions.
 pub fn run(library: &str, version: &str, names: &[&str]) -> Result<()> {
     let (path, version) = (CString::new(library)?, CString::new(version)?);
     // SAFETY: C strings; the library's initialiser runs.
@@ -66,8 +65,8 @@ fn whose(function: *mut c_void) -> String {
     format!("{} {}", owner(function), name.as_deref().unwrap_or("-"))
 }
 
-/// Asks both forms of `cuGetProcAddress` for each name in a file, at each version, with and without
-/// per-thread default streams. Prints name, version, flags and the two functions with their objects.
+/// Asks with and without per-thread default streams. Prints name, version, flags and both functions with
+/// their objects.
 pub fn asked(names: &str, versions: &[&str]) -> Result<()> {
     // SAFETY: C strings; the driver's functions of these names have these signatures.
     let (first, second) = unsafe {

@@ -38,7 +38,7 @@ pub struct Gpus {
     told: BTreeMap<ContainerId, Told>,
     driver: Driver,
     had: BTreeMap<String, BTreeMap<ContainerId, Had>>,
-    /// Findings count twice in a row.
+    /// A finding must appear twice in a row.
     twice: Twice,
     said: BTreeMap<String, GpuDoubt>,
 }

@@ -1,4 +1,4 @@
-//! Elastic jobs: writes their members' files and reports the members' answers.
+//! Jobs resized in place: writes their members' files and reports the members' answers.
 
 use std::collections::BTreeSet;
 

@@ -59,7 +59,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Writes at least one byte. Bytes without a reader count as written.
+    /// Writes as many bytes as fit now, at least one. Bytes without a reader count as written.
     pub async fn write(&mut self, bytes: &[u8]) -> usize {
         let written = match self {
             Self::Pipe(end) | Self::Terminal(end) => end.write(bytes).await,

@@ -60,7 +60,6 @@ pub struct ContainersAnswer {
 pub struct PrintedBy {
     pub container: ContainerId,
     pub running: bool,
-    /// Bytes of standard output, including discarded ones.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
 }

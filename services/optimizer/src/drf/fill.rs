@@ -19,9 +19,7 @@ use super::User;
 /// The reason why a user's filling stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Nothing demanded, or a demanded resource does not exist.
     Nothing,
-    /// A demanded resource saturated at the floor.
     Floor,
     Cap,
     Saturated(usize),
@@ -38,10 +36,10 @@ pub struct Filling {
 struct Filled {
     stop: Stop,
     weight: u32,
-    /// Dominant share of one task as (demand, total); (0, 1) without one.
+    /// As (demand, total); (0, 1) without a dominant share.
     unit: (u64, u64),
     tasks: u32,
-    /// Amount of the dominant resource held by the user's roles.
+    /// Held by roles, of the dominant resource.
     beside: u64,
 }
 
@@ -78,7 +76,6 @@ impl Filling {
         }
     }
 
-    /// Returns the dominant share of user `index`, exactly.
     #[must_use]
     pub fn exact_share(&self, index: usize) -> BigRational {
         let Some(user) = self.users.get(index) else {
@@ -100,7 +97,6 @@ impl Filling {
         }
     }
 
-    /// Returns the fractional tasks of user `index`, exactly.
     #[must_use]
     pub fn exact_tasks(&self, index: usize) -> BigRational {
         match self.users.get(index) {
@@ -120,8 +116,8 @@ pub fn fill(totals: &[u64], users: &[User]) -> Filling {
     fill_within(totals, totals.len(), users)
 }
 
-/// Fills `totals`, counting only the first `shared` resources in dominant shares. The others are pools: parts
-/// of the cluster that jointly bound the users confined to them.
+/// Counts only the first `shared` resources in dominant shares; the others are pools that bound the users
+/// confined to them.
 #[must_use]
 pub fn fill_within(totals: &[u64], shared: usize, users: &[User]) -> Filling {
     let mut run = Run::new(totals, shared, users);
@@ -164,9 +160,7 @@ struct Run<'a> {
     users: &'a [User],
     outcome: Filling,
     phases: Vec<Phase>,
-    /// L, the common multiple of the dominant demands.
     common: BigInt,
-    /// S, the scale of the remainders.
     scale: BigInt,
     /// Per resource: S · (total − amounts held by users that do not rise).
     rest: Vec<BigInt>,
@@ -277,7 +271,7 @@ impl<'a> Run<'a> {
         events
     }
 
-    /// Returns L · w_i d_ik / δ_i, an integer.
+    /// L · w_i d_ik / δ_i, an integer.
     fn rate_of(&self, user: usize) -> Vec<BigInt> {
         let (demand, total) = self.outcome.users[user].unit;
         let factor = &self.common / demand * total * self.outcome.users[user].weight;
@@ -285,8 +279,8 @@ impl<'a> Run<'a> {
         demands.map(|amount| &factor * amount).collect()
     }
 
-    /// Returns S · ρ_i d_ik / δ_i: the part of the level w_i t that the user's roles hold. While the user
-    /// rises, its tasks are fewer by that amount.
+    /// S · ρ_i d_ik / δ_i: the roles' part of the level w_i t. While the user rises, its tasks are fewer by
+    /// that amount.
     fn offset(&self, user: usize, amount: u64) -> BigInt {
         let Filled { beside, unit, .. } = &self.outcome.users[user];
         match beside {
@@ -295,7 +289,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Freezes at once the users of resources that the floors alone use up.
     fn freeze_overfull(&mut self) {
         for resource in 0..self.rest.len() {
             if self.totals[resource] > 0 && !self.rest[resource].is_positive() {
@@ -318,7 +311,7 @@ impl<'a> Run<'a> {
         first
     }
 
-    /// True if `resource` saturates at or before `level`: rest · L / (S · rate) ≤ level.
+    /// rest · L / (S · rate) ≤ level.
     fn saturates_by(&self, resource: usize, level: &Ratio<u128>) -> bool {
         let level_near = ratio_f64(level);
         let near = self.level_of(resource);
@@ -371,7 +364,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Raises the level until `resource` saturates and freezes the users that demand the resource.
     fn saturate(&mut self, resource: usize) {
         let approximate = self.level_of(resource);
         let numerator = &self.rest[resource] * &self.common;
@@ -391,7 +383,6 @@ impl<'a> Run<'a> {
         self.scale *= whole;
     }
 
-    /// Returns the rates of the frozen users.
     fn freeze(&mut self, resource: usize) -> Vec<BigInt> {
         let mut frozen = vec![BigInt::zero(); self.totals.len()];
         for index in 0..self.users.len() {
@@ -430,7 +421,6 @@ fn ratio_f64(ratio: &Ratio<u128>) -> f64 {
     numerator / ratio.denom().to_f64().unwrap_or(1.0)
 }
 
-/// Base of the digits: 2^64.
 const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// mantissa · 2^exponent: a float that does not overflow.
@@ -447,7 +437,7 @@ impl Magnitude {
         let high = digits.next_back().unwrap_or(0) as f64;
         let low = digits.next_back().unwrap_or(0) as f64;
         let sign = if value.is_negative() { -1.0 } else { 1.0 };
-        // The two highest digits: 2^64 · high + low, of a number of `count` digits.
+        // 2^64 · high + low, of a number of `count` digits.
         Self {
             mantissa: sign * (high + low / TWO_64),
             exponent: 64 * (count - 1),

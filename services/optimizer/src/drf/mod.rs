@@ -18,15 +18,13 @@ pub use offer::{Offer, Offers, offer};
 /// One user of a pool.
 #[derive(Debug, Clone, Default)]
 pub struct User {
-    /// Demand of one task, by resource index.
     pub demand: Vec<u64>,
     /// A weight of 0 counts as 1.
     pub weight: u32,
     /// Tasks granted before sharing ([`fill()`] only).
     pub floor: u32,
-    /// Most tasks the user takes.
     pub cap: Option<u32>,
-    /// Amounts held besides the tasks, by resource; empty if nothing ([`fill()`] only).
+    /// Amounts besides the tasks, by resource; may be empty ([`fill()`] only).
     pub beside: Vec<u64>,
 }
 
@@ -35,14 +33,13 @@ impl User {
         self.weight.max(1)
     }
 
-    /// True if the user demands something and nothing with a total of 0.
     pub(crate) fn takes_part(&self, totals: &[u64]) -> bool {
         let mut pairs = self.demand.iter().zip(totals);
         self.demand.iter().any(|amount| *amount > 0)
             && pairs.all(|(amount, total)| *amount == 0 || *total > 0)
     }
 
-    /// Returns the resource with the largest `demand / total`; ties go to the first.
+    /// The largest `demand / total`; ties go to the first.
     pub(crate) fn dominant(&self, totals: &[u64]) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (index, (amount, total)) in self.demand.iter().zip(totals).enumerate() {

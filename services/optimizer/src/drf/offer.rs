@@ -23,11 +23,10 @@ pub struct Offers {
     pub trace: Vec<Offer>,
 }
 
-/// Dominant share over weight, as an exact fraction.
+/// Dominant share over weight.
 pub(crate) type Key = Ratio<u128>;
 
-/// Returns the key of a user with `tasks` tasks. At most 2^32 · 2^64 over 2^64 · 2^32, so the fraction is
-/// exact.
+/// At most 2^32 · 2^64 over 2^64 · 2^32, so the fraction is exact.
 pub(crate) fn key(user: &User, totals: &[u64], tasks: u32) -> Key {
     user.dominant(totals).map_or_else(
         || Ratio::new(0, 1),

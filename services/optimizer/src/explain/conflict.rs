@@ -30,27 +30,24 @@ pub enum Group {
     /// Capacity still held by departing containers.
     Reserved,
     Pins,
-    /// θ2, the bound on restarted jobs.
     Adjustments,
-    /// θ1, the bound on unfairness.
     Fairness,
 }
 
 /// The answer to a question about a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conflict {
-    /// Objective of the best allocation found, if any.
     pub feasible: Option<f64>,
-    /// Groups that cannot all hold; empty if the question is feasible, or infeasible under every relaxation.
+    /// Empty if feasible, or infeasible under every relaxation.
     pub conflict: Vec<Group>,
     pub corrections: Vec<Vec<Group>>,
-    /// True if infeasible even without the bounds on unfairness and restarts.
+    /// Infeasible even without the bounds on unfairness and restarts.
     pub beyond_bounds: bool,
-    /// True if some question met the budget, so that parts of the answer are missing.
+    /// The budget ended a question, so parts of the answer are missing.
     pub limit: bool,
 }
 
-/// Free capacity that no instance uses up.
+/// More than any instance uses.
 const PLENTY: u64 = 1 << 50;
 
 pub(super) struct Questions<'a> {
@@ -61,14 +58,14 @@ pub(super) struct Questions<'a> {
     target: usize,
     /// The job runs: its own restart uses up one allowed restart.
     restarts: bool,
-    /// The job's index in the instance, and the price of its restart.
+    /// Index in the instance, and price of a restart.
     own: (usize, f64),
     deadline: Deadline,
     pub limit: bool,
 }
 
-/// Returns the constraints that keep `job` from `least` containers while the jobs of `beside` (those with
-/// containers in the decision) take part; `None` if the problem lacks the job.
+/// Returns the constraints that keep `job` from `least` containers while the given jobs with containers take
+/// part.
 #[must_use]
 pub fn conflict(
     problem: &Problem,
@@ -191,7 +188,6 @@ impl<'a> Questions<'a> {
             let mut found = Vec::new();
             for set in subsets(groups.len(), size) {
                 let set: BTreeSet<&Group> = set.into_iter().map(|index| &groups[index]).collect();
-                // While the whole conflict holds, nothing is feasible.
                 let meets = conflict.iter().any(|group| set.contains(group));
                 if meets && self.is_possible(&set) {
                     found.push(set.into_iter().cloned().collect());
@@ -233,7 +229,7 @@ impl<'a> Questions<'a> {
         found == Some(true)
     }
 
-    /// Returns the instance without these groups; `None` if not even the job's own restart is allowed.
+    /// `None` if not even the job's own restart is allowed.
     pub fn relaxed(&self, relaxed: &BTreeSet<&Group>) -> Option<Instance> {
         let mut instance = self.instance.clone();
         if relaxed.contains(&Group::Adjustments) {
@@ -276,7 +272,7 @@ impl<'a> Questions<'a> {
     }
 }
 
-/// Merges nodes with equal eligibility columns into one.
+/// Merges nodes with equal eligibility columns.
 fn gather(instance: &mut Instance) {
     let counted = instance.counted;
     let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
@@ -304,7 +300,6 @@ fn gather(instance: &mut Instance) {
     }
 }
 
-/// Returns the subsets of `0..count` with `size` elements, in order.
 fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     if size == 0 {
         return vec![Vec::new()];
@@ -372,7 +367,6 @@ mod tests {
         );
     }
 
-    /// One more container for the job is worth less than the decision, its restart counted in both.
     #[test]
     fn its_own_restart_has_its_price() {
         let jobs = json!([
@@ -393,7 +387,6 @@ mod tests {
         );
     }
 
-    /// Containers kept by a job resized in place are neither reserved nor free.
     #[test]
     fn what_stays_in_place_is_not_on_its_way_out() {
         let job = |name: &str, node: &str| {
@@ -413,7 +406,6 @@ mod tests {
         assert_eq!(found.corrections, [[Group::Capacity(Resource::Cpu)]]);
     }
 
-    /// One container of 8 CPUs: 4 are free on each node, and the running jobs cannot move.
     #[test]
     fn room_in_pieces_is_packing() {
         let jobs = json!([

@@ -1,7 +1,7 @@
-//! Questions about forcing a job to a given number of containers, whatever the allocation is worth.
+//! Questions about forcing a job to a given number of containers.
 //!
-//! - [`may_have`]: a cheap necessary condition. If false, no decision gives the job the count.
-//! - [`givers`]: the jobs that shrink in an allocation that changes as few jobs as possible.
+//! - [`may_have`]: a cheap necessary condition.
+//! - [`givers`]: the jobs that shrink if as few jobs as possible change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,13 @@ use crate::instance::{Cluster, runs};
 use crate::problem::{Allocation, Budget, Objective, Problem};
 use crate::solve::{Verdict, search};
 
-/// Weight of utilization and unfairness against the number of changed jobs. Utilization is a few units at
-/// most, so these terms only break ties.
+/// Low enough for utilization (a few units at most) to only break ties between equal numbers of changed jobs.
 const BESIDE_CHANGES: f64 = 0.05;
-/// Gap of such a search: a fiftieth of a unit of utilization.
+/// A fiftieth of a unit of utilization.
 const GAP: f64 = 1e-3;
 
-/// Reports whether a decision of `problem` could give `job` at least `least` containers; false only if proven
-/// impossible.
-///
-/// Waiting jobs may or may not take part in the decision. They need capacity and change the fair shares, so
-/// the fairness bound is dropped if any job waits.
+/// Reports whether a decision could give `job` at least `least` containers; false only if proven impossible.
+/// If any job waits, the fairness bound is dropped: waiting jobs change the fair shares if they take part.
 #[must_use]
 pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
     let Some(posed) = problem.jobs.iter().find(|it| it.job == *job) else {
@@ -61,9 +57,8 @@ pub fn may_have(problem: &Problem, job: &JobId, least: u32) -> bool {
     questions.is_possible(&relaxed) || questions.limit
 }
 
-/// Returns the jobs that would shrink, with their new counts, for `job` to have at least `least` containers.
-/// The search changes as few jobs as possible, with any number of restarts; jobs in `except` keep at least
-/// their counts. `None` if no such allocation is found.
+/// Returns the jobs that would shrink, with new counts, for `job` to have at least `least` containers,
+/// changing as few jobs as possible with any number of restarts. Jobs in `except` keep at least their counts.
 #[must_use]
 pub fn givers(
     problem: &Problem,

@@ -10,17 +10,16 @@ use crate::problem::{Problem, ProblemJob};
 use crate::solution::WaitCode;
 use crate::solve::{any, may_be_feasible};
 
-/// Jobs named in one line before the rest is counted.
 const NAMED: usize = 3;
 
 pub(crate) struct Standing<'a> {
     pub problem: &'a Problem,
     pub cluster: &'a Cluster,
-    /// A question of the decision stayed open: an allocation may exist though none was found.
+    /// An allocation may exist though none was found.
     pub open: bool,
 }
 
-/// Returns why a job is unschedulable on these nodes, if it is; such a job does not hold up the queue.
+/// An unschedulable job does not hold up the queue.
 pub(crate) fn hopeless(
     problem: &Problem,
     cluster: &Cluster,
@@ -149,7 +148,6 @@ fn ruled_out(problem: &Problem, cluster: &Cluster, job: &ProblemJob, room: u64) 
         );
     }
     if constraints.is_empty() && tainted(problem, job).is_none() {
-        // Only the GPUs and their memory remain as a cause.
         let memory = match job.needs.gpu_memory_bytes {
             0 => String::new(),
             bytes => format!(", gpu_memory={}", Resource::Memory.display(bytes)),
@@ -207,7 +205,7 @@ fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
     })
 }
 
-/// Returns ` on the nodes that …`; empty for an unconstrained job.
+/// Empty for an unconstrained job.
 pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
     match cluster.columns.is_bound(job) {
         true => format!(" on the nodes that {}", allowed(problem, cluster, job)),
@@ -215,7 +213,6 @@ pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -
     }
 }
 
-/// Explains a job that could start on any node but not on its eligible ones.
 fn by_constraints(standing: &Standing, instance: &Instance, head: usize) -> Option<String> {
     let job = &standing.problem.jobs[head];
     if !standing.cluster.columns.is_bound(job) {

@@ -21,11 +21,10 @@ use dormouse_messages::{JobId, Needs};
 use crate::instance::devices::{Devices, has_memory};
 use crate::problem::{Problem, ProblemJob, ProblemNode};
 
-/// More containers than a node can hold: a node has 1,500 blocks of ports.
+/// A node has 1,500 blocks of ports.
 pub(crate) const ALONE: u64 = 4_096;
 pub(crate) const PLENTY: u64 = 1 << 40;
 
-/// The columns of one problem.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     resources: usize,
@@ -78,12 +77,11 @@ impl Columns {
         self.counted() - self.devices.width()..self.counted()
     }
 
-    /// Returns the number of columns without the class.
     pub fn width(&self) -> usize {
         self.counted() + self.permits.len()
     }
 
-    /// Completes a capacity (`reserved` is `None`) or a room. `reserved` is true if containers outside the
+    /// Completes a room, or with `reserved` `None` a capacity. `reserved` is true if containers outside the
     /// problem stand there.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, reserved: Option<bool>) {
         if self.company {
@@ -116,7 +114,6 @@ impl Columns {
         permit.copied().flatten()
     }
 
-    /// True if a job has node constraints beyond capacity.
     pub fn is_bound(&self, job: &ProblemJob) -> bool {
         job.needs.constraints.exclusive || self.permit(job).is_some()
     }
@@ -126,8 +123,7 @@ impl Columns {
         permit.is_none_or(|permit| self.permits[permit][node])
     }
 
-    /// Returns per permit the sums of `capacities` over its nodes, by resource. The sums bound the jobs of
-    /// the permit together.
+    /// Per permit, the capacity of its nodes by resource: bounds the permit's jobs together.
     pub fn pools(&self, capacities: &[Vec<u64>]) -> Vec<u64> {
         let mut pools = Vec::with_capacity(self.permits.len() * self.resources);
         for allowed in &self.permits {
@@ -142,7 +138,7 @@ impl Columns {
         pools
     }
 
-    /// Returns the amounts that a container takes of each pool that holds all of its eligible nodes.
+    /// A container counts in each pool that holds all of its eligible nodes.
     pub fn pooled(&self, demand: &[u64], job: &ProblemJob) -> Vec<u64> {
         let own = self.permit(job);
         let mut pooled = Vec::with_capacity(self.permits.len() * self.resources);
@@ -158,7 +154,6 @@ impl Columns {
     }
 }
 
-/// Returns the part of the needs that determines eligible nodes.
 fn asked(needs: &Needs) -> Needs {
     let mut asked = Needs::default();
     asked

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use crate::instance::columns::PLENTY;
 
-/// The jobs that are confined to sets of nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confined {
     sets: Vec<Vec<bool>>,
@@ -25,7 +24,6 @@ impl Confined {
         self.set_of.insert(job, set);
     }
 
-    /// True if adding `nodes` would make more than `most` sets.
     pub fn would_exceed(&self, nodes: &[bool], most: usize) -> bool {
         self.sets.len() >= most && !self.sets.iter().any(|set| set == nodes)
     }

@@ -1,12 +1,12 @@
 //! Columns for fractions of GPUs in rooms and demands.
 //!
-//! Fractions are rounded up to the next half, quarter and so on of a device, by share and by memory. Each
-//! size s has a column: demands count containers of size s or more, and each device offers its free parts
-//! rounded down to a multiple of s. Containers fit on the devices without straddling if and only if no column
-//! overflows, because sizes divide one another.
+//! Fractions are rounded up to the next half, quarter and so on of a device. Each size s has a column:
+//! demands count containers of size s or more, and each device offers its free parts rounded down to a
+//! multiple of s. Sizes divide one another, so containers fit without straddling if and only if no column
+//! overflows.
 //!
-//! Running containers stay on their devices; parts lost to fragmentation do not return when containers leave.
-//! No restart is decided to empty a shared GPU. Tables of rooms' worth count only the sum of the fractions.
+//! Running containers stay on their devices, and parts lost to fragmentation do not return with them. No
+//! restart is decided to empty a shared GPU.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use crate::problem::{Problem, ProblemGpu, ProblemJob, ProblemNode};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Devices {
     sizes: Vec<u64>,
-    /// Per node and size: free parts plus those of the jobs that stay.
+    /// Free parts plus those of the jobs that stay, per node and size.
     rooms: Vec<Vec<u64>>,
     counts: Vec<u64>,
-    /// Per job: a container's size on one device and its total, in parts.
+    /// Size on one device and total, in parts.
     demands: Vec<(u64, u64)>,
 }
 
@@ -98,7 +98,7 @@ impl Devices {
         self.sizes.len()
     }
 
-    /// Completes the room of a node without containers outside the problem, or of the empty node.
+    /// Excludes containers outside the problem, or describes the empty node.
     pub fn complete_room(&self, room: &mut Vec<u64>, node: usize, is_empty: bool) {
         if self.width() == 0 {
             return;
@@ -127,7 +127,6 @@ fn count(node: &ProblemNode) -> u64 {
     }
 }
 
-/// Returns devices without known use for a node of this capacity.
 pub(crate) fn unnamed(capacity_milli: u64, memory_bytes: u64) -> Vec<ProblemGpu> {
     let gpu = ProblemGpu {
         memory_bytes,

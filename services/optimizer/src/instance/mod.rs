@@ -26,7 +26,6 @@ const RESTART_TIE: f64 = 0.1;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
-    /// Resources with a total above 0, in order.
     pub resources: Vec<Resource>,
     pub totals: Vec<u64>,
     /// Ascending: the index order everywhere.
@@ -105,8 +104,7 @@ impl Cluster {
             .sum()
     }
 
-    /// Returns the weighted DRF shares ŝ: divisible progressive filling with floors and caps. Pools bound the
-    /// jobs that share a set of eligible nodes.
+    /// Weighted DRF shares ŝ. Pools bound the jobs that share a set of eligible nodes.
     pub fn fair_shares(&self, users: &[FairUser<'_>]) -> Vec<f64> {
         let resources = self.totals.len();
         let user = |user: &FairUser<'_>| {
@@ -132,7 +130,6 @@ impl Cluster {
         (0..users.len()).map(|index| filled.share(index)).collect()
     }
 
-    /// Returns the roles' share of the workers' dominant resource.
     pub fn beside_share(&self, job: &ProblemJob, roles: &[&ProblemJob]) -> f64 {
         let part =
             |resource: &Resource, total: &u64| job.demand.get(resource) as f64 / *total as f64;
@@ -231,7 +228,6 @@ pub(crate) struct Type {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Pinned,
-    /// May be restarted, at a cost.
     Running,
     /// Gets new containers anyway: new, displaced, resized in place, or with a count outside its limits.
     Free,
@@ -244,20 +240,17 @@ pub(crate) struct Job {
     pub state: State,
     pub min: u32,
     pub max: u32,
-    /// Containers by node index.
     pub previous: Vec<(usize, u32)>,
     /// p: present number of containers.
     pub count: u32,
-    /// ŝ: fair share.
     pub fair: f64,
-    /// Price of a restart in the objective.
     pub restart: f64,
     /// All containers but the coordinator may come and go.
     pub in_place: bool,
-    /// Containers outside `previous`, `count`, `min` and `max`: the coordinator of a job resized in place,
-    /// and its containers on ineligible nodes.
+    /// Fixed containers outside the other counts: the coordinator of a job resized in place, and containers
+    /// on ineligible nodes.
     pub fixed: Vec<(usize, u32)>,
-    /// A role has a fixed count, never moves while running, and has loss 0. It follows its job.
+    /// A role follows its job, has a fixed count and loss 0, and never moves while running.
     pub is_role: bool,
 }
 
@@ -267,14 +260,12 @@ impl Job {
     }
 }
 
-/// An instance of P2.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub totals: Vec<u64>,
-    /// Number of columns that add up: all before the permits.
+    /// All columns before the permits.
     pub counted: usize,
-    /// Types that the nodes of each class allow; the last column of a room is its class. Empty if all nodes
-    /// allow all types.
+    /// Per class, the allowed types; a room's last column is its class. Empty if all nodes allow all types.
     pub classes: Vec<Vec<bool>>,
     pub rooms: Vec<Vec<u64>>,
     pub types: Vec<Type>,
@@ -298,7 +289,6 @@ pub(crate) fn is_head(job: &ProblemJob) -> bool {
     job.role.is_none()
 }
 
-/// Returns consistent limits: 1 ≤ min ≤ max.
 pub(crate) fn limits(job: &ProblemJob) -> (u32, u32) {
     let min = job.min.max(1);
     (min, job.max.max(min))
@@ -358,7 +348,7 @@ impl Instance {
         instance
     }
 
-    /// Removes a withdrawn job's capacity on closed nodes: nobody else may use that capacity.
+    /// Nobody else may use a withdrawn job's capacity on closed nodes.
     pub fn give_up(&mut self, cluster: &Cluster, job: &ProblemJob) {
         let (Some(demand), Some(previous)) = (cluster.demand(job), &job.previous) else {
             return;
@@ -376,7 +366,6 @@ impl Instance {
         let job = &problem.jobs[index];
         let (min, max) = limits(job);
         let previous = job.previous.as_ref().map(|previous| {
-            // After the loss of a node, the other nodes remain preferences.
             let located = |(node, count): (&NodeId, &u32)| {
                 Some((*cluster.index.get(node)?, *count)).filter(|(_, count)| *count > 0)
             };
@@ -415,8 +404,7 @@ impl Instance {
         });
     }
 
-    /// Moves the containers that must stay out of `previous`, at most `most`: the coordinator and those on
-    /// ineligible nodes.
+    /// Moves the coordinator and the containers on ineligible nodes out of `previous`, at most `most`.
     fn fixed(
         &self,
         cluster: &Cluster,
@@ -450,7 +438,6 @@ impl Instance {
         fixed.into_iter().collect()
     }
 
-    /// Numbers the nodes by the types that they allow, in the last column of their rooms.
     pub fn classify(&mut self) {
         let width = self.rooms.first().map_or(0, Vec::len);
         self.classes.clear();
@@ -473,7 +460,7 @@ impl Instance {
         }
     }
 
-    /// Sets the price of each restart: ε + stall · u n̄ / amortise.
+    /// ε + stall · u n̄ / amortise.
     fn price_restarts(&mut self, problem: &Problem) {
         let values = self.types.iter().map(|ty| ty.value);
         let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
@@ -490,7 +477,7 @@ impl Instance {
         }
     }
 
-    /// Sets ŝ: weighted divisible progressive filling with floors and caps, over the participating jobs.
+    /// ŝ, over the participating jobs.
     fn fair_shares(&mut self, problem: &Problem, cluster: &Cluster) {
         let width = cluster.columns.width();
         let user = |job: &Job| FairUser {
@@ -507,7 +494,6 @@ impl Instance {
             let own = self.types[job.ty].share;
             job.fair = match job.is_role {
                 true => own * f64::from(job.min),
-                // P2 counts workers only, so the roles' share is no part of the loss.
                 false => {
                     let roles = roles_of(problem, job.index);
                     let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
@@ -530,7 +516,6 @@ impl Instance {
             let mut demand = self.types[job.ty].demand.clone();
             *demand.get_mut(resource)? = 0;
             if cluster.resources.get(resource) == Some(&Resource::Gpu) {
-                // Without GPUs a job needs no parts of GPUs either.
                 demand[cluster.columns.devices()].fill(0);
             }
             job.ty = other.types.len();
@@ -553,13 +538,13 @@ impl Instance {
         Some(other)
     }
 
-    /// Returns l of one job at `count` containers (Dorm, equations 11 and 12).
+    /// l (Dorm, equations 11 and 12).
     pub fn loss(&self, job: usize, count: u32) -> f64 {
         let job = &self.jobs[job];
         (self.types[job.ty].share * f64::from(count + job.base()) - job.fair).abs()
     }
 
-    /// Returns the value of the loss bound at a price per unit; 0 without a bound.
+    /// 0 without a bound.
     pub fn allowed_loss(&self, price: f64) -> f64 {
         match self.loss_bound.is_finite() {
             true => price * self.loss_bound,
@@ -567,8 +552,7 @@ impl Instance {
         }
     }
 
-    /// Returns `loss_bound` − `loss`, the subgradient of the loss price; 0 without a bound, so that the price
-    /// stays 0.
+    /// Subgradient of the loss price; 0 without a bound keeps the price at 0.
     pub fn spared_loss(&self, loss: f64) -> f64 {
         match self.loss_bound.is_finite() {
             true => self.loss_bound - loss,
@@ -576,14 +560,14 @@ impl Instance {
         }
     }
 
-    /// Returns one job's part of the objective at `count` containers, without its restart.
+    /// Excludes the restart.
     pub fn worth(&self, job: usize, count: u32) -> f64 {
         let containers = count + self.jobs[job].base();
         let value = self.types[self.jobs[job].ty].value * f64::from(containers);
         self.objective.utilization * value - self.objective.loss * self.loss(job, count)
     }
 
-    /// Returns each room less pinned jobs and running jobs that are not `restarted`.
+    /// Subtracts pinned jobs and running jobs that are not `restarted`.
     pub fn free_rooms(&self, restarted: &[bool]) -> Vec<Vec<u64>> {
         let mut rooms = self.rooms.clone();
         for (job, restarted) in self.jobs.iter().zip(restarted) {
@@ -618,7 +602,7 @@ impl Type {
     }
 }
 
-/// Returns ⌈θ1 · 2m⌉ (Dorm, equation 15), or the bound without the ceiling.
+/// ⌈θ1 · 2m⌉ (Dorm, equation 15), or without the ceiling.
 pub(crate) fn loss_bound(problem: &Problem, cluster: &Cluster) -> f64 {
     let twice = 2 * u64::try_from(cluster.totals.len()).unwrap_or(0);
     match problem.policy.fairness_bound {

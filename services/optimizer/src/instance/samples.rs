@@ -62,8 +62,8 @@ fn node((name, capacity): (&str, &str)) -> ProblemNode {
     }
 }
 
-/// Four nodes with random jobs, two thirds of them running; `None` if they do not fit. The last node runs
-/// more jobs than [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
+/// Four nodes, two thirds of the jobs running; the last node runs more than
+/// [`TABULATED`](crate::lagrangian::incumbent_blocks::TABULATED).
 fn random(seed: u64, bound: bool) -> Option<Instance> {
     let mut below = chance(seed);
     let mut asked = chance(seed + 999);

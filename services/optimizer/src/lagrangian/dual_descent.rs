@@ -1,12 +1,10 @@
 //! Improves the multipliers of the classes ([`crate::lagrangian::warm_start`]) step by step.
 //!
 //! A step renews the block prices node by node ([`crate::lagrangian::node_subproblem`]) at a falling
-//! temperature. The restart price overshoots its optimum because gains follow it
-//! ([`crate::lagrangian::step_size`]). The few prices of containers and of the loss descend by Shor's method
-//! ([`crate::lagrangian::r_algorithm`]); without progress for [`PATIENCE`] steps they return to the best
-//! point with smaller steps. Any prices give a bound; the least is kept.
-//!
-//! Averages over the last steps approximate a fractional optimum.
+//! temperature. The restart price overshoots because gains follow it ([`crate::lagrangian::step_size`]). The
+//! prices of containers and of the loss descend by Shor's method ([`crate::lagrangian::r_algorithm`]);
+//! without progress they return to the best point with smaller steps. Any prices give a bound; the least is
+//! kept.
 
 use crate::instance::Instance;
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
@@ -19,29 +17,25 @@ use crate::lagrangian::warm_start::WarmStart;
 
 /// First step: the root of the number of prices times this part of their scale.
 const FIRST: f64 = 0.005;
-/// Least scale of a price, as a part of a container's value. Multipliers of types with a scarce resource
-/// start too high by half.
+/// Multipliers of types with a scarce resource start too high by half.
 const LEAST: f64 = 1.5;
-/// The first and last temperature, as parts of a container's mean value, and the steps between them. Hotter
-/// is smoother and further from the true bound.
+/// First and last temperature as parts of a container's mean value, and the steps between them. Hotter is
+/// smoother and further from the true bound.
 const HOT: f64 = 0.0075;
 const COOL: f64 = 0.003;
 const SETTLED: i32 = 250;
-/// Steps without a lower bound before the descent returns, and the factor on its step size.
+/// Steps without a lower bound before the return, and the factor on the step size.
 const PATIENCE: i32 = 12;
 const SMALLER: f64 = 0.5;
 /// Steps that move only block and restart prices: early subgradients of container prices mean nothing.
 const SETTLING: i32 = 8;
-/// Weights of a step in the averages.
 const NEW: f64 = 0.1;
 const NEW_ROOMS: f64 = 0.2;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
-    /// Restart probability per job.
     pub restarted: Vec<f64>,
     pub table: Vec<f64>,
-    /// Gain of a restart per job, without its room.
     pub gains: Vec<f64>,
 }
 
@@ -72,14 +66,13 @@ pub(crate) struct DualDescent<'a> {
     relaxation: Relaxation<'a>,
     pub prices: Multipliers,
     best: Best,
-    /// Scales of the prices that take steps: the containers' prices, then the loss's.
+    /// For containers, then the loss.
     pub scale: Vec<f64>,
     descent: RAlgorithm,
     step_size: StepSize,
     pub step: i32,
     pub bound: f64,
     pub averages: Averages,
-    /// A container's mean value.
     value: f64,
 }
 

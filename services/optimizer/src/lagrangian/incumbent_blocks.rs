@@ -1,18 +1,16 @@
-//! Running jobs as blocks: one job's containers on one node. A restart frees all blocks of its job.
+//! Running jobs as blocks: one job's containers on one node. A restart frees all blocks of a job.
 
 use std::ops::Range;
 
 use crate::instance::{Instance, State};
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// Most blocks on a node for which every set's remaining room is tabulated: 4,096 sets. A limit of 9 raises
-/// the bound by 0.3 %.
+/// 4,096 sets are tabulated per node; fewer blocks loosen the bound.
 pub(crate) const TABULATED: usize = 12;
 
-/// Entry of a set whose departure leaves the node overfull.
+/// The node stays overfull if only this set departs.
 pub(crate) const OVERFULL: u32 = u32::MAX;
 
-/// One running job's containers on one node.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub job: usize,
@@ -23,10 +21,9 @@ pub(crate) struct Block {
 #[derive(Debug)]
 pub(crate) struct NodeBlocks {
     pub blocks: Range<usize>,
-    /// Room left by all incumbents, per resource; negative on a node that shrank.
+    /// Left by all incumbents; negative on a node that shrank.
     pub room: Vec<i64>,
-    /// Per set of departing blocks (a bit mask): the grid entry of the room; empty for a node of more than
-    /// [`TABULATED`] blocks.
+    /// Grid entry per set of departing blocks (a bit mask); empty for more than [`TABULATED`] blocks.
     pub entries: Vec<u32>,
 }
 
@@ -110,7 +107,6 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// Returns the grid entry of the room per set of departing blocks.
 pub(crate) fn entries(room: &[i64], sizes: &[&[i64]], grid: &RoomGrid) -> Vec<u32> {
     let width = room.len();
     let mut rooms = room.to_vec();

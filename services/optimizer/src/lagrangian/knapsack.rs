@@ -28,7 +28,7 @@ impl<'a> Knapsack<'a> {
         }
     }
 
-    /// Returns the most that containers in `room` are worth at `values`; `put` gets the types, one by one.
+    /// `put` gets the types of the best pattern, one by one.
     pub fn fill(&mut self, room: &[u64], values: &[f64], mut put: impl FnMut(usize)) -> f64 {
         let levels = self.grid.levels_of(room);
         let mut strides = vec![1; levels.len()];

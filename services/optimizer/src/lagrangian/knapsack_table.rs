@@ -12,7 +12,7 @@ use num_integer::Integer;
 
 use crate::instance::Instance;
 
-/// Upper bound on table entries times types: a few milliseconds a table.
+/// Table entries times types: a few milliseconds a table.
 const WORK: usize = 40_000_000;
 /// Entries that are always allowed, and the most entries.
 const STATES: (usize, usize) = (20_000, 400_000);
@@ -31,7 +31,6 @@ pub(crate) struct RoomGrid {
     rows: Vec<Vec<usize>>,
 }
 
-/// The types that make up a table, class by class.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableTypes(Vec<Vec<usize>>);
 
@@ -48,7 +47,6 @@ struct Step {
     row: Vec<usize>,
     rows: usize,
     last: usize,
-    /// Entries with level 0 on the first axes, where the type demands nothing.
     span: usize,
     fits: bool,
 }
@@ -75,7 +73,7 @@ impl RoomGrid {
             }
             let mut widest: Vec<usize> = (0..axes.len()).collect();
             widest.sort_by_key(|axis| std::cmp::Reverse(levels(axes[*axis].1, axes[*axis].2)));
-            // Steps of a quarter keep every unit close to the necessary size.
+            // Small steps keep units close to the necessary size.
             let coarser = widest.into_iter().find_map(|axis| {
                 let mut coarser = axes.clone();
                 coarser[axis].1 += coarser[axis].1.div_ceil(4);
@@ -145,7 +143,6 @@ impl RoomGrid {
         }
     }
 
-    /// Returns the entry of a room; `None` if the room is overfull.
     pub fn entry(&self, room: &[i64]) -> Option<usize> {
         let mut entry = match self.classes.is_empty() {
             true => 0,
@@ -202,10 +199,8 @@ impl RoomGrid {
         self.axes.last().map_or(1, |axis| axis.levels)
     }
 
-    /// Fills `table` with V at these prices and returns the participating types.
-    ///
-    /// Types that demand nothing on the first axes come first: while only they take part, all slabs along
-    /// those axes are equal, and one is computed.
+    /// Fills `table` with V and returns the participating types. Types that demand nothing on the first axes
+    /// come first: until then all slabs along those axes are equal, and one is computed.
     pub fn fill(&self, prices: &[f64], table: &mut Vec<f64>) -> TableTypes {
         table.clear();
         table.resize(self.size(), 0.0);
@@ -235,8 +230,7 @@ impl RoomGrid {
         types
     }
 
-    /// Adds types to a part of the table, row by row. Earlier rows are final, and a row stays in the cache
-    /// for all types.
+    /// Row by row: earlier rows are final, and a row stays in the cache for all types.
     fn add(&self, types: &[usize], prices: &[f64], table: &mut [f64]) {
         let width = self.width();
         for row in 0..table.len() / width {
@@ -261,7 +255,6 @@ impl RoomGrid {
         }
     }
 
-    /// Another type is worth no less and demands no more.
     fn is_dominated(&self, class: usize, ty: usize, prices: &[f64]) -> bool {
         let step = &self.steps[ty];
         self.steps
@@ -283,8 +276,7 @@ impl RoomGrid {
             })
     }
 
-    /// Reads the pattern of one entry from `table` and the types of [`Self::fill`]; `put` gets the types, one
-    /// by one.
+    /// `put` gets the types of one entry's pattern.
     pub fn pattern(
         &self,
         mut entry: usize,
@@ -299,7 +291,7 @@ impl RoomGrid {
         }
     }
 
-    /// Reads the patterns of many entries. `times` holds the uses of each entry and is 0 afterwards.
+    /// `times` holds the uses of each entry and is 0 afterwards.
     pub fn patterns(
         &self,
         times: &mut [f64],
@@ -325,7 +317,7 @@ impl RoomGrid {
         step.rows * self.width() + step.last
     }
 
-    /// Returns one container of an entry's pattern; `None` if the pattern is empty.
+    /// `None` if the pattern is empty.
     fn last(
         &self,
         entry: usize,
@@ -349,7 +341,7 @@ impl RoomGrid {
     }
 }
 
-/// The inner loop of the tables. In a separate function the compiler sees disjoint slices and vectorises.
+/// In a separate function the compiler sees disjoint slices and vectorises.
 #[inline(never)]
 pub(super) fn raise(to: &mut [f64], from: &[f64], price: f64) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -364,7 +356,7 @@ fn repeat(table: &mut [f64], part: usize) {
     }
 }
 
-/// True if no demand is rounded to zero, which would fit any number of containers.
+/// A demand rounded to zero would fit any number of containers.
 fn every_demand_counts(instance: &Instance, axes: &[(usize, u64, u64)]) -> bool {
     instance.types.iter().all(|ty| {
         let counts = |(resource, unit, _): &(usize, u64, u64)| ty.demand[*resource] >= *unit;
@@ -487,7 +479,6 @@ mod tests {
         assert!(times.iter().all(|times| *times == 0.0), "none is left");
     }
 
-    /// Without a useful common divisor the table is coarser, and never below the truth.
     #[test]
     fn a_coarse_lattice_is_an_upper_bound() {
         let demands = ["cpu=1001m,memory=3000000001", "cpu=1999m,memory=7000000003"];

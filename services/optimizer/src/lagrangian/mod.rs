@@ -1,13 +1,10 @@
-//! Lagrangian relaxation of P2, for clusters too large for the exact model.
+//! Lagrangian relaxation of P2, for clusters too large for the exact model. [`search`] drives the rest;
+//! [`relaxation`] prices shared resources, so that nodes and jobs decide alone.
 //!
-//! [`search`] drives the rest. [`relaxation`] prices the shared resources, so that each node and each job
-//! decides alone; any prices bound P2 from above.
-//!
-//! - Prices: [`warm_start`] on classes of equal nodes, then [`dual_descent`] with [`step_size`]; both use
-//!   Shor's [`r_algorithm`].
-//! - A node: the departing [`incumbent_blocks`] ([`node_subproblem`]; [`subset_dp`] for many blocks) and the
-//!   pattern in the freed room ([`knapsack_table`] for all rooms at once, [`knapsack`] for one;
-//!   [`shadow_prices`] bound both linearly).
+//! - Prices: [`warm_start`], then [`dual_descent`] with [`step_size`]; both use [`r_algorithm`].
+//! - Nodes: departing [`incumbent_blocks`] ([`node_subproblem`], [`subset_dp`] for many) and patterns for
+//!   freed rooms ([`knapsack_table`] for all rooms, [`knapsack`] for one, [`shadow_prices`] as linear
+//!   bounds).
 
 pub(crate) mod dual_descent;
 pub(crate) mod incumbent_blocks;

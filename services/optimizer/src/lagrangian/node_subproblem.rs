@@ -18,32 +18,30 @@ use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::lagrangian::shadow_prices::{Items, at_shadow_prices, raise, shadow_prices};
 use crate::lagrangian::subset_dp::{Leaving, SubsetDp};
 
-/// Part of an unlikely block's deficit that is left to its job: small, so that the linear bound stays low.
+/// Small, so that the linear bound stays low.
 const LEFT: f64 = 0.1;
-/// Largest decisive price, for a block that the node cannot keep.
+/// For a block that the node cannot keep.
 const DECISIVE: f64 = 10.0;
-/// Temperatures below the best worth beyond which a set does not count.
+/// Sets further below the best, in temperatures, do not count.
 const COLD: f64 = 8.0;
 /// A block's weight changes at most e-fold this many times at once.
 const HOTTER: f64 = 40.0;
-/// Parallel sums, so that no addition waits for the previous one.
+/// No addition waits for the previous one.
 const LANES: usize = 4;
-/// Least probability of a set whose pattern is recorded.
+/// Patterns of rarer sets are not recorded.
 const RARE: f64 = 0.01;
 
 #[derive(Debug, Default)]
 pub(crate) struct NodeSubproblem {
     /// Upper bound on the node's worth.
     pub value: f64,
-    /// The renewed u per block of the node.
     pub left: Vec<f64>,
-    /// Grid entries of the node's room with their probabilities.
+    /// With their probabilities.
     pub rooms: Vec<(usize, f64)>,
     values: Vec<f64>,
-    /// The sets that count, and their weights, padded with weight 0 to a multiple of [`LANES`].
+    /// Padded with weight 0 to a multiple of [`LANES`].
     warm: Vec<i32>,
     weights: Vec<f64>,
-    /// Best worth with and without the bit.
     bests: [(f64, f64); TABULATED],
     better: Vec<f64>,
     shifts: Vec<f64>,
@@ -51,8 +49,7 @@ pub(crate) struct NodeSubproblem {
 }
 
 impl NodeSubproblem {
-    /// Decides for a node of few blocks; `left` holds the previous u. Returns false if the node stays
-    /// overfull in any case.
+    /// `left` holds the previous u. Returns false if the node stays overfull in any case.
     pub fn of_few(
         &mut self,
         node: &NodeBlocks,
@@ -104,13 +101,12 @@ impl NodeSubproblem {
         let gains = likely.iter().map(|block| gains[*block] - self.left[*block]);
         sums(gains, &mut self.values);
         for (value, entry) in self.values.iter_mut().zip(entries) {
-            // An overfull node has no entry.
             let room = table.get(*entry as usize);
             *value = room.map_or(f64::NEG_INFINITY, |room| *value + room);
         }
     }
 
-    /// Returns the best worth, and records it with and without each bit by comparing and merging halves.
+    /// Records the best worth with and without each bit by comparing and merging halves.
     fn compare(&mut self, bits: usize) -> f64 {
         let better = &mut self.better;
         better.clone_from(&self.values);
@@ -182,7 +178,7 @@ impl NodeSubproblem {
     }
 }
 
-/// Computes the sum of every subset of `terms`, by bit mask.
+/// By bit mask.
 fn sums(terms: impl ExactSizeIterator<Item = f64>, sums: &mut Vec<f64>) {
     sums.clear();
     sums.resize(1 << terms.len(), 0.0);
@@ -194,7 +190,7 @@ fn sums(terms: impl ExactSizeIterator<Item = f64>, sums: &mut Vec<f64>) {
     }
 }
 
-/// Returns the larger number in one machine instruction, unlike [`f64::max`].
+/// One machine instruction, unlike [`f64::max`].
 fn larger(a: f64, b: f64) -> f64 {
     if b > a { b } else { a }
 }
@@ -213,7 +209,6 @@ fn most(values: &[f64]) -> f64 {
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// Nearly valid at the next prices.
     shadow_prices: Vec<f64>,
     likely: Vec<usize>,
     entries: Vec<u32>,
@@ -238,7 +233,7 @@ pub(crate) struct Many<'a> {
 }
 
 impl Many<'_> {
-    /// Returns each block's g plus the worth of its room at `shadow_prices`.
+    /// g plus the worth of the room at `shadow_prices`.
     fn surpluses(&self, shadow_prices: &[f64]) -> Vec<f64> {
         let pairs = self.blocks.iter().zip(self.gains);
         pairs
@@ -246,14 +241,14 @@ impl Many<'_> {
             .collect()
     }
 
-    /// Returns the linear bound: all blocks with a surplus depart.
+    /// All blocks with a surplus depart.
     fn linear(&self, shadow_prices: &[f64]) -> f64 {
         let surpluses = self.surpluses(shadow_prices).into_iter();
         at_shadow_prices(&self.node.room, shadow_prices)
             + surpluses.map(|surplus| surplus.max(0.0)).sum::<f64>()
     }
 
-    /// Makes the shadow prices valid again, and replaces them if those of the freed room bound better.
+    /// Replaces the shadow prices if those of the freed room bound better.
     fn tighten(&self, shadow_prices_now: &mut Vec<f64>) {
         raise(shadow_prices_now, self.capacity, self.items);
         let mut room = self.node.room.clone();
@@ -269,7 +264,6 @@ impl Many<'_> {
         }
     }
 
-    /// Decides as [`NodeSubproblem::of_few`] does.
     pub fn decide(
         &self,
         subproblem: &mut NodeSubproblem,
@@ -354,7 +348,7 @@ mod tests {
         (0..1 << blocks.len()).map(set_worth).collect()
     }
 
-    /// Returns ln Σ e^x: the maximum, smoothed by `temperature`.
+    /// ln Σ e^x: the maximum, smoothed by `temperature`.
     fn soft(values: impl Iterator<Item = f64>, temperature: f64) -> f64 {
         temperature
             * libm::log(

@@ -11,14 +11,13 @@ const REPEATS: u32 = 3;
 const GROWTH: f64 = 1.15;
 const DECLINE: f64 = 0.985;
 
-/// A descent among non-negative variables: below 0 the function is continued upwards.
+/// Below 0 the function is continued upwards.
 #[derive(Debug, Clone)]
 pub(crate) struct RAlgorithm {
-    /// The present point, possibly below 0.
     at: Vec<f64>,
     size: f64,
     space: Vec<Vec<f64>>,
-    /// The direction of the steps, and the subgradient at their start.
+    /// With the subgradient at its start.
     direction: Option<(Vec<f64>, Vec<f64>)>,
     repeats: u32,
 }
@@ -47,7 +46,6 @@ impl RAlgorithm {
         self.direction = None;
     }
 
-    /// Starts a descent of a similar function.
     pub fn beginning_at(&self, at: Vec<f64>, size: f64) -> Self {
         Self {
             at,
@@ -133,9 +131,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Returns the best point after at most `most` oracle evaluations, and the oracle's extra result there.
-/// `look` returns the value, the subgradient and an extra result; the descent starts at a point not yet
-/// evaluated.
+/// Returns the best point after at most `most` oracle evaluations, with the oracle's extra result there.
+/// `look` returns value, subgradient and extra result.
 pub(crate) fn minimise<T>(
     mut descent: RAlgorithm,
     most: u32,
@@ -162,7 +159,6 @@ pub(crate) fn minimise<T>(
 mod tests {
     use super::*;
 
-    /// A valley a hundred times steeper across than along, with one variable at 0 in the minimum.
     #[test]
     fn the_end_of_a_narrow_valley_is_found() {
         let look = |x: &[f64]| {

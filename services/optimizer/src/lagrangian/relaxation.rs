@@ -25,10 +25,8 @@ use crate::lagrangian::shadow_prices::Items;
 
 /// Relative error from adding some ten thousand floats.
 pub(crate) const FLOAT_SLACK: f64 = 1e-9;
-/// Halvings of an interval of prices: to a millionth.
 const HALVINGS: usize = 20;
 
-/// The prices of the shared resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Multipliers {
     /// π: price per container.
@@ -41,7 +39,7 @@ pub(crate) struct Multipliers {
     pub loss: f64,
 }
 
-/// The decisions at some prices. Subgradients are supply less demand.
+/// Subgradients are supply less demand.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub bound: f64,
@@ -56,7 +54,6 @@ pub(crate) struct Relaxation<'a> {
     pub instance: &'a Instance,
     pub grid: &'a RoomGrid,
     pub incumbents: &'a IncumbentBlocks,
-    /// State of nodes with many blocks, kept for similar prices.
     memories: BTreeMap<usize, Memory>,
     pub table: Vec<f64>,
     types: TableTypes,
@@ -65,7 +62,7 @@ pub(crate) struct Relaxation<'a> {
 }
 
 impl<'a> Relaxation<'a> {
-    /// Builds the relaxation; `shadow_prices` are nearly valid at the first prices, per node.
+    /// `shadow_prices` are nearly valid at the first prices.
     pub fn new(
         instance: &'a Instance,
         grid: &'a RoomGrid,
@@ -116,7 +113,7 @@ impl<'a> Relaxation<'a> {
         answer
     }
 
-    /// Returns each job's gain from a restart, including its price and the payments for its blocks.
+    /// Includes the price and the payments for blocks.
     fn gains(&self, prices: &Multipliers) -> Vec<f64> {
         let mut gains = gains(self.instance, &prices.container, prices.loss);
         for (gain, blocks) in gains.iter_mut().zip(&self.incumbents.of_job) {
@@ -133,7 +130,7 @@ impl<'a> Relaxation<'a> {
         gains: &mut [f64],
         answer: &mut Answer,
     ) {
-        // Rates refer to resources; types that the node does not allow are worth 0.
+        // Types that the node does not allow are worth 0.
         let resources = self.instance.totals.len();
         let types = self.instance.types.iter();
         let demands: Vec<&[u64]> = types.map(|ty| &ty.demand[..resources]).collect();
@@ -190,7 +187,7 @@ impl<'a> Relaxation<'a> {
             .patterns(&mut self.used, types, prices, table, put);
     }
 
-    /// Returns the joint gain of the restarts: ρ R + Σ max { 0, gain − ρ } at the best ρ.
+    /// ρ R + Σ max { 0, gain − ρ } at the best ρ.
     fn restarts(&self, gains: &[f64]) -> f64 {
         let mut gains: Vec<f64> = gains.iter().copied().filter(|gain| *gain > 0.0).collect();
         gains.sort_by(|a, b| b.total_cmp(a));
@@ -201,7 +198,7 @@ impl<'a> Relaxation<'a> {
         usize::try_from(self.instance.restart_bound).unwrap_or(usize::MAX)
     }
 
-    /// Returns the ρ at which the expected restarts meet the bound, at this temperature.
+    /// The expected restarts meet the bound.
     fn best_price(&self, gains: &[f64], temperature: f64) -> f64 {
         let most = self.restart_bound() as f64;
         let (mut low, mut high) = (0.0, gains.iter().copied().fold(0.0, f64::max));
@@ -240,7 +237,7 @@ impl<'a> Relaxation<'a> {
     }
 }
 
-/// Prices by class of nodes, 0 for types that the class does not allow.
+/// 0 for types that a class does not allow.
 fn priced(instance: &Instance, prices: &[f64]) -> Vec<Vec<f64>> {
     if instance.classes.is_empty() {
         return vec![prices.to_vec()];
@@ -262,8 +259,7 @@ pub(crate) fn worth(instance: &Instance, job: usize, count: u32, price: f64) -> 
     instance.worth(job, count) - price * instance.loss(job, count)
 }
 
-/// Returns the best count of new containers at a price, and its value. The worth is concave with one kink at
-/// the fair share, so one of four counts is best.
+/// The worth is concave with one kink at the fair share, so one of four counts is best.
 pub(crate) fn best_fresh(instance: &Instance, index: usize, price: f64, loss: f64) -> (f64, u32) {
     let job = &instance.jobs[index];
     let fair = (job.fair / instance.types[job.ty].share) as u32;

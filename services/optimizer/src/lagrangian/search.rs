@@ -2,14 +2,11 @@
 //!
 //! 1. [`crate::lagrangian::dual_descent`] lowers the bound and learns the worth of rooms, containers and
 //!    restarts.
-//! 2. At some steps, restarts are chosen at those prices ([`crate::primal::restart_local_search`]). The
-//!    packing for them has prices of its own ([`crate::primal::price_rounds`]) that bound the choice; a part
-//!    is mixed in, and restarts are chosen again.
+//! 2. At some steps, restarts are chosen at those prices ([`crate::primal::restart_local_search`]), and again
+//!    with a part of the packing's own prices ([`crate::primal::price_rounds`]).
 //! 3. If the best choice's bound is good enough, and at the first and last stop, the nodes are packed
 //!    ([`crate::primal::packing`]).
 //! 4. If a minimum finds no room, nodes are refilled one by one.
-//!
-//! The search ends once the gap is proven. The step counts are a deterministic budget.
 
 use crate::candidate::SHARE_SLACK;
 use crate::instance::State;
@@ -24,17 +21,15 @@ use crate::solve::{Search, may_be_feasible};
 /// Most instances are done after the first or second stop.
 const STOPS: [i32; 6] = [60, 100, 140, 180, 240, 300];
 const CHOICES: usize = 3;
-/// Weight of a packing's prices in the next choice.
 const HEARD: f64 = 0.25;
-/// First step of a packing's prices, as a part of their scale.
 const FIRST: f64 = 0.1;
 /// Least restart probability of a job in the first choice.
 const OFTEN: f64 = 0.3;
-/// Least extra price per unit of unfairness, and its growth, after a candidate breaks the loss bound. The
-/// scale is that of shares, where 1 is the whole cluster.
+/// Extra price per unit of unfairness after a broken loss bound, and its growth. A share of 1 is the whole
+/// cluster.
 const FAIRER: (f64, f64) = (0.02, 1.5);
 
-/// Searches; `None` if P2 is proven infeasible.
+/// `None` if P2 is proven infeasible.
 pub(crate) fn search(search: &mut Search<'_>) -> Option<()> {
     let instance = search.instance;
     search.without_search();
@@ -62,7 +57,6 @@ struct Restarts<'a> {
     restarted: Vec<bool>,
     packing: Packing<'a>,
     prices: Vec<f64>,
-    /// Upper bound on candidates with these restarts.
     most: f64,
 }
 
@@ -177,7 +171,7 @@ impl<'p> Candidates<'p> {
     }
 }
 
-/// Jobs at new or restarted minima, plus the value of the loss bound at its price.
+/// New and restarted jobs count at their minima.
 fn standing_worth(search: &Search<'_>, restarted: &[bool], loss: f64) -> f64 {
     let instance = search.instance;
     let worth = |index: usize| {
@@ -199,7 +193,6 @@ mod tests {
     use crate::problem::Budget;
     use crate::solve::{Verdict, search, search_by_prices};
 
-    /// The bound is never below the proven optimum; the candidate is feasible and never above it.
     #[test]
     fn prices_bound_the_optimum_and_their_plans_are_feasible() {
         let (mut solved, mut compared) = (0, 0);
@@ -209,7 +202,7 @@ mod tests {
                 nodes: Some(20_000),
                 time: None,
             };
-            // Some without a loss bound, as for the head of an idle cluster's queue.
+            // Without a loss bound, as for an idle cluster.
             if seed % 3 == 0 {
                 instance.loss_bound = f64::INFINITY;
             }

@@ -6,10 +6,9 @@
 
 use num_traits::AsPrimitive;
 
-/// Part of the capacity added to every room. With a room of 0 a rate could grow without limit and misprice
-/// blocks.
+/// With a room of 0 a rate could grow without limit and misprice blocks.
 const SPARE: f64 = 0.1;
-/// Most pivots: far more than a handful of rows needs.
+/// A handful of rows needs far fewer pivots.
 const PIVOTS: usize = 40;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +24,6 @@ impl Items<'_> {
     }
 }
 
-/// Bounds `room` of a node with `capacity` as tightly as possible.
 pub(crate) fn shadow_prices(room: &[i64], capacity: &[u64], items: Items<'_>) -> Vec<f64> {
     let types: Vec<usize> = items.fitting(capacity).collect();
     let (rows, columns) = (capacity.len(), types.len());
@@ -95,7 +93,6 @@ pub(crate) fn raise(shadow_prices: &mut [f64], capacity: &[u64], items: Items<'_
         let demand = items.demands[ty];
         let covered: f64 = at_shadow_prices(demand, shadow_prices);
         if covered <= 0.0 {
-            // None of the demanded resources has a rate: the first one gets it.
             if let Some(resource) = demand.iter().position(|amount| *amount > 0) {
                 shadow_prices[resource] = items.prices[ty] / demand[resource] as f64;
             }

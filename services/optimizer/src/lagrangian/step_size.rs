@@ -1,8 +1,6 @@
-//! The step size of the restart price ([`crate::lagrangian::dual_descent`]).
-//!
-//! Block prices follow the restart price, so the optimum lies beyond the best price at the others' present
-//! values. A fixed factor of two is too slow on some instances, five oscillates on others; the factor rises
-//! while steps agree and the bound falls.
+//! The step size of the restart price. Block prices follow that price, so its optimum lies further ahead.
+//! Fixed factors are too slow on some instances and oscillate on others; the factor rises while steps agree
+//! and the bound falls.
 
 /// The first factor and its range.
 const FIRST: f64 = 2.0;
@@ -33,7 +31,7 @@ impl StepSize {
         }
     }
 
-    /// Returns the step when the price is `way` below its best value and this step's bound is `bound`.
+    /// `way` leads to the best price at the others' present values.
     pub fn step(&mut self, way: f64, bound: f64) -> f64 {
         self.steps += 1;
         if self.steps >= CALM {

@@ -6,9 +6,8 @@
 
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// Most states of the search: under a millisecond a node.
+/// Under a millisecond a node.
 const STATES: usize = 4_000;
-/// Entry of a state that is still overfull.
 const OVERFULL: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +33,7 @@ struct Reached {
 }
 
 impl SubsetDp {
-    /// Returns the worth of the best set, or `known` if larger. `room` is the room left by all blocks, worth
-    /// `linear` at the shadow prices.
+    /// Returns at least `known`. `room` is left by all blocks, worth `linear` at the shadow prices.
     pub fn best(
         &mut self,
         (room, linear): (&[i64], f64),
@@ -77,7 +75,6 @@ impl SubsetDp {
         self.states.iter().filter_map(worth).fold(known, f64::max)
     }
 
-    /// Adds the states with one more block that may exceed `least` at the shadow prices.
     fn branch(&mut self, block: &Leaving<'_>, least: f64, grid: &RoomGrid) {
         let width = block.size.len();
         for state in 0..self.states.len() {

@@ -25,9 +25,7 @@ pub(crate) struct WarmStart {
     class_of: Vec<usize>,
     /// π: price per container, by type.
     pub container: Vec<f64>,
-    /// ρ: price of a restart.
     pub restart: f64,
-    /// λ: price of a unit of loss.
     pub loss: f64,
     pub bound: f64,
 }
@@ -59,7 +57,7 @@ impl WarmStart {
     }
 }
 
-/// A price's index is class · resources + resource; the last price is λ. Amounts are parts of the totals.
+/// A price's index is class · resources + resource; the last price is λ.
 struct AggregatedDual<'a> {
     instance: &'a Instance,
     class_of: Vec<usize>,

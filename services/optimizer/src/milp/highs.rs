@@ -1,5 +1,5 @@
-//! Wraps HiGHS. One thread and a fixed seed make runs deterministic, except when a time limit strikes. The
-//! [`crate::deadline`] covers a whole decision, so each run takes from the time left.
+//! Wraps HiGHS. One thread and a fixed seed make runs deterministic unless a time limit strikes. Each run
+//! takes from the time left in [`crate::deadline`].
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
 
@@ -24,10 +24,8 @@ pub(crate) struct Limits {
 pub(crate) enum Ending {
     Optimal,
     Infeasible,
-    /// The node limit, or another deterministic one.
     Limit,
     Time,
-    /// An error of the solver.
     Error,
 }
 
@@ -35,7 +33,6 @@ pub(crate) enum Ending {
 pub(crate) struct Outcome {
     pub ending: Ending,
     pub columns: Option<Vec<f64>>,
-    /// Upper bound on every solution.
     pub bound: f64,
 }
 
@@ -50,7 +47,6 @@ impl Outcome {
 }
 
 impl Model {
-    /// Adds a column with its objective coefficient and bounds.
     pub fn column(&mut self, cost: f64, lower: f64, upper: f64, integer: bool) -> Column {
         let column = if integer {
             self.integers = true;

@@ -26,7 +26,6 @@ pub(crate) struct TypeMilp<'a> {
     instance: &'a Instance,
     groups: &'a NodeClasses,
     integer: bool,
-    /// S: brings shares, values and losses near 1.
     scale: f64,
     constant: f64,
     pub fresh: Vec<Option<Column>>,
@@ -36,7 +35,6 @@ pub(crate) struct TypeMilp<'a> {
 }
 
 impl<'a> TypeMilp<'a> {
-    /// Builds the model; `integer` false gives its linear relaxation.
     pub fn new(instance: &'a Instance, groups: &'a NodeClasses, integer: bool) -> Self {
         let smallest = instance.types.iter().map(|ty| ty.share).fold(1.0, f64::min);
         let mut built = Self {
@@ -104,8 +102,7 @@ impl<'a> TypeMilp<'a> {
             for group in self.groups {
                 let room = group.iter().map(|node| fits(&ty.demand, &rooms[*node]));
                 let upper = room.sum::<u64>().min(most);
-                // In the relaxation a column bound would have its own dual, and its part would be missing
-                // from the prices.
+                // A column bound would have its own dual, which the prices would miss.
                 let bound = if self.integer {
                     upper as f64
                 } else {
@@ -189,8 +186,8 @@ impl<'a> TypeMilp<'a> {
             if unit == 0 {
                 continue;
             }
-            // Loads are multiples of the demands' common divisor. Cutting off the useless rest of a room
-            // keeps rounding errors harmless.
+            // Loads are multiples of the demands' common divisor; cutting off the useless rest keeps rounding
+            // errors harmless.
             let divisor = demands().fold(0, |divisor: u64, amount| divisor.gcd(&amount));
             for (index, group) in self.groups.iter().enumerate() {
                 let whole = |node: &usize| {

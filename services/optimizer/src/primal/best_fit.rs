@@ -4,8 +4,7 @@
 use crate::candidate::{Candidate, SHARE_SLACK};
 use crate::instance::{Instance, fits, take};
 
-/// Returns a candidate with the given restarts and, as far as they fit, the given counts; `None` if a job's
-/// minimum does not fit or a bound is broken.
+/// `None` if a minimum does not fit or a bound is broken.
 pub(crate) fn best_fit(
     instance: &Instance,
     restarted: &[bool],
@@ -19,7 +18,7 @@ pub(crate) fn best_fit(
     fit.candidate.is_feasible(instance).then_some(fit.candidate)
 }
 
-/// Gives a candidate's free jobs the rest of the rooms, as far as the objective grows.
+/// Grows free jobs as far as the objective grows.
 pub(crate) fn grow(instance: &Instance, candidate: &mut Candidate) {
     let Some(rooms) = candidate.rooms(instance) else {
         return;

@@ -65,7 +65,6 @@ impl Gathering<'_> {
         for job in &training {
             self.bring_home(*job);
         }
-        // The first pass and other jobs' give-ups free capacity at home.
         for job in &training {
             self.bring_home(*job);
             self.give_up(*job);
@@ -97,7 +96,7 @@ impl Gathering<'_> {
         stands
     }
 
-    /// Step 1: returns the home; `None` for a job without containers.
+    /// `None` for a job without containers.
     fn home(&self, job: usize) -> Option<usize> {
         if let Some((chief, _)) = self.instance.jobs[job].fixed.first() {
             return Some(*chief);
@@ -153,7 +152,7 @@ impl Gathering<'_> {
         self.counted(job, to, true);
     }
 
-    /// Counts one container more or less on a node; the caller adjusts the rooms.
+    /// The caller adjusts the rooms.
     fn counted(&mut self, job: usize, node: usize, more: bool) {
         let slots = &mut self.candidate.slots[self.instance.jobs[job].ty];
         for counts in [slots, &mut self.partitions[job]] {
@@ -167,8 +166,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Exchanges with a container that loses nothing: a replica that has yet to start, or a container away
-    /// from its home.
+    /// The other container loses nothing: it has yet to start, or is away from its home.
     fn exchanged(&mut self, job: usize, away: usize, home: usize) -> bool {
         let ty = self.instance.jobs[job].ty;
         let other = (0..self.partitions.len()).find(|other| {
@@ -221,7 +219,6 @@ impl Gathering<'_> {
         self.enters(job, away, home)
     }
 
-    /// Returns how many containers a job with no fewer containers could give up on a node.
     fn could_give(&self, other: usize, job: usize, node: usize) -> u32 {
         let own = self.candidate.counts[job] + self.instance.jobs[job].base();
         let it = &self.instance.jobs[other];

@@ -9,7 +9,7 @@ use crate::candidate::Candidate;
 use crate::instance::{Instance, State, fits};
 use crate::primal::best_fit::best_fit;
 
-/// Jobs tried in step 2, and restarts of step 3: a few milliseconds each.
+/// A few milliseconds each.
 const TRIES: usize = 12;
 const TOGETHER: u32 = 24;
 
@@ -63,8 +63,7 @@ fn with_several(instance: &Instance, minima: &[u32]) -> Option<Candidate> {
     None
 }
 
-/// Returns the running jobs whose departure lets another container fit: first those that need not regain
-/// everything, then by size.
+/// First jobs that need not regain everything, then by size.
 fn makes_room(instance: &Instance) -> Vec<usize> {
     let room = Room::new(instance);
     let mut jobs = Vec::new();
@@ -90,7 +89,6 @@ fn size(instance: &Instance, job: usize) -> f64 {
     instance.types[job.ty].value * f64::from(job.count)
 }
 
-/// Returns the part of its containers that a job can spare.
 fn spare(instance: &Instance, job: usize) -> f64 {
     let job = &instance.jobs[job];
     1.0 - f64::from(job.min) / f64::from(job.count.max(1))
@@ -165,7 +163,6 @@ mod tests {
         assert!(stood > 0 && made > 0, "{stood} stood, {made} made room");
     }
 
-    /// Two nodes, each with a job that can spare one of two containers; a new job needs two.
     #[test]
     fn two_make_room_together() {
         let job = |index: usize, min: u32, previous: Vec<(usize, u32)>| Job {

@@ -1,14 +1,13 @@
-//! Primal heuristics: they find allocations, from nothing or from the relaxation's prices, and improve the
-//! chosen one.
+//! Primal heuristics.
 //!
-//! - [`min_restart_heuristic`]: new jobs next to running ones, with the fewest restarts;
-//! - [`restart_local_search`]: restarts at given prices; then [`packing`] of the new containers:
-//!   [`price_rounds`] between jobs and nodes, [`pattern_selection`] per node, [`ruin_and_recreate`];
+//! - [`min_restart_heuristic`]: new jobs next to running ones;
+//! - [`restart_local_search`]: restarts at given prices; then [`packing`] by [`price_rounds`],
+//!   [`pattern_selection`] and [`ruin_and_recreate`];
 //! - [`best_fit`]: counts into rooms;
-//! - [`slots_to_jobs`]: which job's containers take which slots;
-//! - [`restart_pruning`]: undoes restarts that win less than the proven gap;
-//! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`]: exchange places that P2 does not
-//!   tell apart.
+//! - [`slots_to_jobs`]: slots to jobs;
+//! - [`restart_pruning`]: undoes restarts within the gap;
+//! - [`in_place`], [`gathering`], [`preferences`] and [`role_affinity`]: exchanges of places that are equal
+//!   to P2.
 
 pub(crate) mod best_fit;
 pub(crate) mod gathering;

@@ -1,10 +1,7 @@
-//! Chooses every node's new containers for given restarts.
-//!
-//! 1. [`Packing::cleared`] ([`crate::primal::price_rounds`]): prices at which the nodes' best patterns supply
-//!    what the jobs want;
-//! 2. [`Packing::run_price_rounds`]: continues from there and gives every node some patterns;
-//! 3. [`crate::primal::pattern_selection`]: each node chooses one, or a better one;
-//! 4. [`Packing::ruin_and_recreate`] ([`crate::primal::ruin_and_recreate`]), if a minimum found no room.
+//! Chooses every node's new containers for given restarts: [`Packing::cleared`] and
+//! [`Packing::run_price_rounds`] ([`crate::primal::price_rounds`]), then
+//! [`crate::primal::pattern_selection`], then [`crate::primal::ruin_and_recreate`] if a minimum found no
+//! room.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,12 +18,11 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Returns the worth of the next container when `beyond` exceed the minima.
+    /// Worth of the next container when `beyond` exceed the minima.
     pub fn worth_beyond(&self, beyond: usize) -> f64 {
         self.worth.get(beyond).map_or(0.0, |(worth, _)| *worth)
     }
 
-    /// Returns the mean worth over a range of such containers.
     pub fn mean_worth(&self, beyond: Range<usize>) -> f64 {
         let many = beyond.len() as f64;
         beyond.map(|beyond| self.worth_beyond(beyond)).sum::<f64>() / many
@@ -38,7 +34,7 @@ pub(crate) struct Packing<'a> {
     pub(crate) instance: &'a Instance,
     pub(crate) grid: &'a RoomGrid,
     pub(crate) demands: Vec<Demand>,
-    /// Worth of a container below a job's minimum: above all others.
+    /// Worth below a minimum: above all others.
     urgent: f64,
     pub(crate) rooms: Vec<Vec<u64>>,
     pub(crate) placed: Vec<BTreeMap<usize, u32>>,
@@ -46,7 +42,7 @@ pub(crate) struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    /// Starts with nothing placed; `loss` is the price of a unit of fairness loss.
+    /// `loss` is the price of a unit of fairness loss.
     pub fn new(instance: &'a Instance, grid: &'a RoomGrid, restarted: &[bool], loss: f64) -> Self {
         let mut demands = vec![Demand::default(); instance.types.len()];
         let fresh = |index: usize| instance.jobs[index].state == State::Free || restarted[index];
@@ -60,7 +56,7 @@ impl<'a> Packing<'a> {
             demand.worth.extend(more.filter(|(worth, _)| *worth > 0.0));
         }
         for demand in &mut demands {
-            // A stable sort keeps each job's own order: no later container comes before an earlier one.
+            // A stable sort keeps each job's own order.
             demand.worth.sort_by(|a, b| b.0.total_cmp(&a.0));
         }
         let worths = demands
@@ -95,7 +91,7 @@ impl<'a> Packing<'a> {
         pairs.into_iter().any(|(count, demand)| *count < demand.min)
     }
 
-    /// Returns the worth beyond the minima, less a penalty for missing ones.
+    /// Penalises missing minima.
     #[cfg(test)]
     pub fn value(&self) -> f64 {
         let worth = |(ty, count): (usize, &usize)| {
@@ -121,7 +117,6 @@ impl<'a> Packing<'a> {
         }
     }
 
-    /// Fills up a node, the most valuable containers first.
     pub(crate) fn top_up(&mut self, node: usize) {
         loop {
             let open = (0..self.counts.len()).filter(|ty| self.is_wanted(*ty));
@@ -149,7 +144,6 @@ impl<'a> Packing<'a> {
         placed
     }
 
-    /// Returns the candidate; `None` if a minimum did not fit.
     pub fn candidate(&self, restarted: &[bool]) -> Option<Candidate> {
         let mut candidate = Candidate::standing(self.instance);
         candidate.restarted = restarted.to_vec();
@@ -179,7 +173,6 @@ mod tests {
     use crate::instance::samples::{bound_samples, samples};
     use crate::lagrangian::r_algorithm::RAlgorithm;
 
-    /// Tries all containers of `ty` and later types on `node` and later nodes.
     fn brute(
         packing: &Packing<'_>,
         node: usize,

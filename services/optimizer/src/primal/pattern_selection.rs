@@ -1,20 +1,17 @@
-//! Step 3 of a packing ([`crate::primal::packing`]): each node takes one of the patterns from step 2, or a
-//! better one, so that together they supply the demand.
+//! Each node takes one of its patterns from the price rounds, or a better one, so that together they supply
+//! the demand.
 //!
-//! Node after node takes the pattern worth most next to the others'. The worth of a further container falls
-//! in steps, which would leave the choice in a local optimum; so worths are smoothed over neighbouring
-//! containers at first, and less in each pass.
-//!
-//! A price that was wrong in all of step 2 leaves no pattern with enough of its containers. Before each pass,
-//! prices move half way to the worth of the last and the next container, and every room's best pattern joins
-//! its choices.
+//! The worth of a further container falls in steps, which would leave the choice in a local optimum; so
+//! worths are smoothed at first, and less in each pass. Before each pass, prices move half way to the present
+//! worths, and every room's best pattern joins its choices: a price that was wrong in all rounds leaves no
+//! pattern with enough of its containers.
 
 use std::collections::BTreeMap;
 
 use crate::lagrangian::knapsack_table::RoomGrid;
 use crate::primal::packing::Packing;
 
-/// Containers of smoothing in each direction, pass by pass.
+/// In each direction, pass by pass.
 const SMOOTH: [usize; 10] = [16, 12, 8, 6, 4, 3, 2, 1, 0, 0];
 
 const WAY: f64 = 0.5;
@@ -39,7 +36,6 @@ impl Choices {
     pub fn add(&mut self, entry: usize, mut pattern: Vec<usize>) -> usize {
         pattern.sort_unstable();
         let patterns = self.patterns.entry(entry).or_default();
-        // Most often the previous round's pattern.
         let known = patterns.iter().rposition(|known| *known == pattern);
         known.unwrap_or_else(|| {
             patterns.push(pattern);
@@ -47,7 +43,7 @@ impl Choices {
         })
     }
 
-    /// Adds each room's best pattern at `prices` to its choices. `table` is a buffer for V.
+    /// `table` is a buffer for V.
     fn add_best(&mut self, grid: &RoomGrid, prices: &[f64], table: &mut Vec<f64>) {
         let types = grid.fill(prices, table);
         let entries: Vec<usize> = self.patterns.keys().copied().collect();
@@ -63,7 +59,6 @@ impl Choices {
         &self.patterns[&entry][pattern]
     }
 
-    /// Lets the nodes choose one by one, starting with patterns found near `prices`.
     pub fn select(&mut self, packing: &Packing<'_>, mut prices: Vec<f64>) {
         let mut counts = vec![0; packing.counts.len()];
         for node in 0..self.taken.len() {
@@ -99,7 +94,7 @@ impl Choices {
     }
 }
 
-/// Mean worth of the last and the next container at `count`; below the minima, more than any.
+/// Below the minima, worth more than any.
 fn worth_at(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
     let demand = &packing.demands[ty];
     let Some(beyond) = count.checked_sub(demand.min) else {
@@ -139,7 +134,6 @@ impl Worths {
     }
 }
 
-/// Averages over `smooth` containers in each direction.
 fn smoothed(packing: &Packing<'_>, ty: usize, count: usize, smooth: usize) -> f64 {
     let demand = &packing.demands[ty];
     let worth = packing.worth(ty, count);
@@ -155,7 +149,6 @@ mod tests {
     use crate::instance::samples::{all_restarted, chance, samples};
     use crate::lagrangian::knapsack_table::RoomGrid;
 
-    /// In the end no single node could choose better, and the total exceeds the start's.
     #[test]
     fn nobody_could_choose_better_alone() {
         let (mut before, mut after) = (0.0, 0.0);

@@ -1,11 +1,9 @@
-//! Steps 1 and 2 of a packing ([`crate::primal::packing`]): prices at which the nodes' best patterns supply
-//! what the jobs want.
+//! Prices at which the nodes' best patterns supply what the jobs want.
 //!
-//! 1. [`Packing::cleared`] minimises the packing's dual, Σ V(room) + Σ (worth − price) of the wanted
-//!    containers, by Shor's method ([`crate::lagrangian::r_algorithm`]), starting from the dual descent's
-//!    best point and dilation.
-//! 2. [`Packing::run_price_rounds`]: prices follow supply and demand with small steps. Every node takes
-//!    another round's pattern, so that together they mix patterns like an optimum.
+//! 1. [`Packing::cleared`] minimises the packing's dual, Σ V(room) + Σ (worth − price), by Shor's method
+//!    ([`crate::lagrangian::r_algorithm`]), starting from the dual descent.
+//! 2. [`Packing::run_price_rounds`]: prices follow supply and demand; every node takes another round's
+//!    pattern, so that together they mix patterns like an optimum.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +24,7 @@ const SQUARE: f64 = 0.9;
 pub(crate) struct Cleared {
     pub prices: Vec<f64>,
     pub table: Vec<f64>,
-    /// Upper bound on `Packing::value` over packings with all minima.
+    /// Bounds `Packing::value` with all minima.
     pub most: f64,
 }
 
@@ -93,7 +91,6 @@ impl Packing<'_> {
         table: &mut Vec<f64>,
     ) -> Vec<f64> {
         let types = self.counts.len();
-        // A type that nobody wants has price 0 and no subgradient.
         let wanted = |ty: usize| if self.is_wanted(ty) { scale[ty] } else { 0.0 };
         let priced =
             |at: &[f64]| -> Vec<f64> { (0..types).map(|ty| at[ty] * wanted(ty)).collect() };
@@ -106,7 +103,7 @@ impl Packing<'_> {
         priced(&at)
     }
 
-    /// Returns the bound of [`Cleared::most`] at these prices, and each type's excess supply.
+    /// Returns the bound and each type's excess supply.
     fn dual(&self, prices: &[f64], alike: &Alike, table: &mut Vec<f64>) -> (f64, Vec<f64>) {
         let types = self.grid.fill(prices, table);
         let (mut dual, mut excess) = (0.0, vec![0.0; prices.len()]);

@@ -10,7 +10,7 @@ use crate::instance::{Instance, State};
 use crate::lagrangian::incumbent_blocks::IncumbentBlocks;
 use crate::lagrangian::knapsack_table::RoomGrid;
 
-/// Worth of a node that stays overfull until a job leaves: below all others.
+/// Below all other worths.
 const OVERFULL: f64 = -1e3;
 const PASSES: usize = 2;
 
@@ -122,7 +122,6 @@ impl LocalSearch<'_> {
         best.map(|(_, job)| self.flip(job)).is_some()
     }
 
-    /// Removes each restart once and adds the best one instead.
     fn exchange(&mut self) -> bool {
         let before = self.restarted.clone();
         for job in 0..self.restarted.len() {

@@ -1,12 +1,10 @@
-//! The last step of a packing ([`crate::primal::packing`]): each node is emptied of new containers and
-//! refilled with the best of all patterns.
+//! Empties each node of new containers and refills it with the best of all patterns, never for worse.
 
 use crate::instance::take;
 use crate::lagrangian::knapsack::Knapsack;
 use crate::primal::packing::Packing;
 
 impl Packing<'_> {
-    /// Refills the nodes, none for worse.
     pub fn ruin_and_recreate(&mut self) {
         let mut knapsack = Knapsack::new(self.grid, self.counts.len());
         let values = (0..self.counts.len()).map(|ty| self.worth(ty, self.counts[ty]));
@@ -16,7 +14,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Refills one node. `values` holds the worth of one more container of each type, before and after.
+    /// `values` holds the worth of one more container of each type.
     fn recreate_node(&mut self, node: usize, values: &mut [f64], knapsack: &mut Knapsack<'_>) {
         if self.placed[node].is_empty() && self.rooms[node].iter().all(|room| *room == 0) {
             return;

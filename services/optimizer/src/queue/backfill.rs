@@ -19,19 +19,19 @@ use crate::instance::{Instance, State, covers, roles_of};
 use crate::queue::prefix::Queue;
 use crate::solve::{any, may_be_feasible};
 
-/// Most sets of confining nodes: each adds a column to every model and keeps the gap open.
+/// Each set adds a column to every model and keeps the gap open.
 const MOST_SETS: usize = 4;
 
-/// Most blocked heads per decision: each costs a few relaxations.
+/// Each costs a few relaxations.
 const MOST_PASSED: usize = 8;
 
 struct Head {
     job: usize,
     lacks: Vec<usize>,
     nodes: NodeSet,
-    /// Jobs that demand a lacked resource wait behind this one.
+    /// Later jobs that demand a lacked resource wait.
     holds: bool,
-    /// The job would fit by capacity alone, so its capacity is reserved.
+    /// Capacity alone suffices, so it is reserved.
     fits: bool,
 }
 
@@ -63,7 +63,6 @@ impl Passed {
         self.kept_off.get(&job).copied()
     }
 
-    /// Lacked resources are computed only if others wait behind the job.
     pub fn note(&mut self, queue: &Queue<'_>, members: &[usize], job: usize, is_asked: bool) {
         let holds = !queue.problem.jobs[job].may_be_overtaken;
         let mut head = Head {
@@ -77,19 +76,17 @@ impl Passed {
             head.nodes = nodes(queue, job);
             head.lacks = self.lacks(queue, members, &head);
             let beside = self.unbounded(queue, members, &[job]);
-            // Capacity is reserved only for a job that could start in it.
             head.fits = any(&beside, &queue.problem.budget, queue.deadline) != Some(false);
         }
         self.heads.push(head);
     }
 
-    /// Reports whether to try a job behind the heads, and records its confinement.
+    /// Records the job's confinement, too.
     pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
         let known = |head: &Head| {
             if queue.problem.roles(head.job).next().is_some() {
                 return false;
             }
-            // A job of equal demand that needs no less cannot start either.
             let (head, job) = (&queue.problem.jobs[head.job], &queue.problem.jobs[job]);
             head.container_type() == job.container_type()
                 && head.min <= job.min
@@ -117,8 +114,8 @@ impl Passed {
         self.left(queue, job).err()
     }
 
-    /// Returns the nodes left to `job` by heads that lack something it demands, with the first such head. The
-    /// error is the head behind which the job waits.
+    /// Returns the nodes that heads leave to `job`, and the first head that competes with it. The error is
+    /// the head behind which it waits.
     fn left(&self, queue: &Queue<'_>, job: usize) -> Result<Option<(usize, NodeSet)>, usize> {
         let posed = &queue.problem.jobs[job];
         let Some(demand) = queue.cluster.demand(posed) else {
@@ -173,7 +170,7 @@ impl Passed {
         let demand = queue.cluster.demand(&queue.problem.jobs[job]);
         let mut demand = demand.unwrap_or_default();
         let min = u64::from(queue.problem.jobs[job].min.max(1));
-        // Spreads the roles over the workers: only total demand and shortage matter here.
+        // Only total demand and shortage matter here.
         for role in roles_of(queue.problem, job) {
             let beside = queue.cluster.demand(role).unwrap_or_default();
             for (amount, beside) in demand.iter_mut().zip(beside) {
@@ -194,7 +191,6 @@ impl Passed {
             true => demanded,
             false => causes,
         };
-        // Of several causes, keep the short resources.
         let roles: Vec<usize> = queue.problem.roles(job).collect();
         let free = free(&instance, head, &roles);
         let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
@@ -223,7 +219,7 @@ fn nodes(queue: &Queue<'_>, job: usize) -> NodeSet {
     queue.empty.eligible(&gang(queue, job))
 }
 
-/// Free amounts on the nodes of `head`, less running jobs and the minima of admitted ones.
+/// Subtracts running jobs and the minima of admitted ones.
 fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];
@@ -233,7 +229,6 @@ fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
             *free += amount;
         }
     }
-    // Jobs confined to other nodes take nothing there.
     let may_be_there = |ty: usize| {
         let asked = &instance.types[ty].demand[instance.counted..];
         let mut theirs = instance.rooms.iter().zip(0..);

@@ -9,20 +9,18 @@ use crate::queue::prefix::Queue;
 use crate::queue::urgent::{self, Whom};
 use crate::report::Draft;
 
-/// Most preempting jobs tried together in one decision; the next decision follows when they have started.
+/// The next decision follows when these have started.
 const PREEMPTING: usize = 32;
 
 const NAMED: usize = 3;
 
 pub(crate) enum Preempted {
-    /// Nobody preempts, or preemption would not help.
     Nobody,
     Room(Box<Draft>),
     Protected(usize, String),
 }
 
 impl Queue<'_> {
-    /// Includes preempting jobs directly behind the first.
     pub(crate) fn preempt(&self, members: &[usize]) -> Preempted {
         let waits = |job: &usize| !members.contains(job);
         let Some(place) = self.waiting.iter().position(waits) else {

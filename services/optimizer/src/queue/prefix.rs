@@ -38,17 +38,15 @@ use crate::report::Draft;
 use crate::solution::{Solution, SolverReport, WaitCode};
 use crate::solve::{Found, Verdict, gap, may_be_feasible, search};
 
-/// Stage name of an allocation kept without a search.
 pub(crate) const KEPT: &str = "kept";
 
-/// Prefixes of an idle cluster's queue that are tried one by one.
 const PREFIXES: usize = 16;
 
 pub(crate) fn solve(problem: &Problem) -> Solution {
     let cluster = Cluster::new(problem);
     let deadline = Deadline::new(problem.budget.time);
     let mut draft = Queue::new(problem, &cluster, &deadline).decide();
-    // With more time the decision might differ, wherever a limit was met.
+    // With more time the decision might differ.
     if let Some(limit) = deadline.met() {
         draft.solver.stopped_by = limit;
     }
@@ -75,7 +73,6 @@ fn empty_nodes(problem: &Problem) -> FreeNodes<'_> {
         .collect();
     let nodes = nodes.into_values().map(|node| {
         let memory = node.gpus.iter().map(|gpu| gpu.memory_bytes);
-        // Nobody starts on a drained node.
         let none = Amounts::new();
         let offered = if node.closed { &none } else { &node.capacity };
         FreeNode::empty(offered, memory, (&node.labels, &node.taints))
@@ -116,7 +113,7 @@ impl<'a> Queue<'a> {
             }
         }
         queue.waiting.append(&mut fresh);
-        // By class; the stable sort keeps the order within a class.
+        // The stable sort keeps the order within a class.
         let class = |index: &usize| Reverse(problem.jobs[*index].precedence.class);
         queue.waiting.sort_by_key(class);
         queue
@@ -126,7 +123,6 @@ impl<'a> Queue<'a> {
         self.within(members, &Passed::default())
     }
 
-    /// Jobs behind blocked heads avoid the heads' nodes.
     pub fn within(&self, members: &[usize], passed: &Passed) -> Instance {
         let mut all = self.running.clone();
         all.extend(members);
@@ -184,7 +180,6 @@ impl<'a> Queue<'a> {
         Some(self.made(&whom, made))
     }
 
-    /// No running job has fewer containers than before.
     fn takes_nothing(&self, made: &MadeRoom) -> bool {
         let Admitted {
             instance, found, ..
@@ -241,7 +236,6 @@ impl<'a> Queue<'a> {
         self.decide_rest()
     }
 
-    /// Services and notebooks have their targets.
     fn decide_rest(&self) -> Draft {
         let mut passed = Passed::default();
         let admitted = self.admitted(&mut passed);
@@ -290,7 +284,6 @@ impl<'a> Queue<'a> {
         follow_preferences(self.problem, self.cluster, instance, candidate, partitions);
     }
 
-    /// The cluster cannot hold all targets of services.
     fn decide_with(&self, cut: &[(usize, u32)]) -> Draft {
         let mut problem = self.problem.clone();
         for (index, target) in cut.iter().filter(|(_, target)| *target > 0) {
@@ -320,7 +313,6 @@ impl<'a> Queue<'a> {
             let Some(head) = rest.get(taken).copied() else {
                 return admitted;
             };
-            // Without the fairness bound nobody else is admitted.
             let ends = admitted.as_ref().is_none_or(|it| it.unbounded);
             if ends || !self.problem.policy.backfill || passed.is_full() {
                 return admitted;
@@ -358,7 +350,7 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// Everybody else keeps waiting, services and notebooks included.
+    /// Services and notebooks keep waiting, too.
     fn keep(&self) -> Draft {
         let mut draft = Draft::empty(self.problem, "p2");
         let running = self.running.iter();
@@ -370,7 +362,6 @@ impl<'a> Queue<'a> {
         }
         let instance = self.instance(&[]);
         let mut stands = Candidate::standing(&instance);
-        // Jobs outside their limits stay, too.
         for (count, job) in stands.counts.iter_mut().zip(&instance.jobs) {
             let placed: u32 = draft.placed[job.index].values().sum();
             *count = placed.saturating_sub(job.base());
@@ -379,7 +370,6 @@ impl<'a> Queue<'a> {
         draft.loss_bound = loss_bound(self.problem, self.cluster);
         draft.adjustment_bound = instance.restart_bound;
         let (status, bound) = match self.running.is_empty() {
-            // Without any job only the empty allocation exists.
             true => ("optimal", objective),
             false if self.deadline.has_left_open() => {
                 ("unknown", independent_bound(&instance).0.max(objective))
@@ -399,8 +389,7 @@ impl<'a> Queue<'a> {
         draft
     }
 
-    /// Extends `taken` by the longest feasible prefix of `rest`. Without blocked heads it falls back to the
-    /// running jobs alone.
+    /// Without blocked heads it falls back to the running jobs alone.
     fn longest(&self, taken: &[usize], rest: &[usize], passed: &Passed) -> Option<Admitted> {
         let attempt = |count: usize| self.attempt(taken, &rest[..count], passed);
         let all = rest.len();

@@ -29,9 +29,9 @@ const SLACK: f64 = 1e-9;
 
 pub(crate) struct Whom {
     pub first: usize,
-    /// Waiting jobs of preempting classes; services and notebooks always take part.
+    /// Of preempting classes; services and notebooks always take part.
     pub members: Vec<usize>,
-    /// Only jobs below this class give way; `None`: all training and batch.
+    /// `None`: all training and batch gives way.
     pub below: Option<i32>,
 }
 
@@ -63,7 +63,6 @@ pub(crate) fn short(queue: &Queue<'_>) -> Option<usize> {
 }
 
 pub(crate) struct MadeRoom {
-    /// The problem in which jobs that give nothing are pinned.
     pub problem: Problem,
     pub admitted: Admitted,
     pub evicted: BTreeSet<usize>,
@@ -82,7 +81,7 @@ pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     }
 }
 
-/// Returns protected jobs if only their protection keeps a waiting job from starting.
+/// Empty unless only their protection keeps a waiting job from starting.
 pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a ProblemJob> {
     let victims = victims(queue, whom, true);
     let all: BTreeSet<usize> = victims.iter().copied().collect();
@@ -143,8 +142,7 @@ fn steps(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
         .or_else(|| evict(queue, whom, &victims(queue, whom, false)))
 }
 
-/// Runs steps 4 and 5 again without protection: a service has promised latency, and the log records the
-/// force.
+/// Repeats steps 4 and 5 without protection: a service has promised latency.
 fn beyond_bounds(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     let mut jobs = queue.problem.jobs.iter();
     if !jobs.any(|job| job.precedence.protected && runs(queue.cluster, job)) {
@@ -180,7 +178,6 @@ fn solved(queue: &Queue<'_>, whom: &Whom, instance: Instance) -> Option<Admitted
     })
 }
 
-/// Requeues the fewest victims, in order, that make P2 feasible.
 fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> {
     let without = |count: usize| {
         let evicted: BTreeSet<usize> = victims.iter().take(count).copied().collect();
@@ -198,7 +195,7 @@ fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> 
             false => low = middle,
         }
     }
-    // The relaxation may be too optimistic: then a few more victims are needed.
+    // The relaxation may be too optimistic.
     for count in high..=victims.len() {
         let (mut evicted, instance) = without(count);
         if let Some(admitted) = solved(queue, whom, instance) {
@@ -217,7 +214,7 @@ fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> 
     None
 }
 
-/// Spares victims that turn out unnecessary, such as small early ones.
+/// Small early victims may turn out unnecessary.
 fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims: &[usize]) {
     for victim in victims.iter().rev().skip(1) {
         let mut fewer = evicted.clone();
@@ -229,8 +226,8 @@ fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims:
     }
 }
 
-/// Returns the running jobs that may be requeued, first victim first: unprotected, lowest class, with a
-/// checkpoint, least lost work, largest share for its weight, youngest.
+/// First victim first: unprotected, lowest class, with a checkpoint, least lost work, largest share for its
+/// weight, youngest.
 fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     let jobs = queue.problem.jobs.iter().enumerate();
     let victims = jobs.filter(|(index, job)| {
@@ -242,7 +239,7 @@ fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     });
     let lost = victims.map(|(index, job)| (Loss::of(queue, job), index));
     let mut victims: Vec<(Loss, usize)> = lost.collect();
-    // The sort is stable, and starts with the youngest.
+    // Youngest first, kept by the stable sort.
     victims.reverse();
     victims.sort_by(|(left, one), (right, other)| {
         let (one, other) = (&queue.problem.jobs[*one], &queue.problem.jobs[*other]);
@@ -258,7 +255,6 @@ fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
 struct Loss {
     /// Work in seconds of the whole cluster, summed over the resources.
     work: f64,
-    /// Dominant share divided by the weight.
     weighted_share: f64,
 }
 
@@ -278,14 +274,13 @@ impl Loss {
         }
     }
 
-    /// Orders by smaller loss, then by larger share.
     fn compare(&self, other: &Self) -> Ordering {
         let work = self.work.total_cmp(&other.work);
         work.then_with(|| other.weighted_share.total_cmp(&self.weighted_share))
     }
 }
 
-/// Cuts targets to what the cluster could hold without training and batch, in order.
+/// Assumes a cluster without training and batch.
 pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
     let mut rooms = queue.cluster.rooms.clone();
     let mut cut = Vec::new();

@@ -4,10 +4,8 @@
 use crate::memory::{Key, allocate, create, free, grow, map, release, retain, unmap};
 use crate::symbols::{Address, Handle, OUT_OF_MEMORY, Result};
 
-/// Alignment of rows in pitched memory.
 const PITCH: usize = 512;
 
-/// `CUmemAllocationProp` up to its location.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Properties {
@@ -37,7 +35,6 @@ pub struct Array3d {
     flags: u32,
 }
 
-/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC` up to its size.
 #[repr(C)]
 #[derive(Debug)]
 pub struct External {
@@ -48,16 +45,14 @@ pub struct External {
 
 const ON_DEVICE: u32 = 1;
 
-/// Returns the bytes of an element. A format that names its channels overrides the descriptor's count; an
-/// unknown format counts as the largest element, four channels of four bytes or a block of a compressed
-/// texture. Source: `CUarray_format` of CUDA 13's `cuda.h`.
+/// A format that names its channels overrides the descriptor's count; an unknown format counts as the largest
+/// element. Source: `CUarray_format` of CUDA 13's `cuda.h`.
 fn element_bytes(format: u32, channels: u32) -> u64 {
     let channels = u64::from(channels.max(1));
     match format {
         0x01 | 0x08 => channels,
         0x02 | 0x09 | 0x10 => 2 * channels,
         0x03 | 0x0a | 0x20 => 4 * channels,
-        // `UNORM_INT8X1`, `X2`, `X4`, then 16 bits; then `SNORM`.
         0xc0 | 0xc6 => channels,
         0xc1 | 0xc7 => channels.max(2),
         0xc2 | 0xc8 => channels.max(4),
@@ -108,7 +103,7 @@ fn pitched(
     (width, height): (usize, usize),
     call: impl FnOnce() -> Result,
 ) -> Result {
-    // All known devices align rows like this, so the least size is known before the call.
+    // All known devices align rows like this.
     let least = (width.next_multiple_of(PITCH) * height) as u64;
     let result = allocate(None, least, call, || Key::Address(written(to)));
     if result != 0 {
@@ -140,7 +135,7 @@ fn created(
     }
 }
 
-/// Each mipmap level is at most a quarter of the previous one: at most a third more in all.
+/// Each level is at most a quarter of the previous one.
 fn mipmap_bytes(first: u64, levels: u32) -> u64 {
     match levels {
         0 | 1 => first,

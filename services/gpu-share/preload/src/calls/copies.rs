@@ -7,7 +7,7 @@ use super::life::waited;
 use crate::state::gated;
 use crate::symbols::{Address, Handle, Result};
 
-/// Least size of a copy that waits: a megabyte takes some 50 µs, like a small kernel.
+/// A megabyte takes some 50 µs, like a small kernel.
 pub const LARGE_BYTES: usize = 1 << 20;
 
 pub fn copied(

@@ -7,7 +7,6 @@ use crate::gate::{Inside, Stream};
 use crate::state::{gated, get};
 use crate::symbols::{Handle, Result};
 
-/// `CUlaunchConfig` up to its stream.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Config {
@@ -20,7 +19,7 @@ fn stream_of(config: *const Config) -> Handle {
     unsafe { config.as_ref() }.map_or(ptr::null_mut(), |it| it.stream)
 }
 
-/// Tokens of several devices are taken in page order, so that two processes cannot deadlock.
+/// Tokens are taken in page order, so that two processes cannot deadlock.
 fn gated_on_all(launch: impl FnOnce() -> Result) -> Result {
     let Some(state) = get() else {
         return launch();

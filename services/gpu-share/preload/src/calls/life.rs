@@ -1,4 +1,4 @@
-//! Initialisation, ends of streams and contexts, and the calls by which a program waits.
+//! Initialisation, ends of streams and contexts, and waits.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ fn initialised(real: impl FnOnce() -> Result) -> Result {
     result
 }
 
-/// Ends the stream's segment before a capture begins or the stream ends.
+/// Before a capture or the stream's end.
 fn settled(stream: Handle, forget: bool, real: impl FnOnce() -> Result) -> Result {
     if let Some(state) = get() {
         let its = |it: Stream, _: Handle| it.handle == stream;
@@ -26,7 +26,7 @@ fn settled(stream: Handle, forget: bool, real: impl FnOnce() -> Result) -> Resul
     real()
 }
 
-/// Ends segments before a context ends, or before all of a device's contexts do.
+/// Without a context, covers all of a device's contexts.
 fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) -> Result {
     if let Some(state) = get() {
         let parts = match device {
@@ -43,14 +43,13 @@ fn ended(device: Option<c_int>, context: Handle, real: impl FnOnce() -> Result) 
     real()
 }
 
-/// Work is done after a wait: measure it at once.
 pub fn waited(real: impl FnOnce() -> Result) -> Result {
     let result = real();
     noticed();
     result
 }
 
-/// A program that polls for completion also waits.
+/// Polling counts as waiting.
 fn asked(real: impl FnOnce() -> Result) -> Result {
     let result = real();
     if result == 0 {

@@ -1,11 +1,9 @@
-//! The functions that replace the driver's: equal names and signatures; each calls the driver's own.
-//!
-//! `launches`, `copies`, `sets` and `shapes` pass the gate; `allocations` and `reports` handle memory; `life`
-//! handles contexts and waits.
+//! Replacements of the driver's functions: equal names and signatures. `launches`, `copies`, `sets` and
+//! `shapes` pass the gate; `allocations` and `reports` handle memory, `life` contexts and waits.
 
 use crate::symbols::Symbol;
 
-/// Defines replacements; `$real` calls the driver's function with the given arguments.
+/// `$real` calls the driver's function with the given arguments.
 macro_rules! ours {
     ($library:expr; $($name:ident ( $($arg:ident : $ty:ty),* ) |$real:ident| $body:expr ;)*) => {
         #[allow(non_upper_case_globals)]
@@ -48,7 +46,6 @@ pub mod reports;
 pub mod sets;
 pub mod shapes;
 
-/// Every replacement but the resolvers, by file.
 pub static LISTS: [&[&Symbol]; 8] = [
     launches::ALL,
     copies::ALL,

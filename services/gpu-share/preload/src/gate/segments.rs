@@ -1,4 +1,4 @@
-//! Segments of launches, delimited by the driver's events and measured when done.
+//! Segments of launches: begun, ended and measured by events.
 
 use super::{
     FEW, Inside, Lane, MANY, MOST_LAUNCHES, PAUSE_MS, Pass, Phase, SEGMENT_NS, SHORT, Segment,
@@ -21,7 +21,6 @@ impl Inside {
         self.phase
     }
 
-    /// Admits nobody more: the gate closes when all work is done.
     pub fn drain(&mut self, told: bool) {
         self.phase = Phase::Draining { told };
         self.passes.invalidate_all();
@@ -50,7 +49,6 @@ impl Inside {
         let lane = &mut self.lanes[at];
         let had_room = lane.pass(&self.passes).let_in();
         if lane.begun.is_null() {
-            // Nothing measures this launch.
             self.measured.launches += 1;
         } else if !had_room {
             lane.beyond += 1;
@@ -59,8 +57,7 @@ impl Inside {
         }
     }
 
-    /// True if the segment must end after this launch. A launch that entered under the lock still counts as
-    /// inside.
+    /// A launch that entered under the lock still counts as inside.
     pub(super) fn is_over(&self, stream: Stream, inside: bool) -> bool {
         let Some(lane) = self.lanes.iter().find(|it| it.stream == stream) else {
             return false;
@@ -94,9 +91,9 @@ impl Inside {
     pub(super) fn begin(&mut self, driver: &Driver, stream: Stream) {
         let context = driver.current();
         if self.lane(stream).is_none() {
-            // Idle streams are forgotten before there are many.
+            // Keeps the list short.
             if self.lanes.len() >= 64 {
-                // A lane with a pass stays: a thread may be about to use the pass.
+                // A thread may be about to use a lane's pass.
                 let rests = |it: &Lane| it.begun.is_null() && it.own.inside() == 0;
                 self.forget_lanes(|it| it.place.is_none() && rests(it));
             }
@@ -145,11 +142,9 @@ impl Inside {
         lane.pass(&self.passes).allot(most);
     }
 
-    /// Returns how many launches fill a segment.
     fn most(&self, stream: Stream) -> u32 {
         match stream.of_thread {
             true => 1,
-            // At most MOST_LAUNCHES.
             false => (SEGMENT_NS / self.launch_ns.max(1)).clamp(1, MOST_LAUNCHES) as u32,
         }
     }
@@ -163,8 +158,8 @@ impl Inside {
         self.shut_if_full();
     }
 
-    /// Ends a full segment. Short launches share the ending event with the next segment; a pause then counts
-    /// until the monitor or a wait ends the segment.
+    /// Short launches share the ending event with the next segment; a pause then counts until the monitor or
+    /// a wait ends the segment.
     pub(super) fn turn(&mut self, driver: &Driver, stream: Stream) {
         let goes_on = self.phase == Phase::Open && self.most(stream) >= SHORT;
         if let Some(at) = self.lanes.iter().position(|it| it.stream == stream) {
@@ -176,7 +171,7 @@ impl Inside {
         self.shut_if_full();
     }
 
-    /// The program has waited: empty segments do not continue.
+    /// Empty segments do not continue after a wait.
     pub fn rest(&mut self, driver: &Driver) {
         let passes = std::sync::Arc::clone(&self.passes);
         self.end(driver, |lane| lane.launches(&passes) == 0);
@@ -188,7 +183,7 @@ impl Inside {
         if lane.begun.is_null() {
             return;
         }
-        // Nobody enters any more; a thread inside ends the segment, or the next round does.
+        // A thread inside ends the segment, or the next round does.
         pass.invalidate();
         if pass.inside() > 0 {
             return;
@@ -242,7 +237,6 @@ impl Inside {
         marked
     }
 
-    /// The base event is kept.
     fn recycle(&mut self, context: Handle, event: Handle) {
         if self.base != Some((context, event)) {
             self.spare.push((context, event));
@@ -295,7 +289,6 @@ impl Inside {
             self.last_end_ms = end;
         }
         let launch_ns = nanoseconds(end - begin) / segment.launches.max(1);
-        // The mean of about four segments.
         self.launch_ns = (self.launch_ns * 3 + launch_ns) / 4;
     }
 
@@ -319,6 +312,5 @@ fn record(driver: &Driver, stream: Stream) -> unsafe extern "C" fn(Handle, Handl
 }
 
 fn nanoseconds(ms: f64) -> u64 {
-    // Not negative, and far below the largest number.
     (ms.max(0.0) * 1e6) as u64
 }

@@ -15,7 +15,6 @@ fn is_device(device: c_int) -> bool {
     (0..devices()).contains(&device)
 }
 
-/// The number in the last byte, `0xd0` in the first.
 #[must_use]
 pub fn uuid(device: c_int) -> [u8; 16] {
     let mut uuid = [0; 16];

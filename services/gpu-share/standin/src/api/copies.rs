@@ -8,7 +8,6 @@ use crate::local::{self, CAPTURE_UNSUPPORTED};
 
 /// Ten gigabytes a second.
 const BYTES_PER_NS: u64 = 10;
-/// Bytes assumed for a descriptor: a tenth of a millisecond.
 const SHAPED: usize = 1_000_000;
 
 fn copy(bytes: usize, at: Handle, wait: bool) -> i32 {

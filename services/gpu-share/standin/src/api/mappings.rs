@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{answer, memory};
 use crate::local::{INVALID_VALUE, Local, give, with};
 
-/// Reference counts of handles, and mappings by first address with length and handle.
+/// References per handle; mappings by first address, with length and handle.
 #[derive(Debug, Default)]
 struct Mappings {
     holders: BTreeMap<u64, u32>,
@@ -23,7 +23,6 @@ fn mappings() -> MutexGuard<'static, Mappings> {
 }
 
 impl Mappings {
-    /// Frees memory that nothing holds any more.
     fn leave(&mut self, handle: u64) -> i32 {
         let is_mapped = self.mappings.values().any(|(_, of)| *of == handle);
         if is_mapped || self.holders.get(&handle) != Some(&0) {

@@ -1,11 +1,10 @@
-//! Every allocation of device memory.
+//! Allocations of device memory.
 
 use std::ffi::{c_int, c_void};
 
 use super::{Handle, answer};
 use crate::local::{self, INVALID_VALUE, give, take};
 
-/// Alignment of rows in pitched memory.
 const PITCH: usize = 512;
 
 fn allocate(to: *mut u64, bytes: usize) -> i32 {
@@ -46,11 +45,10 @@ const fn element_bits(format: u32, channels: usize) -> usize {
     }
 }
 
-/// The descriptor holds width, height, depth in three dimensions, then format and channels.
+/// Sides, then format and channels.
 unsafe fn array(to: *mut u64, sides: *const usize, dimensions: usize, levels: u32) -> i32 {
     // SAFETY: a descriptor, by the driver's manual.
     let sides = unsafe { std::slice::from_raw_parts(sides, dimensions + 1) };
-    // Format in the lower half, channels in the upper.
     let (format, channels) = (sides[dimensions] as u32, sides[dimensions] >> 32);
     let cells: usize = sides[..dimensions].iter().map(|it| (*it).max(1)).product();
     let first = cells * element_bits(format, channels) / 8;

@@ -1,5 +1,4 @@
-//! The driver's functions that computing programs need; all others can be found, and answer that they are not
-//! supported.
+//! The driver's functions that computing programs need; all others answer that they are not supported.
 //!
 //! `basics` has devices, contexts, streams and events; `work` launches and graphs; `copies`, `memory`,
 //! `mappings` and `nvml` the rest.
@@ -11,7 +10,6 @@ use crate::local::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED};
 
 pub type Handle = u64;
 
-/// Defines functions of the driver and their lookup by name.
 macro_rules! api {
     ($($name:ident ( $($arg:ident : $ty:ty),* ) $body:expr ;)*) => {
         $(#[unsafe(no_mangle)]
@@ -55,7 +53,7 @@ unsafe extern "C" fn unsupported() -> i32 {
     NOT_SUPPORTED
 }
 
-/// Version from which a name means this exported function; `_v2` means 3.2 by default.
+/// Version from which a name means this function; `_v2` means 3.2 by default.
 fn since(exported: &str) -> c_int {
     match exported {
         "cuGetProcAddress" => 11030,
@@ -93,7 +91,6 @@ fn resolver(name: &str) -> *const c_void {
     }
 }
 
-/// Logs the request and the exported function that it means.
 fn note(name: &str, version: c_int, flags: u64, meant: &str) {
     if let Some(path) = std::env::var_os("STANDIN_LOOKUPS") {
         let file = std::fs::OpenOptions::new()
@@ -105,7 +102,7 @@ fn note(name: &str, version: c_int, flags: u64, meant: &str) {
     }
 }
 
-/// Returns the newest form that the version allows, the thread's own if requested.
+/// The newest form that the version allows.
 fn resolve(name: &str, version: c_int, flags: u64) -> Option<(String, *const c_void)> {
     for form in ["_v2", ""] {
         for own in ["_ptsz", "_ptds", ""] {

@@ -1,5 +1,4 @@
-//! The management library (`libnvidia-ml.so.1`), for memory figures of the modelled machine. A device's
-//! handle is its number plus one.
+//! The management library, for memory figures. A device's handle is its number plus one.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -24,7 +23,6 @@ pub struct Memory2 {
     used: u64,
 }
 
-/// `nvmlProcessInfo_v2_t`, which version 3 of the function also fills.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Process {
@@ -49,7 +47,6 @@ unsafe fn by_uuid(uuid: *const c_char, to: *mut Handle) -> i32 {
     }
 }
 
-/// Lists contexts on a device, or returns the needed size.
 unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32 {
     let index = usize::try_from(device)
         .ok()
@@ -67,7 +64,6 @@ unsafe fn processes(device: Handle, count: *mut c_uint, to: *mut Process) -> i32
         return TOO_SMALL;
     }
     for (at, (pid, memory_bytes)) in there.into_iter().enumerate() {
-        // All ones: no instance of a device.
         let instances = [c_uint::MAX; 2];
         let process = Process {
             pid,

@@ -6,14 +6,13 @@ use super::basics::stream;
 use super::{Handle, answer, answered};
 use crate::local::{self, INVALID_VALUE, NOT_FOUND};
 
-/// `CUlaunchConfig` up to its stream.
 #[repr(C)]
 pub struct Config {
     dimensions: [u32; 7],
     stream: Handle,
 }
 
-/// A function's name gives its duration: `spin_250000` takes 250 µs.
+/// `spin_250000` takes 250 µs.
 unsafe fn function(to: *mut Handle, name: *const c_char) -> i32 {
     if name.is_null() {
         return INVALID_VALUE;
@@ -25,7 +24,7 @@ unsafe fn function(to: *mut Handle, name: *const c_char) -> i32 {
         .next()
         .and_then(|it| it.parse::<u64>().ok());
     match duration {
-        // The handle is the duration plus one, since no handle is zero.
+        // No handle is zero.
         Some(duration) => answer(to, duration + 1),
         None => NOT_FOUND,
     }

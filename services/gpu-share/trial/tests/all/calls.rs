@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::{MS, World};
 
-/// A busy machine takes longer than the usual few milliseconds.
 const MEASURED_WITHIN: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Each call runs in its own process, and its launches must be counted.
+/// Each call runs in its own process.
 #[test]
 fn every_large_copy_and_set_waits_for_the_token() {
     let world = World::new(1);
@@ -40,7 +39,6 @@ fn every_large_copy_and_set_waits_for_the_token() {
     assert_eq!(names.len(), CALLS, "{names:?}");
 }
 
-/// Copies and sets in CUDA 13's list.
 const CALLS: usize = 94;
 
 #[test]

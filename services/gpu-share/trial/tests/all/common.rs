@@ -16,7 +16,6 @@ pub const GIB: u64 = 1 << 30;
 /// One machine at a time: its processes need processors.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Shared libraries lie next to the test's binary.
 pub fn library(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let path = test.with_file_name(name);
@@ -28,7 +27,6 @@ pub fn uuid(device: u8) -> String {
     format!("GPU-d0000000-0000-0000-0000-0000000000{device:02x}")
 }
 
-/// A folder with the stand-in under the driver's name.
 pub struct Driver {
     pub folder: TempDir,
     pub machine: Machine,
@@ -56,7 +54,6 @@ impl Driver {
         self.folder.path().join(name)
     }
 
-    /// With a scheduler's socket, the library is preloaded.
     pub fn command(&self, program: &Path, socket: Option<&str>) -> Command {
         let mut command = Command::new(program);
         command
@@ -81,7 +78,6 @@ impl Driver {
         Program::start(command)
     }
 
-    /// In per cent.
     pub fn share(&self, program: &Program, device: u32, (from, until): (u64, u64)) -> f64 {
         let used = self.machine.used_ns(program.id(), device, from, until);
         used as f64 * 100.0 / (until - from) as f64
@@ -158,7 +154,6 @@ impl Program {
         self.child.wait().expect("waited for");
     }
 
-    /// Returns the output of a program that must succeed.
     pub fn end(mut self) -> String {
         let mut text = String::new();
         self.out.read_to_string(&mut text).expect("its output");
@@ -174,7 +169,6 @@ impl Drop for Program {
     }
 }
 
-/// A scheduler process: `gpu-trial serve`.
 pub struct Scheduler {
     child: Child,
     input: ChildStdin,
@@ -182,7 +176,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Tenants by name, request and limit in thousandths, each with `devices` devices.
+    /// Tenants by name, request and limit in thousandths.
     pub fn start(driver: &Driver, devices: u8, tenants: &[(&str, (u32, u32))]) -> Self {
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_gpu-trial")));
         command
@@ -245,7 +239,6 @@ pub fn terms((request, limit): (u32, u32)) -> Terms {
     }
 }
 
-/// A driver, and a scheduler in this process.
 pub struct World {
     pub driver: Driver,
     pub server: Server,
@@ -287,7 +280,7 @@ impl World {
     }
 }
 
-/// Sleeps and returns the span.
+/// Returns the span.
 pub fn pass(ms: u64) -> (u64, u64) {
     let from = now_ns();
     std::thread::sleep(std::time::Duration::from_millis(ms));

@@ -2,7 +2,7 @@
 
 use crate::common::World;
 
-/// The bound is wide for debug builds on a loaded machine; `make gpu-bench` measures.
+/// The bound is wide for debug builds on a loaded machine.
 #[test]
 fn a_launch_that_passes_costs_little() {
     let world = World::new(1);
@@ -17,7 +17,7 @@ fn a_launch_that_passes_costs_little() {
     assert!(with < without + 2_000, "{without} {with}");
 }
 
-/// The goal is 50 ns; `make gpu-cost` runs this optimised.
+/// The goal is 50 ns.
 #[test]
 #[ignore = "measures, optimised: make gpu-cost"]
 fn a_launch_that_passes_costs_at_most_fifty_nanoseconds() {

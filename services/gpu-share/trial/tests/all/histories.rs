@@ -1,8 +1,5 @@
-//! Random histories of real processes on modelled GPUs: kills, stops and starts of programs and scheduler,
-//! changed terms, forks, captures, threads. In the end every running program uses its device, and new
-//! programs finish.
-//!
-//! Every test run tries a few seeds, `make gpu-histories` all of them.
+//! Random histories of real processes on modelled GPUs. In the end every running program uses its device, and
+//! new programs finish. `make gpu-histories` tries all seeds.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +12,7 @@ use crate::common::{Driver, Program, Scheduler, pass};
 const TENANTS: [&str; 3] = ["t0", "t1", "t2"];
 /// Longer than a stopped holder keeps the token on any loaded machine.
 const PATIENCE_S: u64 = 60;
-/// Most programs at once: each needs a processor.
+/// Each program needs a processor.
 const MOST: usize = 4;
 
 struct History {
@@ -23,10 +20,10 @@ struct History {
     random: StdRng,
     devices: u8,
     terms: Vec<(&'static str, (u32, u32))>,
-    /// Container, program, and true if stopped.
+    /// True if stopped.
     programs: Vec<(&'static str, Program, bool)>,
     scheduler: Option<Scheduler>,
-    /// Last, so that it is dropped after its users.
+    /// Dropped after its users.
     driver: Driver,
 }
 
@@ -72,7 +69,6 @@ impl History {
             1 => &["graph", &kernel, long, "5"],
             2 => &["threads", &kernel, long, "3"],
             3 => &["spin-own-stream", &kernel, long],
-            // The forked child outlives its parent briefly.
             4 => &["fork", &kernel, "1500"],
             5 if self.devices == 2 => &["both", &kernel, long],
             _ => &["spin-on", &kernel, long, &device],
@@ -124,7 +120,6 @@ impl History {
         pass(self.random.random_range(1..60));
     }
 
-    /// Returns the programs that neither used a device since `from_ns` nor ended.
     fn waiting(&mut self, from_ns: u64) -> Vec<u32> {
         let busy = self.driver.machine.busy(from_ns, now_ns());
         let works = |own: u32| {

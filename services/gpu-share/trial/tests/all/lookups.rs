@@ -19,7 +19,6 @@ fn runtimes() -> Vec<PathBuf> {
     paths
 }
 
-/// A differently named library with versioned functions of the driver.
 fn versioned(driver: &Driver) -> PathBuf {
     let (code, script) = (driver.path("driver.c"), driver.path("driver.map"));
     let text = "int cuLaunchKernel(void) { return 0; } int cuOther(void) { return 0; }";
@@ -34,7 +33,6 @@ fn versioned(driver: &Driver) -> PathBuf {
     library
 }
 
-/// `dlsym` and `dlvsym`, on the library's handle and on all objects.
 #[test]
 fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     let driver = Driver::new(1);
@@ -54,8 +52,7 @@ fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     let kernel = "cuLaunchKernel";
     assert_eq!(
         ask(held, &library, "DRIVER_1", kernel),
-        // Among all objects the library's own function is found first; it is void while the driver is not
-        // loaded.
+        // The library's own function is found first; it is void while the driver is not loaded.
         format!("{kernel} {ours} - {ours} {ours}")
     );
     assert_eq!(
@@ -78,7 +75,6 @@ fn the_loaders_ways_to_a_function_all_lead_to_the_library() {
     );
 }
 
-/// The library's exports without the resolvers.
 fn gated() -> BTreeSet<String> {
     let mut list = std::process::Command::new("nm");
     list.args(["-D", "--defined-only", "--format=posix"]);
@@ -94,13 +90,11 @@ fn gated() -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The name that a program requests.
 fn base(exported: &str) -> &str {
     let name = exported.trim_end_matches("_ptsz").trim_end_matches("_ptds");
     name.trim_end_matches("_v2")
 }
 
-/// Versions at which some name changed its meaning, and one before each.
 const VERSIONS: [&str; 20] = [
     "2000", "3010", "3020", "3030", "4000", "5000", "6050", "7000", "9000", "10000", "10010",
     "11000", "11020", "11030", "11040", "12000", "12020", "12080", "13000", "13020",
@@ -111,7 +105,6 @@ fn every_function_of_the_library_is_found_by_every_way() {
     let driver = Driver::new(1);
     let gated = gated();
     assert!(gated.len() > 140, "{gated:?}");
-    // By exported name.
     let ours: Vec<&str> = gated.iter().map(String::as_str).collect();
     let (cuda, nvml): (Vec<&str>, Vec<&str>) = ours.iter().partition(|it| it.starts_with("cu"));
     for (file, names) in [("libcuda.so.1", &cuda), ("libnvidia-ml.so.1", &nvml)] {
@@ -123,7 +116,6 @@ fn every_function_of_the_library_is_found_by_every_way() {
             assert!(said.contains(&line), "{name} is not ours by dlsym: {said}");
         }
     }
-    // By the names, versions and default streams of the stand-in.
     let bases: BTreeSet<&str> = cuda.iter().map(|name| base(name)).collect();
     let names = driver.path("names");
     let text: Vec<&str> = bases.into_iter().collect();
@@ -150,14 +142,13 @@ fn every_function_of_the_library_is_found_by_every_way() {
     assert!(never.is_empty(), "no question means {never:?}");
 }
 
-/// Splits a line into the question (three words) and the answer.
 fn question(line: &str) -> (String, Vec<&str>) {
     let words: Vec<&str> = line.split(' ').collect();
     let (question, answer) = words.split_at(3.min(words.len()));
     (question.join(" "), answer.to_vec())
 }
 
-/// Requests that may allocate, copy, set or launch and are not replaced, with the reason.
+/// Not replaced, with the reason.
 const OTHERS: [(&str, &str); 9] = [
     (
         "cuExternalMemoryGetMapped",

@@ -30,12 +30,11 @@ fn no_call_gives_a_byte_beyond_the_cap() {
     );
     assert!(world.driver.machine.peak_bytes(0) <= CAP);
     assert!(world.usage("capped").refusals >= 10);
-    // Without the library the allocation succeeds.
     let said = world.driver.drive(None, &["memory", &cap]).end();
     assert!(said.contains("cuMemAlloc beyond 0"), "{said}");
 }
 
-/// The format decides an element's size, not the channels; an unknown format counts as the largest.
+/// An unknown format counts as the largest.
 #[test]
 fn arrays_of_every_format_keep_to_the_cap() {
     let world = World::new(1);
@@ -48,7 +47,6 @@ fn arrays_of_every_format_keep_to_the_cap() {
         lines.iter().all(|it| it.ends_with("arrays, then 2")),
         "{said}"
     );
-    // Known formats count exactly: one byte, two, four, two times four.
     for (format, bytes) in [("0x1", 1), ("0x9", 2), ("0x20", 4), ("0xc5", 8)] {
         let count = CAP / (1024 * 8192 * bytes);
         let line = format!("{format} {count} arrays, then 2");
@@ -131,7 +129,6 @@ fn the_management_library_shows_the_containers_memory() {
     assert_eq!(said, shown(CAP, CAP / 2), "both processes on device 0");
     let said = world.drive_on("seen", 2, &["nvml", "1", &held]).end();
     assert_eq!(said, shown(CAP, quarter), "one on device 1");
-    // Without the library the figures are the device's.
     let said = world.driver.drive(None, &["nvml", "0", &held]).end();
     assert_eq!(said, shown(all, CAP / 2));
 }

@@ -3,11 +3,10 @@
 
 use crate::common::{MS, Program, World, pass};
 
-/// Points above a limit. The goal is one point in ten seconds; spans here are half of that.
+/// The goal is one point in ten seconds; spans here are half of that.
 const OVER_POINTS: f64 = 2.0;
-/// Points below a request, while programs keep the device busy.
 const SHORT_POINTS: f64 = 4.0;
-/// Below this sum, programs lacked processors to launch more.
+/// Below this sum, programs lacked processors.
 const BUSY_PERCENT: f64 = 93.0;
 
 fn parts(world: &World, programs: &[Program], span: (u64, u64)) -> Vec<f64> {
