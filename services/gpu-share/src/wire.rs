@@ -23,7 +23,7 @@ pub const GRANT: u32 = 5;
 /// To a process: return the token of `device`.
 pub const REVOKE: u32 = 6;
 
-/// One message.
+/// A message of fixed size.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Message {

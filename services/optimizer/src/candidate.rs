@@ -17,7 +17,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Changes nothing: no restarts, no containers for free jobs.
+    /// Returns the candidate that changes nothing: no restarts, no containers for free jobs.
     pub fn standing(instance: &Instance) -> Self {
         let stands = |job: &crate::instance::Job| match job.state {
             State::Free => 0,
@@ -30,7 +30,8 @@ impl Candidate {
         }
     }
 
-    /// Adds in-place jobs at their present counts, within limits; `None` if a node overflows.
+    /// Returns `standing` plus in-place jobs at their present counts, within limits; `None` if a node
+    /// overflows.
     pub fn in_place(instance: &Instance) -> Option<Self> {
         let mut candidate = Self::standing(instance);
         for (index, job) in instance.jobs.iter().enumerate() {

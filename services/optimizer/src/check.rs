@@ -201,7 +201,7 @@ fn has_memory(node: &ProblemNode, job: &ProblemJob) -> bool {
     job.needs.gpu_memory_bytes <= least.unwrap_or(0)
 }
 
-/// Covers all containers of a restarted job, and those added in place.
+/// Checks all containers of a restarted job, and those added in place.
 fn eligible(problem: &Problem, job: &ProblemJob, share: &JobShare) -> Result<(), Violation> {
     let had = had(job);
     let stays = |node: &NodeId| match (&job.in_place, job.displaced) {

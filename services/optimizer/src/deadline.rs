@@ -26,7 +26,7 @@ impl Deadline {
             .map(|(limit, began_s)| (began_s + limit.seconds - (limit.clock)()).max(0.0))
     }
 
-    /// Records the limit, too: skipped work might have changed the decision.
+    /// Reports and records that the time is over: skipped work might have changed the decision.
     pub fn is_over(&self) -> bool {
         let over = self.left().is_some_and(|left| left <= 0.0);
         if over {

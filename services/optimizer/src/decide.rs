@@ -368,7 +368,7 @@ fn decided(
     })
 }
 
-/// A displaced job never gives: it waits itself.
+/// Returns the job for which `job` shrinks. A displaced job never gives: it waits itself.
 fn made_for(problem: &Problem, solution: &Solution, job: &ProblemJob) -> Option<JobId> {
     let whom = solution.made_room_for.as_ref()?;
     let whom = problem.jobs.iter().find(|job| job.job == *whom)?;
@@ -409,7 +409,7 @@ fn is_changed(job: &ProblemJob, share: &JobShare) -> bool {
     }
 }
 
-/// As JSON, which is longer than the log's form; 0 if small.
+/// Returns the size as JSON, which is longer than the log's form; 0 if small.
 fn message_bytes(event: &Event) -> usize {
     let entries = match event {
         Event::AllocationDecided(it) => it.jobs.len() + it.slots.len() + it.outcome.waiting.len(),

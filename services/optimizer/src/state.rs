@@ -35,7 +35,7 @@ pub fn problem_of(state: &ClusterState, now: Timestamp, budget: Budget) -> Probl
     problem_within(state, now, budget, MOST_NAMED_BYTES)
 }
 
-/// Jobs beyond the size limit; those that lost their nodes come first.
+/// Returns the starting jobs beyond the size limit; jobs that lost their nodes come first.
 fn left_to_the_next<'a>(
     state: &ClusterState,
     released: &[(&'a JobId, &Job)],
@@ -118,7 +118,7 @@ pub(crate) fn problem_within(
     }
 }
 
-/// One decision answers all changes within this period.
+/// Returns the period in which a running job stays unchanged: one decision answers all changes within it.
 fn left_alone(state: &ClusterState, job: &Job) -> Option<(Timestamp, Timestamp)> {
     if job.mode == CheckpointMode::None || job.in_place || job.in_transit() {
         return None;
@@ -140,7 +140,7 @@ fn is_kept(state: &ClusterState, job: &Job, now: Timestamp) -> bool {
     !displaced && (left_alone || job.in_transit())
 }
 
-/// Their tenant's quota is too small, or used by jobs that cannot be resized yet.
+/// Returns released jobs whose tenant's quota is too small, or used by jobs that cannot be resized yet.
 pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting> {
     let mut released: Vec<(&JobId, &Job)> = state.jobs.iter().collect();
     released.sort_by_key(|(_, job)| job.released);
@@ -148,7 +148,7 @@ pub(crate) fn held_by_quota(state: &ClusterState, now: Timestamp) -> Vec<Waiting
     tenants::over_quota(state, &released, |job| is_kept(state, job, now))
 }
 
-/// When a job left unchanged by the newest allocation may be resized.
+/// Returns when a job left unchanged by the newest allocation may be resized.
 pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     if state.policy.allocation != policy::Allocation::Dorm {
         return None;
@@ -158,7 +158,7 @@ pub(crate) fn freed_at(state: &ClusterState) -> Option<Timestamp> {
     left.map(|(_, until)| until).chain(exposed_at(state)).min()
 }
 
-/// When a protected job becomes preemptible while a higher, preempting class waits.
+/// Returns when a protected job becomes preemptible while a higher, preempting class waits.
 fn exposed_at(state: &ClusterState) -> Option<Timestamp> {
     let waiting = state
         .waiting
@@ -230,7 +230,7 @@ fn problem_job(state: &ClusterState, id: &JobId, job: &Job, now: Timestamp) -> P
     }
 }
 
-/// The job has no containers, or must leave them.
+/// True if the job has no containers, or must leave them.
 pub(crate) fn starts(state: &ClusterState, job: &Job) -> bool {
     let Some(assignment) = &job.assignment else {
         return true;
@@ -261,7 +261,7 @@ fn stands(
     Some(counts)
 }
 
-/// Rank 0, or a notebook's server; replicas of a service are interchangeable.
+/// Returns the node of rank 0 or of a notebook's server; replicas of a service are interchangeable.
 fn chief(job: &Job) -> Option<&NodeId> {
     let places = &job.assignment.as_ref()?.places;
     let place = match job.urgency {
@@ -272,7 +272,7 @@ fn chief(job: &Job) -> Option<&NodeId> {
     Some(&place?.node)
 }
 
-/// The job lost or must leave a node, and continues with the rest.
+/// True if a job that lost or must leave a node continues with the rest.
 fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> bool {
     let life = job.life.as_ref();
     let life = life.filter(|life| job.in_place && life.incarnation == assignment.incarnation);
@@ -300,8 +300,8 @@ fn stays_in_place(state: &ClusterState, job: &Job, assignment: &Assignment) -> b
     !left.is_empty() && (job.is_served() || (chief && left.len() >= least))
 }
 
-/// Containers of a partition resized in place died or must leave. The decision then lists the job even if
-/// nothing else changes, so that all counts agree.
+/// True if containers of a partition resized in place died or must leave. The decision then lists the job
+/// even if nothing else changes, so that all counts agree.
 pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     let may_go_on = job.in_place && !job.in_transit() && job.cancel_requested.is_none();
     let Some(assignment) = job.assignment.as_ref().filter(|_| may_go_on) else {
@@ -320,7 +320,7 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
     }
 }
 
-/// Usable nodes, and drained ones that immovable jobs still fill.
+/// Returns usable nodes, and drained ones that immovable jobs still fill.
 fn nodes(state: &ClusterState) -> Vec<ProblemNode> {
     let mut pinned: BTreeMap<NodeId, Amounts> = BTreeMap::new();
     let mut reserved: BTreeMap<NodeId, Amounts> = BTreeMap::new();

@@ -144,7 +144,8 @@ impl Used {
     }
 }
 
-/// The start, or the present count if the job cannot shrink while running; at least one.
+/// Returns the workers that a job cannot go below: the start, or the present count if the job cannot shrink
+/// while running; at least one.
 fn least(state: &ClusterState, job: &Job) -> u32 {
     let Containers { min, .. } = job.containers;
     let resizes = state.policy.allocation == Allocation::Dorm;

@@ -145,7 +145,7 @@ pub fn assign(
     }
 }
 
-/// Coordinators come first, since replicas are interchangeable.
+/// Keeps running containers in place: coordinators first, since replicas are interchangeable.
 fn stay<'a>(
     state: &ClusterState,
     wanted: &[Wanted<'a>],
@@ -343,7 +343,7 @@ fn hold(
     counts
 }
 
-/// Rank 0's node comes first.
+/// Takes slots at a job's present eligible nodes, rank 0's node first.
 fn stand(
     state: &ClusterState,
     wanted: &Wanted<'_>,
@@ -453,7 +453,7 @@ impl Room {
         Self(room, alone)
     }
 
-    /// Skips the nodes that failed to start the job.
+    /// Takes one container's capacity on an eligible node that has not failed to start the job.
     fn take_one(&mut self, state: &ClusterState, (job, rank): (&Job, Rank)) -> Option<NodeId> {
         let avoid = &job.start_faults.nodes;
         let (demand, needs) = (job.demand_at(rank), job.needs_at(rank));

@@ -1,10 +1,10 @@
 //! Splits placements that exceed one log message, each part of whole jobs.
 //!
 //! ```text
-//!   epoch 7   jobs a, b      a crash here: the allocation is not placed, and is placed again
+//!   epoch 7   jobs a, b      after a crash here the allocation is placed again
 //!   epoch 7   jobs c, d
-//!   epoch 8   job e, and of the jobs that give everything up as many as there is room for
-//!   epoch 8   the rest of these, for who reads what was taken away: the fold has it already
+//!   epoch 8   job e, and as many removals of departing jobs as fit
+//!   epoch 8   the other removals, for readers only: the fold has them already
 //! ```
 //!
 //! All parts before the last that creates something carry the previous epoch, like retries; that one marks

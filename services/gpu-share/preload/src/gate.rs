@@ -29,7 +29,7 @@ const SEGMENT_NS: u64 = 1_000_000;
 const MOST_LAUNCHES: u64 = 64;
 /// Events are a noticeable cost for short launches, so consecutive segments share one.
 const SHORT: u32 = 8;
-/// While others wait, and while nobody does.
+/// Segments in flight while others wait, and while nobody does.
 const FEW: usize = 2;
 const MANY: usize = 16;
 /// Nobody else can use shorter pauses, so they are charged.

@@ -15,14 +15,15 @@ use crate::gate::{Inside, Phase};
 use crate::link::Link;
 use crate::state::State;
 
-/// While others wait (three times the cost of a change), and while nobody does.
+/// Idle time before a holder returns the token: while others wait (three times the cost of a change), and
+/// while nobody does.
 const IDLE_NS: u64 = 300_000;
 const LONG_IDLE_NS: u64 = 5_000_000;
 const STILL_NS: u64 = 150_000;
 /// A stopped agent holds nobody up after a grant's deadline.
 const GRACE_NS: u64 = 100_000_000;
 const RETRY_NS: u64 = 200_000_000;
-/// 20 ms of the device, without an agent.
+/// Credit without an agent: 20 ms of the device.
 const SAVED_NS: i64 = 20_000_000;
 
 struct Monitor {

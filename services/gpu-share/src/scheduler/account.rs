@@ -43,7 +43,7 @@ impl Account {
         self.fill(settings, now_ns);
     }
 
-    /// At least five grants a window, so that a small request is not served in one piece.
+    /// Returns the longest grant: at least five a window, so that a small request is not served in one piece.
     #[must_use]
     pub fn quantum_ns(&self, settings: &Settings) -> u64 {
         let request_ns = settings.window_ns / 1000 * u64::from(self.terms.request_milli);
@@ -88,7 +88,7 @@ impl Account {
         self.terms.request_milli > 0 && self.request >= self.half(settings)
     }
 
-    /// In millionths of the request.
+    /// Returns the unused request in millionths of the request.
     #[must_use]
     pub fn lacking(&self) -> i128 {
         self.request * 1000 / i128::from(self.terms.request_milli.max(1))
@@ -100,7 +100,7 @@ impl Account {
         self.terms.limit_milli < 1000 && self.limit < self.half(settings)
     }
 
-    /// `None` for a limit of zero.
+    /// Returns when the limit lets the tenant go on; `None` for a limit of zero.
     #[must_use]
     pub fn free_at_ns(&self, settings: &Settings) -> Option<u64> {
         if !self.at_limit(settings) {

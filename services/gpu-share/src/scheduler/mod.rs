@@ -24,7 +24,7 @@ pub use words::{Device, Input, Output, SECOND_NS, Settings, Tenant, Terms};
 struct Member {
     wants: bool,
     account: Account,
-    /// Of equals, the longest waiting comes first.
+    /// Among equals, the longest waiting comes first.
     last_epoch: u64,
 }
 

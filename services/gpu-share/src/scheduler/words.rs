@@ -38,9 +38,9 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     pub request_milli: u32,
-    /// While others leave it.
+    /// The most that a tenant gets, while others leave it.
     pub limit_milli: u32,
-    /// For the rest beyond the requests.
+    /// Share of the rest beyond the requests.
     pub weight: u32,
 }
 

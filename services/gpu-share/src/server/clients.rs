@@ -13,9 +13,10 @@ use crate::wire::{self, Message};
 /// Processes say hello at once.
 const SILENT_NS: u64 = 5 * SECOND_NS;
 
-/// After descriptors ran out.
+/// Pause of accepting after descriptors ran out.
 const DEAF_NS: u64 = SECOND_NS / 10;
 
+/// A connected process.
 pub struct Client {
     pub tenant: Tenant,
     socket: OwnedFd,

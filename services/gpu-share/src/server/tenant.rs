@@ -13,6 +13,7 @@ use crate::wire;
 /// More than any device has (16 TiB).
 const MOST_MEMORY_BYTES: u64 = 16 << 40;
 
+/// A container and its page.
 pub struct Shared {
     pub name: String,
     pub listener: OwnedFd,
@@ -30,6 +31,7 @@ pub struct Shared {
     socket: PathBuf,
 }
 
+/// A grant in force.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
     pub epoch: u64,

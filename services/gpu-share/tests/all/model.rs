@@ -12,7 +12,7 @@ pub const MS: u64 = 1_000_000;
 pub enum Load {
     /// Kernels of up to this many ns, without pauses.
     Hungry(u64),
-    /// A kernel of so many ns, then a pause.
+    /// A kernel of that many ns, then a pause.
     LaunchAndSync(u64, u64),
     Idle,
 }

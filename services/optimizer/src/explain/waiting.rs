@@ -19,7 +19,7 @@ pub(crate) struct Standing<'a> {
     pub open: bool,
 }
 
-/// An unschedulable job does not hold up the queue.
+/// Returns why a job is unschedulable; such a job does not hold up the queue.
 pub(crate) fn hopeless(
     problem: &Problem,
     cluster: &Cluster,

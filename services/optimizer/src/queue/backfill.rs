@@ -19,10 +19,10 @@ use crate::instance::{Instance, State, covers, roles_of};
 use crate::queue::prefix::Queue;
 use crate::solve::{any, may_be_feasible};
 
-/// Each set adds a column to every model and keeps the gap open.
+/// Each set of confining nodes adds a column to every model and keeps the gap open.
 const MOST_SETS: usize = 4;
 
-/// Each costs a few relaxations.
+/// Each blocked head costs a few relaxations.
 const MOST_PASSED: usize = 8;
 
 struct Head {
@@ -81,7 +81,7 @@ impl Passed {
         self.heads.push(head);
     }
 
-    /// Records the job's confinement, too.
+    /// Reports whether to try a job, and records its confinement.
     pub fn lets_try(&mut self, queue: &Queue<'_>, job: usize) -> bool {
         let known = |head: &Head| {
             if queue.problem.roles(head.job).next().is_some() {
@@ -158,7 +158,7 @@ impl Passed {
         instance
     }
 
-    /// All demanded resources if no single one is to blame.
+    /// Returns all demanded resources if no single one is to blame.
     fn lacks(&self, queue: &Queue<'_>, members: &[usize], head: &Head) -> Vec<usize> {
         let job = head.job;
         let instance = queue.within(&[members, &[job]].concat(), self);
@@ -219,7 +219,7 @@ fn nodes(queue: &Queue<'_>, job: usize) -> NodeSet {
     queue.empty.eligible(&gang(queue, job))
 }
 
-/// Subtracts running jobs and the minima of admitted ones.
+/// Returns the free amounts on the head's nodes, less running jobs and the minima of admitted ones.
 fn free(instance: &Instance, head: &Head, roles: &[usize]) -> Vec<u64> {
     let rooms = instance.free_rooms(&vec![false; instance.jobs.len()]);
     let mut free = vec![0_u64; instance.totals.len()];

@@ -29,7 +29,7 @@ const SLACK: f64 = 1e-9;
 
 pub(crate) struct Whom {
     pub first: usize,
-    /// Of preempting classes; services and notebooks always take part.
+    /// Preempting classes only; services and notebooks always take part.
     pub members: Vec<usize>,
     /// `None`: all training and batch gives way.
     pub below: Option<i32>,
@@ -81,7 +81,7 @@ pub(crate) fn make_room(queue: &Queue<'_>, whom: &Whom) -> Option<MadeRoom> {
     }
 }
 
-/// Empty unless only their protection keeps a waiting job from starting.
+/// Returns the protected jobs if only their protection keeps a waiting job from starting.
 pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a ProblemJob> {
     let victims = victims(queue, whom, true);
     let all: BTreeSet<usize> = victims.iter().copied().collect();
@@ -226,8 +226,8 @@ fn spare(queue: &Queue<'_>, whom: &Whom, evicted: &mut BTreeSet<usize>, victims:
     }
 }
 
-/// First victim first: unprotected, lowest class, with a checkpoint, least lost work, largest share for its
-/// weight, youngest.
+/// Orders running jobs by who goes first: unprotected, lowest class, with a checkpoint, least lost work,
+/// largest share for its weight, youngest.
 fn victims(queue: &Queue<'_>, whom: &Whom, protected: bool) -> Vec<usize> {
     let jobs = queue.problem.jobs.iter().enumerate();
     let victims = jobs.filter(|(index, job)| {
@@ -280,7 +280,7 @@ impl Loss {
     }
 }
 
-/// Assumes a cluster without training and batch.
+/// Returns targets cut to what the cluster could hold without training and batch.
 pub(crate) fn cut_targets(queue: &Queue<'_>) -> Vec<(usize, u32)> {
     let mut rooms = queue.cluster.rooms.clone();
     let mut cut = Vec::new();

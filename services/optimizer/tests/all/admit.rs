@@ -77,7 +77,7 @@ fn room_that_the_head_is_about_to_get_is_not_taken() {
     problem.policy.theta1 = Decimal::new(0, 0);
     problem.policy.fairness_bound = dormouse_optimizer::problem::FairnessBound::Exact;
     let solution = solved(&problem);
-    // Of 16 processors 6 are used and 4 are the head's, so 7 are unavailable.
+    // The cluster has 16 processors: 6 are used and 4 are the head's, so 7 are unavailable.
     assert!(!runs(&solution, "c"), "{:?}", solution.jobs);
 }
 
