@@ -374,7 +374,7 @@ mod tests {
         let later = seen(start + Duration::from_secs(4));
         table.seen.insert("gateway.g0".to_owned(), later);
         let names = ["g0", "g1", "n0"].map(|name| name.parse().expect("a name"));
-        let lost = |after_s| {
+        let mut lost = |after_s| {
             let now = start + Duration::from_secs(after_s);
             let lost = table.lost_gateways(&names, TTL, now).into_iter();
             lost.map(|it| it.gateway.to_string()).collect::<Vec<_>>()
