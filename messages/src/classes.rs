@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::lenient_int::{maybe, whole};
 use crate::policy::MAX_MIN_RUN_S;
-use crate::whole::{maybe, whole};
 
 /// Limit on the absolute value; 0 without a class.
 pub const MAX_CLASS_VALUE: i32 = 1_000_000;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::events::Event;
 use crate::ids::TenantId;
 use crate::job::{EnvValue, JobSpec, Mount, SecretSource};
-use crate::plain;
+use crate::sanitize;
 
 /// Default under `required`: fits a sweep of thousands, and bounds the services' memory.
 pub const MAX_QUEUED: u32 = 10_000;
@@ -284,7 +284,7 @@ impl Granted {
             true => ("read-only", ":ro"),
             false => ("for writing", ""),
         };
-        let source = plain::shortened(&mount.source);
+        let source = sanitize::shortened(&mount.source);
         self.denied(
             "mount_not_granted",
             &format!("the mount of {source} {how}"),
@@ -315,7 +315,7 @@ impl Granted {
         {
             return Ok(());
         }
-        let image = plain::shortened(image);
+        let image = sanitize::shortened(image);
         self.denied(
             "image_not_granted",
             &format!("the image {image}"),
@@ -356,7 +356,7 @@ impl Granted {
         if self.grants.priority_classes.contains(name) {
             return Ok(());
         }
-        let name = plain::shortened(name);
+        let name = sanitize::shortened(name);
         self.denied(
             "priority_class_not_granted",
             &format!("the priority class {name}"),
@@ -388,14 +388,14 @@ impl Granted {
             return Ok(());
         }
         let tenant = &self.tenant;
-        let name = plain::shortened(name);
+        let name = sanitize::shortened(name);
         match source {
             SecretSource::Env(variable) if self.is_own_variable(variable) => Ok(()),
             SecretSource::Env(variable) => Err(Denied {
                 code: "secret_not_granted",
                 reason: format!(
                     "the secret of {name}: {} is not a variable of {tenant}'s; those begin with {}, and the operator sets them in the agents' environment",
-                    plain::shortened(variable),
+                    sanitize::shortened(variable),
                     self.own_variables()
                 ),
             }),
@@ -409,7 +409,7 @@ impl Granted {
                 code: "secret_not_granted",
                 reason: format!(
                     "the secret of {name}: {} must be the name of a file in {tenant}'s folder of secrets, such as token, without / at its beginning and without ..; the operator puts it there, or grants another folder with `dormouse tenant set {tenant} --secrets FOLDER`",
-                    plain::shortened(path)
+                    sanitize::shortened(path)
                 ),
             }),
         }

@@ -6,14 +6,14 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plain;
+use crate::sanitize;
 use crate::text::{self, Text};
 
 /// An invalid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{kind} {:?} is not 1 to 63 of a-z, 0-9 and '-'",
-    plain::shortened(text)
+    sanitize::shortened(text)
 )]
 pub struct IdError {
     kind: &'static str,

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::classes::{JobClass, WrittenClass};
 use crate::grants::Network;
 use crate::ids::JobId;
+use crate::lenient_int::{maybe as maybe_whole, whole};
 use crate::needs::{Constraints, Needs};
 use crate::python::{Python, WrittenPython};
 use crate::quantity::{Amounts, Written};
 use crate::roles::{RoleDocument, RoleSpec};
 use crate::service::{Resize, ResizeMode, Service};
-use crate::whole::{maybe as maybe_whole, whole};
 use crate::workdir::{Workdir, WrittenWorkdir};
 
 /// The kind of work of a job.

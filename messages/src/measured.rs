@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::events::{Histogram, ServiceMeasured};
 use crate::fact::Fact;
 use crate::ids::{GatewayId, JobId};
+use crate::lenient_int::{list, whole};
 use crate::time::Timestamp;
-use crate::whole::{list, whole};
 
 /// A longer window does not describe the present.
 pub const MOST_WINDOW_S: u32 = 60;

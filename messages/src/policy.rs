@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::classes::{self, Preemption, PriorityClass};
 use crate::grants::GrantsRule;
-use crate::whole::whole;
+use crate::lenient_int::whole;
 
 /// Limit on weights; shares of more are meaningless.
 pub const MAX_WEIGHT: u32 = 1_000_000;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::near;
+use crate::suggest;
 
 /// A resource, ordered: CPU, GPU, memory, others by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,8 +116,8 @@ impl Resource {
 
     fn bad_milli(&self, suffix: &str) -> String {
         let is_bytes = memory_suffix(suffix.trim_end_matches(['B', 'b'])).is_some();
-        let other = near::resource(self.name(), ["memory"]).filter(|_| is_bytes);
-        format!("{BAD_MILLI}{}", near::hint(other))
+        let other = suggest::resource(self.name(), ["memory"]).filter(|_| is_bytes);
+        format!("{BAD_MILLI}{}", suggest::hint(other))
     }
 
     /// Formats `2`, `500m`, `8Gi`, as read by [`Resource::parse`].

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Containers;
+use crate::lenient_int::maybe;
 use crate::quantity::Written;
-use crate::whole::maybe;
 
 /// Changes to a job; absent fields stay unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Rank;
 use crate::job::{Command, EnvValue, JobSpec};
+use crate::lenient_int::whole;
 use crate::needs::{Constraints, ContainerType, Needs};
 use crate::quantity::{Amounts, Written};
-use crate::whole::whole;
 
 /// The role name of the containers in `containers`.
 pub const WORKER: &str = "worker";
@@ -90,9 +90,9 @@ impl Part {
 /// A job's roles, by rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Beside(Vec<Part>);
+pub struct AuxiliaryRoles(Vec<Part>);
 
-impl Beside {
+impl AuxiliaryRoles {
     /// Returns a job's roles.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
@@ -218,13 +218,13 @@ impl Beside {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demands {
     worker: Amounts,
-    beside: Beside,
+    beside: AuxiliaryRoles,
 }
 
 impl Demands {
     /// Returns demands from the workers' and the roles'.
     #[must_use]
-    pub fn new(worker: &Amounts, beside: &Beside) -> Self {
+    pub fn new(worker: &Amounts, beside: &AuxiliaryRoles) -> Self {
         Self {
             worker: worker.clone(),
             beside: beside.clone(),
@@ -234,7 +234,7 @@ impl Demands {
     /// Returns a job's demands.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
-        Self::new(&spec.demand, &Beside::of(spec))
+        Self::new(&spec.demand, &AuxiliaryRoles::of(spec))
     }
 
     /// Returns a rank's demand.
@@ -251,7 +251,7 @@ impl JobSpec {
     #[must_use]
     pub fn of_rank(&self, rank: Rank) -> Self {
         let mut own = self.clone();
-        let beside = Beside::of(self);
+        let beside = AuxiliaryRoles::of(self);
         let Some((part, role)) = beside
             .at(rank)
             .and_then(|part| Some((part, self.roles.get(&part.role)?)))
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn roles_have_the_ranks_behind_the_chief_and_before_the_other_workers() {
-        let beside = Beside::of(&spec());
+        let beside = AuxiliaryRoles::of(&spec());
         let role = |rank| beside.at(Rank(rank)).map_or(WORKER, |part| &part.role);
         let roles: Vec<&str> = (0..6).map(role).collect();
         assert_eq!(
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_partition_holds_its_workers_and_its_roles() {
         let spec = spec();
-        let beside = Beside::of(&spec);
+        let beside = AuxiliaryRoles::of(&spec);
         let needs = beside.partition(&spec.demand, 2);
         assert_eq!(needs, "cpu=3250m,gpu=2".parse().expect("amounts"));
         let mut sum = needs;

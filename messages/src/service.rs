@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::whole::whole;
+use crate::lenient_int::whole;
 
 /// The way in which a partition is resized.
 #[derive(

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::whole::whole;
+use crate::lenient_int::whole;
 
 /// A packed folder.
 #[derive(

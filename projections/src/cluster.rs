@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Outcome, Solver, Utilization};
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Body, Epoch, Event, Fact, Sequence, Timestamp, Witness};
+use dormouse_messages::{Body, Epoch, Event, Fact, PlacementAuthority, Sequence, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The figures of the last allocation, decided or kept.
@@ -109,7 +109,11 @@ fn copy_solver(to: &mut Solver, from: &Solver) {
 
 impl Overview {
     /// Folds one event and returns it, if its type is known, its writer permitted and its report valid.
-    pub fn evolve<'a>(&mut self, fact: &Fact<'a>, witness: &Witness) -> Option<&'a Event> {
+    pub fn evolve<'a>(
+        &mut self,
+        fact: &Fact<'a>,
+        witness: &PlacementAuthority,
+    ) -> Option<&'a Event> {
         if self.events == 0 {
             self.first = fact.sequence;
             self.begun = fact.at;
@@ -156,7 +160,7 @@ impl Overview {
     }
 }
 
-fn accepted<'a>(fact: &Fact<'a>, witness: &Witness) -> Result<&'a Event, String> {
+fn accepted<'a>(fact: &Fact<'a>, witness: &PlacementAuthority) -> Result<&'a Event, String> {
     match &fact.envelope().body {
         Body::Unknown { type_name } => Err(format!("{type_name} is not known to this build")),
         Body::Event(event) if !event.writers().contains(&fact.writer()) => Err(format!(

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{ContainerExited, NotebookActivity, NotebookObserved};
 use dormouse_messages::job::Kind;
-use dormouse_messages::{ContainerId, Event, Fact, GatewayId, JobId, Lives, NodeId, Timestamp};
+use dormouse_messages::{
+    ContainerId, Event, Fact, GatewayId, Incarnations, JobId, NodeId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::reason::how;
@@ -95,7 +97,7 @@ impl Notebook {
 pub struct Notebooks {
     notebooks: BTreeMap<JobId, Notebook>,
     gateways: BTreeMap<GatewayId, String>,
-    lives: Lives,
+    lives: Incarnations,
 }
 
 impl Notebooks {

@@ -10,10 +10,10 @@
 
 pub mod archive;
 pub mod audit;
-mod beside;
 pub mod engine;
 pub mod history;
 mod output;
+mod parallel_readers;
 pub mod random;
 pub mod report;
 pub mod scenario;

@@ -18,8 +18,8 @@ use dormouse_placer::Placer;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::restarts::Restarts;
-use crate::beside::{Beside, Reader};
 use crate::history::slice::States;
+use crate::parallel_readers::{ParallelReaders, Reader};
 
 /// A decision that differs from its basis, or a broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -307,7 +307,7 @@ impl<D: Decider> Reader for Lagging<D> {
     }
 }
 
-impl<D: Decider + Default> Beside<Lagging<D>> {
+impl<D: Decider + Default> ParallelReaders<Lagging<D>> {
     fn begin(&mut self, state: D::State, at: Sequence) {
         let mut lagging = Lagging::default();
         lagging.begin(state, at);
@@ -335,11 +335,11 @@ pub struct Verifier {
     first_missing: Option<Sequence>,
     restarts: Restarts,
     restart_findings: Vec<Finding>,
-    admission: Beside<Lagging<Admission>>,
-    optimizer: Beside<Lagging<Optimizer>>,
-    placer: Beside<Lagging<Placer>>,
-    checkpointer: Beside<Lagging<Checkpointer>>,
-    autoscaler: Beside<Lagging<Autoscaler>>,
+    admission: ParallelReaders<Lagging<Admission>>,
+    optimizer: ParallelReaders<Lagging<Optimizer>>,
+    placer: ParallelReaders<Lagging<Placer>>,
+    checkpointer: ParallelReaders<Lagging<Checkpointer>>,
+    autoscaler: ParallelReaders<Lagging<Autoscaler>>,
 }
 
 impl Verifier {

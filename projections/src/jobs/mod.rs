@@ -22,8 +22,8 @@ use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Containers, Executor, Kind};
 use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{
-    Amounts, Beside, By, Epoch, Incarnation, JobClass, JobId, KeptSpec, NodeId, Rank, Sequence,
-    TenantId, Timestamp,
+    Amounts, AuxiliaryRoles, By, Epoch, Incarnation, JobClass, JobId, NodeId, Rank, Sequence,
+    SerializedSpec, TenantId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ pub struct Job {
     /// Demand of one worker.
     pub demand: Amounts,
     #[serde(default)]
-    pub beside: Beside,
+    pub beside: AuxiliaryRoles,
     pub now: u32,
     pub target: u32,
     /// Dominant share s of the target (Dorm: max over k of d_k n / C_k).
@@ -147,7 +147,7 @@ pub struct Times {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     /// Packed, as rarely read.
-    pub spec: KeptSpec,
+    pub spec: SerializedSpec,
     /// True if containers come and go within one incarnation.
     pub in_place: bool,
     pub retries: u32,

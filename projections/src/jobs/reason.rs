@@ -1,7 +1,7 @@
 //! The REASON column, written on demand to keep folding cheap.
 
 use dormouse_messages::events::StopReason;
-use dormouse_messages::plain::{containers, listed};
+use dormouse_messages::sanitize::{containers, listed};
 use dormouse_messages::{JobId, Timestamp};
 
 use super::room::Room;

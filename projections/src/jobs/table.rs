@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dormouse_messages::events::{JobAdmitted, JobRefused, SubmissionReceived};
-use dormouse_messages::{Beside, Event, Fact, Incarnation, JobId, KeptSpec, Sequence, Timestamp};
+use dormouse_messages::{
+    AuxiliaryRoles, Event, Fact, Incarnation, JobId, Sequence, SerializedSpec, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -120,7 +122,7 @@ impl JobTable {
             preempted: 0,
             bounds: event.spec.containers,
             demand: event.spec.demand.clone(),
-            beside: Beside::of(&event.spec),
+            beside: AuxiliaryRoles::of(&event.spec),
             now: 0,
             target: 0,
             share: 0.0,
@@ -150,7 +152,7 @@ impl JobTable {
             command: String::new(),
             workdir: event.spec.workdir.clone().map(Box::new),
             live: Some(Box::new(Live {
-                spec: KeptSpec::packed(&event.spec),
+                spec: SerializedSpec::packed(&event.spec),
                 in_place: event.spec.is_in_place(),
                 retries: event.spec.retries,
                 gangs: Vec::new(),

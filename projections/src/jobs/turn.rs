@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use dormouse_messages::policy::Queue;
-use dormouse_messages::{Amounts, JobId, Timestamp, plain};
+use dormouse_messages::{Amounts, JobId, Timestamp, sanitize};
 
 use super::room::Room;
 use dormouse_state::queues::Order;
@@ -20,7 +20,7 @@ pub fn queued(room: &Room<'_>, id: &JobId, position: Option<u64>, now: Timestamp
         (Some(Stand::Held { unmet }), _) => {
             let phase = |id: &JobId| table.get(id).map_or("unknown", |job| job.phase.as_str());
             let named = unmet.iter().map(|id| format!("{id} ({})", phase(id)));
-            format!("waits for {} to complete", plain::listed(named, NAMED))
+            format!("waits for {} to complete", sanitize::listed(named, NAMED))
         }
         (Some(Stand::Doomed { by, .. }), _) => {
             format!("it depends on {by}, which did not complete; it is being cancelled")

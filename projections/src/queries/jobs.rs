@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::{Executor, JobSpec, Kind};
-use dormouse_messages::near;
 use dormouse_messages::roles::Part;
+use dormouse_messages::suggest;
 use dormouse_messages::workdir::Workdir;
 use dormouse_messages::{Amounts, By, Epoch, Incarnation, JobClass, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -215,7 +215,7 @@ pub(super) fn job(
             None => format!(
                 "there is no job {}{}; `dormouse jobs --all` lists those that are known",
                 query.job,
-                near::hint(meant(model, &query.job).map(JobId::as_str))
+                suggest::hint(meant(model, &query.job).map(JobId::as_str))
             ),
         }));
     };
@@ -257,7 +257,7 @@ fn meant<'a>(model: &'a ReadModel, id: &JobId) -> Option<&'a JobId> {
     let known = model.jobs.live().chain(model.jobs.ended());
     let own = known.map(|(id, _)| id);
     let own: Vec<&JobId> = own.filter(|it| it.tenant() == id.tenant()).collect();
-    let near = near::nearest(id.name(), own.iter().map(|it| it.name()))?;
+    let near = suggest::nearest(id.name(), own.iter().map(|it| it.name()))?;
     own.into_iter().find(|it| it.name() == near)
 }
 

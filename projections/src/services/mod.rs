@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::events::ServiceMeasured;
-use dormouse_messages::{Event, Fact, GatewayId, JobId, Lives, NodeId, Timestamp};
+use dormouse_messages::{Event, Fact, GatewayId, Incarnations, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use lines::Lines;
@@ -35,7 +35,7 @@ pub struct Services {
     services: BTreeMap<JobId, Shared<Service>>,
     lines: BTreeMap<JobId, Lines>,
     ended: VecDeque<JobId>,
-    lives: Lives,
+    lives: Incarnations,
 }
 
 impl Services {

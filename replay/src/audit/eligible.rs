@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::needs::{Labels, NODE_LABEL};
 use dormouse_messages::{
-    Basis, Beside, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
+    AuxiliaryRoles, Basis, Event, Incarnation, JobId, Needs, NodeId, Rank, Recorded, Sequence,
 };
 
 /// A node's labels and taints from an event on.
@@ -16,7 +16,7 @@ type Said = (Sequence, Labels, BTreeSet<String>);
 #[derive(Debug, Clone, Default)]
 pub struct Starts {
     /// The needs of jobs that have any; taints apply to all jobs.
-    needs: BTreeMap<JobId, (Needs, Beside)>,
+    needs: BTreeMap<JobId, (Needs, AuxiliaryRoles)>,
     placed: BTreeMap<JobId, BTreeMap<(Incarnation, Rank), NodeId>>,
     nodes: BTreeMap<NodeId, Vec<Said>>,
     /// Labels given since a node's removal, which replace all earlier ones when an agent joins.
@@ -68,7 +68,7 @@ impl Starts {
                 self.removed.remove(&event.node);
             }
             Some(Event::JobAdmitted(event)) => {
-                let needs = (event.spec.needs(), Beside::of(&event.spec));
+                let needs = (event.spec.needs(), AuxiliaryRoles::of(&event.spec));
                 self.needs.insert(event.job.clone(), needs);
             }
             Some(Event::PlacementDecided(event)) => {

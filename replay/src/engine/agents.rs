@@ -16,16 +16,16 @@ use std::sync::Arc;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
 use dormouse_messages::{Event, JobId, NodeId, Recorded, Timestamp};
 
-use super::back::Aside;
+use super::agent_driver::{ModelNode, Note};
+use super::agent_link::Ties;
+use super::container_runtime::Gang;
 use super::faults::Faults;
+use super::ground_truth::World;
+use super::log_rollback::Aside;
 use super::model::ModelJob;
-use super::nodes::{ModelNode, Note};
-use super::programs::Gang;
 use super::routes::Routes;
 use super::simulated::Simulated;
-use super::standing::Standing;
-use super::ties::Ties;
-use super::world::World;
+use super::suspended_hosts::Standing;
 
 pub(super) type LifeId = (JobId, Incarnation);
 

@@ -20,10 +20,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dormouse_messages::{Event, NodeId, Sequence, Timestamp, Writer};
-use dormouse_shell::answers;
+use dormouse_shell::broker_errors;
 
 use super::faults::Plant;
-use super::proposals::Heard;
+use super::log_clients::Heard;
 use super::schedule::Schedule;
 use crate::random::Random;
 
@@ -282,7 +282,7 @@ impl Brokers {
     pub fn asked(&mut self, request: Request, now: Timestamp, plant: Option<Plant>) -> Answer {
         if !self.is_led(now) {
             return match self.random.chance(0.5) {
-                true => Answer::Error(answers::NOT_AVAILABLE, 503),
+                true => Answer::Error(broker_errors::NOT_AVAILABLE, 503),
                 false => Answer::Silence,
             };
         }
@@ -300,21 +300,21 @@ impl Brokers {
         for id in request.events.iter().filter_map(|(id, _)| id.as_ref()) {
             if let Some(sequence) = self.ids.get(id) {
                 return Some(match is_batch {
-                    true => Answer::Error(answers::DUPLICATE_IN_BATCH, 400),
+                    true => Answer::Error(broker_errors::DUPLICATE_IN_BATCH, 400),
                     false => Answer::Stored(*sequence),
                 });
             }
             let mut in_flight = self.led().flat_map(|it| &it.request.events);
             if in_flight.any(|(other, _)| other.as_ref() == Some(id)) {
-                return Some(Answer::Error(answers::DUPLICATE_IN_PROCESS, 409));
+                return Some(Answer::Error(broker_errors::DUPLICATE_IN_PROCESS, 409));
             }
         }
         let expected = request.expected?;
         if self.is_in_process(&request.filter) {
-            return Some(Answer::Error(answers::FENCE_IN_PROCESS, 400));
+            return Some(Answer::Error(broker_errors::FENCE_IN_PROCESS, 400));
         }
         let holds = expected == self.last(&request.filter) || plant == Some(Plant::StaleAppends);
-        (!holds).then_some(Answer::Error(answers::WRONG_LAST_SEQUENCE, 400))
+        (!holds).then_some(Answer::Error(broker_errors::WRONG_LAST_SEQUENCE, 400))
     }
 
     fn propose(&mut self, request: Request, now: Timestamp) {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::events::{Histogram, ServiceMeasured};
 use dormouse_messages::{
-    Event, GatewayId, Incarnation, JobId, Lives, NodeId, Rank, Recorded, Timestamp,
+    Event, GatewayId, Incarnation, Incarnations, JobId, NodeId, Rank, Recorded, Timestamp,
 };
 
 use super::agents::after;
@@ -94,7 +94,7 @@ struct Service {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Served {
     services: BTreeMap<JobId, Service>,
-    lives: Lives,
+    lives: Incarnations,
     samples: Vec<Sample>,
 }
 

@@ -11,8 +11,8 @@ use dormouse_messages::ids::Rank;
 use dormouse_messages::{NodeId, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, container_id};
+use super::container_runtime::{Container, exited};
 use super::faults::{Faults, Saving};
-use super::programs::{Container, exited};
 
 impl ModelAgents {
     pub(super) fn announce(

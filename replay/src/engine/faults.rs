@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000;
 /// The outcome of a service's append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    Lives {
+    Incarnations {
         answer_us: u64,
     },
     /// No answer comes in time, and a prefix of the events is stored.
@@ -257,7 +257,7 @@ impl Faults {
         };
         match self.hits(|rates| rates.doubt) {
             true => Fate::Doubt { stored, answer_us },
-            false => Fate::Lives { answer_us },
+            false => Fate::Incarnations { answer_us },
         }
     }
 

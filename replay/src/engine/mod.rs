@@ -17,39 +17,39 @@
 //!   (disconnections), `standing` (suspended hosts), `stops` (stopped services), `twins` (second agents).
 //! - Forks: `resume`, `observe`, `retold`.
 
+mod agent_driver;
+mod agent_link;
 mod agents;
-mod ailing;
-mod back;
+mod blackout;
 mod brokers;
 mod clients;
-mod cuts;
+mod container_runtime;
+mod duplicate_agent;
 mod elastic;
 mod faults;
+mod ground_truth;
+mod host_faults;
 mod log;
+mod log_clients;
+mod log_rollback;
 mod model;
-mod nodes;
-mod observe;
-mod programs;
-mod proposals;
 mod resume;
-mod retold;
 mod routes;
 mod schedule;
+mod seed_from_state;
 mod service;
 mod simulated;
-mod standing;
-mod stops;
+mod start_faults;
+mod suspended_hosts;
 mod tasks;
-mod ties;
-mod twins;
+mod track_log;
 mod work;
-mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dormouse_admission::{Admission, received};
-use dormouse_agent_core::holder::Holder;
+use dormouse_agent_core::lease_holder::Holder;
 use dormouse_autoscaler::Autoscaler;
 use dormouse_checkpointer::Checkpointer;
 use dormouse_messages::events::{Key, NodeDrained, NodeFenced, NodeLost, NodeRestored};
@@ -61,20 +61,20 @@ use dormouse_optimizer::Optimizer;
 use dormouse_placer::Placer;
 
 use crate::audit::Audit;
+pub use agent_link::Cut;
 pub use agents::ModelAgents;
-pub use ailing::Ailment;
-pub use back::Back;
 use brokers::{Brokers, off};
 use clients::Served;
 pub use clients::{Asking, Clients, Sample};
 pub use faults::{Faults, Plant, Rates};
 pub use log::MemoryLog;
+pub use log_rollback::Back;
 pub use model::{LifeCosts, MemberCosts, ModelJob, Scaling};
-pub use observe::Died;
 pub use resume::Ground;
 use schedule::Schedule;
 use service::{Participant, Service, Turn};
-pub use ties::Cut;
+pub use start_faults::Ailment;
+pub use track_log::Died;
 
 /// An external action on the cluster.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub enum Action {
     /// A killed agent's supervisor ends the containers, and reports this after the given milliseconds.
     Forsake(NodeId, u64),
     /// A supervisor's report is stored: the containers of this incarnation have ended.
-    KeeperSays(NodeId, u64),
+    SupervisorSays(NodeId, u64),
     Ails(NodeId, Ailment),
     Heals(NodeId),
     /// A node reboots: its containers are gone, its disk stays. The agent is away until `Mend`.

@@ -13,9 +13,9 @@ use dormouse_agent_core::state::AgentState;
 use dormouse_messages::events::PlacementDecided;
 use dormouse_messages::{Body, Event, Fold as _, JobId, NodeId, Recorded};
 
+use super::agent_driver::Note;
 use super::agents::ModelAgents;
 use super::faults::Plant;
-use super::nodes::Note;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Routes(BTreeMap<JobId, Route>);

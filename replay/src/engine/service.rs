@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use dormouse_messages::{Decider, Event, Fold, Recorded, Sequence, Timestamp, Writer};
 use dormouse_shell::{
-    Append, Effect, Failure, Followed, Halt, HostTime, Made, Mark, Outcome, Shell, Snapshot,
+    Append, ClockAnchor, Effect, Failure, Halt, HostTime, LogItem, Made, Outcome, Shell, Snapshot,
 };
 
+use super::agent_link::Cut;
 use super::brokers::{ANSWER_US, after_us};
 use super::faults::{Fate, Faults, Plant};
 use super::log::MemoryLog;
-use super::ties::Cut;
 
 pub use resume::Begun;
 
@@ -132,7 +132,7 @@ struct Copy<D: Decider> {
     /// The host's boot number, and the clock offset after the next boot.
     boot: u64,
     reboot: Option<i64>,
-    mark: Option<Mark>,
+    mark: Option<ClockAnchor>,
 }
 
 impl<D: Decider> Copy<D> {
@@ -200,7 +200,7 @@ impl<D: Decider> Copy<D> {
     /// Folds up to `to`, which the copy takes for the head.
     fn fold(&mut self, log: &MemoryLog, to: Sequence, check: bool) -> Result<(), Broken> {
         let events = log.between(self.shell.folded(), to).iter();
-        let followed = events.map(|recorded| Followed::Event(Arc::clone(recorded)));
+        let followed = events.map(|recorded| LogItem::Event(Arc::clone(recorded)));
         let unknown = |halt| match halt {
             Halt::UnknownVersion(it) => (it.sequence, format!("unknown: {}", it.type_name)),
             Halt::Contradiction { sequence, what } => {
@@ -208,8 +208,8 @@ impl<D: Decider> Copy<D> {
             }
         };
         if !check {
-            let caught_up = std::iter::once(Followed::CaughtUp(to));
-            let batch: Vec<Followed> = followed.chain(caught_up).collect();
+            let caught_up = std::iter::once(LogItem::CaughtUp(to));
+            let batch: Vec<LogItem> = followed.chain(caught_up).collect();
             return self.shell.followed(&batch).map(|_| ()).map_err(unknown);
         }
         for event in followed.collect::<Vec<_>>() {
@@ -220,7 +220,7 @@ impl<D: Decider> Copy<D> {
                 return Err((self.shell.folded(), format!("{}: {what}", D::State::NAME)));
             }
         }
-        let caught_up = self.shell.followed(&[Followed::CaughtUp(to)]);
+        let caught_up = self.shell.followed(&[LogItem::CaughtUp(to)]);
         caught_up.map(|_| ()).map_err(unknown)
     }
 
@@ -390,7 +390,7 @@ impl<D: Decider> Service<D> {
             events.clear();
         }
         let answered = match fate {
-            Fate::Lives { answer_us } => Some((answer_us, None)),
+            Fate::Incarnations { answer_us } => Some((answer_us, None)),
             Fate::Doubt { stored, answer_us } => {
                 events.truncate(stored);
                 if faults.plant() == Some(Plant::DoubledRetries) {
@@ -426,7 +426,7 @@ impl<D: Decider> Service<D> {
         self.appends += 1;
         let copy = &mut self.copies[index];
         let (is_sent, answer_us) = match faults.fate(append.drafts.len()) {
-            Fate::Lives { answer_us } => (true, Some(answer_us)),
+            Fate::Incarnations { answer_us } => (true, Some(answer_us)),
             Fate::Doubt { stored, .. } => (stored > 0, None),
             Fate::Crashes {
                 stored,

@@ -2,7 +2,7 @@
 
 use dormouse_messages::ids::Incarnation;
 use dormouse_messages::job::{CheckpointMode, JobSpec};
-use dormouse_messages::{Beside, Timestamp};
+use dormouse_messages::{AuxiliaryRoles, Timestamp};
 
 use super::model::ModelJob;
 
@@ -82,7 +82,7 @@ impl Simulated {
         let tasks = spec.tasks.map(|tasks| u64::from(tasks.count));
         let (in_place, served) = (spec.is_in_place(), spec.service.is_some());
         Self {
-            beside: Beside::of(spec).count(),
+            beside: AuxiliaryRoles::of(spec).count(),
             ..Self::of(model, spec.checkpoint.mode, in_place, served, tasks)
         }
     }

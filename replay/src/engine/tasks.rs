@@ -7,8 +7,8 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::{NodeId, Sequence, TaskRanges, Timestamp};
 
 use super::agents::{Due, LifeId, ModelAgents, after, life_of};
+use super::container_runtime::exited;
 use super::faults::{Faults, Saving};
-use super::programs::exited;
 
 /// The tasks of one container.
 #[derive(Debug, Clone, Default)]

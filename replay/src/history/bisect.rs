@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use predicate::{Metric, Predicate, PredicateError, Side};
 
-use super::seen::{SeenError, seen_by};
+use super::redact::{SeenError, seen_by};
 use super::slice::States;
 
 /// Events kept for halving: twelve halvings.

@@ -16,7 +16,7 @@ pub mod explain;
 pub mod fork;
 pub mod ledger;
 pub mod plan;
-pub mod seen;
+pub mod redact;
 pub mod slice;
 pub mod trace;
 pub mod whatif;

@@ -20,7 +20,7 @@ use dormouse_projections::jobs::Phase;
 use dormouse_projections::status::{job_of, own_words};
 use prost::Message;
 
-use super::seen::ANOTHER_JOB;
+use super::redact::ANOTHER_JOB;
 
 /// A Perfetto trace.
 #[derive(Clone, PartialEq, Message)]

@@ -2,7 +2,7 @@
 
 /// Escapes a bounded text without control characters.
 pub fn escape(text: &str) -> String {
-    let shown = dormouse_messages::plain::shown(text);
+    let shown = dormouse_messages::sanitize::shown(text);
     let escaped = shown.chars().map(|letter| match letter {
         '&' => "&amp;".to_owned(),
         '<' => "&lt;".to_owned(),

@@ -21,11 +21,11 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::ids::IdError;
 use dormouse_messages::job::{JobDocument, JobSpec, Urgency};
-use dormouse_messages::kept::bytes_of;
+use dormouse_messages::serialized_spec::bytes_of;
 use dormouse_messages::subject::MEASURED;
 use dormouse_messages::{
-    Amounts, Beside, Decider, Decision, Event, JobId, Proposal, ReviseDocument, Sequence, TenantId,
-    Timestamp, Writer,
+    Amounts, AuxiliaryRoles, Decider, Decision, Event, JobId, Proposal, ReviseDocument, Sequence,
+    TenantId, Timestamp, Writer,
 };
 use dormouse_state::{QueueJob, Stand, queue_limit_over};
 use serde::Deserialize;
@@ -208,7 +208,7 @@ impl<'a> Intake<'a> {
             return Err((Some(job), Refusal::new("name_in_use", reason)));
         }
         let more = self.admitted.get(tenant).copied().unwrap_or_default();
-        let one = (&spec.demand, &Beside::of(&spec));
+        let one = (&spec.demand, &AuxiliaryRoles::of(&spec));
         let checked = check_job_weight(queues, job.tenant(), spec.weight)
             .and_then(|()| check_partition(queues, job.tenant(), one, spec.containers))
             .and_then(|()| check_grants(queues, tenant, &spec, more))
@@ -265,7 +265,7 @@ impl<'a> Intake<'a> {
     /// Checks that some node could hold one container when empty.
     fn check_nodes(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let nodes = &self.state.queues.nodes;
-        let beside = Beside::of(spec);
+        let beside = AuxiliaryRoles::of(spec);
         let roles = beside.parts().iter();
         let roles = roles.map(|part| (format!(" of roles.{}", part.role), &part.demand));
         let fits = |demand: &Amounts| {

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::job::{Containers, JobSpec, Kind};
-use dormouse_messages::kept::bytes_of;
 use dormouse_messages::policy::UnknownTenants;
-use dormouse_messages::{Amounts, Beside, JobClass, JobId, Resource, TenantId, near, plain};
+use dormouse_messages::serialized_spec::bytes_of;
+use dormouse_messages::{
+    Amounts, AuxiliaryRoles, JobClass, JobId, Resource, TenantId, sanitize, suggest,
+};
 use dormouse_state::{Above, Queues};
 
 use crate::parse::Refusal;
@@ -42,7 +44,7 @@ pub fn class_of(
     }
     let classes = &queues.policy.priority_classes;
     let Some(PriorityClass { value, preempts }) = classes.get(name).copied() else {
-        let name = plain::shortened(name);
+        let name = sanitize::shortened(name);
         let known: Vec<&str> = classes.keys().map(String::as_str).collect();
         let known = match known.is_empty() {
             true => "there is none yet".to_owned(),
@@ -125,7 +127,7 @@ pub fn check_job_weight(queues: &Queues, tenant: &str, weight: u32) -> Result<()
 pub fn check_partition(
     queues: &Queues,
     tenant: &str,
-    one: (&Amounts, &Beside),
+    one: (&Amounts, &AuxiliaryRoles),
     containers: Containers,
 ) -> Result<(), Refusal> {
     let Some(above) = queues.config.above(tenant, one, containers.start()) else {
@@ -181,7 +183,7 @@ pub fn of_no_node(queues: &Queues, demand: &Amounts) -> Option<String> {
     let there: BTreeSet<&str> = there.map(|(resource, _)| resource.name()).collect();
     let mut needed = demand.iter().map(|(resource, _)| resource.name());
     let name = needed.find(|name| !there.contains(name))?;
-    let meant = near::hint(near::resource(name, there.iter().copied()));
+    let meant = suggest::hint(suggest::resource(name, there.iter().copied()));
     let there: Vec<&str> = there.into_iter().collect();
     let there = there.join(", ");
     Some(format!(

@@ -8,7 +8,7 @@ use dormouse_messages::needs::is_taint;
 use dormouse_messages::policy::{MAX_MIN_RUN_S, MAX_PRIORITY, MAX_WEIGHT};
 use dormouse_messages::quantity::Written;
 use dormouse_messages::subject::MEASURED;
-use dormouse_messages::{Amounts, JobId, TenantId, near, plain};
+use dormouse_messages::{Amounts, JobId, TenantId, sanitize, suggest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ impl Refusal {
     pub(crate) fn new(code: &'static str, reason: impl AsRef<str>) -> Self {
         Self {
             code,
-            reason: plain::shown(reason.as_ref()),
+            reason: sanitize::shown(reason.as_ref()),
         }
     }
 }
@@ -161,7 +161,7 @@ fn unreadable(format: &str, error: &str) -> Refusal {
 }
 
 fn wrong_shape(place: &str, error: &str) -> Refusal {
-    let error = &plain::in_words(error);
+    let error = &sanitize::in_words(error);
     let quoted = |prefix: &str| {
         let rest = error.split_once(prefix)?.1;
         rest.split_once('`').map(|(name, _)| name.to_owned())
@@ -172,7 +172,7 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
         place if unknown.as_deref() == Some(place) => error.to_owned(),
         place => format!("{place}: {error}"),
     };
-    let meant = near::of_error(&error);
+    let meant = suggest::of_error(&error);
     if unknown.is_some() {
         let meant = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
         let error = match error.split_once(", expected") {
@@ -185,7 +185,7 @@ fn wrong_shape(place: &str, error: &str) -> Refusal {
         return Refusal::new("unknown_field", format!("{error}; correct or remove it"));
     }
     if let Some(variant) = quoted("unknown variant `") {
-        let meant = near::hint(meant.as_deref());
+        let meant = suggest::hint(meant.as_deref());
         return Refusal::new(
             "unknown_value",
             format!("{error} (found `{variant}`){meant}"),

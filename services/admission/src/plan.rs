@@ -61,8 +61,8 @@ pub fn state_digest(queues: &Queues) -> String {
     #[derive(Serialize)]
     struct Job<'a> {
         demand: &'a dormouse_messages::Amounts,
-        #[serde(skip_serializing_if = "dormouse_messages::Beside::is_empty")]
-        beside: &'a dormouse_messages::Beside,
+        #[serde(skip_serializing_if = "dormouse_messages::AuxiliaryRoles::is_empty")]
+        beside: &'a dormouse_messages::AuxiliaryRoles,
         weight: u32,
         bounds: (u32, u32),
         adjustable: bool,

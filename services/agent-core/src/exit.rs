@@ -77,7 +77,7 @@ impl Exit {
     /// Returns the exit of a container without a record.
     #[must_use]
     pub fn unseen() -> Self {
-        let why = "it is gone without a record of its end: its keeper was killed, or the machine restarted";
+        let why = "it is gone without a record of its end: its supervisor was killed, or the machine restarted";
         Self::evicted(why.to_owned())
     }
 

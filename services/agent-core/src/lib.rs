@@ -9,7 +9,7 @@
 
 pub mod agent;
 mod exit;
-pub mod holder;
+pub mod lease_holder;
 pub mod reconcile;
 pub mod report;
 pub mod state;

@@ -20,11 +20,11 @@ pub use members::{Announced, Here, Leave, Members, Readiness};
 use dormouse_messages::events::NodeGpuReconciled;
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::kept::KeptSpec;
 use dormouse_messages::policy::LeaseTerm;
+use dormouse_messages::serialized_spec::SerializedSpec;
 use dormouse_messages::{
-    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, Rank, Recorded, Sequence,
-    TaskRanges, Witness, Writer,
+    Body, ContainerId, Event, Fold, Incarnation, JobId, NodeId, PlacementAuthority, Rank, Recorded,
+    Sequence, TaskRanges, Writer,
 };
 
 /// Orders of a container without known ends.
@@ -48,7 +48,7 @@ pub struct AgentState {
     pub tenants: BTreeMap<String, u32>,
     pub grants: GrantBook,
     pub execs: BTreeMap<u64, ContainerId>,
-    pub witness: Witness,
+    pub witness: PlacementAuthority,
     /// The last deviations by UUID.
     #[serde(default)]
     pub gpu_doubts: BTreeMap<String, GpuDoubt>,
@@ -84,7 +84,7 @@ impl GpuDoubt {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// Packed without a partition here; absent without a seen admission.
-    pub kept: Option<KeptSpec>,
+    pub kept: Option<SerializedSpec>,
     pub in_place: bool,
     pub newest: Incarnation,
     pub ended: bool,

@@ -9,7 +9,8 @@ use dormouse_messages::events::{JobAdmitted, ServiceMeasured, ServiceScaled};
 use dormouse_messages::job::{Containers, Kind};
 use dormouse_messages::service::Service as Promise;
 use dormouse_messages::{
-    Event, Fact, Fold, JobId, Lives, LogClock, NodeId, Recorded, Sequence, Timestamp, Witness,
+    Event, Fact, Fold, Incarnations, JobId, LogClock, NodeId, PlacementAuthority, Recorded,
+    Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -160,8 +161,8 @@ pub struct AutoscalerState {
     /// Admitted and not ended.
     pub services: BTreeMap<JobId, Service>,
     /// The agents' current incarnations.
-    pub lives: Lives,
-    pub witness: Witness,
+    pub lives: Incarnations,
+    pub witness: PlacementAuthority,
     pub clock: LogClock,
 }
 

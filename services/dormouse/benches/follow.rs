@@ -15,7 +15,7 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{Body, Fold, Prefix, Recorded, Sequence};
 use dormouse_projections::ReadModel;
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, LogItem, Settings};
 use futures::StreamExt;
 
 #[global_allocator]
@@ -129,7 +129,7 @@ async fn fold(log: &Log, events: usize, trace: usize) {
     while folded < events {
         followed.recv_many(&mut batch, 1_000).await;
         for followed in batch.drain(..) {
-            if let Followed::Event(recorded) = followed {
+            if let LogItem::Event(recorded) = followed {
                 if folded % trace == 0 {
                     model = ReadModel::default();
                 }

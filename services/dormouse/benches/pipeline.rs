@@ -15,7 +15,7 @@ use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{
     ContainerId, Event, Incarnation, JobId, NodeId, Recorded, Sequence, TenantId, Writer,
 };
-use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{LocalBroker, Log, LogItem, Settings};
 use tokio::sync::mpsc::{Receiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
@@ -129,14 +129,14 @@ struct Seen {
 }
 
 async fn follow(
-    mut events: Receiver<Followed>,
+    mut events: Receiver<LogItem>,
     agents: BTreeMap<NodeId, UnboundedSender<Asked>>,
     jobs: usize,
 ) -> Seen {
     let mut seen = Seen::default();
     let mut places: BTreeMap<(JobId, Incarnation), Vec<Asked>> = BTreeMap::new();
     while seen.completed < jobs {
-        let Some(Followed::Event(recorded)) = events.recv().await else {
+        let Some(LogItem::Event(recorded)) = events.recv().await else {
             continue;
         };
         match recorded.event() {

@@ -13,7 +13,7 @@ use bollard::query_parameters::{
     CreateContainerOptions, ListContainersOptions, RemoveContainerOptions,
 };
 use dormouse_messages::{Event, JobId, Recorded, Sequence, TenantId, Timestamp};
-use dormouse_runtime::{Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{LocalBroker, Log, LogItem, Settings};
 use tokio::sync::mpsc::Receiver;
 
 #[global_allocator]
@@ -87,9 +87,9 @@ fn print_latency(name: &str, millis: &mut [f64]) -> (f64, f64) {
     (median, p99)
 }
 
-async fn wait_for(events: &mut Receiver<Followed>, mut wanted: impl FnMut(&Event) -> bool) {
+async fn wait_for(events: &mut Receiver<LogItem>, mut wanted: impl FnMut(&Event) -> bool) {
     while let Some(followed) = events.recv().await {
-        if let Followed::Event(recorded) = followed
+        if let LogItem::Event(recorded) = followed
             && recorded.event().is_some_and(&mut wanted)
         {
             return;
@@ -169,7 +169,7 @@ async fn submit_to_started(log: &Log, tenant: &TenantId, name: &str, hops: &mut 
         .await
         .expect("published");
     loop {
-        let Some(Followed::Event(recorded)) = events.recv().await else {
+        let Some(LogItem::Event(recorded)) = events.recv().await else {
             continue;
         };
         hops.see(&recorded);
@@ -213,7 +213,7 @@ async fn resizes(log: &Log, tenant: &TenantId, count: usize) {
     let (mut requested, mut saved_ms, mut other) = (None, 0.0, 0);
     let mut took = Vec::new();
     while took.len() < count {
-        let Some(Followed::Event(recorded)) = events.recv().await else {
+        let Some(LogItem::Event(recorded)) = events.recv().await else {
             continue;
         };
         let ours = |job: &JobId| job.name() == "resized";

@@ -385,10 +385,10 @@ pub enum Command {
         after_help = "Examples:\n  dormouse top\n  dormouse top --every 10\n  dormouse top -o json          # a line a change\n\nq or ^C ends it."
     )]
     Top(TopArgs),
-    /// Supervises a node's containers. The agent starts `keeper FOLDER` (an absolute path), which is parsed
+    /// Supervises a node's containers. The agent starts `supervisor FOLDER` (an absolute path), which is parsed
     /// before this command line
     #[command(hide = true)]
-    Keeper(KeeperArgs),
+    Supervisor(SupervisorArgs),
 }
 
 /// Kinds of names for completion.
@@ -423,9 +423,9 @@ pub struct TopArgs {
     pub seconds: f64,
 }
 
-/// Arguments of `keeper`.
+/// Arguments of `supervisor`.
 #[derive(Debug, Clone, Args)]
-pub struct KeeperArgs {
+pub struct SupervisorArgs {
     /// End a node's containers in an engine, found by the labels of cluster and node.
     #[arg(long, num_args = 2, required = true, value_names = ["CLUSTER", "NODE"])]
     pub engine: Vec<String>,

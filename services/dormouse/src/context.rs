@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_norway::Value as Yaml;
 
 use crate::cli::{Global, Output};
-use crate::commands::holder;
+use crate::commands::key_identity;
 use crate::error::Coded;
 
 #[derive(Debug, Default, Deserialize)]
@@ -201,7 +201,7 @@ impl Context {
     pub async fn connect_with(&self, replicas: usize) -> anyhow::Result<Log> {
         let log = self.connect_as_anybody(replicas).await?;
         match log.tenant() {
-            Some(tenant) => Err(holder::operators_only(tenant).into()),
+            Some(tenant) => Err(key_identity::operators_only(tenant).into()),
             None => Ok(log),
         }
     }
@@ -224,7 +224,7 @@ impl Context {
             Holder::Tenant {
                 tenant,
                 submits: false,
-            } => Err(holder::viewer(tenant).into()),
+            } => Err(key_identity::viewer(tenant).into()),
             _ => Ok(log),
         }
     }
@@ -278,7 +278,7 @@ impl Context {
             error => error.into(),
         })?;
         match log.holder() {
-            Holder::Unknown => Err(holder::unknown().into()),
+            Holder::Unknown => Err(key_identity::unknown().into()),
             Holder::Operator | Holder::Tenant { .. } => Ok(log),
         }
     }

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
-    Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer, plain,
+    Amounts, Event, Fold, Prefix, Recorded, Sequence, TenantId, Writer, sanitize,
 };
 use dormouse_node_agent::{Retention, RuntimeKind};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{self, JobsAnswer, TimelineQuery};
 use dormouse_projections::{ReadModel, timelines::Timeline};
 use dormouse_replay::{OutputFile, Verifier};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
@@ -175,7 +175,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
         let Some(followed) = followed else {
             bail!("the log ended")
         };
-        let Followed::Event(recorded) = followed else {
+        let LogItem::Event(recorded) = followed else {
             continue;
         };
         model.evolve(&recorded);
@@ -205,7 +205,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     // The last allocation, for the empty cluster, ends the timelines.
     let rest = tokio::time::Instant::now() + Duration::from_secs(2);
     while let Ok(Some(followed)) = tokio::time::timeout_at(rest, events.recv()).await {
-        if let Followed::Event(recorded) = followed {
+        if let LogItem::Event(recorded) = followed {
             model.evolve(&recorded);
             if matches!(recorded.event(), Some(Event::AllocationKept(_))) {
                 break;
@@ -216,7 +216,7 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
 }
 
 fn short(line: &str) -> String {
-    plain::printable(line).chars().take(150).collect()
+    sanitize::printable(line).chars().take(150).collect()
 }
 
 fn is_news(recorded: &Recorded) -> bool {

@@ -8,8 +8,8 @@ use dormouse_messages::events::{
 };
 use dormouse_messages::grants::Grants;
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::plain;
 use dormouse_messages::policy::{Policy, Shares};
+use dormouse_messages::sanitize;
 use dormouse_messages::{Event, JobId, Recorded, Resource, Timestamp};
 
 /// Describes an event and its author in one line.
@@ -193,7 +193,7 @@ pub fn grants(grants: &Grants) -> String {
 fn planned(containers: u32) -> String {
     match containers {
         0 => "it waits".to_owned(),
-        count => plain::containers(count),
+        count => sanitize::containers(count),
     }
 }
 
@@ -271,7 +271,7 @@ fn life(event: &Event) -> String {
             format!(
                 "incarnation {}, {}{}",
                 e.incarnation,
-                plain::containers(e.containers),
+                sanitize::containers(e.containers),
                 from(e.resumed_from.as_deref())
             )
         }
@@ -282,7 +282,7 @@ fn life(event: &Event) -> String {
             format!(
                 "incarnation {}, {}{}",
                 e.incarnation,
-                plain::containers(e.containers),
+                sanitize::containers(e.containers),
                 from(e.resumed_from.as_deref())
             )
         }

@@ -1,6 +1,6 @@
 //! Exit codes, and the output of a failed command.
 
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use serde_json::json;
 
 use crate::cli::Output;
@@ -53,16 +53,16 @@ pub fn print(error: &anyhow::Error, output: Output) -> u8 {
     if error.chain().any(closed) {
         return DONE;
     }
-    let message = plain::in_words(&format!("{error:#}"));
+    let message = sanitize::in_words(&format!("{error:#}"));
     if output == Output::Json {
         let code = error
             .downcast_ref::<Coded>()
             .map_or("error", |coded| coded.code.as_str());
-        let message = plain::shortened(&message);
+        let message = sanitize::shortened(&message);
         let error = json!({"error": {"code": code, "message": message}});
         print::aside(error.to_string());
     } else {
-        print::aside(format!("error: {}", plain::shortened(&message)));
+        print::aside(format!("error: {}", sanitize::shortened(&message)));
     }
     match error.downcast_ref::<Coded>().map(Coded::code) {
         Some("timeout") => LATE,

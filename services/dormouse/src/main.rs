@@ -33,7 +33,7 @@ use cli::{
     TenantCommand,
 };
 use context::Context;
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use dormouse_node_agent::python::install;
 use tokio::runtime::Builder;
 
@@ -46,17 +46,17 @@ fn main() -> ExitCode {
     // tables each fork copies. So it starts before clap describes the command line.
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if let [command, folder] = &words[..]
-        && command == "keeper"
+        && command == "supervisor"
         && Path::new(folder).is_absolute()
     {
-        let ended = dormouse_node_agent::keeper::run(Path::new(folder));
+        let ended = dormouse_node_agent::supervisor::run(Path::new(folder));
         return ended.map_or_else(
             |error| ExitCode::from(error::print(&error.into(), Output::Table)),
             |()| ExitCode::SUCCESS,
         );
     }
     if let [command, flag, orders] = &words[..]
-        && command == "keeper"
+        && command == "supervisor"
         && flag == install::FLAG
     {
         let failed = install::run(&orders.to_string_lossy());
@@ -121,9 +121,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let text = text.trim_start_matches("error: ").trim_end().to_owned();
         error::print(&error::Coded::new("usage", text).into(), Output::Json);
-    } else if words.iter().any(|word| plain::shown(word) != *word) {
+    } else if words.iter().any(|word| sanitize::shown(word) != *word) {
         let text = error.render().to_string();
-        print::aside(plain::shortened(text.trim_end()));
+        print::aside(sanitize::shortened(text.trim_end()));
     } else {
         let _ = error.print();
     }
@@ -182,7 +182,7 @@ async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Ledger(args) => commands::ledger::run(&context, &args).await,
         Command::Notebook(command) => commands::notebook::run(&context, &command).await,
         Command::Key(args) => commands::key::run(&context, &args),
-        Command::Keeper(args) => {
+        Command::Supervisor(args) => {
             if let [cluster, node] = &args.engine[..] {
                 dormouse_node_agent::docker::end_all(cluster, node).await;
             }

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write};
 
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -93,17 +93,20 @@ fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<
 fn clean(value: &mut Value) -> bool {
     match value {
         Value::String(text) => {
-            let shown = plain::shown(text);
+            let shown = sanitize::shown(text);
             let changed = shown != *text;
             *text = shown;
             changed
         }
         Value::Array(values) => clean_all(values.iter_mut()),
         Value::Object(fields) => {
-            let names = fields.keys().any(|name| plain::shown(name) != *name);
+            let names = fields.keys().any(|name| sanitize::shown(name) != *name);
             if names {
                 let old = std::mem::take(fields);
-                fields.extend(old.into_iter().map(|(name, it)| (plain::shown(&name), it)));
+                fields.extend(
+                    old.into_iter()
+                        .map(|(name, it)| (sanitize::shown(&name), it)),
+                );
             }
             clean_all(fields.values_mut()) || names
         }
@@ -156,7 +159,7 @@ fn for_terminal(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     // A progress bar overwrites its line.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    plain::printable_lines(&text).into_owned()
+    sanitize::printable_lines(&text).into_owned()
 }
 
 /// Prints one line.
@@ -182,7 +185,7 @@ pub fn yaml(json: &str) -> anyhow::Result<()> {
 
 /// Prints a note to stderr, ignoring errors.
 pub fn aside(text: impl AsRef<str>) {
-    let text = plain::printable_lines(text.as_ref());
+    let text = sanitize::printable_lines(text.as_ref());
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

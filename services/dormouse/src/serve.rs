@@ -285,7 +285,8 @@ async fn gone(settings: &Settings, node: &NodeId, life: u64) -> anyhow::Result<u
     let fenced = NodeFenced {
         node: node.clone(),
         incarnation: life,
-        reason: "its agent died and none came back in time; its keeper has ended them".to_owned(),
+        reason: "its agent died and none came back in time; its supervisor has ended them"
+            .to_owned(),
     };
     let say = async {
         let log = Log::connect(settings).await?;

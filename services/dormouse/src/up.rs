@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use dormouse_gateway::{Config as GatewayConfig, Gateway, GatewayError, Keep};
 use dormouse_messages::ids::IdError;
-use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, plain};
+use dormouse_messages::{Amounts, GatewayId, NodeId, Prefix, Resource, sanitize};
 use dormouse_node_agent::{AgentConfig, AgentError, Retention, RuntimeKind};
 use dormouse_runtime::{BrokerConfig, BrokerError, LocalBroker, LocalNodes, Log, Settings};
 use tokio::task::JoinSet;
@@ -193,7 +193,7 @@ async fn end_former_nodes(options: &LocalOptions) -> anyhow::Result<BTreeSet<Nod
             Ok(ended) => {
                 print::aside(format!(
                     "{node} is not of this start: the {} that ran there ended, and start elsewhere.",
-                    plain::containers(u32::try_from(ended).unwrap_or(u32::MAX))
+                    sanitize::containers(u32::try_from(ended).unwrap_or(u32::MAX))
                 ));
                 tracing::warn!(%node, containers = ended, "ended what ran on a node that this cluster no longer has");
                 gone.insert(node);

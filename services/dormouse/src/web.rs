@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use dormouse_messages::{Recorded, Sequence};
 use dormouse_replay::LogReader;
 use dormouse_replay::history::slice::States;
-use dormouse_runtime::{Followed, Log, LogWentBack};
+use dormouse_runtime::{Log, LogItem, LogWentBack};
 use dormouse_web::{Access, Config, Page, Past, Server};
 use tokio_util::sync::CancellationToken;
 
@@ -120,9 +120,9 @@ pub async fn follow(log: &Log, page: &Page) -> anyhow::Result<()> {
         let mut recorded = Vec::with_capacity(batch.len());
         for followed in batch.drain(..) {
             match followed {
-                Followed::Event(event) => recorded.push(event),
-                Followed::Flagged { sequence, why, .. } => page.past.flag(sequence, why),
-                Followed::CaughtUp(_) => {
+                LogItem::Event(event) => recorded.push(event),
+                LogItem::Flagged { sequence, why, .. } => page.past.flag(sequence, why),
+                LogItem::CaughtUp(_) => {
                     page.past.push(recorded.drain(..))?;
                     page.past.caught_up();
                 }

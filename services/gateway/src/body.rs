@@ -11,8 +11,8 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use crate::in_flight::InFlight;
 use crate::upstream::{Sender, Upstream};
-use crate::visit::Visit;
 
 /// An upload stalled for longer is given up, since it occupies a replica.
 const UPLOAD_IDLE: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ pub struct Inbound {
 }
 
 struct Rest {
-    visit: Visit,
+    visit: InFlight,
     upstream: Arc<Upstream>,
     sender: Sender,
     thread: usize,
@@ -127,7 +127,7 @@ impl Inbound {
     #[must_use]
     pub const fn new(
         body: Incoming,
-        visit: Visit,
+        visit: InFlight,
         upstream: Arc<Upstream>,
         sender: Sender,
         thread: usize,

@@ -18,18 +18,18 @@ use hyper::upgrade::OnUpgrade;
 use crate::access::{self, Trust};
 use crate::body::{ANSWER_IDLE, Answer, Inbound, Outbound};
 use crate::headers;
-use crate::hub::Hub;
-use crate::live::Live;
+use crate::in_flight::InFlight;
 use crate::notebook::{self, Pass};
+use crate::responses;
+use crate::service::ServiceState;
+use crate::shared_state::SharedState;
 use crate::splice::splice;
 use crate::target::{self, NoTarget, Origin, Target};
 use crate::upstream::{Sender, Upstream};
-use crate::visit::Visit;
-use crate::words;
 
 /// Origin of a request.
 pub struct Client {
-    pub hub: Arc<Hub>,
+    pub hub: Arc<SharedState>,
     pub thread: usize,
     pub address: IpAddr,
 }
@@ -43,7 +43,7 @@ pub async fn serve(client: Arc<Client>, request: Request<Incoming>) -> Response<
 
 /// An admitted request, rewritten for the replica.
 struct Prepared {
-    visit: Visit,
+    visit: InFlight,
     origin: Origin,
     request: Request<Outbound>,
     upgrade: Option<OnUpgrade>,
@@ -56,15 +56,15 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
     let hub = &client.hub;
     if *request.method() == Method::CONNECT {
         let why = "this is no proxy to elsewhere";
-        let refused = words::refusal(StatusCode::METHOD_NOT_ALLOWED, "bad_method", why);
+        let refused = responses::refusal(StatusCode::METHOD_NOT_ALLOWED, "bad_method", why);
         return Err(Box::new(refused));
     }
     let Target { job, origin } = find(hub, &request)?;
-    let unknown = || Box::new(words::unknown());
+    let unknown = || Box::new(responses::unknown());
     let live = hub.service(&job).ok_or_else(unknown)?;
     let own = origin == Origin::Own;
     if live.kind == Kind::Notebook && !own {
-        return Err(Box::new(words::shared_notebook()));
+        return Err(Box::new(responses::shared_notebook()));
     }
     let method = request.method().clone();
     let cookie = admit(client, &live, own, &mut request)?;
@@ -83,7 +83,7 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
     }
     parts.uri = Uri::from(asked);
     parts.version = Version::HTTP_11;
-    let visit = Visit::arrive(hub, &live).map_err(|why| Box::new(words::refused(why)))?;
+    let visit = InFlight::arrive(hub, &live).map_err(|why| Box::new(responses::refused(why)))?;
     Ok(Prepared {
         visit,
         origin,
@@ -96,7 +96,7 @@ fn prepare(client: &Client, mut request: Request<Incoming>) -> Result<Prepared, 
 /// Returns a cookie for the browser.
 fn admit(
     client: &Client,
-    live: &Live,
+    live: &ServiceState,
     own: bool,
     request: &mut Request<Incoming>,
 ) -> Result<Option<HeaderValue>, Refusal> {
@@ -112,22 +112,22 @@ fn admit(
     let headers = request.headers_mut();
     access::check(trust, live.access, &live.job, own, &method, headers)
         .map(|()| None)
-        .map_err(|why| Box::new(words::denied(why, own)))
+        .map_err(|why| Box::new(responses::denied(why, own)))
 }
 
 /// An open page alone does not restart a notebook.
-fn of_notebook(live: &Live, request: &Request<Incoming>) -> Result<(), Refusal> {
+fn of_notebook(live: &ServiceState, request: &Request<Incoming>) -> Result<(), Refusal> {
     if notebook::is_by_hand(request.method(), request.headers()) {
         live.touched();
         return Ok(());
     }
     match live.is_ready() || live.target() > 0 {
         true => Ok(()),
-        false => Err(Box::new(words::stopped_notebook())),
+        false => Err(Box::new(responses::stopped_notebook())),
     }
 }
 
-fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
+fn find(hub: &SharedState, request: &Request<Incoming>) -> Result<Target, Refusal> {
     let uri = request.uri();
     let found = match target::host(uri, request.headers()) {
         Some(host) => hub.names.target(host, uri.path()),
@@ -136,7 +136,7 @@ fn find(hub: &Hub, request: &Request<Incoming>) -> Result<Target, Refusal> {
     found.map_err(|why| {
         let query = uri.query().map(|query| format!("?{query}"));
         let slashed = format!("{}/{}", uri.path(), query.unwrap_or_default());
-        Box::new(words::no_target(&why, &slashed))
+        Box::new(responses::no_target(&why, &slashed))
     })
 }
 
@@ -178,7 +178,7 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
     loop {
         let upstream = match visit.placed().await {
             Ok(upstream) => upstream,
-            Err(refused) => return words::refused(refused),
+            Err(refused) => return responses::refused(refused),
         };
         match send(&upstream, client.thread, request).await {
             Ok((response, sender)) => {
@@ -195,12 +195,12 @@ async fn pass(client: &Client, prepared: Prepared) -> Response<Answer> {
                 visit.again();
                 request = *unsent;
             }
-            Err(Unsent::Stalled) => return words::stalled(),
+            Err(Unsent::Stalled) => return responses::stalled(),
             Err(Unsent::Seen(why)) => {
                 let repeated = again.take().filter(|_| visit.may_retry());
                 let Some(repeated) = repeated else {
                     visit.broken_off();
-                    return words::broken(&why);
+                    return responses::broken(&why);
                 };
                 visit.again();
                 request = repeated.request();
@@ -256,7 +256,7 @@ async fn send(
 }
 
 struct Passing {
-    visit: Visit,
+    visit: InFlight,
     upstream: Arc<Upstream>,
     sender: Sender,
     origin: Origin,
@@ -291,7 +291,7 @@ impl Passing {
     ) -> Response<Answer> {
         let Some(client) = upgrade else {
             self.visit.broken_off();
-            return words::broken("it switched protocols without being asked");
+            return responses::broken("it switched protocols without being asked");
         };
         headers::set_websocket(response.headers_mut());
         let replica = hyper::upgrade::on(&mut response);

@@ -11,8 +11,8 @@ use dormouse_messages::events::{
     PartitionResizeRequested, PlacedContainer,
 };
 use dormouse_messages::{
-    ContainerId, Event, Fold, GatewayId, Incarnation, JobId, Lives, NodeId, Recorded, Sequence,
-    Witness,
+    ContainerId, Event, Fold, GatewayId, Incarnation, Incarnations, JobId, NodeId,
+    PlacementAuthority, Recorded, Sequence,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +40,8 @@ pub struct Leaving {
 pub struct Routes {
     services: BTreeMap<JobId, Served>,
     addresses: BTreeMap<NodeId, String>,
-    lives: Lives,
-    witness: Witness,
+    lives: Incarnations,
+    witness: PlacementAuthority,
     joined: BTreeSet<GatewayId>,
     changes: u64,
 }

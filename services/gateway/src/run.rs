@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::{GatewayJoined, GatewayLeft};
 use dormouse_messages::{Event, GatewayId, Sequence};
-use dormouse_runtime::{AppendError, Appender, Clock, Followed, Lease, Log, SystemClock};
+use dormouse_runtime::{AppendError, Appender, Clock, Lease, Log, LogItem, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Trust;
 use crate::config::{Config, GatewayError, Keep, LEASE, names};
-use crate::hub::Hub;
-use crate::kept::{Folded, Kept};
 use crate::server::Server;
+use crate::shared_state::SharedState;
+use crate::snapshot::{Folded, RoutesSnapshot};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Windows are not reported while more events are pending.
@@ -36,7 +36,7 @@ pub struct Gateway {
     config: Config,
     listener: TcpListener,
     address: String,
-    hub: Arc<Hub>,
+    hub: Arc<SharedState>,
     threads: usize,
 }
 
@@ -66,7 +66,7 @@ impl Gateway {
             0 => processors,
             threads => threads,
         };
-        let hub = Arc::new(Hub::new(
+        let hub = Arc::new(SharedState::new(
             name.clone(),
             names,
             config.trust.clone(),
@@ -116,10 +116,10 @@ impl Gateway {
             () = lease.held() => {}
             () = shutdown.cancelled() => return Ok(()),
         }
-        let (teller, telling) = Teller::start(log.gateway_appender(&name));
-        let _telling = Ending(telling.abort_handle());
-        let joined = teller.tell(self.joined());
-        let mut telling = telling;
+        let (queue, appending) = AppendQueue::start(log.gateway_appender(&name));
+        let _telling = Ending(appending.abort_handle());
+        let joined = queue.tell(self.joined());
+        let mut appending = appending;
         let joined = async {
             let sequence = joined.await.ok()?;
             position
@@ -130,7 +130,7 @@ impl Gateway {
         };
         tokio::select! {
             _ = joined => {}
-            failed = &mut telling => return ended(failed),
+            failed = &mut appending => return ended(failed),
             () = shutdown.cancelled() => return Ok(()),
         }
         let server = Server::start(&self.hub, self.threads, self.config.grace);
@@ -138,14 +138,14 @@ impl Gateway {
         tracing::info!(gateway = %name, address = self.address, "serving");
         let served = tokio::select! {
             never = server.accept(&self.listener) => match never {},
-            () = self.mind(&teller, &lease) => Ok(()),
-            failed = &mut telling => ended(failed),
+            () = self.run_loop(&queue, &lease) => Ok(()),
+            failed = &mut appending => ended(failed),
             () = shutdown.cancelled() => Ok(()),
         };
         drop(self.listener);
         server.stop().await;
         served?;
-        let left = teller.tell(Event::from(GatewayLeft { gateway: name }));
+        let left = queue.tell(Event::from(GatewayLeft { gateway: name }));
         let _ = tokio::time::timeout(LAST_WORD, left).await;
         let _ = tokio::time::timeout(LAST_WORD, lease.release()).await;
         Ok(())
@@ -158,7 +158,7 @@ impl Gateway {
         })
     }
 
-    async fn mind(&self, teller: &Teller, lease: &Lease) {
+    async fn run_loop(&self, queue: &AppendQueue, lease: &Lease) {
         let mut again: Option<oneshot::Receiver<Sequence>> = None;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -173,14 +173,14 @@ impl Gateway {
                 again = None;
             } else if again.is_none() && lease.is_held() {
                 tracing::warn!("this gateway counted as lost; it joins again");
-                again = Some(teller.tell(self.joined()));
+                again = Some(queue.tell(self.joined()));
             }
             for event in self.hub.unrouted() {
-                drop(teller.tell(event));
+                drop(queue.tell(event));
             }
-            if teller.untold() < UNTOLD {
+            if queue.untold() < UNTOLD {
                 for event in self.hub.measured() {
-                    drop(teller.tell(event));
+                    drop(queue.tell(event));
                 }
             }
         }
@@ -194,11 +194,16 @@ struct Position {
 }
 
 /// Folds the log and applies the routes; starts again after a rollback.
-async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep: Option<Keep>) {
+async fn follow(
+    log: Log,
+    hub: Arc<SharedState>,
+    position: watch::Sender<Position>,
+    keep: Option<Keep>,
+) {
     loop {
         let (mut kept, mut state) = match &keep {
             Some(keep) => {
-                let (kept, state) = Kept::load(keep, &log).await;
+                let (kept, state) = RoutesSnapshot::load(keep, &log).await;
                 (Some(kept), state)
             }
             None => (None, Folded::default()),
@@ -211,15 +216,15 @@ async fn follow(log: Log, hub: Arc<Hub>, position: watch::Sender<Position>, keep
         while followed.recv_many(&mut batch, 1_024).await > 0 {
             for followed in batch.drain(..) {
                 match followed {
-                    Followed::Event(recorded) => {
+                    LogItem::Event(recorded) => {
                         state.take(&recorded);
                         folded = recorded.sequence;
                     }
-                    Followed::CaughtUp(sequence) => {
+                    LogItem::CaughtUp(sequence) => {
                         is_current = true;
                         folded = folded.max(sequence);
                     }
-                    Followed::Flagged { .. } => {}
+                    LogItem::Flagged { .. } => {}
                 }
             }
             // A partial history would route to replicas that are gone.
@@ -250,17 +255,17 @@ fn lease(log: &Log, name: &GatewayId) -> Lease {
         .seek(&format!("gateway.{name}"), name.as_str(), life, LEASE)
 }
 
-struct Teller {
+struct AppendQueue {
     words: mpsc::UnboundedSender<(Event, oneshot::Sender<Sequence>)>,
     untold: Arc<AtomicUsize>,
 }
 
-impl Teller {
+impl AppendQueue {
     fn start(mut appender: Appender) -> (Self, JoinHandle<Result<(), AppendError>>) {
         let (words, mut told) = mpsc::unbounded_channel::<(Event, oneshot::Sender<Sequence>)>();
         let untold = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&untold);
-        let telling = tokio::spawn(async move {
+        let appending = tokio::spawn(async move {
             while let Some((event, stored)) = told.recv().await {
                 let sequence = appender.append(event, &[]).await?;
                 left.fetch_sub(1, Ordering::Relaxed);
@@ -268,7 +273,7 @@ impl Teller {
             }
             Ok(())
         });
-        (Self { words, untold }, telling)
+        (Self { words, untold }, appending)
     }
 
     /// Enqueues `event`; the receiver resolves to its sequence.

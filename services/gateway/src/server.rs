@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::Hub;
 use crate::proxy::{self, Client};
+use crate::shared_state::SharedState;
 use crate::watched::{Stalls, Watched};
 
 /// Each connection may use two files.
@@ -53,7 +53,7 @@ impl Server {
     ///
     /// # Errors
     /// When no thread can start.
-    pub fn start(hub: &Arc<Hub>, threads: usize, grace: Duration) -> std::io::Result<Self> {
+    pub fn start(hub: &Arc<SharedState>, threads: usize, grace: Duration) -> std::io::Result<Self> {
         let stop = CancellationToken::new();
         let open = Arc::new(AtomicUsize::new(0));
         let mut server = Self {
@@ -154,7 +154,7 @@ fn turn_away(stream: &TcpStream) {
 }
 
 struct Worker {
-    hub: Arc<Hub>,
+    hub: Arc<SharedState>,
     thread: usize,
     grace: Duration,
     stop: CancellationToken,
@@ -187,7 +187,12 @@ impl Worker {
     }
 }
 
-async fn connection(hub: Arc<Hub>, thread: usize, stream: TcpStream, stop: CancellationToken) {
+async fn connection(
+    hub: Arc<SharedState>,
+    thread: usize,
+    stream: TcpStream,
+    stop: CancellationToken,
+) {
     let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let address = stream.peer_addr().unwrap_or(unknown).ip();
     let _ = stream.set_nodelay(true);

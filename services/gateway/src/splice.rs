@@ -7,13 +7,18 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
+use crate::in_flight::InFlight;
 use crate::upstream::Upstream;
-use crate::visit::Visit;
 
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Copies until either side, or the replica, ends.
-pub async fn splice(client: OnUpgrade, replica: OnUpgrade, visit: Visit, upstream: Arc<Upstream>) {
+pub async fn splice(
+    client: OnUpgrade,
+    replica: OnUpgrade,
+    visit: InFlight,
+    upstream: Arc<Upstream>,
+) {
     let both = async {
         let (client, replica) = match tokio::try_join!(client, replica) {
             Ok(both) => both,

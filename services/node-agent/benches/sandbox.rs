@@ -12,7 +12,7 @@ use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
-use dormouse_node_agent::marks::Marks;
+use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, User};
 use dormouse_runtime::{Clock as _, SystemClock};
@@ -33,15 +33,15 @@ impl Node {
     async fn new(folder: PathBuf, contain: Option<Contain>) -> Self {
         let config = AgentConfig {
             contain,
-            keeper: vec![env!("CARGO_BIN_EXE_dormouse-keeper").to_owned()],
+            supervisor: vec![env!("CARGO_BIN_EXE_dormouse-supervisor").to_owned()],
             ..AgentConfig::local("n0".parse().expect("valid"), Default::default(), folder)
         };
         let (exits, exited) = mpsc::unbounded_channel();
-        let marks = Marks::open(&config.layout()).expect("opened");
+        let marks = ContainerRecords::open(&config.layout()).expect("opened");
         let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
         Self {
             config,
-            runtime: runtime.expect("a keeper"),
+            runtime: runtime.expect("a supervisor"),
             exited,
         }
     }

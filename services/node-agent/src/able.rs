@@ -1,7 +1,7 @@
 //! Reports which features this machine offers to an agent, for `dormouse doctor`.
 
 use crate::docker::engine_answers;
-use crate::keeper::group::Cgroups;
+use crate::supervisor::group::Cgroups;
 
 /// Checks that a container engine answers.
 ///

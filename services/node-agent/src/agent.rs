@@ -27,25 +27,25 @@ use dormouse_agent_core::{Agent as Core, Effect, Offer};
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{
-    Beside, ContainerId, Event, Incarnation, JobId, Rank, Sequence, Timestamp,
+    AuxiliaryRoles, ContainerId, Event, Incarnation, JobId, Rank, Sequence, Timestamp,
 };
 use dormouse_runtime::{Clock, SystemClock};
 
 use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::container::{self, Container, How, Readiness, Storage, What};
+use crate::container_record::{ContainerRecord, ContainerRecords};
 use crate::jupyter;
-use crate::keeper::client::Keeper;
-use crate::keeper::words::Gone;
-use crate::kept::Kept;
 use crate::logs::Alive;
-use crate::marks::{Mark, Marks};
 use crate::members::{self, Answers};
 use crate::plan;
 use crate::report::{self, Reports};
 use crate::runtime::{ContainerRuntime, Exit, NotStarted};
+use crate::snapshot::AgentSnapshot;
 use crate::state::AgentState;
 use crate::store::Store;
+use crate::supervisor::client::Supervisor;
+use crate::supervisor::protocol::Gone;
 use crate::tasks::{Orders, TaskFiles};
 use crate::usage::Count;
 use crate::watch::{Complete, Watch, Watched};
@@ -57,7 +57,7 @@ const EVICT_GRACE: Duration = Duration::from_secs(2);
 /// The agent's actor.
 pub struct Agent {
     config: AgentConfig,
-    marks: Marks,
+    marks: ContainerRecords,
     core: Core,
     runtime: Arc<dyn ContainerRuntime>,
     actors: BTreeMap<ContainerId, Addr<Container>>,
@@ -70,10 +70,10 @@ pub struct Agent {
     reports: Reports,
     unsettled: watch::Sender<usize>,
     gpus: gpus::Gpus,
-    kept: Option<Kept>,
+    kept: Option<AgentSnapshot>,
     stored_at: Timestamp,
     term: watch::Sender<LeaseTerm>,
-    keeper: Option<Keeper>,
+    supervisor: Option<Supervisor>,
     kept_life: u64,
     done: Option<oneshot::Sender<Result<(), AgentError>>>,
 }
@@ -82,15 +82,15 @@ impl Agent {
     /// Creates an agent that continues from `kept`. `leased` is true if the agent needs no lease.
     #[must_use]
     pub fn new(
-        (config, marks, alive, store): (AgentConfig, Marks, Alive, Option<Store>),
+        (config, marks, alive, store): (AgentConfig, ContainerRecords, Alive, Option<Store>),
         runtime: Arc<dyn ContainerRuntime>,
         reports: Reports,
-        mut kept: Option<Kept>,
-        (term, leased, keeper): (watch::Sender<LeaseTerm>, bool, Option<Keeper>),
+        mut kept: Option<AgentSnapshot>,
+        (term, leased, supervisor): (watch::Sender<LeaseTerm>, bool, Option<Supervisor>),
         done: oneshot::Sender<Result<(), AgentError>>,
     ) -> Self {
         let nothing = || (AgentState::new(config.node.clone()), None);
-        let (state, former) = kept.as_mut().map_or_else(nothing, Kept::take);
+        let (state, former) = kept.as_mut().map_or_else(nothing, AgentSnapshot::take);
         let joined = report::joined(&config, runtime.name());
         Self {
             core: Core::new(Offer { joined }, state, leased).after(former),
@@ -110,7 +110,7 @@ impl Agent {
             kept,
             stored_at: Timestamp::default(),
             term,
-            keeper,
+            supervisor,
             kept_life: 0,
             done: Some(done),
         }
@@ -129,7 +129,7 @@ impl Agent {
     fn entrust(&mut self) {
         let life = self.core.state().life;
         let has_joined = self.core.machine().joined == Some(life);
-        let (Some(keeper), Some(gone)) = (&self.keeper, &self.config.gone) else {
+        let (Some(supervisor), Some(gone)) = (&self.supervisor, &self.config.gone) else {
             return;
         };
         if !has_joined || self.kept_life == life {
@@ -141,7 +141,7 @@ impl Agent {
         let after_ms = u64::try_from(gone.after.as_millis()).unwrap_or(u64::MAX);
         let mut command = gone.command.clone();
         command.push(life.to_string());
-        keeper.if_gone(Some(Gone {
+        supervisor.if_gone(Some(Gone {
             after_ms,
             command,
             env: env.collect(),
@@ -221,7 +221,7 @@ impl Agent {
 
     fn container(
         &mut self,
-        mark: Mark,
+        mark: ContainerRecord,
         is_running: bool,
         watch: Option<Watched>,
         ctx: &mut Context<Self>,
@@ -318,7 +318,7 @@ impl Agent {
         match ready {
             Ok((plan, before)) => {
                 let watch = self.watch(id, false);
-                let mark = Mark::new(id.clone(), plan.request);
+                let mark = ContainerRecord::new(id.clone(), plan.request);
                 let addr = self.container(mark, false, watch, ctx);
                 let layout = self.config.layout();
                 let resume = plan.resume.as_deref().filter(|_| id.rank == Rank(0));
@@ -340,7 +340,7 @@ impl Agent {
         let checkpoint = &spec.checkpoint;
         let how = if spec.tasks.is_some() {
             How::Drain
-        } else if !Beside::of(spec).is_worker(id.rank) {
+        } else if !AuxiliaryRoles::of(spec).is_worker(id.rank) {
             // An auxiliary container serves the workers while they save.
             How::NotAtAll
         } else if checkpoint.command.is_empty() {
@@ -417,7 +417,7 @@ impl Agent {
                     && let Some((job, partition)) = self.core.state().partition(id)
                 {
                     let containers = u32::try_from(partition.containers()).unwrap_or(u32::MAX);
-                    let beside = job.spec().map(Beside::of).unwrap_or_default();
+                    let beside = job.spec().map(AuxiliaryRoles::of).unwrap_or_default();
                     let containers = beside.workers(containers);
                     let event = report::progress(id, node, containers, line);
                     let causes = self.causes(id);

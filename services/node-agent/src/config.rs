@@ -92,9 +92,9 @@ impl Contain {
     }
 }
 
-fn keeper_command() -> Vec<String> {
+fn supervisor_command() -> Vec<String> {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("dormouse"));
-    vec![program.display().to_string(), "keeper".to_owned()]
+    vec![program.display().to_string(), "supervisor".to_owned()]
 }
 
 /// Finds the GPU share library: next to this program, or where packages install it.
@@ -146,7 +146,7 @@ pub struct AgentConfig {
     pub working_dir: Option<PathBuf>,
     pub mounts: Vec<Mount>,
     pub keep: Retention,
-    pub keeper: Vec<String>,
+    pub supervisor: Vec<String>,
     /// Isolation of jobs. `None`: jobs run as the agent's user.
     pub contain: Option<Contain>,
     /// The library for GPU shares. `None`: shares are only advisory.
@@ -192,7 +192,7 @@ impl AgentConfig {
             working_dir: None,
             mounts: Vec::new(),
             keep: Retention::default(),
-            keeper: keeper_command(),
+            supervisor: supervisor_command(),
             contain: None,
             gpu_library: gpu_library(),
             nvml: PathBuf::from(nvml::LIBRARY),

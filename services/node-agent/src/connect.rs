@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use dormouse_messages::{Event, NodeId, Sequence, Writer};
 use dormouse_runtime::{
-    AppendError, Appender, Asked, Clock, Followed, Hold, Log, NodeAnswer, RenewError, SystemClock,
+    AppendError, Appender, Asked, Clock, Hold, Log, LogItem, NodeAnswer, RenewError, SystemClock,
     home,
 };
 
@@ -19,8 +19,8 @@ use crate::AgentError;
 use crate::config::AgentConfig;
 use crate::exec::Execs;
 use crate::jupyter::{TOKEN_QUERY, TokenQuery};
-use crate::kept::Kept;
 use crate::logs::Alive;
+use crate::snapshot::AgentSnapshot;
 use crate::wire::{Heard, Lease, LeaseError, Outlet, OutletError, TokenAsked, Wires};
 
 const WAITING: usize = 1_024;
@@ -37,7 +37,7 @@ pub async fn wires(config: &AgentConfig, log: &Log) -> Result<Wires, AgentError>
     })?;
     let settings = config.checkpoint_store.as_ref();
     let checkpoints = settings.map(|it| it.open(Handle::current())).transpose()?;
-    let kept = Kept::load(config, log).await;
+    let kept = AgentSnapshot::load(config, log).await;
     tracing::info!(node = %config.node, from = %kept.next(), "following the log");
     let (heard_tx, heard) = mpsc::channel(WAITING);
     tokio::spawn(hear(log.follow(kept.next()), heard_tx));
@@ -98,12 +98,12 @@ async fn token(asked: &Asked, ask: &mpsc::Sender<TokenAsked>) -> Result<Vec<u8>,
     }
 }
 
-async fn hear(mut followed: mpsc::Receiver<Followed>, heard: mpsc::Sender<Heard>) {
+async fn hear(mut followed: mpsc::Receiver<LogItem>, heard: mpsc::Sender<Heard>) {
     while let Some(followed) = followed.recv().await {
         let passed_on = match followed {
-            Followed::Event(recorded) => Heard::Event(recorded),
-            Followed::CaughtUp(sequence) => Heard::CaughtUp(sequence),
-            Followed::Flagged { .. } => continue,
+            LogItem::Event(recorded) => Heard::Event(recorded),
+            LogItem::CaughtUp(sequence) => Heard::CaughtUp(sequence),
+            LogItem::Flagged { .. } => continue,
         };
         if heard.send(passed_on).await.is_err() {
             return;

@@ -28,8 +28,8 @@ pub use messages::{
 pub use readiness::{Asked, Readiness, SILENCE};
 pub use storing::Storage;
 
+use crate::container_record::{ContainerRecord, ContainerRecords};
 use crate::folder::{Below, LOOK_TIMEOUT, aside, aside_in_time};
-use crate::marks::{Mark, Marks};
 use crate::runtime::{ContainerRuntime, Exit};
 use crate::tasks::{Orders, Results, TaskFiles};
 use crate::watch::{Line, Look, Saved, Watched};
@@ -61,8 +61,8 @@ pub struct Container {
     runtime: Arc<dyn ContainerRuntime>,
     agent: Recipient<Note>,
     directory: Below,
-    marks: Marks,
-    mark: Mark,
+    marks: ContainerRecords,
+    mark: ContainerRecord,
     is_running: bool,
     watch: Option<Watched>,
     is_looking: bool,
@@ -96,7 +96,7 @@ impl Container {
     /// Creates an actor for a container to start, or for one found running (`is_running`).
     #[must_use]
     pub fn new(
-        (marks, mark): (Marks, Mark),
+        (marks, mark): (ContainerRecords, ContainerRecord),
         runtime: Arc<dyn ContainerRuntime>,
         agent: Recipient<Note>,
         directory: Below,
@@ -146,7 +146,7 @@ impl Container {
         });
     }
 
-    fn note(&mut self, change: impl Fn(&mut Mark)) {
+    fn note(&mut self, change: impl Fn(&mut ContainerRecord)) {
         change(&mut self.mark);
         self.marks.change(&self.id, self.mark.request, change);
     }

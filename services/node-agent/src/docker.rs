@@ -44,11 +44,11 @@ use dormouse_messages::{ContainerId, Sequence};
 use crate::NO_PROGRAM;
 use crate::code;
 use crate::config::AgentConfig;
+use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
 use crate::executor::GO;
 use crate::folder::aside;
 use crate::layout::{self, Layout};
-use crate::marks::Marks;
 use crate::members::ACK;
 use crate::mounts;
 use crate::network::READY;
@@ -61,7 +61,7 @@ use crate::runtime::{
 };
 use crate::secrets;
 pub use deadline::end_all;
-pub(crate) use deadline::keeper;
+pub(crate) use deadline::supervisor;
 use output::Copying;
 use pauses::Pauses;
 
@@ -90,7 +90,7 @@ struct Inner {
     docker: Docker,
     config: AgentConfig,
     layout: Layout,
-    marks: Marks,
+    marks: ContainerRecords,
     exits: Exits,
     pauses: Pauses,
     preparing: Preparing,
@@ -103,7 +103,7 @@ impl DockerRuntime {
     /// If the engine does not answer.
     pub async fn connect(
         config: &AgentConfig,
-        marks: Marks,
+        marks: ContainerRecords,
         exits: Exits,
     ) -> Result<Self, RuntimeError> {
         let docker = engine_answers().await?;

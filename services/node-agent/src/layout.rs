@@ -5,7 +5,7 @@
 //! <data>/nodes/<node>/home        unique id of this folder
 //! <data>/nodes/<node>/snapshots/  folded state
 //! <data>/nodes/<node>/secret, marks/   container records, unreadable to jobs
-//! <data>/nodes/<node>/keeper/     socket, lock and log
+//! <data>/nodes/<node>/supervisor/     socket, lock and log
 //! <data>/nodes/<node>/members/<tenant>/<name>/<incarnation>/
 //!     members.json            (DORMOUSE_MEMBERS)
 //!     jupyter_server_config.json   (JUPYTER_CONFIG_PATH)

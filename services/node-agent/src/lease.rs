@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use actix::prelude::*;
-use dormouse_agent_core::holder::{Answer, Duty, Holder, News};
+use dormouse_agent_core::lease_holder::{Answer, Duty, Holder, News};
 use dormouse_messages::policy::LeaseTerm;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::keeper::client::Keeper;
+use crate::supervisor::client::Supervisor;
 use crate::wire::{Lease, LeaseError};
 
 const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -34,12 +34,12 @@ impl Terms {
     }
 }
 
-/// Holds the lease while the agent runs and no other agent acts for its node. `keeper` receives each renewal.
+/// Holds the lease while the agent runs and no other agent acts for its node. `supervisor` receives each renewal.
 pub async fn hold(
     mut lease: Box<dyn Lease>,
     mut terms: Terms,
     agent: Recipient<LeaseNews>,
-    keeper: Option<Keeper>,
+    supervisor: Option<Supervisor>,
 ) {
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -53,8 +53,8 @@ pub async fn hold(
                 Duty::Ask(lease_ms) => ask = Some(Duration::from_millis(lease_ms)),
                 Duty::Deadline { asked_ms, lasts_ms } => {
                     let asked = begun + Duration::from_millis(asked_ms);
-                    if let Some(keeper) = &keeper {
-                        keeper.hold_until(Some((asked, Duration::from_millis(lasts_ms))));
+                    if let Some(supervisor) = &supervisor {
+                        supervisor.hold_until(Some((asked, Duration::from_millis(lasts_ms))));
                     }
                 }
                 Duty::News(news) => agent.do_send(LeaseNews(news)),

@@ -11,11 +11,11 @@
 //!
 //! - A restarted agent folds the log ([`kept`]) and adopts containers, so nothing runs twice. Stopping the
 //!   agent stops none.
-//! - Without a renewed lease containers end before the lease does, if need be by the [`keeper`].
+//! - Without a renewed lease containers end before the lease does, if need be by the [`supervisor`].
 //! - An agent that finds another writing for its node stops.
 //!
 //! Open [`agent`] and [`container`] for actors, [`plan`] and [`executor`] for command lines, [`process`] and
-//! [`docker`] for runtimes, [`keeper`] for supervisor and sandbox, [`folder`] for files that jobs can write.
+//! [`docker`] for runtimes, [`supervisor`] for supervisor and sandbox, [`folder`] for files that jobs can write.
 
 /// Last words of each reason about a missing program.
 pub const NO_PROGRAM: &str = "install it, or correct the command";
@@ -23,23 +23,22 @@ pub const NO_PROGRAM: &str = "install it, or correct the command";
 pub mod able;
 pub mod agent;
 pub mod cache;
+pub mod checkpoint_snapshot;
 pub mod code;
 pub mod config;
 pub mod connect;
 pub mod container;
+pub mod container_record;
 pub mod docker;
 pub mod exec;
 pub mod executor;
 pub mod folder;
 pub mod gpu_doubts;
 pub mod jupyter;
-pub mod keeper;
-pub mod kept;
 pub mod layout;
 pub mod lease;
 pub mod listening;
 pub mod logs;
-pub mod marks;
 pub mod members;
 mod mounts;
 pub mod network;
@@ -55,9 +54,10 @@ pub mod python;
 pub mod report;
 pub mod rotate;
 pub mod runtime;
-pub mod seal;
 pub mod secrets;
+pub mod snapshot;
 pub mod store;
+pub mod supervisor;
 pub mod tasks;
 pub mod usage;
 pub mod watch;
@@ -81,14 +81,14 @@ pub use wire::Wires;
 
 use agent::{Agent, Batch, Leave, LogLost, RuntimeExit};
 use code::{Cache, CodeSource};
+use container_record::ContainerRecords;
 use docker::DockerRuntime;
-use keeper::client::Keeper;
-use marks::Marks;
 use process::ProcessRuntime;
 use provided::Provided;
 use python::Environments;
 use report::Reports;
 use runtime::{ContainerRuntime, Exits, RuntimeError};
+use supervisor::client::Supervisor;
 
 const BATCH: usize = 1_024;
 
@@ -185,7 +185,7 @@ pub async fn check_runtime(kind: RuntimeKind) -> Result<(), AgentError> {
 pub async fn abandon(config: &AgentConfig) -> Result<usize, AgentError> {
     let _lock = lock(config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
-    let (runtime, _keeper) = open_runtime(config, open_marks(config)?, exits).await?;
+    let (runtime, _supervisor) = open_runtime(config, open_marks(config)?, exits).await?;
     let found = runtime.list().await?;
     let running = || found.iter().filter(|found| found.status.is_ok());
     for found in running() {
@@ -208,11 +208,11 @@ async fn live(
     let _lock = lock(&config).await?;
     let (exits, mut exited) = mpsc::unbounded_channel();
     let marks = open_marks(&config)?;
-    let (runtime, keeper) = open_runtime(&config, marks.clone(), exits).await?;
-    if let Some(keeper) = keeper.as_ref().filter(|_| !config.fenced) {
-        keeper.hold_until(None);
+    let (runtime, supervisor) = open_runtime(&config, marks.clone(), exits).await?;
+    if let Some(supervisor) = supervisor.as_ref().filter(|_| !config.fenced) {
+        supervisor.hold_until(None);
     }
-    let keeper = keeper.filter(|_| config.fenced);
+    let supervisor = supervisor.filter(|_| config.fenced);
     let (done, ended) = oneshot::channel();
     let Wires {
         mut heard,
@@ -239,12 +239,17 @@ async fn live(
             runtime,
             reports,
             kept,
-            (term_tx, lease.is_none(), keeper.clone()),
+            (term_tx, lease.is_none(), supervisor.clone()),
             done,
         )
     });
     if let Some(lease) = lease {
-        actix::spawn(lease::hold(lease, terms, agent.clone().recipient(), keeper));
+        actix::spawn(lease::hold(
+            lease,
+            terms,
+            agent.clone().recipient(),
+            supervisor,
+        ));
     }
     let addr = agent.clone();
     actix::spawn(async move {
@@ -290,7 +295,7 @@ where
 fn provided(
     config: &AgentConfig,
     runtime: Arc<dyn ContainerRuntime>,
-    (source, marks): (Option<Arc<dyn CodeSource>>, Marks),
+    (source, marks): (Option<Arc<dyn CodeSource>>, ContainerRecords),
 ) -> Result<Arc<dyn ContainerRuntime>, AgentError> {
     let layout = config.layout();
     let fail = |path: PathBuf| move |error| AgentError::Directory { path, error };
@@ -319,9 +324,9 @@ async fn lock(config: &AgentConfig) -> Result<File, AgentError> {
     Err(AgentError::Locked(directory))
 }
 
-fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
+fn open_marks(config: &AgentConfig) -> Result<ContainerRecords, AgentError> {
     let layout = config.layout();
-    Marks::open(&layout).map_err(|error| AgentError::Directory {
+    ContainerRecords::open(&layout).map_err(|error| AgentError::Directory {
         path: layout.node().to_owned(),
         error,
     })
@@ -329,22 +334,22 @@ fn open_marks(config: &AgentConfig) -> Result<Marks, AgentError> {
 
 async fn open_runtime(
     config: &AgentConfig,
-    marks: Marks,
+    marks: ContainerRecords,
     exits: Exits,
-) -> Result<(Arc<dyn ContainerRuntime>, Option<Keeper>), AgentError> {
+) -> Result<(Arc<dyn ContainerRuntime>, Option<Supervisor>), AgentError> {
     match config.runtime {
         RuntimeKind::Process => {
             let runtime = ProcessRuntime::connect(config, marks, exits, true).await?;
-            let keeper = runtime.keeper();
-            Ok((Arc::new(runtime), Some(keeper)))
+            let supervisor = runtime.supervisor();
+            Ok((Arc::new(runtime), Some(supervisor)))
         }
         RuntimeKind::Docker => {
             let runtime = DockerRuntime::connect(config, marks, exits.clone()).await?;
-            let keeper = match config.fenced {
-                true => Some(docker::keeper(config, exits).await?),
+            let supervisor = match config.fenced {
+                true => Some(docker::supervisor(config, exits).await?),
                 false => None,
             };
-            Ok((Arc::new(runtime), keeper))
+            Ok((Arc::new(runtime), supervisor))
         }
     }
 }

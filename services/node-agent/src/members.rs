@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use dormouse_messages::events::{Acknowledged, ResizeCause};
 use dormouse_messages::roles::WORKER;
-use dormouse_messages::{Beside, Incarnation, JobId, NodeId, Rank, Timestamp};
+use dormouse_messages::{AuxiliaryRoles, Incarnation, JobId, NodeId, Rank, Timestamp};
 
 use crate::config::AgentConfig;
 use crate::folder::{Below, read_all};
@@ -73,7 +73,7 @@ pub enum Cause {
 pub fn document(
     config: &AgentConfig,
     state: &AgentState,
-    (partition, beside): (&Partition, &Beside),
+    (partition, beside): (&Partition, &AuxiliaryRoles),
     announced: &Announced,
 ) -> Result<Document, String> {
     let mut members = Vec::new();

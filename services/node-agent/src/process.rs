@@ -1,4 +1,4 @@
-//! Plain processes: each container is a program under a guard of the node's supervisor ([`crate::keeper`]),
+//! Plain processes: each container is a program under an init of the node's supervisor ([`crate::supervisor`]),
 //! so it survives the agent.
 //!
 //! - Leftover processes are killed before the exit's report, so that none overlaps the next incarnation.
@@ -24,24 +24,24 @@ use dormouse_messages::events::NodeFault;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::config::{AgentConfig, Contain};
+use crate::container_record::{ContainerRecords, Supervised};
 use crate::exec::attached::Attached;
 use crate::folder::aside;
-use crate::keeper::client::{self, Keeper};
-use crate::keeper::sandbox::HostView;
-use crate::keeper::words::{Orders, Settings};
 use crate::layout::Layout;
-use crate::marks::{Marks, Supervised};
 use crate::preparing::Preparing;
 use crate::procfs;
 use crate::python::PythonPlan;
 use crate::runtime::{
     ContainerPlan, ContainerRuntime, Exec, Exit, Exits, Found, NotStarted, RuntimeError,
 };
+use crate::supervisor::client::{self, Supervisor};
+use crate::supervisor::protocol::{Orders, Settings};
+use crate::supervisor::sandbox::HostView;
 
 /// Time limit of a start, which takes seconds on a starved machine.
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-/// Limit of the following kill. A slower guard dies in the kernel before it runs the program.
+/// Limit of the following kill. A slower init dies in the kernel before it runs the program.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs plain processes.
@@ -52,8 +52,8 @@ pub struct ProcessRuntime {
 
 struct Inner {
     layout: Layout,
-    marks: Marks,
-    keeper: Keeper,
+    marks: ContainerRecords,
+    supervisor: Supervisor,
     path: Vec<PathBuf>,
     working_dir: Option<PathBuf>,
     has_gpus: bool,
@@ -65,11 +65,11 @@ struct Inner {
 
 /// Returns the configuration of a node's supervisor, with or without limits for containers.
 #[must_use]
-pub fn keeper_config(config: &AgentConfig, with_limits: bool) -> client::Config {
+pub fn supervisor_config(config: &AgentConfig, with_limits: bool) -> client::Config {
     let owner = format!("{:016x}-{}", fnv(&config.data_dir), config.node);
     client::Config {
-        folder: crate::keeper::folder(config.layout().node()),
-        command: config.keeper.clone(),
+        folder: crate::supervisor::folder(config.layout().node()),
+        command: config.supervisor.clone(),
         settings: Settings {
             groups: with_limits.then_some(owner),
             view: sandboxed::view(config),
@@ -85,11 +85,12 @@ impl ProcessRuntime {
     /// If no supervisor can be started.
     pub async fn connect(
         config: &AgentConfig,
-        marks: Marks,
+        marks: ContainerRecords,
         exits: Exits,
         with_limits: bool,
     ) -> Result<Self, RuntimeError> {
-        let (keeper, welcome) = Keeper::connect(keeper_config(config, with_limits), exits).await?;
+        let (supervisor, welcome) =
+            Supervisor::connect(supervisor_config(config, with_limits), exits).await?;
         if let Err(why) = &welcome.limits {
             tracing::warn!(node = %config.node, why, "containers run WITHOUT memory and CPU limits; run the agent as root, or with a delegated cgroup, to have them");
         }
@@ -97,7 +98,7 @@ impl ProcessRuntime {
             inner: Arc::new(Inner {
                 layout: config.layout(),
                 marks,
-                keeper,
+                supervisor,
                 path: config.path.clone(),
                 working_dir: config.working_dir.clone(),
                 has_gpus: !config.gpus.is_empty(),
@@ -117,8 +118,8 @@ impl ProcessRuntime {
 
     /// Returns the node's supervisor.
     #[must_use]
-    pub fn keeper(&self) -> Keeper {
-        self.inner.keeper.clone()
+    pub fn supervisor(&self) -> Supervisor {
+        self.inner.supervisor.clone()
     }
 }
 
@@ -133,7 +134,7 @@ fn fnv(path: &Path) -> u64 {
 impl Inner {
     fn list(&self) -> Result<Vec<Found>, RuntimeError> {
         let mut found: Vec<_> = self
-            .keeper
+            .supervisor
             .held()
             .into_iter()
             .map(|held| Found {
@@ -142,7 +143,7 @@ impl Inner {
                 status: held.status,
             })
             .collect();
-        let left = crate::keeper::left(&crate::keeper::folder(self.layout.node()));
+        let left = crate::supervisor::left(&crate::supervisor::folder(self.layout.node()));
         let marks = self.marks.all();
         for mark in marks.map_err(|error| RuntimeError::List(error.to_string()))? {
             let is_held = |it: &Found| it.container == mark.container && it.request == mark.request;
@@ -153,13 +154,13 @@ impl Inner {
                 continue;
             }
             let identity = supervised.identity();
-            let is_present = identity.is_some() && identity == self.keeper.identity();
+            let is_present = identity.is_some() && identity == self.supervisor.identity();
             if is_present || left.as_ref() == Some(supervised) {
                 // The previous agent died before its request.
                 self.marks.remove(&mark.container, mark.request);
                 continue;
             }
-            if !supervised.is_keeper
+            if !supervised.is_supervisor
                 && let Some(identity) = identity
             {
                 // An earlier build's shell has no deadline.
@@ -184,11 +185,11 @@ impl Inner {
             .sandbox
             .as_ref()
             .is_some_and(|it| !it.mounts.is_empty());
-        let mut starting = pin!(self.keeper.start(orders));
+        let mut starting = pin!(self.supervisor.start(orders));
         if let Ok(started) = tokio::time::timeout(START_WITHIN, &mut starting).await {
             return started;
         }
-        self.keeper.kill(&container);
+        self.supervisor.kill(&container);
         let why = format!("it did not start in {} s", START_WITHIN.as_secs());
         match tokio::time::timeout(KILLED_WITHIN, starting).await {
             Ok(Ok(pid)) => Ok(pid),
@@ -200,9 +201,10 @@ impl Inner {
     }
 
     fn note(&self, plan: &ContainerPlan) -> Result<(), NotStarted> {
-        let mut mark = crate::marks::Mark::new(plan.container.clone(), plan.request);
-        let keeper = self.keeper.identity();
-        mark.supervised = keeper.map(Supervised::by_keeper);
+        let mut mark =
+            crate::container_record::ContainerRecord::new(plan.container.clone(), plan.request);
+        let supervisor = self.supervisor.identity();
+        mark.supervised = supervisor.map(Supervised::by_supervisor);
         mark.environment = plan.python.as_ref().map(PythonPlan::name);
         let noted = self.marks.put(&mark);
         let path = self.marks.path(&plan.container, plan.request);
@@ -232,7 +234,7 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn first_process<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Option<u32>> {
-        let held = self.inner.keeper.held();
+        let held = self.inner.supervisor.held();
         let held = held.into_iter().find(|it| it.container == *container);
         let process = held.and_then(|it| it.status.ok()).filter(|pid| *pid > 0);
         futures::future::ready(process).boxed()
@@ -243,7 +245,7 @@ impl ContainerRuntime for ProcessRuntime {
         container: &'a ContainerId,
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        self.inner.keeper.signal(container, signal as i32);
+        self.inner.supervisor.signal(container, signal as i32);
         futures::future::ready(Ok(())).boxed()
     }
 
@@ -252,13 +254,13 @@ impl ContainerRuntime for ProcessRuntime {
         container: &'a ContainerId,
         signal: Signal,
     ) -> BoxFuture<'a, Result<(), RuntimeError>> {
-        self.inner.keeper.notify(container, signal as i32);
+        self.inner.supervisor.notify(container, signal as i32);
         futures::future::ready(Ok(())).boxed()
     }
 
     fn kill<'a>(&'a self, container: &'a ContainerId) -> BoxFuture<'a, Result<(), RuntimeError>> {
         self.inner.preparing.end(container);
-        self.inner.keeper.kill(container);
+        self.inner.supervisor.kill(container);
         futures::future::ready(Ok(())).boxed()
     }
 
@@ -268,7 +270,7 @@ impl ContainerRuntime for ProcessRuntime {
             let (preparing, prepared) = (Arc::clone(&inner), plan.clone());
             let program = aside(move || preparing.program(&prepared)).await;
             let program = program.ok_or("it cannot be prepared")??;
-            let ended = inner.keeper.beside(plan.container, program).await;
+            let ended = inner.supervisor.beside(plan.container, program).await;
             ended.map_err(|why| format!("{:?}: {why}", plan.argv))
         }
         .boxed()
@@ -294,7 +296,7 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn forget(&self, container: &ContainerId, request: Sequence) -> BoxFuture<'static, ()> {
-        self.inner.keeper.forget(container, request);
+        self.inner.supervisor.forget(container, request);
         let (inner, container) = (Arc::clone(&self.inner), container.clone());
         let removing = tokio::task::spawn_blocking(move || {
             let tmp = inner.layout.container(&container).join(sandboxed::TMP);

@@ -135,10 +135,10 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Signals processes of the group with a handler, except the guard. The signal would end others.
-pub fn notify(of_group: Option<Vec<u32>>, program: u32, guard: u32, signal: Signal) {
+/// Signals processes of the group with a handler, except the init. The signal would end others.
+pub fn notify(of_group: Option<Vec<u32>>, program: u32, init: u32, signal: Signal) {
     for pid in of_group.unwrap_or_else(|| members_of(program)) {
-        if pid != guard
+        if pid != init
             && handles(pid, signal) == Some(true)
             && let Some(pid) = pid_of(pid)
         {

@@ -10,9 +10,9 @@ use nix::sys::signal::Signal;
 use dormouse_messages::{ContainerId, Sequence};
 
 use crate::code::Cache;
+use crate::container_record::ContainerRecords;
 use crate::exec::attached::Attached;
 use crate::folder::aside;
-use crate::marks::Marks;
 use crate::python::Environments;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exec, Found, NotStarted, RuntimeError};
 
@@ -21,7 +21,7 @@ pub struct Provided {
     runtime: Arc<dyn ContainerRuntime>,
     code: Cache,
     environments: Environments,
-    marks: Marks,
+    marks: ContainerRecords,
 }
 
 impl Provided {
@@ -31,7 +31,7 @@ impl Provided {
         runtime: Arc<dyn ContainerRuntime>,
         code: Cache,
         environments: Environments,
-        marks: Marks,
+        marks: ContainerRecords,
     ) -> Self {
         Self {
             runtime,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cache::prune as cache;
+use crate::container_record::ContainerRecords;
 use crate::folder::Below;
 use crate::layout::{Layout, logs_in};
-use crate::marks::Marks;
 use crate::usage::used_bytes;
 
 /// Levels above a container's directory: `<tenant>/<name>/<incarnation>`.
@@ -27,7 +27,7 @@ pub struct Old {
 ///
 /// # Errors
 /// Disk errors.
-pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old>> {
+pub fn old(layout: &Layout, marks: &ContainerRecords, keep: Duration) -> io::Result<Vec<Old>> {
     let found = Search::new(layout, marks, keep)?.found(&layout.containers(), PARENTS);
     let old = found.into_iter().map(|path| {
         let way = path.strip_prefix(layout.containers()).unwrap_or(&path);
@@ -40,7 +40,7 @@ pub fn old(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Vec<Old
     Ok(old.chain(made).collect())
 }
 
-fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
+fn in_use(layout: &Layout, marks: &ContainerRecords) -> io::Result<BTreeSet<PathBuf>> {
     let marks = marks.all()?.into_iter();
     let used = marks.filter_map(|mark| {
         let tenant = layout.environments().join(mark.container.job.tenant());
@@ -51,7 +51,7 @@ fn in_use(layout: &Layout, marks: &Marks) -> io::Result<BTreeSet<PathBuf>> {
 
 /// Removes old directories and returns their number. Blocking.
 #[must_use]
-pub fn prune(layout: &Layout, marks: &Marks, keep: Duration) -> usize {
+pub fn prune(layout: &Layout, marks: &ContainerRecords, keep: Duration) -> usize {
     let Ok(search) = Search::new(layout, marks, keep) else {
         return 0;
     };
@@ -72,7 +72,7 @@ struct Search {
 }
 
 impl Search {
-    fn new(layout: &Layout, marks: &Marks, keep: Duration) -> io::Result<Self> {
+    fn new(layout: &Layout, marks: &ContainerRecords, keep: Duration) -> io::Result<Self> {
         let marked = marks.all()?;
         let marked = marked.iter().map(|mark| layout.container(&mark.container));
         Ok(Self {
@@ -145,7 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let node = "n0".parse().expect("valid");
         let layout = Layout::new(folder.path(), folder.path(), &node);
-        let marks = Marks::open(&layout).expect("opened");
+        let marks = ContainerRecords::open(&layout).expect("opened");
         let container = |id: &str, is_marked: bool| {
             let id = id.parse().expect("valid");
             let directory = layout.container(&id);

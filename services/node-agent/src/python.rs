@@ -25,11 +25,11 @@ use crate::cache::{self, OneAtATime};
 use crate::config::{AgentConfig, RuntimeKind};
 use crate::docker::body;
 use crate::folder::{Below, aside};
-use crate::keeper;
-use crate::keeper::sandbox::HostView;
 use crate::layout::Layout;
 use crate::process::sandboxed;
 use crate::runtime::{NotStarted, User, of_jobs_folder};
+use crate::supervisor;
+use crate::supervisor::sandbox::HostView;
 use install::Install;
 
 const UV: &str = "uv";
@@ -112,7 +112,7 @@ pub struct Environments {
     uv: Option<PathBuf>,
     path: OsString,
     view: Option<HostView>,
-    keeper: Vec<String>,
+    supervisor: Vec<String>,
     making: OneAtATime,
 }
 
@@ -144,7 +144,7 @@ impl Environments {
             uv: uv.into_iter().find(|file| file.is_file()),
             path,
             view,
-            keeper: config.keeper.clone(),
+            supervisor: config.supervisor.clone(),
             making: OneAtATime::default(),
         })
     }
@@ -295,7 +295,7 @@ impl Making<'_> {
             layout,
             path,
             view,
-            keeper,
+            supervisor,
             ..
         } = self.environments;
         let own = std::path::absolute(self.own.path())?;
@@ -304,14 +304,16 @@ impl Making<'_> {
                 let install = Install {
                     view: view.clone(),
                     sandbox: sandboxed::of_installer(&own, user, self.shown(view, &uv)?),
-                    folder: keeper::folder(layout.node()),
+                    folder: supervisor::folder(layout.node()),
                     program: uv,
                     arguments: words,
                     working_dir: own.clone(),
                 };
-                let mut command = Command::new(keeper.first().map_or("", String::as_str));
+                let mut command = Command::new(supervisor.first().map_or("", String::as_str));
                 let orders = serde_json::to_string(&install)?;
-                command.args(&keeper[1..]).args([install::FLAG, &orders]);
+                command
+                    .args(&supervisor[1..])
+                    .args([install::FLAG, &orders]);
                 command
             }
             _ => {

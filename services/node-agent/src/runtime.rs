@@ -121,8 +121,8 @@ pub enum RuntimeError {
     Signal { container: ContainerId, why: String },
     #[error("listing the containers of this node: {0}")]
     List(String),
-    #[error("the node's keeper cannot be reached: {0}")]
-    Keeper(String),
+    #[error("the node's supervisor cannot be reached: {0}")]
+    Supervisor(String),
     #[error("the container engine cannot be reached: {0}; is dockerd running?")]
     Engine(String),
 }

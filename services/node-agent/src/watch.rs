@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::checkpoint_snapshot::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::folder::{Below, read_all};
 use crate::layout::PROGRESS;
 use crate::members::{Answer, Answers};
-use crate::seal::{DOCUMENT, DOCUMENT_BYTES, seal};
 use crate::tasks::{Orders, Results, TaskFiles};
 
 const CHUNK_BYTES: u64 = 1 << 20;

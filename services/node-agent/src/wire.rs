@@ -11,8 +11,8 @@ use dormouse_messages::{ContainerId, Event, Recorded, Sequence};
 
 use crate::code::CodeSource;
 use crate::exec::ExecAsked;
-use crate::kept::Kept;
 use crate::logs::Alive;
+use crate::snapshot::AgentSnapshot;
 use crate::store::Store;
 
 /// An item of the log.
@@ -81,7 +81,7 @@ pub struct Wires {
     pub asked: Option<mpsc::Receiver<TokenAsked>>,
     pub execs: Option<mpsc::Receiver<ExecAsked>>,
     /// The snapshots. `None`: nothing is folded or saved.
-    pub kept: Option<Kept>,
+    pub kept: Option<AgentSnapshot>,
     /// The source of jobs' code. `None`: jobs with code do not start.
     pub code: Option<Arc<dyn CodeSource>>,
     /// The store for checkpoints. `None`: they stay in the shared folder.

@@ -6,7 +6,7 @@
 //!    abandoned adjustment, the end of a transit, or a young job that may be resized now. While jobs are
 //!    queued, an end waits briefly for the next release, so that one decision answers both.
 //! 2. Wait until the last allocation is placed or refused.
-//! 3. Pose the problem ([`crate::state`]) and solve it ([`crate::solve()`]).
+//! 3. Pose the problem ([`crate::problem_builder`]) and solve it ([`crate::solve()`]).
 //! 4. List the changes and the losses of partitions in place, or the reason for no change.
 //!
 //! Invariant: the slots of every node fit, with containers in transit counted twice.
@@ -24,11 +24,11 @@ use dormouse_messages::{
 use dormouse_state::{Assignment, ClusterState, Job};
 
 use crate::problem::{Budget, Clock, Problem, ProblemJob, TimeLimit};
-use crate::recheck::{self, recheck};
-use crate::solution::{JobShare, Solution};
-use crate::state::{
+use crate::problem_builder::{
     MOST_NAMED_BYTES, freed_at, has_less, held_by_quota, leaves_jobs, problem_within,
 };
+use crate::recheck::{self, recheck};
+use crate::solution::{JobShare, Solution};
 
 /// The end of a job waits this long for a release: one append, even with three brokers that sync every write.
 const RELEASE_MS: u64 = 20;

@@ -21,25 +21,25 @@ pub mod decimal;
 pub mod document;
 pub mod drf;
 pub mod problem;
-mod scaled;
+mod service_scaling;
 pub mod solution;
 
 mod candidate;
 mod deadline;
 mod decide;
+mod drf_policy;
 mod explain;
-mod fixed;
 mod independent_bound;
 mod instance;
 mod lagrangian;
 mod milp;
-mod offers;
 mod primal;
+mod problem_builder;
 mod queue;
 mod recheck;
 mod report;
 mod solve;
-mod state;
+mod static_policy;
 mod tenants;
 
 pub use check::{Violation, check};
@@ -48,8 +48,8 @@ pub use document::{DocumentError, solve_document};
 pub use explain::conflict::{Conflict, Group, conflict};
 pub use explain::forced::{givers, may_have};
 pub use problem::Problem;
+pub use problem_builder::problem_of;
 pub use solution::Solution;
-pub use state::problem_of;
 
 use problem::Allocation;
 
@@ -57,8 +57,8 @@ use problem::Allocation;
 #[must_use]
 pub fn solve(problem: &Problem) -> Solution {
     match problem.policy.allocation {
-        Allocation::Dorm => queue::prefix::solve(problem),
-        Allocation::Drf => offers::solve(problem),
-        Allocation::Static => fixed::solve(problem),
+        Allocation::Dorm => queue::dorm_driver::solve(problem),
+        Allocation::Drf => drf_policy::solve(problem),
+        Allocation::Static => static_policy::solve(problem),
     }
 }

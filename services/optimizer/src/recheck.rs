@@ -19,11 +19,11 @@ use crate::check::limits;
 use crate::instance::devices::{has_memory, overfull};
 use crate::instance::{Cluster, loss_bound};
 use crate::problem::{Allocation, Budget, DEFAULT_STALL_S, Problem, ProblemJob, ProblemNode};
-use crate::queue::prefix::KEPT;
+use crate::problem_builder::problem_of;
+use crate::queue::dorm_driver::KEPT;
 use crate::report::{Draft, write};
 use crate::solution::{JobShare, Solution};
 use crate::solve::gap;
-use crate::state::problem_of;
 
 const SLACK: f64 = 1e-6;
 

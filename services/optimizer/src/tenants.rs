@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Containers;
 use dormouse_messages::policy::{Allocation, Shares};
-use dormouse_messages::{Amounts, Beside, JobId, Quota, Resource};
+use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, Quota, Resource};
 use dormouse_state::{ClusterState, Job};
 use num_integer::Integer;
 
-use crate::state::starts;
+use crate::problem_builder::starts;
 
 const KEPT_BY_OTHERS: &str = "what its tenant may have holds no more beside what its other jobs cannot give back; it starts when one of them ends, or when the operator raises the quota (or the containers that it may have)";
 
@@ -174,7 +174,7 @@ impl Left {
         }
     }
 
-    fn take(&mut self, beside: &Beside) {
+    fn take(&mut self, beside: &AuxiliaryRoles) {
         for part in beside.parts() {
             self.grant(&part.demand, part.count, 0, true);
         }

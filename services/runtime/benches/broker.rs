@@ -8,7 +8,7 @@ use std::time::Instant;
 use common::toy::{Toy, run, until_answered, without_lease};
 use common::{Broker, drained};
 use dormouse_messages::{Envelope, Sequence, Timestamp, Writer};
-use dormouse_runtime::Followed;
+use dormouse_runtime::LogItem;
 use futures::StreamExt;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -85,10 +85,10 @@ async fn fold_rate(count: u64) {
         'fold: while followed.recv_many(&mut batch, 1_000).await > 0 {
             for item in batch.drain(..) {
                 match item {
-                    Followed::Event(_) => events += 1,
-                    Followed::Flagged { .. } => {}
-                    Followed::CaughtUp(sequence) if sequence.0 >= count => break 'fold,
-                    Followed::CaughtUp(_) => {}
+                    LogItem::Event(_) => events += 1,
+                    LogItem::Flagged { .. } => {}
+                    LogItem::CaughtUp(sequence) if sequence.0 >= count => break 'fold,
+                    LogItem::CaughtUp(_) => {}
                 }
             }
         }

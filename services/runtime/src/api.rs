@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use crate::accounts::plan::PAYLOAD_BYTES;
 use crate::connection::NoAnswer;
 use crate::error::LogError;
+use crate::fair_queue::{Bounds, RequestScheduler};
 use crate::log::Log;
-use crate::turns::{Bounds, Desk};
 
 /// A failed query.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ where
         endpoint.map(move |request| question(&prefix, name.clone(), request))
     });
     let mut heard = select_all(heard);
-    let mut desk = Desk::new(OPERATORS, OPERATORS_WAITING, TENANTS);
+    let mut desk = RequestScheduler::new(OPERATORS, OPERATORS_WAITING, TENANTS);
     let mut answering = JoinSet::new();
     // A panicked task frees its slot too.
     let mut under_way = BTreeMap::new();

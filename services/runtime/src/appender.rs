@@ -1,10 +1,10 @@
-//! The appender of a writer without a fold (`dormouse_shell::settle`): an agent, a gateway, the operator.
+//! The appender of a writer without a fold (`dormouse_shell::append_resolver`): an agent, a gateway, the operator.
 
 use std::time::{Duration, Instant};
 
 use dormouse_messages::{Body, Envelope, Event, GatewayId, NodeId, Sequence, Timestamp, Writer};
 
-use dormouse_shell::settle::{Found, Sent, Settle, Step, Whose};
+use dormouse_shell::append_resolver::{AppendResolver, AppendResult, Author, Found, Step};
 
 use crate::clock::{Clock, WakefulClock};
 use crate::error::AppendError;
@@ -20,7 +20,7 @@ pub struct Appender {
     writer: Writer,
     name: String,
     filter: String,
-    settle: Settle,
+    settle: AppendResolver,
 }
 
 impl Appender {
@@ -37,7 +37,7 @@ impl Appender {
 
     pub(crate) fn of_operator_after(log: Log, last: Sequence) -> Self {
         Self {
-            settle: Settle::after(last),
+            settle: AppendResolver::after(last),
             ..Self::new(log, Writer::Operator, None)
         }
     }
@@ -52,7 +52,7 @@ impl Appender {
                 None => format!("{writer}.{token}"),
             },
             filter,
-            settle: Settle::new(own.is_some()),
+            settle: AppendResolver::new(own.is_some()),
         }
     }
 
@@ -135,17 +135,17 @@ impl Appender {
         message: &Outgoing,
         expected: u64,
         patience: &mut Patience,
-    ) -> Result<Sent, AppendError> {
+    ) -> Result<AppendResult, AppendError> {
         let fence = Fence {
             filter: self.filter.clone(),
             last: expected,
         };
         match self.log.publish(message, &fence).await {
-            Ok(sequence) => Ok(Sent::Stored(Sequence(sequence))),
-            Err(PublishError::Conflict) => Ok(Sent::Conflict),
+            Ok(sequence) => Ok(AppendResult::Stored(Sequence(sequence))),
+            Err(PublishError::Conflict) => Ok(AppendResult::Conflict),
             Err(PublishError::Doubt(why)) => {
                 patience.why = why;
-                Ok(Sent::Doubt)
+                Ok(AppendResult::Doubt)
             }
             Err(PublishError::Refused(error)) => Err(error),
         }
@@ -167,9 +167,9 @@ impl Appender {
             Found {
                 sequence: Sequence(message.sequence),
                 whose: match id.is_some_and(|id| id.as_str() == own_id) {
-                    true => Whose::Own,
-                    false if is_anothers => Whose::Anothers,
-                    false => Whose::Nobodys,
+                    true => Author::Own,
+                    false if is_anothers => Author::Another,
+                    false => Author::Nobody,
                 },
             }
         }))

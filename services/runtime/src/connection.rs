@@ -9,9 +9,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use tokio::sync::{broadcast, watch};
 
+use crate::credentials::Proof;
 use crate::error::LogError;
 use crate::log::once;
-use crate::proof::Proof;
 use crate::settings::Settings;
 
 /// Covers the election of a stream leader.

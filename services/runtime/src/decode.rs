@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dormouse_messages::{
     Body, Envelope, EventType, Prefix, Recorded, Sequence, Text, Timestamp, Writer,
 };
-pub use dormouse_shell::Followed;
+pub use dormouse_shell::LogItem;
 use serde::Deserialize;
 
 use crate::import::stored_at;
@@ -32,7 +32,7 @@ pub(crate) fn timestamp(nanos: i128) -> Timestamp {
 }
 
 /// Decodes a message; up to `imported_to` its original time counts.
-pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> Followed {
+pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) -> LogItem {
     let sequence = Sequence(message.sequence);
     let stored_at = stored_at(
         imported_to,
@@ -41,7 +41,7 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
         message.stored_nanos,
     );
     let subject = prefix.parse_log(message.subject.as_str());
-    let flag = |why: String| Followed::Flagged {
+    let flag = |why: String| LogItem::Flagged {
         sequence,
         stored_at,
         writer: subject.map(|subject| subject.writer),
@@ -65,7 +65,7 @@ pub(crate) fn decode(prefix: &Prefix, imported_to: u64, message: &RawMessage) ->
     };
     recorded.vouch(subject.first_key);
     match recorded.check_writer(subject.first_key) {
-        Ok(()) => Followed::Event(Arc::new(recorded)),
+        Ok(()) => LogItem::Event(Arc::new(recorded)),
         Err(error) => flag(error.to_string()),
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         let payload = in_another_form(type_name, Writer::Operator);
         let message = message("dormouse.log.operator.0.cluster.configured", payload);
         let decoded = decode(&Prefix::default(), 0, &message);
-        let Followed::Event(recorded) = decoded else {
+        let LogItem::Event(recorded) = decoded else {
             panic!("{decoded:?}")
         };
         let Body::Unknown { type_name } = &recorded.envelope.body else {
@@ -193,7 +193,7 @@ mod tests {
         let payload = in_another_form("dormouse.node.joined.v1", Writer::Node);
         let message = message("dormouse.log.node.n0.node.joined", payload);
         let decoded = decode(&Prefix::default(), 0, &message);
-        assert!(matches!(decoded, Followed::Flagged { .. }), "{decoded:?}");
+        assert!(matches!(decoded, LogItem::Flagged { .. }), "{decoded:?}");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             pending: 0,
         };
         match decode(&Prefix::default(), 0, &message) {
-            Followed::Flagged {
+            LogItem::Flagged {
                 sequence, writer, ..
             } => assert_eq!((sequence, writer), (Sequence(3), Some(Writer::Placer))),
             other => panic!("{other:?}"),

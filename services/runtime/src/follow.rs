@@ -6,7 +6,7 @@ use dormouse_messages::events::Writer;
 use dormouse_messages::{Body, Sequence};
 use tokio::sync::mpsc;
 
-use crate::decode::{Followed, RawMessage, decode};
+use crate::decode::{LogItem, RawMessage, decode};
 use crate::fetch::{self, Fetched, Source};
 use crate::log::Log;
 
@@ -48,20 +48,20 @@ impl Reader {
     }
 
     /// Returns the next items; `None` after the end or a rollback. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Vec<Followed>> {
+    pub async fn next(&mut self) -> Option<Vec<LogItem>> {
         loop {
             match self.fetched.recv().await? {
                 Fetched::Messages(messages) => return Some(self.decode(&messages)),
                 Fetched::Connected => {}
                 Fetched::Head(sequence) => {
                     self.head = None;
-                    return Some(vec![Followed::CaughtUp(Sequence(sequence))]);
+                    return Some(vec![LogItem::CaughtUp(Sequence(sequence))]);
                 }
             }
         }
     }
 
-    fn decode(&mut self, messages: &[RawMessage]) -> Vec<Followed> {
+    fn decode(&mut self, messages: &[RawMessage]) -> Vec<LogItem> {
         let imported_to = self.log.inner.imported_to.load(Ordering::Relaxed);
         let mut decoded = Vec::with_capacity(messages.len() + 1);
         for message in messages {
@@ -75,7 +75,7 @@ impl Reader {
             };
             if caught_up {
                 self.head = None;
-                decoded.push(Followed::CaughtUp(Sequence(message.sequence)));
+                decoded.push(LogItem::CaughtUp(Sequence(message.sequence)));
             }
         }
         if self.until == Until::Forever {
@@ -89,7 +89,7 @@ impl Reader {
     }
 }
 
-pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Followed> {
+pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<LogItem> {
     let mut reader = Reader::new(log, from, Until::At(to));
     let (out, followed) = mpsc::channel(WAITING);
     log.spawn(async move {
@@ -104,29 +104,29 @@ pub(crate) fn read(log: &Log, from: Sequence, to: Sequence) -> mpsc::Receiver<Fo
     followed
 }
 
-fn announce(followed: &Followed) {
+fn announce(followed: &LogItem) {
     match followed {
-        Followed::Flagged { sequence, why, .. } => {
+        LogItem::Flagged { sequence, why, .. } => {
             tracing::warn!(%sequence, why, "flagged: not an event that may be here");
         }
-        Followed::Event(recorded) => {
+        LogItem::Event(recorded) => {
             if let Body::Unknown { type_name } = &recorded.envelope.body
                 && recorded.too_new().is_none()
             {
                 tracing::debug!(sequence = %recorded.sequence, type_name, "an event of a type unknown to this build");
             }
         }
-        Followed::CaughtUp(_) => {}
+        LogItem::CaughtUp(_) => {}
     }
 }
 
 impl Log {
-    fn remember_traces(&self, followed: &[Followed]) {
+    fn remember_traces(&self, followed: &[LogItem]) {
         let Ok(mut traces) = self.inner.traces.lock() else {
             return;
         };
         for followed in followed {
-            if let Followed::Event(recorded) = followed
+            if let LogItem::Event(recorded) = followed
                 && let Some(traceparent) = &recorded.envelope.traceparent
             {
                 // Commands send no spans, so their flags decide nothing.

@@ -22,8 +22,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::counters::IntakeCounters;
 use crate::decode::RawMessage;
 use crate::fetch::{self, Fetched, Source};
-use crate::inputs::Inputs;
 use crate::log::{Log, within};
+use crate::observations::Inputs;
 use crate::rollback::{self, Rollback, Verdict, Word};
 
 /// Limits the disk writes, one per removal.

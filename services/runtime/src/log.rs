@@ -14,15 +14,15 @@ use tokio::sync::mpsc;
 
 use crate::appender::Appender;
 use crate::connection::{ANSWER_TIMEOUT, Connection};
-use crate::decode::Followed;
+use crate::decode::LogItem;
 use crate::error::LogError;
-use crate::feed::{self, Feed};
 use crate::follow;
-use crate::holder::{self, Holder};
 use crate::import::IMPORTED_TO;
+use crate::key_identity::{self, Holder};
 use crate::lease::{Leases, token};
-use crate::own::{self, Own};
+use crate::reader_account::{self, Own};
 use crate::settings::Settings;
+use crate::shared_follower::{self, Feed};
 use crate::streams;
 use crate::trace::Remembered;
 
@@ -67,13 +67,13 @@ impl Log {
         let connection = Connection::open(settings).await?;
         let mut holder = Holder::Operator;
         let own = match &settings.reader {
-            Some(reader) => own::find(&connection, &settings.prefix, reader).await,
+            Some(reader) => reader_account::find(&connection, &settings.prefix, reader).await,
             None if settings.person => {
-                holder = holder::find(&connection, &settings.prefix).await;
+                holder = key_identity::find(&connection, &settings.prefix).await;
                 match holder {
                     Holder::Tenant { .. } => None,
                     Holder::Operator | Holder::Unknown => {
-                        let own = own::find_person(&connection, &settings.prefix).await;
+                        let own = reader_account::find_person(&connection, &settings.prefix).await;
                         holder = own.as_ref().map_or(Holder::Unknown, |_| Holder::Operator);
                         own.ok().flatten()
                     }
@@ -276,8 +276,8 @@ impl Log {
     /// Follows every event from `from`, across outages. The channel ends only if the log lost delivered
     /// events: start again.
     #[must_use]
-    pub fn follow(&self, from: Sequence) -> mpsc::Receiver<Followed> {
-        feed::follow(self, from)
+    pub fn follow(&self, from: Sequence) -> mpsc::Receiver<LogItem> {
+        shared_follower::follow(self, from)
     }
 
     /// Reads from `from` to `to` or the head. `CaughtUp` is last, unless cut short.
@@ -288,7 +288,7 @@ impl Log {
         &self,
         from: Sequence,
         to: Sequence,
-    ) -> Result<mpsc::Receiver<Followed>, LogError> {
+    ) -> Result<mpsc::Receiver<LogItem>, LogError> {
         let head = self.head().await?;
         Ok(follow::read(self, from, to.min(head)))
     }

@@ -10,7 +10,7 @@
 //!
 //! - *A fence* (`Nats-Expected-Last-Subject-Sequence` with a filter) is checked at the proposal. While a
 //!   fenced message is in flight, the leader answers others "in process" (10164): a doubt, not a refusal
-//!   (`dormouse_shell::answers`).
+//!   (`dormouse_shell::broker_errors`).
 //! - *An atomic batch* is checked at its commit, and proposed whole or not at all. Each member carries the
 //!   fence, so that no other copy can write in between.
 //!
@@ -25,7 +25,7 @@ use async_nats::{HeaderMap, Request};
 use bytes::Bytes;
 use dormouse_messages::envelope::CONTENT_TYPE;
 use dormouse_messages::{CodecError, Envelope, Event, Prefix, Timestamp, Writer};
-use dormouse_shell::answers::{Meaning, WRONG_LAST_ID, append_id, meaning};
+use dormouse_shell::broker_errors::{Meaning, WRONG_LAST_ID, append_id, meaning};
 use futures::future::join_all;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use serde::Deserialize;

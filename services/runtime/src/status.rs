@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::decode::Followed;
+use crate::decode::LogItem;
 use crate::error::LogError;
 use crate::lease::LeaseState;
 use crate::log::{Log, within};
@@ -149,7 +149,7 @@ impl Log {
                     }
                 }
                 followed = events.recv() => match followed {
-                    Some(Followed::Event(recorded)) => {
+                    Some(LogItem::Event(recorded)) => {
                         for published in show(&recorded) {
                             match published.subjects.len() > MANY {
                                 true => later.push(&recorded, published),
@@ -158,8 +158,8 @@ impl Log {
                         }
                         shown = recorded.sequence;
                     }
-                    Some(Followed::Flagged { sequence, .. }) => shown = sequence,
-                    Some(Followed::CaughtUp(_)) => {}
+                    Some(LogItem::Flagged { sequence, .. }) => shown = sequence,
+                    Some(LogItem::CaughtUp(_)) => {}
                     None => {
                         let why = "the log no longer holds what was shown";
                         return Err(LogError::request("follow", self.prefix().log_stream(), why));

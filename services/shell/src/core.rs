@@ -4,8 +4,8 @@
 use dormouse_messages::events::Budget;
 use dormouse_messages::{Decision, Fold, LogClock, Recorded, Sequence, Timestamp, Writer};
 
-use crate::followed::Followed;
-use crate::host::{Host, Mark};
+use crate::host::{ClockAnchor, Host};
+use crate::log_item::LogItem;
 
 /// Hashing a large state costs more than most decisions.
 const HASH_EVERY: u64 = 1_000;
@@ -90,16 +90,16 @@ impl<F: Fold> Core<F> {
         }
     }
 
-    pub fn recall(&mut self, mark: Mark) {
+    pub fn recall(&mut self, mark: ClockAnchor) {
         if mark.log == self.log {
             self.host.recall(mark);
         }
     }
 
     /// Returns an own event.
-    pub fn fold<'a>(&mut self, followed: &'a Followed) -> Result<Option<&'a Recorded>, Halt> {
+    pub fn fold<'a>(&mut self, followed: &'a LogItem) -> Result<Option<&'a Recorded>, Halt> {
         match followed {
-            Followed::Event(recorded) => {
+            LogItem::Event(recorded) => {
                 if let Some(type_name) = recorded.too_new() {
                     return Err(Halt::UnknownVersion(UnknownVersion {
                         sequence: recorded.sequence,
@@ -120,7 +120,7 @@ impl<F: Fold> Core<F> {
                     return Ok(Some(recorded));
                 }
             }
-            Followed::Flagged {
+            LogItem::Flagged {
                 sequence,
                 stored_at,
                 writer,
@@ -132,7 +132,7 @@ impl<F: Fold> Core<F> {
                     self.own_last = *sequence;
                 }
             }
-            Followed::CaughtUp(_) => self.caught_up = true,
+            LogItem::CaughtUp(_) => self.caught_up = true,
         }
         Ok(None)
     }
@@ -145,7 +145,7 @@ impl<F: Fold> Core<F> {
     }
 
     /// Dates new events by `clock`. Returns whether there were any, and a mark to write.
-    pub fn look_at(&mut self, clock: Timestamp) -> (bool, Option<Mark>) {
+    pub fn look_at(&mut self, clock: Timestamp) -> (bool, Option<ClockAnchor>) {
         let moved = std::mem::take(&mut self.moved) || self.anchor.is_none();
         if moved {
             let folded = self.state.log_time().unwrap_or(self.stored_at);

@@ -3,7 +3,7 @@
 //! A service writes log time: the last folded event's plus its clock's advance ([`crate::Append::time`]). A
 //! kill or a suspension loses that advance, and the silence would look like a step of the broker's clock.
 //!
-//! 1. Each event folded live pairs log time and host clocks in a [`Mark`], written first and when changed by
+//! 1. Each event folded live pairs log time and host clocks in a [`ClockAnchor`], written first and when changed by
 //!    own appends.
 //! 2. A new process counts on from the mark, by the kernel's clock or after a reboot the wall clock, until
 //!    its first live event.
@@ -30,13 +30,13 @@ pub struct HostTime {
 
 /// A moment by the log and by a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct ClockAnchor {
     pub log: String,
     pub time: Timestamp,
     pub host: HostTime,
 }
 
-impl Mark {
+impl ClockAnchor {
     /// Returns the log time at `host`; `None` if clocks went back.
     #[must_use]
     pub fn reaches(&self, host: &HostTime) -> Option<Timestamp> {
@@ -68,8 +68,8 @@ impl Mark {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Host {
     shows: Option<HostTime>,
-    mark: Option<Mark>,
-    kept: Option<Mark>,
+    mark: Option<ClockAnchor>,
+    kept: Option<ClockAnchor>,
     /// Folded to the end in this process: events arrive live.
     follows: bool,
 }
@@ -79,7 +79,7 @@ impl Host {
         self.shows = Some(host);
     }
 
-    pub fn recall(&mut self, mark: Mark) {
+    pub fn recall(&mut self, mark: ClockAnchor) {
         self.kept = Some(mark.clone());
         self.mark = Some(mark);
     }
@@ -87,7 +87,7 @@ impl Host {
     pub fn folded(&mut self, log: &str, time: Timestamp, to_its_end: bool) {
         if let Some(host) = self.shows.filter(|_| self.follows) {
             let log = log.to_owned();
-            self.mark = Some(Mark { log, time, host });
+            self.mark = Some(ClockAnchor { log, time, host });
         }
         self.follows |= to_its_end;
     }
@@ -97,9 +97,9 @@ impl Host {
     }
 
     /// The first mark, or a different one after an own append; others' events may come late.
-    pub fn keep(&mut self, own: bool) -> Option<Mark> {
+    pub fn keep(&mut self, own: bool) -> Option<ClockAnchor> {
         let mark = self.mark.as_ref().filter(|_| self.follows)?;
-        let known = |kept: &Mark| !own || kept.says_the_same(mark);
+        let known = |kept: &ClockAnchor| !own || kept.says_the_same(mark);
         if self.kept.as_ref().is_some_and(known) {
             return None;
         }

@@ -4,7 +4,7 @@
 //! 2. [`Lines::take`] takes from the tenants in turn. Tenants with many undecided submissions wait, even
 //!    alone, since decisions follow the log's order. While [`Lines::waits`], every change of the state
 //!    triggers another look.
-//! 3. [`pace`](crate::pace) sets the batch size.
+//! 3. [`pace`](crate::batch_limiter) sets the batch size.
 //! 4. One event per window refuses messages beyond the rate, before later messages, since a state knows only
 //!    the last sequence. Measurements have a rate of their own.
 //!
@@ -17,7 +17,7 @@ use dormouse_messages::Timestamp;
 use dormouse_messages::intake::{Arrival, Rates, Shed, Stand, end_of, window_of};
 use dormouse_messages::subject::MEASURED;
 
-use crate::pace::Pace;
+use crate::batch_limiter::BatchLimiter;
 
 /// Bound per tenant: some thirty of the largest submissions.
 const LINE_BYTES: usize = 8 << 20;
@@ -51,7 +51,7 @@ pub struct Lines {
     bytes: usize,
     last: String,
     recorded: BTreeMap<String, u64>,
-    pace: Pace,
+    pace: BatchLimiter,
 }
 
 #[derive(Debug, Default)]

@@ -11,20 +11,20 @@
 //! `machine`, `core`, `host`: the machine. [`settle`]: appends without a fold. [`intake`], [`pace`]:
 //! submissions. [`answers`]: broker errors.
 
-pub mod answers;
+pub mod append_resolver;
+pub mod batch_limiter;
+pub mod broker_errors;
 mod core;
-mod followed;
 mod host;
 pub mod intake;
+mod log_item;
 mod machine;
-pub mod pace;
-pub mod settle;
 #[cfg(test)]
 mod tests;
 
 pub use core::{Halt, Made, Snapshot, UnknownVersion, state_hash};
-pub use followed::Followed;
-pub use host::{HostTime, Mark};
+pub use host::{ClockAnchor, HostTime};
+pub use log_item::LogItem;
 pub use machine::{
     Append, Draft, Effect, Failure, Folded, Observation, Outcome, Shell, Task, hurried,
 };

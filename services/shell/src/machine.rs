@@ -13,8 +13,8 @@ use dormouse_messages::events::{Basis, Budget};
 use dormouse_messages::{Decider, Event, Fold, Proposal, Sequence, Timestamp};
 
 use crate::core::{Core, Halt, Made, Snapshot, state_hash};
-use crate::followed::Followed;
-use crate::host::{HostTime, Mark};
+use crate::host::{ClockAnchor, HostTime};
+use crate::log_item::LogItem;
 
 /// Number of discards in a row after which the budget shrinks.
 const DISCARDS: u32 = 2;
@@ -90,7 +90,7 @@ pub enum Effect<D: Decider> {
     /// Save the snapshot: [`Shell::saved`].
     Save(Snapshot<D::State>),
     /// Keep the mark for [`Shell::recall`]; not answered.
-    Keep(Mark),
+    Keep(ClockAnchor),
     /// A decision was made, with or without events.
     Decided,
     /// The log has overtaken a slow decision.
@@ -239,22 +239,22 @@ impl<D: Decider> Shell<D> {
     /// # Errors
     /// An unknown version, or an event that makes the fold contradictory. The service must stop and discard
     /// the state.
-    pub fn followed(&mut self, batch: &[Followed]) -> Result<Folded, Halt> {
+    pub fn followed(&mut self, batch: &[LogItem]) -> Result<Folded, Halt> {
         let mut folded = Folded::default();
         for followed in batch {
             let doubt = match followed {
-                Followed::Event(recorded) => self.core.state.doubts(recorded),
-                Followed::Flagged { .. } | Followed::CaughtUp(_) => None,
+                LogItem::Event(recorded) => self.core.state.doubts(recorded),
+                LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
             };
             self.core.fold(followed)?;
             match (followed, doubt) {
-                (Followed::Event(recorded), Some(why)) => {
+                (LogItem::Event(recorded), Some(why)) => {
                     folded.flagged += 1;
                     folded.doubt.get_or_insert((recorded.sequence, why));
                 }
-                (Followed::Event(_), None) => folded.events += 1,
-                (Followed::Flagged { .. }, _) => folded.flagged += 1,
-                (Followed::CaughtUp(_), _) => {}
+                (LogItem::Event(_), None) => folded.events += 1,
+                (LogItem::Flagged { .. }, _) => folded.flagged += 1,
+                (LogItem::CaughtUp(_), _) => {}
             }
         }
         self.undecided |= folded != Folded::default();
@@ -283,7 +283,7 @@ impl<D: Decider> Shell<D> {
     }
 
     /// Restores an earlier process's mark ([`Effect::Keep`]), which affects only the written time.
-    pub fn recall(&mut self, mark: Mark) {
+    pub fn recall(&mut self, mark: ClockAnchor) {
         self.core.recall(mark);
     }
 

@@ -11,7 +11,7 @@ use dormouse_messages::{
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Effect, Failure, Followed, Halt, Observation, Outcome, Shell, Snapshot, hurried};
+use crate::{Effect, Failure, Halt, LogItem, Observation, Outcome, Shell, Snapshot, hurried};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct ToyState {
@@ -89,8 +89,8 @@ fn drained(number: u64) -> Event {
     })
 }
 
-fn recorded(sequence: u64, writer: Writer, event: Event) -> Followed {
-    Followed::Event(Arc::new(Recorded {
+fn recorded(sequence: u64, writer: Writer, event: Event) -> LogItem {
+    LogItem::Event(Arc::new(Recorded {
         sequence: Sequence(sequence),
         stored_at: at(sequence),
         writer,
@@ -110,15 +110,15 @@ fn shell<const SLOW: bool>() -> Shell<Toy<SLOW>> {
 }
 
 /// An active copy that has folded `events` and the head.
-fn given<const SLOW: bool>(events: Vec<Followed>) -> Shell<Toy<SLOW>> {
+fn given<const SLOW: bool>(events: Vec<LogItem>) -> Shell<Toy<SLOW>> {
     let mut shell = shell();
     shell.activate();
     then_folds(&mut shell, events);
     shell
 }
 
-fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<Followed>) {
-    events.push(Followed::CaughtUp(Sequence(0)));
+fn then_folds<const SLOW: bool>(shell: &mut Shell<Toy<SLOW>>, mut events: Vec<LogItem>) {
+    events.push(LogItem::CaughtUp(Sequence(0)));
     shell.followed(&events).expect("known versions");
 }
 
@@ -156,7 +156,7 @@ fn stored(last: u64) -> Outcome {
     }
 }
 
-fn answer(sequence: u64, number: u64) -> Followed {
+fn answer(sequence: u64, number: u64) -> LogItem {
     let node = format!("n{number}").parse().expect("a name");
     let event = NodeRecovered {
         node,
@@ -392,7 +392,7 @@ fn the_end_waits_for_what_is_in_flight_and_keeps_a_snapshot() {
 fn a_version_that_is_not_known_is_not_passed() {
     let mut shell = given::<false>(Vec::new());
     let event = recorded(4, Writer::Operator, drained(1));
-    let Followed::Event(known) = event else {
+    let LogItem::Event(known) = event else {
         unreachable!("an event")
     };
     let mut unknown = (*known).clone();
@@ -400,7 +400,7 @@ fn a_version_that_is_not_known_is_not_passed() {
         type_name: "dormouse.node.drained.v2".into(),
     };
     let halt = shell
-        .followed(&[Followed::Event(Arc::new(unknown))])
+        .followed(&[LogItem::Event(Arc::new(unknown))])
         .expect_err("it stops");
     let Halt::UnknownVersion(unknown) = halt else {
         panic!("{halt:?}")
@@ -434,7 +434,7 @@ fn a_contradiction_stops_the_service_where_it_is_and_is_neither_kept_nor_decided
             recorded(2, Writer::Placer, answered(1)),
             recorded(3, Writer::Placer, answered(1)),
             recorded(4, Writer::Operator, drained(4)),
-            Followed::CaughtUp(last),
+            LogItem::CaughtUp(last),
         ])
         .expect_err("it stops");
     let expected = Halt::Contradiction {
@@ -448,7 +448,7 @@ fn a_contradiction_stops_the_service_where_it_is_and_is_neither_kept_nor_decided
 /// A fenced log with lossy answers.
 #[derive(Default)]
 struct Broker {
-    log: Vec<Followed>,
+    log: Vec<LogItem>,
     own_last: u64,
 }
 
@@ -526,7 +526,7 @@ impl Copy {
         let to = (self.read + most).min(broker.log.len());
         let mut batch = broker.log[self.read..to].to_vec();
         if to == broker.log.len() {
-            batch.push(Followed::CaughtUp(broker.head()));
+            batch.push(LogItem::CaughtUp(broker.head()));
         }
         self.read = to;
         self.shell.followed(&batch).expect("known versions");

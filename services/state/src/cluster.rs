@@ -12,8 +12,8 @@ use dormouse_messages::ids::{ContainerId, Rank};
 use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{
-    Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId, Recorded,
-    Resource, Sequence, Timestamp, Witness,
+    Amounts, Epoch, Event, Fold, GatewayId, Incarnation, JobId, LogClock, NodeId,
+    PlacementAuthority, Recorded, Resource, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,7 @@ pub struct ClusterState {
     /// Taken amounts of nodes that rejoined with less capacity.
     pub overfull: BTreeMap<NodeId, Amounts>,
     /// Validates node events about jobs.
-    pub witness: Witness,
+    pub witness: PlacementAuthority,
     /// A contradiction between own decisions stops the process, so no snapshot holds this.
     #[serde(skip)]
     contradiction: Option<String>,

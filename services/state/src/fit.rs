@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::needs::{ContainerType, GPU_PARTS, Labels};
 use dormouse_messages::quantity::Resource;
-use dormouse_messages::{Amounts, Beside, JobId, NodeId};
+use dormouse_messages::{Amounts, AuxiliaryRoles, JobId, NodeId};
 
 use crate::cluster::ClusterState;
 use crate::job::Job;
@@ -55,7 +55,12 @@ pub struct Gang(pub Vec<Containers>);
 impl Gang {
     /// Returns the gang of workers and auxiliary roles.
     #[must_use]
-    pub fn new(nodes: &Membership, worker: ContainerType, beside: &Beside, workers: u32) -> Self {
+    pub fn new(
+        nodes: &Membership,
+        worker: ContainerType,
+        beside: &AuxiliaryRoles,
+        workers: u32,
+    ) -> Self {
         let roles = beside.parts().iter();
         let roles = roles.map(|part| (part.container_type(), part.count));
         let all = roles.chain([(worker, workers)]);

@@ -10,7 +10,8 @@ use dormouse_messages::needs::ContainerType;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::roles::Part;
 use dormouse_messages::{
-    Amounts, Beside, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence, Timestamp,
+    Amounts, AuxiliaryRoles, Epoch, Incarnation, JobId, Needs, NodeId, Rank, Resource, Sequence,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -273,7 +274,7 @@ pub struct SavedCheckpoint {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub demand: Amounts,
-    pub beside: Beside,
+    pub beside: AuxiliaryRoles,
     pub weight: u32,
     pub containers: Containers,
     pub needs: Needs,
@@ -366,7 +367,7 @@ impl Job {
             on_hold: false,
             requeued: false,
             demand: spec.demand.clone(),
-            beside: Beside::of(spec),
+            beside: AuxiliaryRoles::of(spec),
             needs: spec.needs(),
             weight: spec.weight,
             containers: spec.containers,

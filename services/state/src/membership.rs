@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{Gpu, NodeJoined, NodeLabelled};
 use dormouse_messages::needs::{ContainerType, GPU_MODEL_LABEL, Labels, NODE_LABEL};
-use dormouse_messages::{Amounts, Beside, Event, Needs, NodeId, Recorded, Sequence, Timestamp};
+use dormouse_messages::{
+    Amounts, AuxiliaryRoles, Event, Needs, NodeId, Recorded, Sequence, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::health::Health;
@@ -293,7 +295,11 @@ impl Membership {
 
     /// Reports whether every place satisfies its needs.
     #[must_use]
-    pub fn allow(&self, (needs, beside): (&Needs, &Beside), assignment: &Assignment) -> bool {
+    pub fn allow(
+        &self,
+        (needs, beside): (&Needs, &AuxiliaryRoles),
+        assignment: &Assignment,
+    ) -> bool {
         let mut places = assignment.places.iter();
         places.all(|(rank, place)| {
             let needs = beside.at(*rank).map_or(needs, |part| &part.needs);
@@ -327,7 +333,7 @@ impl Membership {
 
     /// Reports whether every place is usable and satisfies its needs.
     #[must_use]
-    pub fn take(&self, needs: (&Needs, &Beside), assignment: &Assignment) -> bool {
+    pub fn take(&self, needs: (&Needs, &AuxiliaryRoles), assignment: &Assignment) -> bool {
         self.hold(assignment) && self.allow(needs, assignment)
     }
 

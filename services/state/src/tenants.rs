@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_messages::grants::GrantBook;
 use dormouse_messages::policy::Policy;
-use dormouse_messages::{Amounts, Beside, Event, Quota, Recorded, Resource, TenantId};
+use dormouse_messages::{Amounts, AuxiliaryRoles, Event, Quota, Recorded, Resource, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// A configured tenant.
@@ -141,7 +141,7 @@ impl Tenants {
     pub fn above(
         &self,
         name: &str,
-        (demand, beside): (&Amounts, &Beside),
+        (demand, beside): (&Amounts, &AuxiliaryRoles),
         workers: u32,
     ) -> Option<Above<'_>> {
         let workers = workers.max(1);

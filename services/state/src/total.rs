@@ -1,6 +1,6 @@
 //! Sums over any number of jobs.
 
-use dormouse_messages::roles::Beside;
+use dormouse_messages::roles::AuxiliaryRoles;
 use dormouse_messages::{Amounts, Resource};
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +23,12 @@ impl Total {
     }
 
     /// Adds a job's containers, roles included.
-    pub fn add_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
+    pub fn add_job(&mut self, beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
         self.add(&held(beside, demand, containers));
     }
 
     /// Subtracts a job's containers.
-    pub fn subtract_job(&mut self, beside: &Beside, demand: &Amounts, containers: u64) {
+    pub fn subtract_job(&mut self, beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) {
         self.subtract(&held(beside, demand, containers));
     }
 
@@ -71,7 +71,7 @@ impl Total {
     }
 }
 
-fn held(beside: &Beside, demand: &Amounts, containers: u64) -> Amounts {
+fn held(beside: &AuxiliaryRoles, demand: &Amounts, containers: u64) -> Amounts {
     let mut held = Amounts::new();
     beside.add_to(&mut held, demand, containers);
     held

@@ -5,11 +5,11 @@
 //! - [`guard`]: access. [`server`], `tls`, [`reply`], [`config`]: serving. [`live`]: new events. [`assets`]:
 //!   the page's files.
 
+pub mod access;
 pub mod answers;
 pub mod assets;
 pub mod config;
-pub mod guard;
-pub mod live;
+pub mod live_events;
 pub mod past;
 pub mod reply;
 pub mod routes;

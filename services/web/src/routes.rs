@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::access::{Guard, SESSION};
 use crate::answers::{self, AnswerError};
 use crate::assets;
-use crate::guard::{Guard, SESSION};
-use crate::live;
+use crate::live_events;
 use crate::past::Head;
 use crate::reply::{self, Reply};
 use crate::server::Page;
@@ -64,7 +64,7 @@ pub async fn route(site: Site, guard: &Guard, request: http::Request<Incoming>) 
     site.page.want();
     match question {
         "head" => head(&site),
-        "live" => live::stream(site.page.past.watch()),
+        "live" => live_events::stream(site.page.past.watch()),
         "state" => moment(site, &parts, answers::state).await,
         "jobs" => moment(site, &parts, answers::jobs).await,
         "job" => moment(site, &parts, answers::job).await,

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Guard;
 use crate::config::{Access, Config, ConfigError};
-use crate::guard::Guard;
 use crate::past::Past;
 use crate::routes::{self, Site};
 use crate::tls;

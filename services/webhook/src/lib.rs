@@ -11,7 +11,7 @@
 //! retries, `signature` signs.
 
 mod hooks;
-mod lanes;
+mod job_queues;
 mod post;
 mod sender;
 mod signature;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dormouse_messages::{Sequence, TenantId};
-use dormouse_runtime::{Followed, LeaseState, Log, LogWentBack};
+use dormouse_runtime::{LeaseState, Log, LogItem, LogWentBack};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -80,13 +80,13 @@ async fn while_held(
             followed = events.recv() => followed,
         };
         match followed {
-            Some(Followed::Event(recorded)) => {
+            Some(LogItem::Event(recorded)) => {
                 if hooks.evolve(&recorded) && caught_up {
                     senders.follow(&hooks, log, config).await;
                 }
             }
-            Some(Followed::Flagged { .. }) => {}
-            Some(Followed::CaughtUp(_)) => {
+            Some(LogItem::Flagged { .. }) => {}
+            Some(LogItem::CaughtUp(_)) => {
                 caught_up = true;
                 senders.follow(&hooks, log, config).await;
             }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use dormouse_messages::{Recorded, Sequence, TenantId};
 use dormouse_projections::status::StatusView;
-use dormouse_runtime::{Clock, Followed, Log, SystemClock};
+use dormouse_runtime::{Clock, Log, LogItem, SystemClock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::LEASE;
 use crate::hooks::Hook;
-use crate::lanes::Lanes;
+use crate::job_queues::JobQueues;
 use crate::post::{self, Post};
 use crate::signature::Secret;
 
@@ -38,7 +38,7 @@ pub async fn run(log: Log, tenant: TenantId, hook: Hook, secret: Secret, stop: C
         tenant: tenant.clone(),
     });
     let mut events = log.follow(from.next());
-    let (mut view, mut lanes) = (StatusView::default(), Lanes::new(from));
+    let (mut view, mut lanes) = (StatusView::default(), JobQueues::new(from));
     let mut posting: JoinSet<String> = JoinSet::new();
     let mut noted = from;
     let mut note = tokio::time::interval(NOTE);
@@ -64,12 +64,12 @@ pub async fn run(log: Log, tenant: TenantId, hook: Hook, secret: Secret, stop: C
                 }
             }
             followed = events.recv(), if lanes.open() < WAITING => match followed {
-                Some(Followed::Event(recorded)) => {
+                Some(LogItem::Event(recorded)) => {
                     show(&mut view, &log, &tenant, &recorded, &mut lanes);
                     lanes.read(recorded.sequence);
                 }
-                Some(Followed::Flagged { sequence, .. }) => lanes.read(sequence),
-                Some(Followed::CaughtUp(_)) => {}
+                Some(LogItem::Flagged { sequence, .. }) => lanes.read(sequence),
+                Some(LogItem::CaughtUp(_)) => {}
                 None => break,
             },
         }
@@ -97,7 +97,7 @@ fn show(
     log: &Log,
     tenant: &TenantId,
     recorded: &Recorded,
-    lanes: &mut Lanes<Post>,
+    lanes: &mut JobQueues<Post>,
 ) {
     for shown in view.show(recorded) {
         // An event under two subjects (a refusal of a named job) is posted once.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::{Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::history::seen::{SeenError, seen_by};
+use crate::history::redact::{SeenError, seen_by};
 use crate::history::whatif::Differs;
 
 /// The kind of difference between two decisions.

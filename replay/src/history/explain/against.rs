@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use dormouse_messages::JobId;
 use dormouse_messages::events::Waiting;
 use dormouse_messages::job::Urgency;
-use dormouse_messages::plain::containers;
+use dormouse_messages::sanitize::containers;
 use dormouse_optimizer::problem::{Allocation, Problem, ProblemJob};
 use dormouse_optimizer::{Conflict, Group, Solution, conflict};
 

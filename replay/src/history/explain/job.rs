@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::Outcome as Figures;
-use dormouse_messages::plain::containers;
+use dormouse_messages::sanitize::containers;
 use dormouse_messages::{Event, JobId};
 use dormouse_optimizer::{Made, Optimizer};
 use dormouse_projections::jobs::reason::failed_container;

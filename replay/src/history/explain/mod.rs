@@ -40,8 +40,8 @@ pub use dormouse_optimizer::problem::Clock;
 pub(crate) use others::restarts;
 
 use super::fork::Fork;
-use super::seen::{self, SeenError, seen_by};
-use crate::beside::Beside;
+use super::redact::{self, SeenError, seen_by};
+use crate::parallel_readers::ParallelReaders;
 
 /// The default number of decisions in a search; more than a job among fifty needs.
 pub const SOLVES: usize = 120;
@@ -92,7 +92,7 @@ pub struct Explainer {
     done: bool,
     resizes: resizes::Resizes,
     submitted: refusal::Submitted,
-    reading: Beside<ReadModel>,
+    reading: ParallelReaders<ReadModel>,
     log_clock: LogClock,
     pub(crate) model: ReadModel,
     pub(crate) head: Fork,
@@ -115,7 +115,7 @@ impl Explainer {
             done: false,
             resizes: resizes::Resizes::default(),
             submitted: refusal::Submitted::default(),
-            reading: Beside::default(),
+            reading: ParallelReaders::default(),
             log_clock: LogClock::default(),
             model: ReadModel::default(),
             head: Fork::default(),
@@ -134,7 +134,7 @@ impl Explainer {
     pub fn starting_from(mut self, fork: Fork, model: ReadModel) -> Self {
         self.before = fork;
         self.log_clock = model.queues.clock.clone();
-        self.reading = Beside::starting_from(model);
+        self.reading = ParallelReaders::starting_from(model);
         self
     }
 
@@ -267,7 +267,7 @@ impl Explainer {
     }
 
     pub(crate) fn name(&self, job: &JobId) -> String {
-        seen::name(job, self.viewer.as_ref())
+        redact::name(job, self.viewer.as_ref())
     }
 
     pub(crate) fn sees(&self, tenant: &str) -> bool {
@@ -339,7 +339,7 @@ impl Decided {
 impl Explainer {
     pub(crate) fn hide(&self, cause: &mut Cause) {
         let viewer = self.viewer.as_ref();
-        let hidden = viewer.and_then(|it| seen::subject(&cause.event, &cause.subject, it));
+        let hidden = viewer.and_then(|it| redact::subject(&cause.event, &cause.subject, it));
         if let Some(hidden) = hidden {
             hidden.clone_into(&mut cause.subject);
             cause.by = None;

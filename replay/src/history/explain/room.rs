@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::needs::GPU_PARTS;
-use dormouse_messages::plain::listed;
+use dormouse_messages::sanitize::listed;
 use dormouse_messages::{Amounts, JobId, NodeId, Resource};
 use dormouse_projections::jobs::room::Room;
 use dormouse_state::fit::{FreeNode, is_in, unplaced};

@@ -20,8 +20,8 @@ use super::answer::{Correction, Gives, VerifiedBy};
 use super::changes::{Candidate, Change};
 use super::grids;
 use super::refusal::verified;
-use crate::beside::at_once;
 use crate::history::fork::Fork;
+use crate::parallel_readers::at_once;
 
 /// The most sets of givers; each costs one allocation without services and the decisions that prove it.
 const MOST_GIVERS: usize = 3;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::account::Account;
 use super::{Ledger, Parts, known_to};
-use crate::history::seen::{SeenError, seen_by};
+use crate::history::redact::{SeenError, seen_by};
 
 /// An amount in the resource's log unit times milliseconds. Written as a decimal text, since it may
 /// exceed the numbers of JSON readers.

@@ -1,10 +1,10 @@
 //! The answer to `plan`.
 
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use dormouse_messages::{Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::history::seen::{ANOTHER_JOB, SeenError, seen_by};
+use crate::history::redact::{ANOTHER_JOB, SeenError, seen_by};
 
 /// A node and a number of containers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ impl Plan {
         } else if self.containers != now.containers {
             said.push(format!(
                 "it gets {} instead of {}",
-                plain::containers(now.containers),
+                sanitize::containers(now.containers),
                 self.containers
             ));
         }
@@ -119,7 +119,7 @@ impl Plan {
     #[must_use]
     pub fn in_words(&self) -> String {
         match self.code.as_str() {
-            "runs" => format!("runs with {}", plain::containers(self.containers)),
+            "runs" => format!("runs with {}", sanitize::containers(self.containers)),
             code => code.to_owned(),
         }
     }

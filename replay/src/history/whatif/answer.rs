@@ -4,7 +4,7 @@ use dormouse_messages::{JobId, Sequence, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::fit::Form;
-use crate::history::seen::{ANOTHER_JOB, SeenError, seen_by};
+use crate::history::redact::{ANOTHER_JOB, SeenError, seen_by};
 
 /// The first difference of two courses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,10 +13,10 @@ use dormouse_admission::AdmissionState;
 use dormouse_messages::{Event, JobId, KeptFact, LogClock, Recorded, Sequence, Timestamp};
 use dormouse_state::ClusterState;
 
-use super::course::Course;
-use super::life::number;
+use super::incarnation::number;
 use super::models::Models;
 use super::observed::Observed;
+use super::work_estimate::Course;
 use crate::audit::Audit;
 use crate::engine::{Faults, Ground, ModelAgents};
 use crate::history::fork::Fork;

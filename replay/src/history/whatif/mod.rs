@@ -9,14 +9,14 @@
 
 mod answer;
 mod compare;
-mod course;
 mod fit;
 mod fork;
-mod life;
+mod incarnation;
 mod models;
 mod observed;
 mod run;
 mod script;
+mod work_estimate;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -26,12 +26,12 @@ use super::changes::Changes;
 use crate::random::Random;
 pub use answer::*;
 pub use compare::first_difference;
-pub use course::Course;
 pub use fit::{Curve, Form, Point, fit};
 pub use fork::{ForkAt, Forked, History, Unknown};
 pub use models::Models;
 pub use run::{Allocated, Ran, WhatifError, recorded, run};
 pub(crate) use run::{GIVEN_MS, ended};
+pub use work_estimate::Course;
 
 /// Options of a simulation.
 #[derive(Debug, Clone, Copy)]

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use dormouse_messages::JobId;
 
 use super::fit::{Curve, Form, Point, distinct, fit, left_out_error, residual};
-use super::life::Life;
+use super::incarnation::Life;
 use super::observed::{Observed, Seen};
 use crate::engine::{LifeCosts, ModelJob, Scaling};
 use crate::random::Random;

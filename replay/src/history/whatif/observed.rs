@@ -7,7 +7,7 @@ use dormouse_messages::{Amounts, Event, Fact, Incarnation, JobId, Rank, Timestam
 use dormouse_state::{ClusterState, LifePhase};
 
 use super::fit::{Point, median};
-use super::life::{Life, Member, number};
+use super::incarnation::{Life, Member, number};
 use crate::random::Random;
 
 const MOST_ENDS: usize = 2_000;

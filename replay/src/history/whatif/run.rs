@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::{Epoch, Event, Fact, JobId, KeptFact, Sequence, Timestamp};
 
-use super::course::Course;
 use super::fork::Forked;
 use super::script::script;
+use super::work_estimate::Course;
 use crate::engine::{Engine, EngineError};
 use crate::history::changes::{ChangeError, Changes};
 use crate::simulate::Outcome;

@@ -17,9 +17,9 @@
 //!
 //! [`Policy::reserve_after_s`]: dormouse_messages::policy::Policy
 
-mod line;
 mod room;
 mod score;
+mod tenant_queue;
 #[cfg(test)]
 mod tests;
 
@@ -32,8 +32,8 @@ use dormouse_messages::quantity::Resource;
 use dormouse_messages::{JobId, Proposal, Sequence, Timestamp};
 use dormouse_state::Queues;
 
-use line::{Closed, Line};
 use room::{Fit, Room};
+use tenant_queue::{Closed, Line};
 
 use crate::AdmissionState;
 
@@ -94,7 +94,7 @@ impl<'a> Release<'a> {
     fn new(state: &'a AdmissionState, changes: &'a Changes, now: Timestamp) -> Self {
         let (queues, cluster) = (&state.queues, &state.cluster);
         let mut room = Room::new((queues, cluster), now);
-        let mut lines = line::lines((queues, cluster), changes, now);
+        let mut lines = tenant_queue::lines((queues, cluster), changes, now);
         for line in &mut lines {
             line.advance(&mut room);
         }

@@ -20,7 +20,7 @@ use dormouse_messages::{Amounts, JobId, Sequence, Timestamp};
 use dormouse_state::fit::{NodeSet, outside, unplaced};
 use dormouse_state::{ClusterState, FreeNodes, Gang, Job, Queues};
 
-use super::line::{Head, Line};
+use super::tenant_queue::{Head, Line};
 
 /// The result of a fit test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

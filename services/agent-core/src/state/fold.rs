@@ -11,7 +11,7 @@ use dormouse_messages::events::{
     PartitionKept, PartitionStartRequested, PartitionStopRequested, PlacementDecided, Progress,
     TasksAssigned, TasksEnded,
 };
-use dormouse_messages::kept::KeptSpec;
+use dormouse_messages::serialized_spec::SerializedSpec;
 use dormouse_messages::{ContainerId, Event, Incarnation, JobId, NodeId, Rank, Recorded, Sequence};
 
 use super::{
@@ -243,7 +243,7 @@ impl AgentState {
     fn admitted(&mut self, event: &JobAdmitted) {
         let job = self.jobs.entry(event.job.clone()).or_default();
         job.in_place = event.spec.is_in_place();
-        job.kept = Some(KeptSpec::packed(&event.spec));
+        job.kept = Some(SerializedSpec::packed(&event.spec));
         job.keep();
         let next = u32::try_from(self.tenants.len()).unwrap_or(u32::MAX);
         let tenant = event.job.tenant().to_owned();

@@ -7,7 +7,7 @@ use anyhow::bail;
 use dormouse_messages::events::{ClusterConfigured, NodeDrained, NodeFenced, NodeRestored};
 use dormouse_messages::grants::GrantsRule;
 use dormouse_messages::policy::{MIN_REPLICATED_LEASE_S, Policy, Shares, UnknownTenants};
-use dormouse_messages::{Event, Sequence, Writer, near};
+use dormouse_messages::{Event, Sequence, Writer, suggest};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{ClusterAnswer, NodeDetail, NodeRow, NodesAnswer};
 use dormouse_runtime::{AppendError, Appender, Log};
@@ -124,7 +124,7 @@ fn read_policy(file: &Path) -> anyhow::Result<Policy> {
     let document: Result<ClusterDocument, _> = serde_path_to_error::deserialize(document);
     let document = document.map_err(|error| {
         let (file, inner) = (shown(file), error.inner().to_string());
-        let meant = near::hint(near::of_error(&inner).as_deref());
+        let meant = suggest::hint(suggest::of_error(&inner).as_deref());
         match error.path().to_string().as_str() {
             "." => anyhow::anyhow!("{file}: {inner}{meant}"),
             place => anyhow::anyhow!("{file}: {place}: {inner}{meant}"),
@@ -306,7 +306,7 @@ async fn row(context: &Context, args: &NodeArg) -> anyhow::Result<NodeRow> {
         return Ok(node.clone());
     }
     let names = nodes.nodes.iter().map(|row| row.node.as_str());
-    let near = near::hint(near::nearest(args.name.as_str(), names));
+    let near = suggest::hint(suggest::nearest(args.name.as_str(), names));
     let message = format!(
         "there is no node {}{near}; `dormouse nodes --all` lists them",
         args.name

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dormouse_messages::events::SubmissionsShed;
 use dormouse_messages::{Event, JobId, TenantId};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc::Receiver;
 
@@ -106,7 +106,7 @@ pub async fn decide(log: &Log, messages: Vec<Message>) -> anyhow::Result<Vec<(u6
 async fn publish_and_follow(
     log: &Log,
     messages: Vec<Message>,
-    events: &mut Receiver<Followed>,
+    events: &mut Receiver<LogItem>,
 ) -> anyhow::Result<(Vec<u64>, Vec<Became>)> {
     let mut early = Vec::new();
     let publishing = publish(log, messages);
@@ -115,7 +115,7 @@ async fn publish_and_follow(
         tokio::select! {
             published = &mut publishing => return Ok((published?, early)),
             Some(received) = events.recv() => {
-                if let Followed::Event(recorded) = received {
+                if let LogItem::Event(recorded) = received {
                     early.extend(recorded.event().and_then(of));
                 }
             }

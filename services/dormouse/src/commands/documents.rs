@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -278,7 +278,7 @@ fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
     };
     let (folder, named) = (
         folder.display(),
-        plain::listed(others.iter().map(name), NAMED),
+        sanitize::listed(others.iter().map(name), NAMED),
     );
     (!others.is_empty()).then(|| format!("{folder}: left out {named}{below}"))
 }

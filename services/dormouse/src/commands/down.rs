@@ -74,8 +74,10 @@ pub async fn run(context: &Context) -> anyhow::Result<u8> {
         let next = format!("the next `dormouse up{}` adopts", context.data_flag());
         let runs = match runs {
             Some(0) => "no container ran".to_owned(),
-            Some(1) => format!("1 container runs on with its keeper, and {next} it"),
-            Some(count) => format!("{count} containers run on with their keepers, and {next} them"),
+            Some(1) => format!("1 container runs on with its supervisor, and {next} it"),
+            Some(count) => {
+                format!("{count} containers run on with their supervisors, and {next} them")
+            }
             None => format!("its containers run on, and {next} them"),
         };
         format!(

@@ -116,7 +116,7 @@ pub async fn run(
         match output {
             Output::Json => print::line(value)?,
             Output::Yaml => print::yaml(&value.to_string())?,
-            Output::Table | Output::Wide => print::line(dormouse_messages::plain::shown(&line))?,
+            Output::Table | Output::Wide => print::line(dormouse_messages::sanitize::shown(&line))?,
         }
     }
     if admitted && matches!(output, Output::Table | Output::Wide) {

@@ -10,11 +10,11 @@ use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, ClusterAnswer};
 use dormouse_replay::history::slice::States;
 use dormouse_replay::{ArchiveError, LogReader};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{holder, query};
+use super::{key_identity, query};
 use crate::cli::{At, LogFileArg, NamedJob, PointArgs, Since};
 use crate::clock;
 use crate::context::Context;
@@ -63,7 +63,7 @@ impl History {
     /// If the key is another tenant's.
     pub fn job(&self, named: &NamedJob) -> anyhow::Result<JobId> {
         match self {
-            Self::Cluster(log) => holder::job(log, named),
+            Self::Cluster(log) => key_identity::job(log, named),
             Self::File { .. } => Ok(named.id.clone()),
         }
     }
@@ -427,13 +427,13 @@ pub async fn read_log_while(
     let mut events = log.read(Sequence(from), to).await?;
     while let Some(followed) = events.recv().await {
         match followed {
-            Followed::Event(recorded) => {
+            LogItem::Event(recorded) => {
                 if each(&recorded)?.is_break() {
                     return Ok(());
                 }
             }
-            Followed::Flagged { .. } => {}
-            Followed::CaughtUp(_) => return Ok(()),
+            LogItem::Flagged { .. } => {}
+            LogItem::CaughtUp(_) => return Ok(()),
         }
     }
     anyhow::bail!("the log could not be read to its end; try again")

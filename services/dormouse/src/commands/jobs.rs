@@ -7,7 +7,7 @@ use dormouse_messages::JobId;
 use dormouse_projections::queries::{JobsAnswer, JobsQuery, SortBy, TenantsAnswer};
 use dormouse_runtime::Log;
 
-use super::{holder, known, query, watched};
+use super::{key_identity, known, query, watched};
 use crate::cli::{FilterArgs, JobsArgs, Output, Since};
 use crate::context::Context;
 use crate::error::Coded;
@@ -25,7 +25,7 @@ const RECENT_S: u64 = 3_600;
 pub async fn run(context: &Context, args: &JobsArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
     let mut request = request(args, context.output()?);
-    request.tenant = holder::only(&log, args.tenant.as_deref())?;
+    request.tenant = key_identity::only(&log, args.tenant.as_deref())?;
     if log.tenant().is_none()
         && let Some(tenant) = &args.tenant
     {
@@ -128,7 +128,7 @@ pub async fn chosen(log: &Log, filter: &FilterArgs) -> anyhow::Result<Chosen> {
         (false, false) => {
             let mut ids: Vec<JobId> = Vec::new();
             for named in &filter.ids {
-                let id = holder::job(log, named)?;
+                let id = key_identity::job(log, named)?;
                 if !ids.contains(&id) {
                     ids.push(id);
                 }
@@ -144,7 +144,7 @@ pub async fn chosen(log: &Log, filter: &FilterArgs) -> anyhow::Result<Chosen> {
         phases => phases.join(","),
     };
     let request = JobsQuery {
-        tenant: holder::only(log, filter.tenant.as_deref())?,
+        tenant: key_identity::only(log, filter.tenant.as_deref())?,
         phase: Some(phase),
         name: filter.name.clone(),
         ..JobsQuery::default()

@@ -6,7 +6,7 @@ use dormouse_messages::events::NodeLabelled;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::needs::Labels;
 use dormouse_messages::policy::{Policy, Queue, Shares};
-use dormouse_messages::{Amounts, NodeId, Quota, Resource, TenantId, near, plain};
+use dormouse_messages::{Amounts, NodeId, Quota, Resource, TenantId, sanitize, suggest};
 use dormouse_projections::queries::{NodeRow, TenantRow};
 
 use crate::error::Coded;
@@ -19,10 +19,10 @@ pub fn new_tenant(name: &TenantId, known: &[TenantRow]) -> Option<String> {
     if known.iter().any(|row| row.tenant == *name) {
         return None;
     }
-    let near = near::nearest(name.as_str(), known.iter().map(|row| row.tenant.as_str()));
+    let near = suggest::nearest(name.as_str(), known.iter().map(|row| row.tenant.as_str()));
     Some(format!(
         "{name} is new here: no job and no operator has named this tenant before{}",
-        near::hint(near)
+        suggest::hint(near)
     ))
 }
 
@@ -39,14 +39,14 @@ pub fn never_fits<'a>(
         |most: u64, (capacity, _): (&Amounts, _)| most.saturating_add(demand.times_in(capacity));
     let most = allowed.fold(0, hold);
     (most < u64::from(least)).then(|| {
-        let hold = plain::containers(u32::try_from(most).unwrap_or(u32::MAX));
+        let hold = sanitize::containers(u32::try_from(most).unwrap_or(u32::MAX));
         let which = match spec.constraints.is_empty() {
             true => "there are".to_owned(),
             false => format!("its constraints allow ({})", spec.constraints),
         };
         format!(
             "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that {which} hold {hold}, were they empty",
-            plain::containers(least)
+            sanitize::containers(least)
         )
     })
 }
@@ -59,7 +59,7 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
         return None;
     }
     let names: Vec<&str> = joined().map(|row| row.node.as_str()).collect();
-    let near = near::nearest(name.as_str(), names.iter().copied());
+    let near = suggest::nearest(name.as_str(), names.iter().copied());
     let there = match names.len() {
         0 => "no node has joined yet".to_owned(),
         count if count <= NAMED => format!("there are {}", names.join(", ")),
@@ -67,7 +67,7 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
     };
     Some(format!(
         "no node {name} has joined ({there}){}; it holds when one of that name joins",
-        near::hint(near)
+        suggest::hint(near)
     ))
 }
 
@@ -75,7 +75,7 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
 #[must_use]
 pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
     let without = |what: &str, word: &str, there: Vec<&str>| {
-        let near = near::hint(near::nearest(word, there.iter().copied()));
+        let near = suggest::hint(suggest::nearest(word, there.iter().copied()));
         let has = match there.is_empty() {
             true => "none".to_owned(),
             false => there.join(", "),
@@ -114,7 +114,7 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
         .iter()
         .copied()
         .chain(usual.iter().map(Resource::name));
-    let meant = near::resource(name, known);
+    let meant = suggest::resource(name, known);
     if ahead || (there.is_empty() && meant.is_none()) {
         return Ok(());
     }
@@ -125,7 +125,7 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
     };
     let message = format!(
         "--quota: no node has {name} ({has}){}; of a resource of nodes to come it is set with --ahead",
-        near::hint(meant)
+        suggest::hint(meant)
     );
     Err(Coded::new("unknown_resource", message))
 }
@@ -176,7 +176,7 @@ pub fn undefined_classes<'a>(
             true => "there are none".to_owned(),
             false => format!("there are {}", known.join(", ")),
         };
-        let near = near::hint(near::nearest(class, known.iter().copied()));
+        let near = suggest::hint(suggest::nearest(class, known.iter().copied()));
         format!(
             "the policy defines no priority class {class} ({there}){near}; no job may name it before it is defined (`priority_classes` of `dormouse configure`). `--priority-class none` takes granted classes back"
         )

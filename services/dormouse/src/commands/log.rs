@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::bail;
-use dormouse_messages::{Recorded, Sequence, Timestamp, plain};
+use dormouse_messages::{Recorded, Sequence, Timestamp, sanitize};
 use dormouse_replay::{LogReader, LogWriter, OutputFile};
-use dormouse_runtime::{Followed, Log, LogWentBack};
+use dormouse_runtime::{Log, LogItem, LogWentBack};
 
 use super::history::{History, bounds, read_log_while};
 use crate::cli::{At, LogFileArg, Output, OutputArg};
@@ -43,7 +43,7 @@ pub fn event(recorded: &Recorded, identity: &str, output: Output) -> anyhow::Res
     match output {
         Output::Json => print::line(recorded.to_json(identity)?),
         Output::Yaml => print::yaml(&recorded.to_json(identity)?),
-        Output::Table | Output::Wide => print::line(plain::printable(&line(recorded))),
+        Output::Table | Output::Wide => print::line(sanitize::printable(&line(recorded))),
     }
 }
 
@@ -70,16 +70,16 @@ pub async fn tail(context: &Context, from: Option<At>, who: Option<&str>) -> any
     let mut events = log.follow(from);
     while let Some(followed) = events.recv().await {
         match followed {
-            Followed::Event(recorded) => {
+            LogItem::Event(recorded) => {
                 let is_late = since.is_none_or(|since| recorded.stored_at >= since);
                 if is_late && who.is_none_or(|who| recorded.by().is_some_and(|by| by.is(who))) {
                     event(&recorded, &identity, output)?;
                 }
             }
-            Followed::Flagged { sequence, why, .. } => {
+            LogItem::Flagged { sequence, why, .. } => {
                 print::aside(format!("event {sequence} is flagged: {why}"));
             }
-            Followed::CaughtUp(_) => {}
+            LogItem::CaughtUp(_) => {}
         }
     }
     Err(LogWentBack.into())

@@ -20,10 +20,10 @@ pub mod exec;
 pub mod explain;
 mod grants;
 pub mod history;
-pub mod holder;
 pub mod job;
 pub mod jobs;
 pub mod key;
+pub mod key_identity;
 mod known;
 pub mod ledger;
 pub mod log;
@@ -56,7 +56,7 @@ pub mod workdir;
 
 use dormouse_messages::{Event, Sequence};
 use dormouse_projections::queries::ClusterAnswer;
-use dormouse_runtime::{Followed, Log, LogWentBack};
+use dormouse_runtime::{Log, LogItem, LogWentBack};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -140,7 +140,7 @@ pub async fn caught_up(log: &Log) -> anyhow::Result<Sequence> {
 /// # Errors
 /// If the log can no longer be followed.
 pub async fn next_event<T>(
-    events: &mut Receiver<Followed>,
+    events: &mut Receiver<LogItem>,
     patience: Option<Duration>,
     mut wanted: impl FnMut(&Event) -> Option<T>,
 ) -> anyhow::Result<Option<T>> {
@@ -154,7 +154,7 @@ pub async fn next_event<T>(
             None => events.recv().await,
         };
         match received {
-            Some(Followed::Event(recorded)) => {
+            Some(LogItem::Event(recorded)) => {
                 if let Some(found) = recorded.event().and_then(&mut wanted) {
                     return Ok(Some(found));
                 }

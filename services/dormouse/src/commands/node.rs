@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::bail;
 use dormouse_messages::events::{Gpu, NodeLabelled, NodeRemoved};
 use dormouse_messages::needs::{NODE_LABEL, RESERVED, is_label, is_taint, is_value};
-use dormouse_messages::{Event, NodeId, Resource, near};
+use dormouse_messages::{Event, NodeId, Resource, suggest};
 use dormouse_projections::nodes::NodeState;
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use serde_json::json;
@@ -185,8 +185,8 @@ async fn row(context: &Context, name: &NodeId) -> anyhow::Result<NodeRow> {
     let names: Vec<String> = nodes.nodes.iter().map(|it| it.node.to_string()).collect();
     let row = nodes.nodes.into_iter().find(|row| row.node == *name);
     row.ok_or_else(|| {
-        let near = near::nearest(name.as_str(), names.iter().map(String::as_str));
-        let near = near::hint(near);
+        let near = suggest::nearest(name.as_str(), names.iter().map(String::as_str));
+        let near = suggest::hint(near);
         let message = format!("there is no node {name}{near}; `dormouse nodes --all` lists them");
         Coded::new("not_found", message).into()
     })

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{holder, watched};
+use super::{key_identity, watched};
 use crate::cli::{ListArgs, NotebookCommand, OpenArgs, Output};
 use crate::context::Context;
 use crate::error::{Coded, DONE};
@@ -37,7 +37,7 @@ pub async fn run(context: &Context, command: &NotebookCommand) -> anyhow::Result
 
 async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
     let log = context.connect_as_holder().await?;
-    let tenant = holder::only(&log, args.tenant.as_deref())?;
+    let tenant = key_identity::only(&log, args.tenant.as_deref())?;
     let request = NotebooksQuery { tenant };
     watched::show(
         context,
@@ -53,7 +53,7 @@ async fn list(context: &Context, args: &ListArgs) -> anyhow::Result<u8> {
 async fn open(context: &Context, args: &OpenArgs) -> anyhow::Result<u8> {
     let log = context.connect_to_submit().await?;
     super::caught_up(&log).await?;
-    let id = holder::job(&log, &args.id)?;
+    let id = key_identity::job(&log, &args.id)?;
     let row = ready(&log, &id, args.wait).await?;
     let code = |code: &str, message: String| anyhow::Error::from(Coded::new(code, message));
     let Some(address) = row.addresses.first() else {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_messages::{Event, JobId, NodeId, plain};
+use dormouse_messages::{Event, JobId, NodeId, sanitize};
+use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::layout::Layout;
-use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{Old, old, prune};
 use dormouse_projections::queries::{NodeRow, NodesAnswer};
 use dormouse_runtime::{Log, Stored};
@@ -35,7 +35,7 @@ fn look(data: &Path, args: &PruneArgs) -> anyhow::Result<Vec<Old>> {
         };
         // The checkpoint folder is not pruned.
         let layout = Layout::new(data, &data.join("checkpoints"), &node);
-        let marks = Marks::open(&layout)?;
+        let marks = ContainerRecords::open(&layout)?;
         found.extend(old(&layout, &marks, keep)?);
         if args.yes {
             let _ = prune(&layout, &marks, keep);
@@ -134,7 +134,7 @@ fn not_looked_at(elsewhere: &[&NodeRow], args: &PruneArgs) -> String {
     }
     let named = elsewhere.iter();
     let named = named.map(|it| format!("{} ({})", it.node, it.address));
-    let named = plain::listed(named, MOST_LISTED);
+    let named = sanitize::listed(named, MOST_LISTED);
     let days = args.older_than;
     let yes = if args.yes { " --yes" } else { "" };
     format!(

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use dormouse_messages::events::ContainerExited;
-use dormouse_messages::{Event, Incarnation, JobId, TenantId, plain};
+use dormouse_messages::{Event, Incarnation, JobId, TenantId, sanitize};
 use dormouse_node_agent::NO_PROGRAM;
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
-use dormouse_runtime::{Followed, Log, LogWentBack};
+use dormouse_runtime::{Log, LogItem, LogWentBack};
 use rustix::fs::{FileType, fstat};
 use rustix::io::ioctl_fionread;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 use super::documents::change;
-use super::holder;
+use super::key_identity;
 use super::logs::{Source, Style, Wanted, follow, say_why_it_waits};
 use super::submit::{admitted, known, one};
 use super::workdir;
@@ -62,7 +62,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
     let mut document = document(args)?;
     let packs = workdir::packed(std::iter::once(("the job", &mut document))).await?;
     let log = context.connect_to_submit().await?;
-    let tenant = holder::tenant(log.tenant(), args.tenant.as_deref())?;
+    let tenant = key_identity::tenant(log.tenant(), args.tenant.as_deref())?;
     let documents = [(tenant.clone(), document)];
     packs.store(&log, &documents).await?;
     if args.detach {
@@ -100,7 +100,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> anyhow::Result<u8> {
             Err(_) => End::of(&detail),
         },
     };
-    let (phase, reason) = (end.phase, plain::shown(&end.reason));
+    let (phase, reason) = (end.phase, sanitize::shown(&end.reason));
     Ok(match (phase, end.exit_code) {
         ("completed", _) => DONE,
         ("cancelled", _) => {
@@ -189,10 +189,10 @@ async fn cancelled_on_request<T>(
     }
 }
 
-async fn end(mut events: Receiver<Followed>, job: JobId) -> anyhow::Result<End> {
+async fn end(mut events: Receiver<LogItem>, job: JobId) -> anyhow::Result<End> {
     let mut failed: Option<(Incarnation, u8)> = None;
     while let Some(followed) = events.recv().await {
-        let Followed::Event(recorded) = followed else {
+        let LogItem::Event(recorded) = followed else {
             continue;
         };
         let (phase, reason) = match recorded.event() {

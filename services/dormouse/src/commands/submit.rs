@@ -8,16 +8,16 @@ use dormouse_admission::plan::Planned;
 use dormouse_admission::{decode, parse_job, received};
 use dormouse_messages::events::{JobAllocation, Waiting};
 use dormouse_messages::job::JobDocument;
-use dormouse_messages::{Event, JobId, TenantId, plain};
+use dormouse_messages::{Event, JobId, TenantId, sanitize};
 use dormouse_projections::queries::JobDetail;
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::decided::{Decided, Message, PATIENCE, decide, publish, too_fast};
 use super::documents::{Written, documents};
-use super::{dry, holder, next_event, query, wait, workdir};
+use super::{dry, key_identity, next_event, query, wait, workdir};
 use crate::cli::{Output, SubmitArgs};
 use crate::context::Context;
 use crate::error::{Coded, DONE, ERROR, WAITS};
@@ -196,7 +196,7 @@ async fn submit_as_planned(
                 if now.containers != planned.containers {
                     let had = match planned.containers {
                         0 => "waited".to_owned(),
-                        count => format!("got {}", plain::containers(count)),
+                        count => format!("got {}", sanitize::containers(count)),
                     };
                     let what = format!(
                         "by the plan it {had}, now it {}{}; plan it again",
@@ -224,8 +224,8 @@ fn of_tenants(
     let of_tenant = |it: &Written| {
         let named = it.document.get("tenant").and_then(Value::as_str);
         let tenant = match &args.tenant {
-            Some(tenant) => holder::tenant(key, Some(tenant)),
-            None => holder::tenant_by(key, named, &it.place),
+            Some(tenant) => key_identity::tenant(key, Some(tenant)),
+            None => key_identity::tenant_by(key, named, &it.place),
         };
         Ok((tenant?, it.document.clone()))
     };
@@ -335,7 +335,7 @@ async fn many(
         match output {
             Output::Json => print::line(answer)?,
             Output::Yaml => print::yaml(&answer.to_string())?,
-            Output::Table | Output::Wide => print::line(plain::shown(&line))?,
+            Output::Table | Output::Wide => print::line(sanitize::shown(&line))?,
         }
     }
     Ok((admitted, code))
@@ -375,7 +375,7 @@ async fn is_idle(log: &Log, document: &Value, job: &JobId) -> bool {
 /// # Errors
 /// If the submission is refused, or admission does not answer.
 pub async fn admitted(
-    events: &mut Receiver<Followed>,
+    events: &mut Receiver<LogItem>,
     tenant: &TenantId,
     ingress: u64,
 ) -> anyhow::Result<JobId> {
@@ -411,7 +411,7 @@ async fn standing(log: &Log, job: &JobId) -> String {
     }
 }
 
-async fn released(events: &mut Receiver<Followed>, job: &JobId) -> anyhow::Result<Released> {
+async fn released(events: &mut Receiver<LogItem>, job: &JobId) -> anyhow::Result<Released> {
     let found = next_event(events, Some(RELEASE_PATIENCE), |event| match event {
         Event::JobReleased(event) if event.job == *job => Some(Released::Now),
         Event::JobCancelled(event) if event.job == *job => {
@@ -431,7 +431,7 @@ enum Released {
 
 async fn allocation(
     log: &Log,
-    events: &mut Receiver<Followed>,
+    events: &mut Receiver<LogItem>,
     job: JobId,
     ingress_sequence: u64,
 ) -> anyhow::Result<Submitted> {
@@ -444,7 +444,7 @@ async fn allocation(
             (Some(has), _) => Some((
                 "allocated",
                 has.containers,
-                plain::containers(has.containers),
+                sanitize::containers(has.containers),
             )),
             (None, Some(wait)) => Some(("waiting", 0, wait.reason.clone())),
             (None, None) => None,

@@ -14,7 +14,7 @@ use dormouse_runtime::Log;
 use serde_json::{Value, json};
 
 use super::configure::Change;
-use super::{accounts, caught_up, configure, grants, holder, known, query, watched};
+use super::{accounts, caught_up, configure, grants, key_identity, known, query, watched};
 use crate::cli::{TenantChangeArgs, TenantRemoveArgs, TenantSetArgs, TenantShowArgs, WatchArg};
 use crate::context::{Context, Credentials};
 use crate::error::Coded;
@@ -39,7 +39,7 @@ pub async fn show(context: &Context, args: &TenantShowArgs) -> anyhow::Result<u8
         tenant: name.clone(),
     };
     let log = context.connect_as_holder().await?;
-    holder::only(&log, Some(name.as_str()))?;
+    key_identity::only(&log, Some(name.as_str()))?;
     let watch = args.watch;
     watched::show(context, &log, "tenant", &request, watch, render::tenant).await
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dormouse_messages::{Event, JobId, plain};
+use dormouse_messages::{Event, JobId, sanitize};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ pub async fn run(context: &Context, args: &WaitArgs) -> anyhow::Result<u8> {
 ///
 /// # Errors
 /// If the query service does not answer, or stays behind.
-pub async fn events(log: &Log) -> anyhow::Result<Receiver<Followed>> {
+pub async fn events(log: &Log) -> anyhow::Result<Receiver<LogItem>> {
     Ok(match log.tenant() {
         None => log.follow(caught_up(log).await?.next()),
         Some(_) => log.events_from_now().await?,
@@ -98,7 +98,7 @@ pub fn worse(a: u8, b: u8) -> u8 {
 pub async fn until_ended(
     context: &Context,
     log: &Log,
-    events: &mut Receiver<Followed>,
+    events: &mut Receiver<LogItem>,
     mut open: Vec<JobId>,
     timeout: Option<Limit>,
 ) -> anyhow::Result<u8> {
@@ -145,7 +145,7 @@ fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Resul
     match context.output()? {
         Output::Yaml if several => print::yaml(&answer.to_string())?,
         output => print::value(output, &answer, |_, _| {
-            format!("{id} {}: {}", end.phase, plain::shown(&end.reason))
+            format!("{id} {}: {}", end.phase, sanitize::shown(&end.reason))
         })?,
     }
     Ok(end.code())
@@ -153,7 +153,7 @@ fn say(context: &Context, id: &JobId, end: &End, several: bool) -> anyhow::Resul
 
 fn late(open: &[JobId], limit: Option<Limit>) -> Coded {
     let seconds = limit.map_or(0, |limit| limit.0);
-    let named = plain::listed(open, NAMED);
+    let named = sanitize::listed(open, NAMED);
     let has = match open.len() {
         1 => "has",
         _ => "have",

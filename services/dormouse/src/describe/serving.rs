@@ -5,7 +5,7 @@ use dormouse_messages::events::{
     NodeGpuReconciled, NotebookActivity, NotebookObserved, PartitionResizeRequested, ResizeCause,
     ServiceMeasured,
 };
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use dormouse_messages::{Event, JobId, Rank, Resource};
 
 /// Describes such an event in one line; `None` for other events.
@@ -23,7 +23,7 @@ pub fn describe(event: &Event) -> Option<String> {
         Event::PartitionResized(e) => format!(
             "generation {}: {}, {}",
             e.generation,
-            plain::containers(e.containers),
+            sanitize::containers(e.containers),
             cause(e.cause)
         ),
         Event::ContainerReady(e) => format!(

@@ -8,8 +8,8 @@ use ratatui::symbols::Marker;
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 
 use super::axis::{Values, corners, dashes, span_s, time_label, unit};
+use super::humanize::{date, number};
 use super::style::Style;
-use super::words::{date, number};
 
 const ROWS: u16 = 18;
 

@@ -4,8 +4,8 @@ use comfy_table::{Cell, CellAlignment};
 use dormouse_messages::quantity::Resource;
 use dormouse_projections::queries::{ClusterAnswer, LedgerAnswer};
 
+use super::humanize::{age, count, date, number, share};
 use super::style::{Style, phase_cell};
-use super::words::{age, count, date, number, share};
 use crate::describe;
 
 /// Renders the cluster's overview.

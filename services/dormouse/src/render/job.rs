@@ -5,16 +5,16 @@ use dormouse_messages::Timestamp;
 use dormouse_messages::events::StopReason;
 use dormouse_messages::job::JobSpec;
 use dormouse_messages::needs::Constraints;
-use dormouse_messages::plain::listed;
+use dormouse_messages::sanitize::listed;
 use dormouse_messages::workdir::Workdir;
 use dormouse_projections::jobs::{GpuUsed, StoppedFor, TaskCounts};
 use dormouse_projections::queries::{IDLE, JobDetail, JobRow, LifeRow, Spread};
 
 use super::chart;
+use super::humanize::{age, bytes, count, date, number, share};
 use super::service;
 use super::style::{Style, phase_colour};
 use super::table::{containers, nodes_of, progress};
-use super::words::{age, bytes, count, date, number, share};
 
 const NODES: usize = 8;
 

@@ -9,6 +9,7 @@
 mod axis;
 mod chart;
 mod cluster;
+mod humanize;
 mod job;
 mod notebooks;
 mod service;
@@ -19,10 +20,10 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod words;
 
 pub use chart::timeline;
 pub use cluster::{cluster, ledger};
+pub use humanize::{age as span, bytes, date};
 pub use job::job;
 pub use notebooks::notebooks;
 pub use style::Style;
@@ -31,4 +32,3 @@ pub use svg::timeline as timeline_svg;
 pub use table::{jobs, node, nodes};
 pub use tenants::{tenant, tenants};
 pub use trace::trace;
-pub use words::{age as span, bytes, date};

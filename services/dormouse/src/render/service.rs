@@ -4,8 +4,8 @@ use comfy_table::{Cell, CellAlignment};
 use dormouse_projections::queries::JobRow;
 use dormouse_projections::services::health::{Health, Measured};
 
+use super::humanize::age;
 use super::style::Style;
-use super::words::age;
 
 type Line = (&'static str, Option<Measured>);
 

@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Values, corners, dashes, span_s, time_label, times, unit};
-use super::words::{date, number};
+use super::humanize::{date, number};
 
 const SIZE: (u32, u32) = (1200, 560);
 const COLUMNS: u32 = 400;

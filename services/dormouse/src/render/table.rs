@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, Color, Row};
 use dormouse_messages::NodeId;
-use dormouse_messages::plain::listed;
+use dormouse_messages::sanitize::listed;
 use dormouse_projections::nodes::GpuDoubt;
 use dormouse_projections::queries::{
     ContainerCounts, JobRow, JobsAnswer, LOST_LISTED_S, NodeDetail, NodeRow, NodesAnswer,
     RefusedRow,
 };
 
+use super::humanize::{age, count, date, number, share, used_of};
 use super::style::{Style, node_colour, right, state_cell};
-use super::words::{age, count, date, number, share, used_of};
 
 /// Renders the list of jobs, and refused submissions.
 #[must_use]
@@ -313,7 +313,7 @@ pub fn node(detail: &NodeDetail, style: &Style) -> String {
         text.push_str(&format!("\n  taint {taint}"));
     }
     for gpu in &detail.gpus {
-        let memory = super::words::bytes(gpu.memory_bytes);
+        let memory = super::humanize::bytes(gpu.memory_bytes);
         text.push_str(&format!("\n  {} {memory} {}", gpu.model, gpu.uuid));
     }
     for (uuid, doubt) in &detail.gpu_doubts {
@@ -344,7 +344,7 @@ fn doubts(uuid: &str, doubt: &GpuDoubt, style: &Style) -> String {
     };
     for stranger in &doubt.strangers {
         let program = stranger.program.as_deref().unwrap_or("unknown");
-        let memory = stranger.memory_bytes.map(super::words::bytes);
+        let memory = stranger.memory_bytes.map(super::humanize::bytes);
         let memory = memory.map_or_else(String::new, |it| format!(" with {it}"));
         say(format!(
             "process {} ({program}){memory} is under no part of it",
@@ -355,8 +355,8 @@ fn doubts(uuid: &str, doubt: &GpuDoubt, style: &Style) -> String {
         say(format!(
             "{} has {} there, its cap is {}",
             beyond.container,
-            super::words::bytes(beyond.driver_bytes),
-            super::words::bytes(beyond.cap_bytes)
+            super::humanize::bytes(beyond.driver_bytes),
+            super::humanize::bytes(beyond.cap_bytes)
         ));
     }
     text

@@ -4,8 +4,8 @@ use comfy_table::{Cell, Row};
 use dormouse_messages::grants::GrantsRule;
 use dormouse_projections::queries::{TenantDetail, TenantRow, TenantsAnswer};
 
+use super::humanize::{age, number, share};
 use super::style::{Style, right};
-use super::words::{age, number, share};
 use crate::describe;
 
 const HEADER: [&str; 9] = [

@@ -7,7 +7,7 @@ use dormouse_projections::timelines::{Series, Timeline};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::words::{age, bytes, number};
+use super::humanize::{age, bytes, number};
 use super::*;
 
 fn read<T: DeserializeOwned>(value: Value) -> T {

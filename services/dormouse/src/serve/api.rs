@@ -8,7 +8,7 @@ use dormouse_messages::{Fold, Recorded, Sequence, TenantId};
 use dormouse_projections::ReadModel;
 use dormouse_projections::queries::{self, QueryError};
 use dormouse_projections::status::{Shown, StatusView};
-use dormouse_runtime::{Asked, Followed, Log, LogWentBack, Published, ServiceOptions};
+use dormouse_runtime::{Asked, Log, LogItem, LogWentBack, Published, ServiceOptions};
 use serde_json::Value;
 use tokio::sync::{RwLock, watch};
 use tokio_util::sync::CancellationToken;
@@ -38,18 +38,18 @@ pub async fn run(log: Log, role: &Role, shutdown: CancellationToken) -> anyhow::
             let mut last = Sequence(0);
             for followed in batch.drain(..) {
                 match followed {
-                    Followed::Event(recorded) => {
+                    LogItem::Event(recorded) => {
                         last = recorded.sequence;
                         model.evolve(&recorded);
                         if is_live {
                             cluster_metrics::observe(&model, &recorded);
                         }
                     }
-                    Followed::Flagged { sequence, why, .. } => {
+                    LogItem::Flagged { sequence, why, .. } => {
                         last = sequence;
                         model.flag(sequence, why);
                     }
-                    Followed::CaughtUp(sequence) => {
+                    LogItem::CaughtUp(sequence) => {
                         last = sequence;
                         is_live = true;
                     }

@@ -1,6 +1,6 @@
 //! Windows of measured traffic.
 
-use dormouse_gateway::digest::{Around, Digest};
+use dormouse_gateway::window_stats::{Around, WindowStats};
 use dormouse_messages::GatewayId;
 use dormouse_messages::events::ServiceMeasured;
 use proptest::prelude::*;
@@ -18,14 +18,14 @@ fn around(queued: u32, ready: u32, target: u32) -> Around {
     }
 }
 
-fn due(digest: &mut Digest, around: Around, now: u64) -> Option<ServiceMeasured> {
+fn due(digest: &mut WindowStats, around: Around, now: u64) -> Option<ServiceMeasured> {
     let gateway: GatewayId = "g0".parse().expect("valid");
     digest.due(&job("ads/model"), &gateway, around, now)
 }
 
 #[test]
 fn a_window_says_rates_concurrency_latency_errors_and_what_was_shed() {
-    let mut digest = Digest::new(Some(128), 0);
+    let mut digest = WindowStats::new(Some(128), 0);
     // Ten requests of 100 ms, 20 ms of them queued, in the first second; one shed in the second.
     for at in 0..10 {
         let arrived = at * 100 * MS;
@@ -50,7 +50,7 @@ fn a_window_says_rates_concurrency_latency_errors_and_what_was_shed() {
 
 #[test]
 fn a_window_lasts_two_seconds_busy_ten_idle_one_while_nobody_is_there_and_none_without_replicas() {
-    let mut digest = Digest::new(None, 0);
+    let mut digest = WindowStats::new(None, 0);
     let idle = around(0, 1, 1);
     assert!((1..10).all(|second| due(&mut digest, idle, second * SECOND).is_none()));
     let measured = due(&mut digest, idle, 10 * SECOND).expect("due");
@@ -78,7 +78,7 @@ fn a_window_lasts_two_seconds_busy_ten_idle_one_while_nobody_is_there_and_none_w
 
 #[test]
 fn what_could_not_be_told_for_a_minute_is_given_up() {
-    let mut digest = Digest::new(None, 0);
+    let mut digest = WindowStats::new(None, 0);
     digest.arrived(SECOND);
     assert_eq!(due(&mut digest, around(0, 1, 1), 100 * SECOND), None);
     digest.arrived(101 * SECOND);
@@ -97,7 +97,7 @@ proptest! {
     fn windows_lose_and_double_nothing(
         stays in proptest::collection::vec((0..30 * SECOND, 0..3 * SECOND), 0..100),
     ) {
-        let mut digest = Digest::new(Some(250), 0);
+        let mut digest = WindowStats::new(Some(250), 0);
         let mut points: Vec<(u64, bool, u64)> = Vec::new();
         for (arrived, took) in &stays {
             points.push((*arrived, true, 0));
@@ -105,7 +105,7 @@ proptest! {
         }
         points.sort();
         let (mut told, mut area, mut answered, mut seconds) = (0, 0.0, 0, 0);
-        let mut tell = |digest: &mut Digest, second: u64| {
+        let mut tell = |digest: &mut WindowStats, second: u64| {
             if let Some(it) = due(digest, around(0, 1, 1), second * SECOND) {
                 told += it.requests;
                 area += it.concurrency * f64::from(it.window_s);

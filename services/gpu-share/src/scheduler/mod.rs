@@ -12,13 +12,13 @@
 //! it. `server` counts processes, `preload` measures use, `page` handles memory.
 
 mod account;
-mod words;
+mod protocol;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use account::{Account, Pass};
-pub use words::{Device, Input, Output, SECOND_NS, Settings, Tenant, Terms};
+pub use protocol::{Device, Input, Output, SECOND_NS, Settings, Tenant, Terms};
 
 #[derive(Debug, Clone)]
 struct Member {

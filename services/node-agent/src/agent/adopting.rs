@@ -10,8 +10,8 @@ use dormouse_messages::ContainerId;
 
 use super::{Agent, EVICT_GRACE};
 use crate::container::{self, What};
+use crate::container_record::ContainerRecord;
 use crate::folder::aside_in_time;
-use crate::marks::Mark;
 use crate::runtime::Found;
 use crate::watch::Look;
 
@@ -76,7 +76,7 @@ impl Agent {
     fn adopt(&mut self, found: Found, ctx: &mut Context<Self>) -> Adopted {
         let id = found.container;
         let mark = self.marks.get(&id, found.request);
-        let mark = mark.unwrap_or_else(|| Mark::new(id.clone(), found.request));
+        let mark = mark.unwrap_or_else(|| ContainerRecord::new(id.clone(), found.request));
         let mut evicting = false;
         let status = match found.status {
             Ok(pid) => {

@@ -12,10 +12,10 @@ use dormouse_runtime::{Clock, SystemClock};
 use dormouse_agent_core::Stage;
 
 use super::Agent;
+use crate::checkpoint_snapshot::retain;
 use crate::folder::aside;
 use crate::prune::prune;
 use crate::rotate::rotate;
-use crate::seal::retain;
 use crate::store::retain::Keep;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);

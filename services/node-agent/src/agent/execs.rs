@@ -12,11 +12,11 @@ use dormouse_agent_core::Stage;
 
 use super::Agent;
 use crate::exec::{ExecAsked, Opened, Start};
-use crate::keeper::words::ExecExit;
 use crate::plan;
 use crate::reconcile::Life;
 use crate::report;
 use crate::runtime::{ContainerPlan, Exec};
+use crate::supervisor::protocol::ExecExit;
 
 impl Agent {
     fn exec_plan(&self, start: &Start, by: ExecBy) -> Result<ContainerPlan, (String, String)> {

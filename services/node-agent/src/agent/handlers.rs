@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 
-use dormouse_agent_core::holder::News;
+use dormouse_agent_core::lease_holder::News;
 use dormouse_agent_core::{Lease, Stage};
 use dormouse_messages::events::PartitionWarned;
 use dormouse_messages::{ContainerId, Event};
@@ -212,8 +212,8 @@ impl Handler<Leave> for Agent {
     type Result = ();
 
     fn handle(&mut self, _: Leave, ctx: &mut Context<Self>) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.if_gone(None);
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.if_gone(None);
         }
         self.unsettled.send_replace(self.core.unsettled());
         let mut unsettled = self.unsettled.subscribe();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dormouse_messages::events::ContainerReady;
-use dormouse_messages::{Beside, ContainerId, Incarnation, JobId};
+use dormouse_messages::{AuxiliaryRoles, ContainerId, Incarnation, JobId};
 
 use super::Agent;
 use crate::container;
@@ -50,7 +50,7 @@ impl Agent {
         let partition = known.and_then(|job| job.partitions.get(&incarnation));
         let partition = partition.ok_or("its placement is not on the log")?;
         let spec = known.and_then(Job::spec);
-        let beside = spec.map(Beside::of).unwrap_or_default();
+        let beside = spec.map(AuxiliaryRoles::of).unwrap_or_default();
         let of = (partition, &beside);
         let document = members::document(&self.config, self.core.state(), of, announced)?;
         let layout = self.config.layout();

@@ -9,10 +9,10 @@ use futures::future::{AbortHandle, Abortable};
 use dormouse_messages::events::NodeFault;
 
 use super::{Before, Container, KILL_AGAIN, LOOK_CLOSELY, Start, Storage, What};
+use crate::checkpoint_snapshot::{Unreadable, resumable};
 use crate::folder::{Below, aside, aside_in_time};
 use crate::layout;
 use crate::runtime::{ContainerPlan, ContainerRuntime, Exit, NotStarted, RuntimeError};
-use crate::seal::{Unreadable, resumable};
 use crate::store::StoreError;
 
 /// Limit for ten thousand files on a busy network file system.

@@ -12,10 +12,10 @@ use dormouse_messages::Resource;
 
 use super::{network, output};
 use crate::config::AgentConfig;
-use crate::keeper::sandbox;
 use crate::process::sandboxed;
 use crate::python::PythonPlan;
 use crate::runtime::ContainerPlan;
+use crate::supervisor::sandbox;
 
 /// Label: the cluster's name.
 pub const CLUSTER: &str = "dormouse.cluster";

@@ -1,4 +1,4 @@
-//! Ends a node's containers when its agent cannot: see [`crate::keeper::engine`].
+//! Ends a node's containers when its agent cannot: see [`crate::supervisor::engine`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,21 +8,24 @@ use nix::sys::signal::Signal;
 
 use super::{body, engine, engine_answers};
 use crate::config::AgentConfig;
-use crate::keeper::client::Keeper;
-use crate::keeper::words::Engine;
 use crate::process;
 use crate::runtime::{Exits, RuntimeError};
+use crate::supervisor::client::Supervisor;
+use crate::supervisor::protocol::Engine;
 
 const END_AGAIN: Duration = Duration::from_millis(100);
 
-pub(crate) async fn keeper(config: &AgentConfig, exits: Exits) -> Result<Keeper, RuntimeError> {
-    let mut keeper = process::keeper_config(config, false);
-    keeper.settings.view = None;
-    keeper.settings.engine = Some(Engine {
+pub(crate) async fn supervisor(
+    config: &AgentConfig,
+    exits: Exits,
+) -> Result<Supervisor, RuntimeError> {
+    let mut supervisor = process::supervisor_config(config, false);
+    supervisor.settings.view = None;
+    supervisor.settings.engine = Some(Engine {
         cluster: config.cluster.clone(),
         node: config.node.to_string(),
     });
-    Ok(Keeper::connect(keeper, exits).await?.0)
+    Ok(Supervisor::connect(supervisor, exits).await?.0)
 }
 
 /// Ends every container of a node, and retries until the engine succeeds.

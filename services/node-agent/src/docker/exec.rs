@@ -21,9 +21,9 @@ use tokio::time::sleep;
 use super::{Inner, environment, exit_of, pid_of, words};
 use crate::exec::attached::{Attached, Control, Input, Size};
 use crate::folder::aside;
-use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
 use crate::runtime::{ContainerPlan, Exec};
+use crate::supervisor::protocol::ExecExit;
 
 const PIECES: usize = 4;
 

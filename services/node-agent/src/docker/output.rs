@@ -23,9 +23,9 @@ use dormouse_messages::{ContainerId, Sequence};
 use dormouse_runtime::{Clock, SystemClock};
 
 use super::{RETRY, status_code};
+use crate::container_record::{ContainerRecords, Copied, CopiedStream};
 use crate::folder::{Below, Folder};
 use crate::layout::{STDERR, STDOUT};
-use crate::marks::{Copied, CopiedStream, Marks};
 use crate::rotate::{LogBounds, Piece, forget, pieces};
 
 const NOTE_EVERY: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub fn log_config(bounds: LogBounds) -> HostConfigLogConfig {
 /// The output to copy.
 pub struct Copying {
     pub directory: Below,
-    pub marks: Marks,
+    pub marks: ContainerRecords,
     pub container: ContainerId,
     pub request: Sequence,
 }
@@ -392,7 +392,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("c")).expect("made");
         let of = Copying {
             directory: Below::new(folder.path().to_owned(), "c"),
-            marks: Marks::open(&layout).expect("opened"),
+            marks: ContainerRecords::open(&layout).expect("opened"),
             container: "ads/lr/1/0".parse().expect("valid"),
             request: Sequence(1),
         };

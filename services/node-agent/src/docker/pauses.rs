@@ -43,7 +43,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Begins a start. Dropping the guard ends it.
+    /// Begins a start. Dropping the init ends it.
     pub fn start(&self) -> Starting<'_> {
         self.under_way.send_modify(|it| it.starts += 1);
         Starting(self)
@@ -54,7 +54,7 @@ impl Pauses {
         self.under_way.send_modify(|it| it.removals += 1);
     }
 
-    /// Waits for a pause. The guard ends the removal.
+    /// Waits for a pause. The init ends the removal.
     pub async fn removal(&self) -> Removing<'_> {
         let mut removing = Removing {
             pauses: self,

@@ -13,8 +13,8 @@ use dormouse_messages::grants::{Granted, Network};
 
 use super::*;
 use crate::container::{Container, Ended, Evict, Note, Readiness, Start, Stop, What};
+use crate::container_record::ContainerRecord;
 use crate::folder::Below;
-use crate::marks::Mark;
 use crate::watch::{Watch, Watched};
 
 #[derive(Debug, Default)]
@@ -138,10 +138,13 @@ impl Engine {
     }
 }
 
-fn node(folder: &std::path::Path, patience_s: u64) -> (AgentConfig, Marks, DockerRuntime) {
+fn node(
+    folder: &std::path::Path,
+    patience_s: u64,
+) -> (AgentConfig, ContainerRecords, DockerRuntime) {
     let name = "n0".parse().expect("a name");
     let config = AgentConfig::local(name, Default::default(), folder.to_owned());
-    let marks = Marks::open(&config.layout()).expect("opened");
+    let marks = ContainerRecords::open(&config.layout()).expect("opened");
     let socket = folder.join("engine");
     let docker = Docker::connect_with_unix(
         socket.to_str().expect("text"),
@@ -296,7 +299,10 @@ async fn is_ended_as_it_starts(end: impl FnOnce(&Addr<Container>)) {
     let plan = plan(&config);
     let (told, mut notes) = mpsc::unbounded_channel();
     let container = Container::new(
-        (marks, Mark::new(plan.container.clone(), plan.request)),
+        (
+            marks,
+            ContainerRecord::new(plan.container.clone(), plan.request),
+        ),
         Arc::new(runtime),
         Told(told).start().recipient(),
         Below::new(folder.path().to_owned(), "container"),
@@ -334,7 +340,7 @@ async fn a_container_that_has_ended_before_its_start_is_told_is_told_as_ended() 
     );
     let (told, mut notes) = mpsc::unbounded_channel();
     let container = Container::new(
-        (marks, Mark::new(id.clone(), plan.request)),
+        (marks, ContainerRecord::new(id.clone(), plan.request)),
         Arc::clone(&runtime) as _,
         Told(told).start().recipient(),
         config.layout().container_below(&id),

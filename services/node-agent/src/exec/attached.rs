@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use crate::keeper::words::{Attachment, ExecExit};
 use crate::logs::Stream;
 use crate::runtime::User;
+use crate::supervisor::protocol::{Attachment, ExecExit};
 
 const PIECE: usize = 16 << 10;
 

@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::keeper::words::ExecExit;
 use crate::logs::{Stream, of_tenant, parsed, refused};
+use crate::supervisor::protocol::ExecExit;
 use attached::{Attached, Size, Terminal};
 pub use session::{Session, UNHEARD};
 

@@ -15,8 +15,8 @@ use dormouse_messages::events::ExecBy;
 
 use super::attached::{Attached, Control, Input};
 use super::{Piece, Slot, Write};
-use crate::keeper::words::ExecExit;
 use crate::logs::Stream;
+use crate::supervisor::protocol::ExecExit;
 
 const KEPT_BYTES: usize = 256 << 10;
 

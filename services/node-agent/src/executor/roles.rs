@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 
 use dormouse_messages::roles::WORKER;
-use dormouse_messages::{Beside, Rank};
+use dormouse_messages::{AuxiliaryRoles, Rank};
 
 use super::{Member, Setting, endpoint};
 
-fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str, Vec<&'a Member>> {
+fn by_role<'a>(
+    setting: &'a Setting<'_>,
+    beside: &'a AuxiliaryRoles,
+) -> BTreeMap<&'a str, Vec<&'a Member>> {
     let mut roles: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for member in setting.gang {
         let role = beside.at(member.rank).map_or(WORKER, |part| &part.role);
@@ -19,7 +22,7 @@ fn by_role<'a>(setting: &'a Setting<'_>, beside: &'a Beside) -> BTreeMap<&'a str
 
 /// Returns the extra variables of a container. Empty for a job without roles.
 pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
-    let beside = Beside::of(setting.spec);
+    let beside = AuxiliaryRoles::of(setting.spec);
     if beside.is_empty() {
         return BTreeMap::new();
     }
@@ -46,7 +49,7 @@ pub fn variables(setting: &Setting<'_>) -> BTreeMap<String, String> {
 
 /// Returns TensorFlow's cluster and task in the format of its resolver.
 pub fn tf_config(setting: &Setting<'_>) -> String {
-    let beside = Beside::of(setting.spec);
+    let beside = AuxiliaryRoles::of(setting.spec);
     let own = setting.container.rank;
     let mut cluster: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (mut kind, mut index) = (WORKER, 0);

@@ -1,4 +1,4 @@
-//! Runs a program for an attached user in a plain process's container. The container's guard starts the
+//! Runs a program for an attached user in a plain process's container. The container's init starts the
 //! program with descriptors made here.
 
 use std::os::fd::OwnedFd;
@@ -12,20 +12,20 @@ use dormouse_messages::ContainerId;
 use super::Inner;
 use crate::exec::attached::{self, Attached, Control, Size};
 use crate::folder::aside;
-use crate::keeper::client::Keeper;
-use crate::keeper::words::ExecExit;
 use crate::runtime::{ContainerPlan, Exec};
+use crate::supervisor::client::Supervisor;
+use crate::supervisor::protocol::ExecExit;
 
-struct OfKeeper {
-    keeper: Keeper,
+struct OfSupervisor {
+    supervisor: Supervisor,
     container: ContainerId,
     number: u64,
     terminal: Option<OwnedFd>,
 }
 
-impl Control for OfKeeper {
+impl Control for OfSupervisor {
     fn signal(&self, signal: Signal) {
-        self.keeper
+        self.supervisor
             .signal_exec(self.number, &self.container, signal as i32);
     }
 
@@ -55,15 +55,15 @@ pub(super) async fn exec(
         .extend(kind.map(|kind| ("TERM".to_owned(), kind)));
     let ends = attached::ends(exec.terminal.as_ref(), user);
     let ends = ends.map_err(|error| format!("nobody can be attached to it: {error}"))?;
-    let keeper = inner.keeper.clone();
-    let ended = keeper.exec(exec.number, container.clone(), program, ends.theirs)?;
-    let gone = |_| ExecExit::without("the node's keeper has ended, and its containers with it");
+    let supervisor = inner.supervisor.clone();
+    let ended = supervisor.exec(exec.number, container.clone(), program, ends.theirs)?;
+    let gone = |_| ExecExit::without("the node's supervisor has ended, and its containers with it");
     Ok(Attached {
         input: ends.input,
         output: ends.output,
         ended: ended.map(move |exit| exit.unwrap_or_else(gone)).boxed(),
-        control: Arc::new(OfKeeper {
-            keeper,
+        control: Arc::new(OfSupervisor {
+            supervisor,
             container,
             number: exec.number,
             terminal: ends.terminal,

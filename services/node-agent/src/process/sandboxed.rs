@@ -9,10 +9,10 @@ use dormouse_messages::grants::Network as Granted;
 
 use crate::config::AgentConfig;
 use crate::folder::Below;
-use crate::keeper::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::network;
 use crate::runtime::{ContainerPlan, NotStarted, User, of_jobs_folder};
+use crate::supervisor::sandbox::{BindMount, HostView, Network, SYSTEM, SandboxSpec};
 
 /// Folder of temporary files in a container's directory.
 pub const TMP: &str = "tmp";

@@ -12,12 +12,12 @@ use dormouse_messages::job::Mount;
 use super::{Inner, sandboxed};
 use crate::NO_PROGRAM;
 use crate::code;
-use crate::keeper::words::{Orders, Program};
 use crate::layout::{Layout, STDERR, STDOUT};
 use crate::mounts;
 use crate::python::PythonPlan;
 use crate::runtime::{ContainerPlan, NotStarted, of_jobs_folder};
 use crate::secrets;
+use crate::supervisor::protocol::{Orders, Program};
 
 const INHERITED: [&str; 9] = [
     "HOME",

@@ -17,8 +17,8 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::sandbox::{self, HostView, SandboxSpec};
 use crate::runtime::NotStarted;
+use crate::supervisor::sandbox::{self, HostView, SandboxSpec};
 
 /// Flag of this role. The orders follow.
 pub const FLAG: &str = "--install";

@@ -20,11 +20,11 @@ use dormouse_messages::JobId;
 use super::manifest::{Described, MOST_BYTES, Manifest};
 use super::upload::blocking;
 use super::{Name, Store, StoreError, Task, cached, digest, hexadecimal, retain};
+use crate::checkpoint_snapshot;
 use crate::code::tree::Tree;
 use crate::folder::Below;
 use crate::layout::Layout;
 use crate::procfs::boot_id;
-use crate::seal;
 
 const PIECE_BYTES: u64 = 8 << 20;
 const PIECES_UNDER_WAY: usize = 4;
@@ -49,7 +49,7 @@ fn is_whole(place: &Below) -> bool {
     let boot = job
         .open()
         .and_then(|job| job.read_text(&mark(&name), BOOT_BYTES));
-    boot.is_ok_and(|boot| boot == boot_id()) && seal::resumable(place).is_ok()
+    boot.is_ok_and(|boot| boot == boot_id()) && checkpoint_snapshot::resumable(place).is_ok()
 }
 
 fn place_at(place: &Below, from: &str) -> io::Result<()> {
@@ -66,7 +66,7 @@ pub(super) fn keep(sealed: &Below, place: &Below) -> io::Result<()> {
     let path = sealed.path();
     let name = path.file_name().and_then(|name| name.to_str());
     match name {
-        Some(name) if seal::is_sealed(name) => place_at(place, name),
+        Some(name) if checkpoint_snapshot::is_sealed(name) => place_at(place, name),
         _ => Ok(()),
     }
 }
@@ -163,7 +163,8 @@ impl Fetch<'_> {
         }
         let (place, name) = (place.clone(), self.name.to_string());
         blocking(move || {
-            let placed = seal::list(&new).and_then(|()| place_at(&place, &unfinished));
+            let placed =
+                checkpoint_snapshot::list(&new).and_then(|()| place_at(&place, &unfinished));
             placed.map_err(|error| StoreError::disk("cannot make", &place.path(), &error))?;
             let only = BTreeSet::from([name]);
             if let Err(error) = retain::cached_only(&below, 0, &only) {

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use dormouse_messages::{Incarnation, JobId};
 
 use super::hexadecimal;
+use crate::checkpoint_snapshot;
 use crate::folder::Below;
-use crate::seal;
 
 /// Limit on a manifest, enough for the largest number of files.
 pub const MOST_BYTES: u64 = 16 << 20;
@@ -45,7 +45,7 @@ impl Manifest {
     /// Disk errors.
     pub fn of(job: &JobId, incarnation: Incarnation, folder: &Below) -> io::Result<Self> {
         let mut files = Vec::new();
-        for path in seal::files(folder)? {
+        for path in checkpoint_snapshot::files(folder)? {
             let (bytes, sha256) = described(open(folder, &path)?)?;
             files.push(Described {
                 path,

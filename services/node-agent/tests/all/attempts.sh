@@ -7,7 +7,7 @@
 #   tried by a tenant of its own, which must be stopped (disk.rs).
 # - $VICTIM_PID, $VICTIM_DIR, $VICTIM_CHECKPOINT, $VICTIM_PORT: another tenant's container, on the node.
 # - $NODE_DIR: the agent's folder; $OPERATOR: a folder of the operator's that everybody may read;
-#   $GRANTED and $GRANTED_RO: folders that the job mounts; $KEEPER_PID; $SOCKET: an abstract name; $LOOPBACK:
+#   $GRANTED and $GRANTED_RO: folders that the job mounts; $SUPERVISOR_PID; $SOCKET: an abstract name; $LOOPBACK:
 #   a port on the node's loopback.
 
 #: shadow
@@ -19,8 +19,8 @@ cat $NODE_DIR/secret && echo HARM
 #: marks-of-the-agent
 ls $NODE_DIR/marks && echo HARM
 
-#: socket-of-the-keeper
-[ -e $NODE_DIR/keeper/socket ] && echo HARM
+#: socket-of-the-supervisor
+[ -e $NODE_DIR/supervisor/socket ] && echo HARM
 
 #: directory-of-another
 cat $VICTIM_DIR/own && echo HARM
@@ -91,8 +91,8 @@ ls -d /proc/[0-9]* | wc -l | { read count; [ $count -le 12 ] || echo HARM $count
 #: signals-to-another
 kill -9 $VICTIM_PID && echo HARM
 
-#: signals-to-the-keeper
-kill -9 $KEEPER_PID && echo HARM; kill -STOP $KEEPER_PID && echo HARM
+#: signals-to-the-supervisor
+kill -9 $SUPERVISOR_PID && echo HARM; kill -STOP $SUPERVISOR_PID && echo HARM
 
 #: signals-to-everybody
 trap '' TERM; kill -TERM -1; sleep 0.2
@@ -103,7 +103,7 @@ kill -9 1; kill -STOP 1; sleep 0.2; kill -0 1 && echo HARM
 #: trace-another
 python3 -c 'import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
-for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
+for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["SUPERVISOR_PID"])):
     if libc.ptrace(16, pid, 0, 0) == 0: print("HARM", pid)'
 
 #: trace-the-first-process plain
@@ -347,7 +347,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 call = {"x86_64": 310, "aarch64": 270}[platform.machine()]
 class Vector(ctypes.Structure): _fields_ = [("at", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 into = ctypes.create_string_buffer(8)
-for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["KEEPER_PID"])):
+for pid in (int(os.environ["VICTIM_PID"]), int(os.environ["SUPERVISOR_PID"])):
     for at in range(0x400000, 0x800000, 0x1000):
         own, other = Vector(ctypes.addressof(into), 8), Vector(at, 8)
         if libc.syscall(call, pid, ctypes.byref(own), 1, ctypes.byref(other), 1, 0) > 0: print("HARM", pid)'

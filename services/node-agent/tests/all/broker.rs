@@ -9,7 +9,7 @@ use crate::common::*;
 use dormouse_messages::policy::LeaseTerm;
 use dormouse_messages::{Event, Sequence};
 use dormouse_node_agent::run;
-use dormouse_runtime::{Followed, Log, Settings};
+use dormouse_runtime::{Log, LogItem, Settings};
 
 /// A test that waits for the lease's end fails.
 const LEASE: Duration = Duration::from_secs(60);
@@ -62,9 +62,9 @@ async fn events(log: &Log) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(item) = followed.recv().await {
         match item {
-            Followed::Event(recorded) => events.extend(recorded.event().cloned()),
-            Followed::Flagged { why, .. } => panic!("flagged: {why}"),
-            Followed::CaughtUp(_) => {}
+            LogItem::Event(recorded) => events.extend(recorded.event().cloned()),
+            LogItem::Flagged { why, .. } => panic!("flagged: {why}"),
+            LogItem::CaughtUp(_) => {}
         }
     }
     events

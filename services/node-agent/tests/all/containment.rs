@@ -16,8 +16,8 @@ use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::docker::DockerRuntime;
-use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::procfs::stat;
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exec, Exit, User};
@@ -95,7 +95,7 @@ struct Node {
     env: BTreeMap<String, EnvValue>,
     mounts: Vec<Mount>,
     victim: u32,
-    keeper: Option<u32>,
+    supervisor: Option<u32>,
     network: Network,
     _listener: UnixListener,
     _loopback: TcpListener,
@@ -123,13 +123,13 @@ impl Node {
         config.contain = contain;
         config.cluster = format!("walls-{}", std::process::id());
         let (exits, exited) = mpsc::unbounded_channel();
-        let marks = Marks::open(&config.layout()).expect("opened");
-        let mut keeper = None;
+        let marks = ContainerRecords::open(&config.layout()).expect("opened");
+        let mut supervisor = None;
         let runtime: Arc<dyn ContainerRuntime> = match kind {
             RuntimeKind::Process => {
                 let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
-                let runtime = runtime.expect("a keeper");
-                keeper = runtime.keeper().identity().map(|it| it.pid);
+                let runtime = runtime.expect("a supervisor");
+                supervisor = runtime.supervisor().identity().map(|it| it.pid);
                 Arc::new(runtime)
             }
             RuntimeKind::Docker => {
@@ -157,7 +157,7 @@ impl Node {
             exited,
             env: BTreeMap::new(),
             victim: 0,
-            keeper,
+            supervisor,
             network: Network::Host,
             _listener: UnixListener::bind_addr(&address).expect("bound"),
             _loopback: loopback,
@@ -187,7 +187,7 @@ impl Node {
         let operator = self.folder.path().join("operator");
         let told = [
             ("VICTIM_PID", or_nobody(self.victim)),
-            ("KEEPER_PID", or_nobody(self.keeper.unwrap_or(0))),
+            ("SUPERVISOR_PID", or_nobody(self.supervisor.unwrap_or(0))),
             ("VICTIM_DIR", directory.display().to_string()),
             ("VICTIM_CHECKPOINT", checkpoint.display().to_string()),
             (
@@ -320,8 +320,8 @@ impl Node {
         if self.victim != 0 && is_gone(self.victim) {
             harm.push("the victim is dead".to_owned());
         }
-        if self.keeper.is_some_and(is_gone) {
-            harm.push("the keeper is dead".to_owned());
+        if self.supervisor.is_some_and(is_gone) {
+            harm.push("the supervisor is dead".to_owned());
         }
         for (pid, line) in processes_of(mallory(self.config.runtime).uid) {
             harm.push(format!("it has left process {pid}: {line}"));
@@ -529,7 +529,7 @@ async fn what_is_trusted_is_not_contained() {
     let harmful = [
         "shadow",
         "secret-of-the-agent",
-        "socket-of-the-keeper",
+        "socket-of-the-supervisor",
         "directory-of-another",
         "checkpoint-of-another",
         "temporary-files-of-another",

@@ -12,8 +12,8 @@ use dormouse_node_agent::exec::attached::{Size, Terminal};
 use dormouse_node_agent::exec::{
     EXEC, EXEC_READ, EXEC_WRITE, Execs, Piece, Read, Start, Started, Write,
 };
-use dormouse_node_agent::keeper::words::ExecExit;
 use dormouse_node_agent::logs::Stream;
+use dormouse_node_agent::supervisor::protocol::ExecExit;
 use dormouse_node_agent::{AgentConfig, RuntimeKind};
 use dormouse_runtime::Asked;
 use serde::Serialize;

@@ -14,7 +14,7 @@ use dormouse_messages::job::Mount;
 use dormouse_messages::{ContainerId, Sequence};
 use dormouse_node_agent::AgentConfig;
 use dormouse_node_agent::config::Contain;
-use dormouse_node_agent::marks::Marks;
+use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError, User};
 use tokio::sync::mpsc;
@@ -91,7 +91,7 @@ impl Node {
         config.contain = Some(Contain::default());
         set(&mut config, folder.path());
         let (exits, exited) = mpsc::unbounded_channel();
-        let marks = Marks::open(&config.layout()).expect("opened");
+        let marks = ContainerRecords::open(&config.layout()).expect("opened");
         let runtime = ProcessRuntime::connect(&config, marks, exits, true).await;
         Some(Self {
             folder,
@@ -453,7 +453,8 @@ async fn the_agents_folders_are_hidden_in_a_folder_that_every_job_sees() {
         return;
     };
     let folder = node.folder.path().display().to_string();
-    let script = format!("cd {folder} && ls -d granted; ls data/nodes/*; ls data/nodes/n0/keeper");
+    let script =
+        format!("cd {folder} && ls -d granted; ls data/nodes/*; ls data/nodes/n0/supervisor");
     let outcome = node.start(&[], &script).await;
     let Outcome::Printed(text) = &outcome else {
         panic!("{outcome:?}");

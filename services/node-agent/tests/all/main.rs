@@ -12,7 +12,7 @@ mod elastic;
 mod exec;
 mod executor;
 mod executors;
-mod gpu_walls;
+mod gpu_sandbox;
 mod gpus;
 mod hostile;
 mod hostile_mounts;

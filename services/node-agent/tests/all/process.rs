@@ -10,11 +10,11 @@ use dormouse_messages::Sequence;
 use dormouse_messages::events::NodeFault;
 use dormouse_messages::grants::{Granted, Network};
 use dormouse_messages::job::{EnvValue, Mount};
-use dormouse_node_agent::keeper::words::Gone;
-use dormouse_node_agent::marks::{Mark, Marks, Supervised};
+use dormouse_node_agent::container_record::{ContainerRecord, ContainerRecords, Supervised};
 use dormouse_node_agent::process::ProcessRuntime;
 use dormouse_node_agent::procfs::{Identity, stat};
 use dormouse_node_agent::runtime::{ContainerPlan, ContainerRuntime, Exit, RuntimeError};
+use dormouse_node_agent::supervisor::protocol::Gone;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
@@ -23,9 +23,9 @@ type Exited = mpsc::UnboundedReceiver<(dormouse_messages::ContainerId, Exit)>;
 async fn runtime(folder: &Path, limits: bool) -> (ProcessRuntime, Exited) {
     let config = local(node(), Default::default(), folder.to_owned());
     let (exits, exited) = mpsc::unbounded_channel();
-    let marks = Marks::open(&config.layout()).expect("opened");
+    let marks = ContainerRecords::open(&config.layout()).expect("opened");
     let runtime = ProcessRuntime::connect(&config, marks, exits, limits).await;
-    (runtime.expect("a keeper"), exited)
+    (runtime.expect("a supervisor"), exited)
 }
 
 async fn limited(folder: &Path) -> Option<(ProcessRuntime, Exited)> {
@@ -71,26 +71,26 @@ fn plan(folder: &Path, incarnation: u32, script: &str) -> ContainerPlan {
 /// As a former agent would.
 fn noted(folder: &Path, plan: &ContainerPlan, process: Identity) {
     let config = local(node(), Default::default(), folder.to_owned());
-    let marks = Marks::open(&config.layout()).expect("opened");
-    let mut mark = Mark::new(plan.container.clone(), plan.request);
-    let by_keeper = Supervised::by_keeper(process);
+    let marks = ContainerRecords::open(&config.layout()).expect("opened");
+    let mut mark = ContainerRecord::new(plan.container.clone(), plan.request);
+    let by_supervisor = Supervised::by_supervisor(process);
     mark.supervised = Some(Supervised {
-        is_keeper: false,
-        ..by_keeper
+        is_supervisor: false,
+        ..by_supervisor
     });
     marks.put(&mark).expect("noted");
 }
 
-fn keeper_of(folder: &Path) -> Option<u32> {
+fn supervisor_of(folder: &Path) -> Option<u32> {
     let folder = folder.display().to_string();
     let processes = fs::read_dir("/proc").expect("read").flatten();
     let numbers = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-    let mut keepers = numbers.filter(|pid| {
+    let mut supervisors = numbers.filter(|pid| {
         let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
-        line.contains(&folder) && read("comm") == b"dormouse-keeper\n"
+        line.contains(&folder) && read("comm") == b"dormouse-supervisor\n"
     });
-    keepers.next()
+    supervisors.next()
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -221,7 +221,7 @@ async fn what_a_container_leaves_behind_is_killed_before_its_exit_is_told() {
 const ESCAPES: &str = "setsid sh -c 'sh -c \"while :; do sleep 0.05; done\" & echo $! >$0' $FILE; echo $$ >$FILE.own; while :; do sleep 0.05; done";
 
 #[tokio::test]
-async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
+async fn a_killed_supervisor_takes_everything_along_and_the_agent_hears_of_it() {
     for limits in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let (runtime, mut exited) = runtime(folder.path(), limits).await;
@@ -232,8 +232,8 @@ async fn a_killed_keeper_takes_everything_along_and_the_agent_hears_of_it() {
         let container = plan.container.clone();
         runtime.start(plan).await.expect("started");
         let pids = [number_in(&file).await, number_in(&own).await];
-        let keeper = keeper_of(folder.path()).expect("a keeper");
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(keeper).expect("small"));
+        let supervisor = supervisor_of(folder.path()).expect("a supervisor");
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(supervisor).expect("small"));
         nix::sys::signal::kill(pid, Signal::SIGKILL).expect("killed");
         let exit = exit(&mut exited).await;
         assert!(exit.evicted, "{exit:?}");
@@ -273,7 +273,7 @@ async fn what_leaves_its_session_and_loses_its_parent_ends_with_the_program() {
 }
 
 #[tokio::test]
-async fn a_killed_guard_takes_its_container_along() {
+async fn a_killed_init_takes_its_container_along() {
     let folder = tempfile::tempdir().expect("a folder");
     let (runtime, mut exited) = runtime(folder.path(), false).await;
     let script = "while :; do sleep 0.05; done";
@@ -281,9 +281,9 @@ async fn a_killed_guard_takes_its_container_along() {
         .start(plan(folder.path(), 1, script))
         .await
         .expect("started");
-    let guard = stat(pid).expect("it runs").parent;
-    let guard = nix::unistd::Pid::from_raw(i32::try_from(guard).expect("small"));
-    nix::sys::signal::kill(guard, Signal::SIGKILL).expect("killed");
+    let init = stat(pid).expect("it runs").parent;
+    let init = nix::unistd::Pid::from_raw(i32::try_from(init).expect("small"));
+    nix::sys::signal::kill(init, Signal::SIGKILL).expect("killed");
     assert_eq!(exit(&mut exited).await.signal, Some(9));
     assert!(is_gone(pid), "the program is left");
 }
@@ -300,7 +300,7 @@ async fn exit_codes_are_kept_while_no_agent_is_there() {
             .await
             .expect("started");
     }
-    let keeper = keeper_of(folder.path()).expect("a keeper");
+    let supervisor = supervisor_of(folder.path()).expect("a supervisor");
     drop(first);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (second, mut exited) = runtime(folder.path(), true).await;
@@ -317,12 +317,19 @@ async fn exit_codes_are_kept_while_no_agent_is_there() {
         [(Some(3), None), (None, Some(9))]
     );
     assert_eq!(exit(&mut exited).await.code, Some(5));
-    assert_eq!(keeper_of(folder.path()), Some(keeper), "the same keeper");
+    assert_eq!(
+        supervisor_of(folder.path()),
+        Some(supervisor),
+        "the same supervisor"
+    );
     for found in found {
         second.forget(&found.container, found.request).await;
     }
     drop(second);
-    until("the keeper ends when it holds nothing", || is_gone(keeper)).await;
+    until("the supervisor ends when it holds nothing", || {
+        is_gone(supervisor)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -334,9 +341,9 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
         .start(plan(folder.path(), 1, script))
         .await
         .expect("started");
-    let keeper = runtime.keeper();
+    let supervisor = runtime.supervisor();
     let since = tokio::time::Instant::now();
-    keeper.hold_until(Some((since, Duration::from_millis(300))));
+    supervisor.hold_until(Some((since, Duration::from_millis(300))));
     let exit = exit(&mut exited).await;
     assert!(
         since.elapsed() >= Duration::from_millis(290),
@@ -352,7 +359,7 @@ async fn at_the_deadline_everything_ends_and_nothing_starts() {
     assert!(exit.evicted && exit.reason.expect("a reason").contains("lease"));
     let refused = runtime.start(plan(folder.path(), 2, "true")).await;
     assert!(refused.is_err(), "{refused:?}");
-    keeper.hold_until(Some((tokio::time::Instant::now(), Duration::from_secs(60))));
+    supervisor.hold_until(Some((tokio::time::Instant::now(), Duration::from_secs(60))));
     runtime
         .start(plan(folder.path(), 3, "true"))
         .await
@@ -378,16 +385,16 @@ async fn when_an_agent_is_gone_for_too_long_everything_ends_and_then_it_is_said(
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let running = first.start(plan(folder.path(), 1, script)).await;
     let running = running.expect("started");
-    let keeper = first.keeper();
-    keeper.if_gone(Some(if_gone(folder.path(), 1, running)));
-    keeper.if_gone(None);
-    drop((keeper, first));
+    let supervisor = first.supervisor();
+    supervisor.if_gone(Some(if_gone(folder.path(), 1, running)));
+    supervisor.if_gone(None);
+    drop((supervisor, first));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!is_gone(running));
 
     let (second, _) = runtime(folder.path(), true).await;
     second
-        .keeper()
+        .supervisor()
         .if_gone(Some(if_gone(folder.path(), 2_000, running)));
     // The supervisor sees the disconnect first.
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -417,7 +424,7 @@ async fn what_cannot_be_said_is_tried_again_until_another_agent_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let (first, _) = runtime(folder.path(), true).await;
     let script = "echo tried >> told; test $(wc -l < told) = 2";
-    first.keeper().if_gone(Some(Gone {
+    first.supervisor().if_gone(Some(Gone {
         command: ["/bin/sh", "-c", script].map(str::to_owned).into(),
         ..if_gone(folder.path(), 1, 1)
     }));
@@ -500,7 +507,7 @@ async fn a_full_disk_is_a_container_that_cannot_start() {
 }
 
 #[tokio::test]
-async fn guards_that_wait_are_used_and_leave_nothing_behind() {
+async fn inits_that_wait_are_used_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     for limits in [false, true] {
         let (runtime, mut exited) = runtime(folder.path(), limits).await;
@@ -539,7 +546,10 @@ async fn guards_that_wait_are_used_and_leave_nothing_behind() {
             runtime.forget(&container, request).await;
         }
         drop(runtime);
-        until("the keeper ends", || keeper_of(folder.path()).is_none()).await;
+        until("the supervisor ends", || {
+            supervisor_of(folder.path()).is_none()
+        })
+        .await;
         let left = parent.filter(|parent| parent.exists());
         assert_eq!(left, None);
     }
@@ -565,7 +575,7 @@ const WHERE: &str = "echo $PPID; path=$(sed -n 's/.*:memory://p' /proc/self/cgro
     else cat /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/memory.max; fi; ";
 
 #[tokio::test]
-async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before() {
+async fn a_init_takes_the_next_container_which_finds_nothing_of_the_one_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some((runtime, mut exited)) = limited(folder.path()).await else {
         return;
@@ -614,7 +624,7 @@ async fn a_guard_takes_the_next_container_which_finds_nothing_of_the_one_before(
 }
 
 #[tokio::test]
-async fn a_guard_of_other_settings_takes_no_other_container() {
+async fn a_init_of_other_settings_takes_no_other_container() {
     let folder = tempfile::tempdir().expect("a folder");
     let (former, _exited) = runtime(folder.path(), false).await;
     let go = folder.path().join("go");
@@ -631,7 +641,7 @@ async fn a_guard_of_other_settings_takes_no_other_container() {
     };
     fs::write(&go, "").expect("written");
     assert_eq!(exit(&mut exited).await.code, Some(0));
-    let guard = fs::read_to_string(directory.join("stdout.log")).expect("read");
+    let init = fs::read_to_string(directory.join("stdout.log")).expect("read");
     for incarnation in 2..4 {
         let plan = plan(
             folder.path(),
@@ -639,7 +649,7 @@ async fn a_guard_of_other_settings_takes_no_other_container() {
             "echo $PPID; cat /proc/self/cgroup",
         );
         let (printed, _) = ran(&runtime, &mut exited, plan).await;
-        assert_ne!(printed[0], guard.trim());
+        assert_ne!(printed[0], init.trim());
         assert!(
             printed.iter().any(|it| it.contains(".once-")),
             "{printed:?}"
@@ -653,16 +663,19 @@ async fn a_start_that_an_agent_did_not_live_to_see_is_made_again_once() {
     let plan = plan(folder.path(), 1, "echo ran");
     let (runtime, _) = runtime(folder.path(), false).await;
     // A former agent died between its record and its request.
-    let keeper = runtime.keeper().identity().expect("a keeper");
+    let supervisor = runtime.supervisor().identity().expect("a supervisor");
     let config = local(node(), Default::default(), folder.path().to_owned());
-    let marks = Marks::open(&config.layout()).expect("opened");
-    let mut mark = Mark::new(plan.container.clone(), plan.request);
-    mark.supervised = Some(Supervised::by_keeper(keeper));
+    let marks = ContainerRecords::open(&config.layout()).expect("opened");
+    let mut mark = ContainerRecord::new(plan.container.clone(), plan.request);
+    mark.supervised = Some(Supervised::by_supervisor(supervisor));
     marks.put(&mark).expect("noted");
     assert_eq!(runtime.list().await.expect("listed"), []);
     marks.put(&mark).expect("noted");
     drop(runtime);
-    until("the keeper leaves", || keeper_of(folder.path()).is_none()).await;
+    until("the supervisor leaves", || {
+        supervisor_of(folder.path()).is_none()
+    })
+    .await;
     let (runtime, mut exited) = self::runtime(folder.path(), false).await;
     assert_eq!(runtime.list().await.expect("listed"), []);
     let stdout = plan.directory.join("stdout.log");

@@ -11,8 +11,8 @@ use dormouse_messages::Python;
 use dormouse_messages::events::ContainerExited;
 use dormouse_messages::job::{JobSpec, Mount};
 use dormouse_node_agent::config::Contain;
+use dormouse_node_agent::container_record::ContainerRecords;
 use dormouse_node_agent::layout::Layout;
-use dormouse_node_agent::marks::Marks;
 use dormouse_node_agent::prune::{old, prune};
 use dormouse_node_agent::{AgentConfig, RuntimeKind, logs_path};
 
@@ -284,7 +284,7 @@ fn an_environment_that_is_in_use_is_not_old() {
     log.append(start(1, None));
     log.wait_started(&id(1, 0));
     let layout = index.layout();
-    let marks = Marks::open(&layout).expect("opened");
+    let marks = ContainerRecords::open(&layout).expect("opened");
     let is_old = || {
         let found = old(&layout, &marks, Duration::ZERO).expect("listed");
         found.iter().any(|it| it.path == place && it.bytes > 0)

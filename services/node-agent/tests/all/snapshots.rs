@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use dormouse_messages::{Event, Fold, Sequence, Timestamp};
-use dormouse_node_agent::kept::Kept;
+use dormouse_node_agent::snapshot::AgentSnapshot;
 use dormouse_node_agent::state::AgentState;
 use dormouse_node_agent::{AgentConfig, run};
-use dormouse_runtime::{Followed, Log, Snapshot, Snapshots};
+use dormouse_runtime::{Log, LogItem, Snapshot, Snapshots};
 use tokio::sync::oneshot;
 
 async fn folded(log: &Log, to: Sequence) -> (AgentState, Vec<Event>) {
     let mut followed = log.read(Sequence(1), to).await.expect("answers");
     let (mut state, mut events) = (AgentState::new(node()), Vec::new());
     while let Some(item) = followed.recv().await {
-        if let Followed::Event(recorded) = item {
+        if let LogItem::Event(recorded) = item {
             state.evolve(&recorded);
             events.extend(recorded.event().cloned());
         }
@@ -55,7 +55,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
         return;
     };
     let config = local(node(), Default::default(), folder.path().join("data"));
-    assert_eq!(Kept::load(&config, &log).await.next(), Sequence(1));
+    assert_eq!(AgentSnapshot::load(&config, &log).await.next(), Sequence(1));
 
     let (stop_agent, agent) = start_agent(&config, &log);
     let is_join = |life| move |event: &Event| matches!(event, Event::NodeJoined(it) if it.incarnation == life);
@@ -72,7 +72,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     agent.await.expect("ended");
 
     // Equals the fold of the log.
-    let mut kept = Kept::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await;
     let next = kept.next();
     let (state, former) = kept.take();
     assert_eq!(former, None);
@@ -93,7 +93,7 @@ async fn an_agent_goes_on_from_a_snapshot_that_it_can_use() {
     .await;
     drop(stop_agent);
     agent.await.expect("ended");
-    let mut kept = Kept::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await;
     assert!(kept.next() > next);
     let (state, former) = kept.take();
     assert_eq!(former, None);
@@ -114,7 +114,7 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
     let config = local(node(), Default::default(), folder.path().join("data"));
     let dir = config.layout().node().join("snapshots");
     let path = Snapshots::new(dir, &config.build).path::<AgentState>();
-    let mut kept = Kept::load(&config, &log).await;
+    let mut kept = AgentSnapshot::load(&config, &log).await;
     let (mut state, _) = kept.take();
     for due in [20_000, 40_000] {
         let mut save_at = |folded| {
@@ -135,7 +135,7 @@ async fn an_agent_that_runs_on_saves_every_twenty_thousand_events() {
 }
 
 async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: AgentState) {
-    let next = async |config: &AgentConfig| Kept::load(config, log).await.next();
+    let next = async |config: &AgentConfig| AgentSnapshot::load(config, log).await.next();
     let dir = |config: &AgentConfig| config.layout().node().join("snapshots");
     let path = Snapshots::new(dir(config), &config.build).path::<AgentState>();
     let good = fs::read(&path).expect("written");
@@ -176,14 +176,14 @@ async fn what_is_doubtful_is_not_used(config: &AgentConfig, log: &Log, state: Ag
         };
         snapshots.save(&snapshot).expect("written");
         for again in [false, true] {
-            let mut kept = Kept::load(config, log).await;
+            let mut kept = AgentSnapshot::load(config, log).await;
             assert_eq!(kept.next(), Sequence(1), "{again}");
             let (nothing, former) = kept.take();
             assert_eq!(former.as_ref(), Some(&state), "{again}");
             // Even by an agent that exits before checking containers.
             kept.save_last(nothing, Timestamp::from_micros(2)).await;
         }
-        let mut kept = Kept::load(config, log).await;
+        let mut kept = AgentSnapshot::load(config, log).await;
         kept.replace_former(&state, Timestamp::from_micros(1));
         kept.save_last(state.clone(), Timestamp::from_micros(1))
             .await;

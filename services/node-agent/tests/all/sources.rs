@@ -27,16 +27,16 @@ const MAY: [(&str, &str); 22] = [
     ("src/lib.rs", "the agent's lock"),
     ("src/connect.rs", "the agent's home"),
     ("src/procfs.rs", "/proc"),
-    ("src/keeper.rs", "the keeper's folder"),
-    ("src/keeper/client.rs", "the keeper's log"),
-    ("src/keeper/group.rs", "/sys/fs/cgroup"),
-    ("src/keeper/launch.rs", "/proc"),
+    ("src/supervisor.rs", "the supervisor's folder"),
+    ("src/supervisor/client.rs", "the supervisor's log"),
+    ("src/supervisor/group.rs", "/sys/fs/cgroup"),
+    ("src/supervisor/launch.rs", "/proc"),
     (
-        "src/keeper/serve.rs",
+        "src/supervisor/serve.rs",
         "/proc, and whether its folder is there",
     ),
     (
-        "src/keeper/sandbox/root.rs",
+        "src/supervisor/sandbox/root.rs",
         "folders of the node and of the operator, and a root that no job has seen yet",
     ),
     (
@@ -62,7 +62,7 @@ const MAY: [(&str, &str); 22] = [
     ("src/listening.rs", "/proc"),
     ("src/docker/body.rs", "which system folders there are"),
     (
-        "src/keeper/devices.rs",
+        "src/supervisor/devices.rs",
         "/proc, where the driver tells of its GPUs",
     ),
     (

@@ -1,7 +1,7 @@
 //! Explains why a job waits: the resource and its shortage, or the bound.
 
 use dormouse_messages::needs::NODE_LABEL;
-use dormouse_messages::plain::{containers, listed};
+use dormouse_messages::sanitize::{containers, listed};
 use dormouse_messages::{JobId, Resource, Timestamp};
 
 use crate::deadline::Deadline;

@@ -5,8 +5,8 @@
 //!   eligibility for one decision; [`devices`]: fractions of GPUs.
 
 pub(crate) mod columns;
-pub(crate) mod confine;
 pub(crate) mod devices;
+pub(crate) mod eligibility;
 #[cfg(test)]
 pub(crate) mod samples;
 
@@ -17,7 +17,7 @@ use dormouse_messages::quantity::{Amounts, Resource};
 
 use crate::drf::{User, fill_within};
 use crate::instance::columns::Columns;
-use crate::instance::confine::Confined;
+use crate::instance::eligibility::Confined;
 use crate::problem::{DEFAULT_STALL_S, FairnessBound, Objective, Problem, ProblemJob, ProblemNode};
 
 /// The cost of any restart, as a part of the smallest container's utilization (ε of the objective). A

@@ -4,7 +4,7 @@
 //!    those short on its eligible nodes.
 //! 2. Later jobs that demand a lacked resource avoid the head's nodes, and wait if the other nodes cannot
 //!    hold them: always under first in, first out, else once the head has waited `reserve_after_s`.
-//! 3. Try the remaining jobs in order, each confined to its nodes ([`crate::instance::confine`]). A head that
+//! 3. Try the remaining jobs in order, each confined to its nodes ([`crate::instance::eligibility`]). A head that
 //!    would fit by capacity alone must still fit.
 //!
 //! Backfill never delays a blocked head, except by using up restarts.
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use dormouse_state::Gang;
 use dormouse_state::fit::{Containers, NodeSet, is_in, meet, outside};
 
-use crate::instance::confine::Confined;
+use crate::instance::eligibility::Confined;
 use crate::instance::{Instance, State, covers, roles_of};
-use crate::queue::prefix::Queue;
+use crate::queue::dorm_driver::Queue;
 use crate::solve::{any, may_be_feasible};
 
 /// Each set of confining nodes adds a column to every model and keeps the gap open.

@@ -5,6 +5,6 @@
 //! - [`urgent`], [`preempt`]: services, notebooks and preempting classes come first.
 
 pub(crate) mod backfill;
+pub(crate) mod dorm_driver;
 pub(crate) mod preempt;
-pub(crate) mod prefix;
 pub(crate) mod urgent;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::instance::runs;
-use crate::queue::prefix::Queue;
+use crate::queue::dorm_driver::Queue;
 use crate::queue::urgent::{self, Whom};
 use crate::report::Draft;
 

@@ -22,7 +22,7 @@ use dormouse_messages::job::Urgency;
 
 use crate::instance::{Instance, fits, is_head, limits, loss_bound, runs};
 use crate::problem::{Problem, ProblemJob};
-use crate::queue::prefix::{Admitted, Queue};
+use crate::queue::dorm_driver::{Admitted, Queue};
 use crate::solve::may_be_feasible;
 
 const SLACK: f64 = 1e-9;

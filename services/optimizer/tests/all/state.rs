@@ -245,7 +245,7 @@ fn fenced(jobs: u32, name_bytes: usize) -> ClusterState {
     let fenced = NodeFenced {
         node: node("n0"),
         incarnation: 1,
-        reason: "its keeper ended its containers".to_owned(),
+        reason: "its supervisor ended its containers".to_owned(),
     };
     fold(&mut state, fenced.into());
     state

@@ -5,7 +5,7 @@ use dormouse_messages::subject::VERBS;
 use dormouse_messages::who::is_user;
 use dormouse_messages::{GatewayId, NodeId, Prefix, Role, TenantId};
 
-use crate::holder::USER_INFO;
+use crate::key_identity::USER_INFO;
 use crate::log::STREAMS_LEASE;
 
 /// Serialises changes of accounts.

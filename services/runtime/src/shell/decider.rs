@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use actix::fut::wrap_future;
 use actix::{ActorContext, ActorFutureExt, Addr, AsyncContext, Context, SpawnHandle};
 use dormouse_messages::{CodecError, Decider, Sequence, Timestamp};
-use dormouse_shell::{Append, Effect, Failure, Halt, Mark, Outcome, Shell, Snapshot, Task};
+use dormouse_shell::{Append, ClockAnchor, Effect, Failure, Halt, Outcome, Shell, Snapshot, Task};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::host_time;
+use crate::clock_anchor::MarkFile;
 use crate::counters::{Counters, value};
-use crate::decode::Followed;
-use crate::inputs::Inputs;
+use crate::decode::LogItem;
 use crate::lease::LeaseState;
 use crate::log::Log;
-use crate::mark::MarkFile;
+use crate::observations::Inputs;
 use crate::publish::{self, Fence, Place, PublishError};
 use crate::shell::appending::{Appended, AppenderActor, Chain, Link};
 use crate::shell::{ServiceError, ServiceOptions};
@@ -45,7 +45,7 @@ pub(crate) struct Parts<D: Decider> {
     pub snapshots: Option<Snapshots>,
     pub snapshot: Snapshot<D::State>,
     pub mark_file: Option<MarkFile>,
-    pub mark: Option<Mark>,
+    pub mark: Option<ClockAnchor>,
     pub lease: Option<watch::Receiver<LeaseState>>,
     pub refused: Option<watch::Sender<Option<String>>>,
     pub shutdown: CancellationToken,
@@ -298,7 +298,7 @@ impl<D: Decider> DeciderActor<D> {
         }));
     }
 
-    fn fold(&mut self, batch: &[Followed]) -> Result<(), ServiceError> {
+    fn fold(&mut self, batch: &[LogItem]) -> Result<(), ServiceError> {
         let folded = self.shell.followed(batch).map_err(|halt| match halt {
             Halt::UnknownVersion(unknown) => ServiceError::UnknownVersion {
                 sequence: unknown.sequence,

@@ -4,7 +4,7 @@ use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Message, WrapFutur
 use dormouse_messages::Decider;
 use tokio::sync::mpsc;
 
-use crate::decode::Followed;
+use crate::decode::LogItem;
 use crate::shell::decider::DeciderActor;
 
 /// Enough for a fast fold, few enough for a prompt decision.
@@ -13,19 +13,19 @@ const BATCH: usize = 1_000;
 /// A part of the log; the answer means folded.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Batch(pub Vec<Followed>);
+pub(crate) struct Batch(pub Vec<LogItem>);
 
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct WentBack;
 
 pub(crate) struct FollowerActor<D: Decider> {
-    followed: Option<mpsc::Receiver<Followed>>,
+    followed: Option<mpsc::Receiver<LogItem>>,
     decider: Addr<DeciderActor<D>>,
 }
 
 impl<D: Decider> FollowerActor<D> {
-    pub fn new(followed: mpsc::Receiver<Followed>, decider: Addr<DeciderActor<D>>) -> Self {
+    pub fn new(followed: mpsc::Receiver<LogItem>, decider: Addr<DeciderActor<D>>) -> Self {
         Self {
             followed: Some(followed),
             decider,

@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, SteadyClock};
+use crate::clock_anchor::MarkFile;
 use crate::error::{LogError, LogWentBack};
-use crate::inputs::Inputs;
 use crate::lease::LeaseState;
 use crate::log::Log;
-use crate::mark::MarkFile;
+use crate::observations::Inputs;
 use crate::snapshot::{Snapshot, Snapshots};
 
 /// Covers elections and a broker's start; a supervisor gives up on a service that ends at once.

@@ -2,7 +2,7 @@
 
 use crate::common::{Broker, PATIENCE, drained, next_event};
 use dormouse_messages::{Sequence, Writer};
-use dormouse_runtime::{Asked, Followed, Log};
+use dormouse_runtime::{Asked, Log, LogItem};
 use futures::StreamExt;
 use tokio::sync::mpsc::Receiver;
 
@@ -21,7 +21,7 @@ fn append_aside(log: &Log, numbers: std::ops::Range<u64>) -> tokio::task::JoinHa
     tokio::spawn(async move { append(&log, numbers).await })
 }
 
-async fn expect(followed: &mut Receiver<Followed>, numbers: std::ops::Range<u64>) {
+async fn expect(followed: &mut Receiver<LogItem>, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let recorded = next_event(followed).await;
         assert_eq!(recorded.event(), Some(&drained(number)));
@@ -29,12 +29,12 @@ async fn expect(followed: &mut Receiver<Followed>, numbers: std::ops::Range<u64>
     }
 }
 
-async fn caught_up(followed: &mut Receiver<Followed>) -> Sequence {
+async fn caught_up(followed: &mut Receiver<LogItem>) -> Sequence {
     let next = async {
         loop {
             match followed.recv().await.expect("the log goes on") {
-                Followed::CaughtUp(sequence) => return sequence,
-                Followed::Event(_) | Followed::Flagged { .. } => {}
+                LogItem::CaughtUp(sequence) => return sequence,
+                LogItem::Event(_) | LogItem::Flagged { .. } => {}
             }
         }
     };

@@ -6,7 +6,7 @@ use crate::common::Broker;
 use crate::common::intake::{Intake, IntakeState, intake, submission};
 use dormouse_messages::{Fold, Sequence};
 use dormouse_runtime::tenant::{Encoding, Tenant, Wait};
-use dormouse_runtime::{Followed, IngressSource, Log, ServiceOptions, Settings, run_service};
+use dormouse_runtime::{IngressSource, Log, LogItem, ServiceOptions, Settings, run_service};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +55,7 @@ async fn until_released(log: &Log, count: u64) -> IntakeState {
     let mut state = IntakeState::default();
     let fold = async {
         while state.counts.2 < count {
-            if let Followed::Event(recorded) = followed.recv().await.expect("goes on") {
+            if let LogItem::Event(recorded) = followed.recv().await.expect("goes on") {
                 state.evolve(&recorded);
             }
         }

@@ -7,7 +7,7 @@ use async_nats::jetstream::consumer::pull;
 use async_nats::{Client, HeaderMap};
 use dormouse_messages::events::{ContainerExited, NodeDrained};
 use dormouse_messages::{Event, NodeId, Sequence, Writer};
-use dormouse_runtime::{Followed, Log, Settings};
+use dormouse_runtime::{Log, LogItem, Settings};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
@@ -39,11 +39,11 @@ async fn drain(log: &Log, count: usize) {
     }
 }
 
-async fn sequences(followed: &mut Receiver<Followed>, upto: u64) -> Vec<u64> {
+async fn sequences(followed: &mut Receiver<LogItem>, upto: u64) -> Vec<u64> {
     let mut found = Vec::new();
     while found.last().is_none_or(|last| *last < upto) {
         let next = timeout(PATIENCE, followed.recv()).await.expect("in time");
-        if let Followed::Event(recorded) = next.expect("goes on") {
+        if let LogItem::Event(recorded) = next.expect("goes on") {
             found.push(recorded.sequence.0);
         }
     }

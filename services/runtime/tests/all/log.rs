@@ -7,7 +7,7 @@ use crate::common::{Broker, drained, everything, next_event};
 use dormouse_messages::events::ClusterConfigured;
 use dormouse_messages::policy::Policy;
 use dormouse_messages::{Envelope, Event, Sequence, Timestamp, Writer};
-use dormouse_runtime::{AppendError, Followed, Log};
+use dormouse_runtime::{AppendError, Log, LogItem};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_appended_is_followed_in_order() {
@@ -17,7 +17,7 @@ async fn what_is_appended_is_followed_in_order() {
     let mut followed = log.follow(Sequence(1));
     assert!(matches!(
         followed.recv().await,
-        Some(Followed::CaughtUp(Sequence(0)))
+        Some(LogItem::CaughtUp(Sequence(0)))
     ));
     let mut appender = log.appender(Writer::Operator, None);
     for number in 0..100 {

@@ -9,7 +9,7 @@ use crate::common::{Broker, drained, everything, fold_everything, next_event};
 use dormouse_messages::events::Writer;
 use dormouse_messages::intake::Arrival;
 use dormouse_messages::{Event, Recorded, Sequence, Timestamp};
-use dormouse_runtime::{AppendError, Followed, Log, LogError, Settings, Tls};
+use dormouse_runtime::{AppendError, Log, LogError, LogItem, Settings, Tls};
 
 /// A broker on which `agent` may not write as the placer or the operator.
 async fn restricted() -> Broker {
@@ -246,7 +246,7 @@ async fn a_late_duplicate_is_refused_by_the_fence() {
 async fn recorded(log: &Log) -> Vec<Recorded> {
     let events = everything(log).await.into_iter();
     let events = events.filter_map(|followed| match followed {
-        Followed::Event(recorded) => Some((*recorded).clone()),
+        LogItem::Event(recorded) => Some((*recorded).clone()),
         _ => None,
     });
     events.collect()
@@ -283,12 +283,12 @@ async fn an_imported_log_keeps_sequences_gaps_and_times() {
         .await
         .into_iter()
         .filter_map(|followed| match followed {
-            Followed::Event(recorded) => Some((*recorded).clone()),
-            Followed::Flagged { sequence, .. } => {
+            LogItem::Event(recorded) => Some((*recorded).clone()),
+            LogItem::Flagged { sequence, .. } => {
                 assert_eq!(sequence, Sequence(3));
                 None
             }
-            Followed::CaughtUp(_) => None,
+            LogItem::CaughtUp(_) => None,
         })
         .collect();
     assert_eq!(read, slice);

@@ -7,7 +7,7 @@ use crate::common::toy::{SlowToy, Toy, ToyState, assert_once, run, until_answere
 use crate::common::{Broker, PATIENCE, drained, everything, fold_everything};
 use dormouse_messages::{Decider, Decision, Event, Sequence, Timestamp, Writer};
 use dormouse_runtime::{
-    Followed, Log, ServiceError, ServiceOptions, Settings, Snapshots, run_service,
+    Log, LogItem, ServiceError, ServiceOptions, Settings, Snapshots, run_service,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,7 @@ async fn each_decision_is_appended_once_with_its_basis() {
     assert_eq!(all.len(), 100);
     let mut last_own = 0;
     for followed in &all {
-        let Followed::Event(recorded) = followed else {
+        let LogItem::Event(recorded) = followed else {
             panic!("{followed:?}")
         };
         let Some(Event::NodeRecovered(event)) = recorded.event() else {
@@ -110,7 +110,7 @@ async fn a_decision_of_thousands_goes_out_in_atomic_batches() {
     let asof: std::collections::BTreeSet<Sequence> = all
         .iter()
         .filter_map(|followed| match followed {
-            Followed::Event(recorded) => Some(recorded.event()?.basis()?.asof),
+            LogItem::Event(recorded) => Some(recorded.event()?.basis()?.asof),
             _ => None,
         })
         .collect();
@@ -153,7 +153,7 @@ async fn what_is_no_event_is_flagged_once_and_passed() {
     let flagged: Vec<_> = all
         .iter()
         .filter_map(|followed| match followed {
-            Followed::Flagged {
+            LogItem::Flagged {
                 sequence, writer, ..
             } => Some((sequence.0, *writer)),
             _ => None,

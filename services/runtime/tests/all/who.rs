@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::{Client, HeaderMap};
 use dormouse_messages::events::{NodeDrained, NodeRestored};
 use dormouse_messages::{Envelope, Event, NodeId, Recorded, Sequence, Timestamp, Writer};
-use dormouse_runtime::{Followed, Log};
+use dormouse_runtime::{Log, LogItem};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
@@ -63,19 +63,19 @@ async fn denied(secured: &Secured, user: &str, subject: &str) -> String {
     report.expect("connected")
 }
 
-async fn next(followed: &mut Receiver<Followed>) -> Followed {
+async fn next(followed: &mut Receiver<LogItem>) -> LogItem {
     loop {
         let next = timeout(PATIENCE, followed.recv()).await.expect("in time");
         match next.expect("goes on") {
-            Followed::CaughtUp(_) => {}
+            LogItem::CaughtUp(_) => {}
             other => return other,
         }
     }
 }
 
-async fn event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
+async fn event(followed: &mut Receiver<LogItem>) -> Arc<Recorded> {
     match next(followed).await {
-        Followed::Event(recorded) => recorded,
+        LogItem::Event(recorded) => recorded,
         other => panic!("{other:?}"),
     }
 }
@@ -182,7 +182,7 @@ async fn operates(secured: &Secured) {
     let sent = client.request("dormouse.log.operator.0.node.restored", payload.into());
     sent.await.expect("stored");
     match next(&mut followed).await {
-        Followed::Flagged { sequence, why, .. } => {
+        LogItem::Flagged { sequence, why, .. } => {
             assert_eq!(sequence, Sequence(5));
             assert!(why.contains("operator") && why.contains("olga"), "{why}");
         }
@@ -291,7 +291,7 @@ async fn an_operator_reads_a_long_log_by_ranges() {
         .expect("reads");
     let mut count = 0;
     while let Some(item) = read.recv().await {
-        count += usize::from(matches!(item, Followed::Event(_)));
+        count += usize::from(matches!(item, LogItem::Event(_)));
     }
     assert_eq!(count, 1_191);
 }

@@ -9,7 +9,7 @@ use crate::common::trio::Trio;
 use crate::common::{Broker, PATIENCE, drained, everything};
 use dormouse_messages::events::Writer;
 use dormouse_messages::{Event, Sequence};
-use dormouse_runtime::{Followed, Log, ServiceOptions, Settings};
+use dormouse_runtime::{Log, LogItem, ServiceOptions, Settings};
 
 const NODES: u64 = 150;
 
@@ -53,7 +53,7 @@ async fn until_answered(log: &Log) {
     let all = tokio::time::timeout(6 * PATIENCE, answered)
         .await
         .expect("answered in time");
-    assert!(all.iter().all(|it| matches!(it, Followed::Event(_))));
+    assert!(all.iter().all(|it| matches!(it, LogItem::Event(_))));
     for writer in WRITERS {
         let numbers: Vec<u64> = (0..NODES * TIMES).collect();
         assert_eq!(numbers_of(&all, writer), numbers, "{writer}");
@@ -107,9 +107,9 @@ async fn watch(log: Log, drains: u64) -> (u64, Duration) {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     while drained < drains || next.iter().any(|next| *next < drains * TIMES) {
         let recorded = match events.recv().await.expect("the log is not another one") {
-            Followed::Event(recorded) => recorded,
-            Followed::CaughtUp(_) => continue,
-            flagged @ Followed::Flagged { .. } => panic!("{flagged:?}"),
+            LogItem::Event(recorded) => recorded,
+            LogItem::CaughtUp(_) => continue,
+            flagged @ LogItem::Flagged { .. } => panic!("{flagged:?}"),
         };
         count += 1;
         longest = longest.max(last.elapsed());
@@ -118,7 +118,7 @@ async fn watch(log: Log, drains: u64) -> (u64, Duration) {
             assert_eq!(event.node.as_str(), format!("n{drained}"));
             drained += 1;
         }
-        let followed = [Followed::Event(recorded)];
+        let followed = [LogItem::Event(recorded)];
         for (writer, next) in WRITERS.iter().zip(&mut next) {
             for number in numbers_of(&followed, *writer) {
                 assert_eq!(number, *next, "{writer}");

@@ -9,7 +9,7 @@ use dormouse_messages::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Append, Effect, Followed, HostTime, Mark, Outcome, Shell, Snapshot};
+use crate::{Append, ClockAnchor, Effect, HostTime, LogItem, Outcome, Shell, Snapshot};
 
 const S: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * S;
@@ -84,7 +84,7 @@ struct World {
     stamps_off_us: i64,
     log: Vec<Arc<Recorded>>,
     shell: Shell<Answers>,
-    kept: Option<Mark>,
+    kept: Option<ClockAnchor>,
     marks: u32,
 }
 
@@ -131,8 +131,8 @@ impl World {
         for _ in 0..3 {
             let folded = usize::try_from(self.shell.folded().0).expect("few");
             let news = self.log[folded..].iter();
-            let mut news: Vec<Followed> = news.map(|it| Followed::Event(Arc::clone(it))).collect();
-            news.push(Followed::CaughtUp(Sequence(self.log.len() as u64)));
+            let mut news: Vec<LogItem> = news.map(|it| LogItem::Event(Arc::clone(it))).collect();
+            news.push(LogItem::CaughtUp(Sequence(self.log.len() as u64)));
             self.shell.followed(&news).expect("known versions");
             self.shell.host_shows(self.machine.host());
             // A constant clock, as in a suspended machine.
@@ -289,7 +289,7 @@ fn a_mark_is_kept_when_it_says_another_thing() {
 
 #[test]
 fn clocks_that_went_back_say_nothing() {
-    let mark = Mark {
+    let mark = ClockAnchor {
         log: "log".to_owned(),
         time: at(0),
         host: HostTime {

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dormouse_messages::events::{AllocationDecided, JobAdmitted, JobReleased, JobRevised, Waiting};
 use dormouse_messages::job::{Kind, Urgency};
-use dormouse_messages::kept::bytes_of;
-use dormouse_messages::{Beside, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp};
+use dormouse_messages::serialized_spec::bytes_of;
+use dormouse_messages::{
+    AuxiliaryRoles, Event, Fold, JobId, Recorded, Sequence, TenantId, Timestamp,
+};
 
 use crate::folded;
 use crate::total::Total;
@@ -336,7 +338,7 @@ impl Queues {
         }
         let job = QueueJob {
             demand: event.spec.demand.clone(),
-            beside: Beside::of(&event.spec),
+            beside: AuxiliaryRoles::of(&event.spec),
             weight: event.spec.weight,
             containers: event.spec.containers,
             adjustable: event.spec.adjustable(),

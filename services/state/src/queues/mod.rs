@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dormouse_messages::job::{Containers, Urgency};
 use dormouse_messages::policy::{Allocation, Policy};
 use dormouse_messages::{
-    Amounts, Beside, JobId, LogClock, Resource, Sequence, TenantId, Timestamp, Witness,
+    Amounts, AuxiliaryRoles, JobId, LogClock, PlacementAuthority, Resource, Sequence, TenantId,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,7 @@ pub type Order = (Reverse<Urgency>, Reverse<i32>, Reverse<i32>, Sequence);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueJob {
     pub demand: Amounts,
-    pub beside: Beside,
+    pub beside: AuxiliaryRoles,
     pub weight: u32,
     pub containers: Containers,
     /// Resizable while running.
@@ -195,7 +196,7 @@ pub struct Durations {
 pub struct Queues {
     pub now: Timestamp,
     pub clock: LogClock,
-    pub witness: Witness,
+    pub witness: PlacementAuthority,
     pub sequence: Sequence,
     pub policy: Policy,
     pub nodes: Membership,

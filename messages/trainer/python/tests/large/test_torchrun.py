@@ -140,7 +140,7 @@ class Cluster:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        # The keepers of the node's containers outlive its agent.
+        # The supervisors of the node's containers outlive its agent.
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 if str(self.data).encode() in path.read_bytes():

@@ -4,8 +4,8 @@ use dormouse_messages::classes::PriorityClass;
 use dormouse_messages::events::{ClusterConfigured, TenantConfigured, TenantGranted};
 use dormouse_messages::grants::{Grants, MountGrant};
 use dormouse_messages::job::JobSpec;
-use dormouse_messages::kept::bytes_of;
-use dormouse_messages::{Beside, Event, Resource, TenantId};
+use dormouse_messages::serialized_spec::bytes_of;
+use dormouse_messages::{AuxiliaryRoles, Event, Resource, TenantId};
 use serde_json::Value;
 
 use super::super::changes::Change;
@@ -42,7 +42,7 @@ pub fn fix(
         "above_quota" => of.quota(spec?),
         "weight_above_limit" => Some(of.weight(spec?.weight)),
         "above_max_containers" => {
-            let start = Beside::of(spec?).containers(spec?.containers.start());
+            let start = AuxiliaryRoles::of(spec?).containers(spec?.containers.start());
             Some(of.limit("--max-containers", start, |it| &mut it.max_containers))
         }
         "too_many_queued" => of.queued(),
@@ -138,7 +138,7 @@ impl Of<'_> {
 
     fn quota(&self, spec: &JobSpec) -> Option<Fix> {
         let is = self.configured();
-        let beside = Beside::of(spec);
+        let beside = AuxiliaryRoles::of(spec);
         let smallest = beside.partition(&spec.demand, spec.containers.start());
         let short = is
             .quota
@@ -256,7 +256,7 @@ impl Of<'_> {
     }
 
     fn node(&self, spec: &JobSpec) -> Fix {
-        let beside = Beside::of(spec);
+        let beside = AuxiliaryRoles::of(spec);
         // Any role may be the one that fits nowhere, so the maxima count.
         let mut capacity = spec.demand.clone();
         for part in beside.parts() {

@@ -18,7 +18,7 @@ use dormouse_node_agent::logs::Stream;
 use dormouse_runtime::NodeAnswered;
 use tokio::time::{Instant, sleep};
 
-use super::holder;
+use super::key_identity;
 use super::logs::Source;
 use crate::cli::JobExecArgs;
 use crate::context::Context;
@@ -66,7 +66,7 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         .map(dormouse_messages::TenantId::new)
         .transpose()?;
     let log = context.connect_to_submit().await?;
-    let id = holder::job(&log, &args.id)?;
+    let id = key_identity::job(&log, &args.id)?;
     let source = Source::new(log, tenant);
     if args.terminal && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         bail!("--terminal needs one: the standard input and output are none; leave it out");

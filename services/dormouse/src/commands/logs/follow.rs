@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use dormouse_messages::ids::{ContainerId, Incarnation};
-use dormouse_messages::{JobId, NodeId, plain};
+use dormouse_messages::{JobId, NodeId, sanitize};
 use dormouse_node_agent::logs::{LogsQuery, Stream, WAIT};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::JobDetail;
@@ -77,7 +77,7 @@ pub async fn say_why_it_waits(source: Source, id: JobId) {
         }
         let waits = matches!(row.phase, Phase::Queued | Phase::Waiting);
         if waits && row.reason != said {
-            let reason = plain::shown(&row.reason);
+            let reason = sanitize::shown(&row.reason);
             print::aside(format!("── {id} is {}: {reason}", row.phase));
             said = row.reason;
         }

@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 
 use anyhow::bail;
 use dormouse_messages::ids::{ContainerId, Incarnation, Rank};
-use dormouse_messages::{JobId, NodeId, TenantId, plain};
+use dormouse_messages::{JobId, NodeId, TenantId, sanitize};
 use dormouse_node_agent::logs::{LogsQuery, Stream};
 use dormouse_projections::jobs::Phase;
 use dormouse_projections::queries::{JobDetail, LifeRow};
 use serde::Serialize;
 
-use super::holder;
+use super::key_identity;
 use crate::cli::{JobLogsArgs, Output, Since};
 use crate::clock;
 use crate::context::Context;
@@ -71,7 +71,7 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
     let output = context.output()?;
     let tenant = args.of.as_deref().map(TenantId::new).transpose()?;
     let log = context.connect_as_holder().await?;
-    let id = holder::job(&log, &args.id)?;
+    let id = key_identity::job(&log, &args.id)?;
     let source = Source::new(log, tenant);
     let wanted = Wanted {
         rank: args.rank.map(Rank),
@@ -108,7 +108,7 @@ pub async fn run(context: &Context, args: &JobLogsArgs) -> anyhow::Result<u8> {
 
 fn nothing(detail: &JobDetail, what: &str) -> String {
     let row = &detail.row;
-    let (id, phase, reason) = (&row.job, row.phase, plain::shown(&row.reason));
+    let (id, phase, reason) = (&row.job, row.phase, sanitize::shown(&row.reason));
     // The hint would repeat the running command.
     let here = format!("; see `dormouse job logs {id}`");
     let reason = reason.strip_suffix(&here).unwrap_or(&reason);

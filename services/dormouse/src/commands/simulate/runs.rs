@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, anyhow, bail};
-use dormouse_messages::plain;
+use dormouse_messages::sanitize;
 use dormouse_replay::scenario::dynamoml::dynamoml;
 use dormouse_replay::scenario::generate::{Size, generate};
 use dormouse_replay::scenario::settings::{Combination, combinations};
@@ -129,8 +129,8 @@ fn variant(
     let policy = if args.policies.is_empty() { "" } else { policy };
     let variant = format!("{policy} {}", settings.label());
     Ok(Run {
-        scenario: plain::shown(&checked.name),
-        variant: plain::shown(variant.trim()),
+        scenario: sanitize::shown(&checked.name),
+        variant: sanitize::shown(variant.trim()),
         checked,
         log: None,
     })

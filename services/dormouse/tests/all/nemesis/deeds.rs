@@ -59,9 +59,9 @@ impl World {
                 self.cluster.kill(node);
             }
             Fault::FreezeNode { node } => self.net.signal(node, None, Signal::SIGSTOP),
-            Fault::KillKeeper { node } => {
-                let keeper = Some("dormouse-keeper");
-                self.net.signal(node, keeper, Signal::SIGKILL);
+            Fault::KillSupervisor { node } => {
+                let supervisor = Some("dormouse-supervisor");
+                self.net.signal(node, supervisor, Signal::SIGKILL);
             }
             Fault::KillBroker { broker } => self.cluster.kill(broker),
             Fault::StopBroker { broker } => self.signal(broker, Signal::SIGUSR2),
@@ -109,7 +109,7 @@ impl World {
             | Fault::StopService { .. }
             | Fault::KillAgent { .. }
             | Fault::KillNode { .. }
-            | Fault::KillKeeper { .. }
+            | Fault::KillSupervisor { .. }
             | Fault::KillBroker { .. }
             | Fault::RollServices
             | Fault::RollBrokers

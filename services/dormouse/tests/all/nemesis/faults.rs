@@ -43,7 +43,7 @@ pub enum Fault {
     /// SIGSTOP to agent, supervisor and containers.
     FreezeNode { node: &'static str },
     /// SIGKILL to the supervisor.
-    KillKeeper { node: &'static str },
+    KillSupervisor { node: &'static str },
     /// SIGKILL to one broker.
     KillBroker { broker: &'static str },
     /// SIGUSR2, lame duck mode, as the unit stops it.
@@ -90,7 +90,7 @@ impl Fault {
             | Self::PauseAgent { node }
             | Self::KillNode { node }
             | Self::FreezeNode { node }
-            | Self::KillKeeper { node }
+            | Self::KillSupervisor { node }
             | Self::FillNode { node } => vec![node],
             Self::KillBroker { .. }
             | Self::StopBroker { .. }
@@ -143,7 +143,7 @@ fn fault(random: &mut StdRng) -> (Fault, (u64, u64)) {
         13..15 => (Fault::PauseAgent { node }, long),
         15..18 => (Fault::KillNode { node: plain }, long),
         18..20 => (Fault::FreezeNode { node: plain }, long),
-        20 => (Fault::KillKeeper { node: plain }, (500, 2_000)),
+        20 => (Fault::KillSupervisor { node: plain }, (500, 2_000)),
         21..24 => (Fault::KillBroker { broker }, (500, 15_000)),
         24 => (Fault::StopBroker { broker }, (4_000, 12_000)),
         25..27 => (Fault::PauseBroker { broker }, (1_000, 13_000)),

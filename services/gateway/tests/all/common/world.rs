@@ -9,7 +9,7 @@ use dormouse_gateway::{Config, Gateway, GatewayError};
 use dormouse_messages::events::Key;
 use dormouse_messages::job::Kind;
 use dormouse_messages::{ContainerId, Event, JobId, Recorded, Sequence, Writer};
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, LogItem, Settings};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -48,7 +48,7 @@ pub struct World {
     broker: Option<LocalBroker>,
     pub url: String,
     folder: tempfile::TempDir,
-    heard: Mutex<mpsc::Receiver<Followed>>,
+    heard: Mutex<mpsc::Receiver<LogItem>>,
     generation: u32,
 }
 
@@ -159,7 +159,7 @@ impl World {
                 let heard = std::future::poll_fn(|context| {
                     self.heard.lock().expect("no panic").poll_recv(context)
                 });
-                if let Some(Followed::Event(recorded)) = heard.await
+                if let Some(LogItem::Event(recorded)) = heard.await
                     && let Some(it) = wanted(&recorded)
                 {
                     return it;

@@ -67,7 +67,7 @@ pub fn local(
     folder: std::path::PathBuf,
 ) -> AgentConfig {
     AgentConfig {
-        keeper: vec![env!("CARGO_BIN_EXE_dormouse-keeper").to_owned()],
+        supervisor: vec![env!("CARGO_BIN_EXE_dormouse-supervisor").to_owned()],
         ..AgentConfig::local(node, capacity, folder)
     }
 }

@@ -2,7 +2,7 @@
 
 use dormouse_messages::events::{JobCompleted, JobReleased, NodeJoined, NodeRecovered, Writer};
 use dormouse_messages::{Decider, Decision, Event, Fold, Proposal, Recorded, Sequence, Timestamp};
-use dormouse_runtime::Followed;
+use dormouse_runtime::LogItem;
 use serde::{Deserialize, Serialize};
 
 /// Events of each writer per drained node.
@@ -80,9 +80,9 @@ impl<const W: u8> Decider for Chatty<W> {
     }
 }
 
-pub fn numbers_of(all: &[Followed], writer: Writer) -> Vec<u64> {
-    let number = |followed: &Followed| {
-        let Followed::Event(recorded) = followed else {
+pub fn numbers_of(all: &[LogItem], writer: Writer) -> Vec<u64> {
+    let number = |followed: &LogItem| {
+        let LogItem::Event(recorded) = followed else {
             return None;
         };
         let name = match recorded.event()? {
@@ -111,13 +111,13 @@ pub fn joined(node: &str, incarnation: u64) -> Event {
     })
 }
 
-pub fn joins(all: &[Followed]) -> Vec<u64> {
-    let incarnation = |followed: &Followed| match followed {
-        Followed::Event(recorded) => match recorded.event() {
+pub fn joins(all: &[LogItem]) -> Vec<u64> {
+    let incarnation = |followed: &LogItem| match followed {
+        LogItem::Event(recorded) => match recorded.event() {
             Some(Event::NodeJoined(event)) => Some(event.incarnation),
             _ => None,
         },
-        Followed::Flagged { .. } | Followed::CaughtUp(_) => None,
+        LogItem::Flagged { .. } | LogItem::CaughtUp(_) => None,
     };
     all.iter().filter_map(incarnation).collect()
 }

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 
 use dormouse_messages::events::NodeDrained;
 use dormouse_messages::{Event, Recorded, Sequence};
-use dormouse_runtime::{BrokerConfig, Followed, LocalBroker, Log, Settings};
+use dormouse_runtime::{BrokerConfig, LocalBroker, Log, LogItem, Settings};
 use tokio::sync::mpsc::Receiver;
 
 /// A longer wait is a hang.
@@ -93,12 +93,12 @@ pub fn drained(number: u64) -> Event {
     })
 }
 
-pub async fn next_event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
+pub async fn next_event(followed: &mut Receiver<LogItem>) -> Arc<Recorded> {
     tokio::time::timeout(PATIENCE, async {
         loop {
             match followed.recv().await.expect("the log goes on") {
-                Followed::Event(recorded) => return recorded,
-                Followed::Flagged { .. } | Followed::CaughtUp(_) => {}
+                LogItem::Event(recorded) => return recorded,
+                LogItem::Flagged { .. } | LogItem::CaughtUp(_) => {}
             }
         }
     })
@@ -107,7 +107,7 @@ pub async fn next_event(followed: &mut Receiver<Followed>) -> Arc<Recorded> {
 }
 
 /// Reads the whole log, again after a change of leaders.
-pub async fn everything(log: &Log) -> Vec<Followed> {
+pub async fn everything(log: &Log) -> Vec<LogItem> {
     let whole = async {
         loop {
             if let Some(all) = try_everything(log).await {
@@ -120,20 +120,20 @@ pub async fn everything(log: &Log) -> Vec<Followed> {
     whole.expect("readable")
 }
 
-async fn try_everything(log: &Log) -> Option<Vec<Followed>> {
+async fn try_everything(log: &Log) -> Option<Vec<LogItem>> {
     let mut all = Vec::new();
     let mut read = log.read(Sequence(1), Sequence(u64::MAX)).await.ok()?;
     while let Some(followed) = read.recv().await {
         all.push(followed);
     }
-    matches!(all.pop(), Some(Followed::CaughtUp(_))).then_some(all)
+    matches!(all.pop(), Some(LogItem::CaughtUp(_))).then_some(all)
 }
 
 pub async fn fold_everything(log: &Log) -> toy::ToyState {
     use dormouse_messages::Fold;
     let mut state = toy::ToyState::default();
     for followed in everything(log).await {
-        if let Followed::Event(recorded) = followed {
+        if let LogItem::Event(recorded) = followed {
             state.evolve(&recorded);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dormouse_messages::events::{Budget, Event, NodeRecovered, Writer};
 use dormouse_messages::{Decider, Decision, Fold, NodeId, Proposal, Recorded, Sequence, Timestamp};
-use dormouse_runtime::{Followed, Log, ServiceError, ServiceOptions, run_service};
+use dormouse_runtime::{Log, LogItem, ServiceError, ServiceOptions, run_service};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -150,8 +150,8 @@ pub async fn until_answered(log: &Log, count: usize) -> ToyState {
     let fold = async {
         while state.answered.len() < count {
             match followed.recv().await.expect("the log goes on") {
-                Followed::Event(recorded) => state.evolve(&recorded),
-                Followed::Flagged { .. } | Followed::CaughtUp(_) => {}
+                LogItem::Event(recorded) => state.evolve(&recorded),
+                LogItem::Flagged { .. } | LogItem::CaughtUp(_) => {}
             }
         }
     };

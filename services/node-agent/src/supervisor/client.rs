@@ -1,0 +1,466 @@
+//! The agent's connection to its supervisor. Starts a supervisor if none answers.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+
+use dormouse_messages::events::NodeFault;
+use dormouse_messages::{ContainerId, Sequence};
+
+use super::framed_socket::send_with;
+use super::protocol::{
+    Ask, Attachment, ExecExit, Gone, HeldNow, Orders, Program, Settings, Tell, Welcome,
+};
+use super::{LOG, SOCKET, make, short};
+use crate::procfs::{self, Identity};
+use crate::runtime::{Exit, Exits, NotStarted, RuntimeError};
+
+/// Includes the wait for a killed predecessor's containers.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+const START_PAUSE: Duration = Duration::from_millis(2);
+
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Variables to reach the engine.
+const INHERITED: [&str; 5] = [
+    "DOCKER_HOST",
+    "DOCKER_CERT_PATH",
+    "DOCKER_TLS_VERIFY",
+    "RUST_BACKTRACE",
+    "PATH",
+];
+
+/// The start of a node's supervisor.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub folder: PathBuf,
+    pub command: Vec<String>,
+    pub settings: Settings,
+}
+
+/// The agent's handle of its supervisor.
+#[derive(Clone)]
+pub struct Supervisor {
+    asks: mpsc::UnboundedSender<Said>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+type Said = (Ask, Vec<OwnedFd>);
+
+#[derive(Default)]
+struct Shared {
+    turn: u64,
+    starts: BTreeMap<u64, oneshot::Sender<Result<u32, NotStarted>>>,
+    beside: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
+    execs: BTreeMap<u64, oneshot::Sender<ExecExit>>,
+    takes_execs: bool,
+    held: BTreeMap<ContainerId, HeldNow>,
+    deadline: Option<Option<u64>>,
+    gone: Option<Box<Gone>>,
+    identity: Option<Identity>,
+}
+
+type Reader = Lines<BufReader<OwnedReadHalf>>;
+
+impl Supervisor {
+    /// Connects to the node's supervisor, or starts one. Exits go to `exits`, those of earlier containers
+    /// after their listing.
+    ///
+    /// # Errors
+    /// If no supervisor can be started.
+    pub async fn connect(config: Config, exits: Exits) -> Result<(Self, Welcome), RuntimeError> {
+        let (stream, welcome) = connect(&config).await?;
+        let (asks, asked) = mpsc::unbounded_channel();
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let supervisor = Self { asks, shared };
+        supervisor.shared().welcomed(&welcome);
+        let talk = Talk {
+            config,
+            shared: Arc::clone(&supervisor.shared),
+            exits,
+        };
+        tokio::spawn(talk.run(stream, asked));
+        Ok((supervisor, welcome))
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        lock(&self.shared)
+    }
+
+    fn ask(&self, ask: Ask) {
+        let _ = self.asks.send((ask, Vec::new()));
+    }
+
+    /// Returns the supervisor's process identity.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.shared().identity
+    }
+
+    /// Returns the containers that the supervisor holds.
+    #[must_use]
+    pub fn held(&self) -> Vec<HeldNow> {
+        self.shared().held.values().cloned().collect()
+    }
+
+    /// Starts a container, or finds it running. Returns the program's pid.
+    ///
+    /// # Errors
+    /// The reason of a failure.
+    pub async fn start(&self, orders: Orders) -> Result<u32, NotStarted> {
+        let (answer, answered) = oneshot::channel();
+        let (container, request) = (orders.container.clone(), orders.request);
+        {
+            let mut shared = self.shared();
+            shared.turn += 1;
+            let turn = shared.turn;
+            shared.starts.insert(turn, answer);
+            let now = HeldNow {
+                container: container.clone(),
+                request,
+                status: Ok(0),
+            };
+            shared.held.insert(container.clone(), now);
+            self.ask(Ask::Start(turn, Box::new(orders)));
+        }
+        let gone = || {
+            let why = "the node's supervisor has ended; it is started again".to_owned();
+            Err(NotStarted::of_node(NodeFault::Processes, why))
+        };
+        let result = answered.await.unwrap_or_else(|_| gone());
+        let mut shared = self.shared();
+        match (&result, shared.held.get_mut(&container)) {
+            (Ok(program), Some(held)) if held.status == Ok(0) => held.status = Ok(*program),
+            (Err(_), _) => drop(shared.held.remove(&container)),
+            _ => {}
+        }
+        result
+    }
+
+    /// Runs a program in a container to its end.
+    ///
+    /// # Errors
+    /// A failed exit.
+    pub async fn beside(&self, container: ContainerId, program: Program) -> Result<(), String> {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut shared = self.shared();
+            shared.turn += 1;
+            let turn = shared.turn;
+            shared.beside.insert(turn, answer);
+            self.ask(Ask::HookExec(turn, container, Box::new(program)));
+        }
+        answered
+            .await
+            .unwrap_or_else(|_| Err("the node's supervisor has ended".to_owned()))
+    }
+
+    /// Runs an attached program under a unique number, and returns a receiver of its exit.
+    ///
+    /// # Errors
+    /// If the supervisor's build is too old.
+    pub fn exec(
+        &self,
+        number: u64,
+        container: ContainerId,
+        program: Program,
+        (attachment, descriptors): (Attachment, Vec<OwnedFd>),
+    ) -> Result<oneshot::Receiver<ExecExit>, String> {
+        let (answer, answered) = oneshot::channel();
+        let mut shared = self.shared();
+        if !shared.takes_execs {
+            return Err("the node's supervisor is of an earlier build, which cannot run programs in its containers; it is replaced when no container is left there".to_owned());
+        }
+        shared.execs.insert(number, answer);
+        let ask = Ask::Exec(number, container, Box::new(program), attachment);
+        let _ = self.asks.send((ask, descriptors));
+        Ok(answered)
+    }
+
+    /// Signals an attached program and its process group.
+    pub fn signal_exec(&self, number: u64, container: &ContainerId, signal: i32) {
+        self.ask(Ask::ExecSignal(number, container.clone(), signal));
+    }
+
+    /// Signals a container's program and its process group.
+    pub fn signal(&self, container: &ContainerId, signal: i32) {
+        self.ask(Ask::Signal(container.clone(), signal));
+    }
+
+    /// Signals the container's processes that handle the signal.
+    pub fn notify(&self, container: &ContainerId, signal: i32) {
+        self.ask(Ask::Notify(container.clone(), signal));
+    }
+
+    /// Kills a container.
+    pub fn kill(&self, container: &ContainerId) {
+        self.ask(Ask::Kill(container.clone()));
+    }
+
+    /// Tells the supervisor that a container's exit is on the log.
+    pub fn forget(&self, container: &ContainerId, request: Sequence) {
+        self.shared().held.remove(container);
+        self.ask(Ask::Forget(container.clone(), request));
+    }
+
+    /// Sets the deadline of all containers: `after` past `since`, or none.
+    pub fn hold_until(&self, end: Option<(tokio::time::Instant, Duration)>) {
+        let deadline = end.map(|(since, after)| {
+            let now = tokio::time::Instant::now();
+            let left = (since + after).saturating_duration_since(now);
+            procfs::since_boot_ms() + u64::try_from(left.as_millis()).unwrap_or(u64::MAX / 2)
+        });
+        self.shared().deadline = Some(deadline);
+        self.ask(Ask::Deadline(deadline));
+    }
+
+    /// Sets the action after this agent's death. `None`: the lease runs out.
+    pub fn if_gone(&self, orders: Option<Gone>) {
+        let orders = orders.map(Box::new);
+        self.shared().gone.clone_from(&orders);
+        self.ask(Ask::Gone(orders));
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn welcomed(&mut self, welcome: &Welcome) {
+        self.takes_execs = welcome.execs;
+        self.identity = Some(Identity {
+            pid: welcome.pid,
+            started_ticks: welcome.started_ticks,
+        });
+        for held in &welcome.held {
+            self.held.insert(held.container.clone(), held.clone());
+        }
+    }
+}
+
+struct Talk {
+    config: Config,
+    shared: Arc<Mutex<Shared>>,
+    exits: Exits,
+}
+
+impl Talk {
+    async fn run(self, stream: UnixStream, mut asked: mpsc::UnboundedReceiver<Said>) {
+        let (reader, mut writer) = stream.into_split();
+        let mut lines = BufReader::new(reader).lines();
+        loop {
+            let is_open = tokio::select! {
+                ask = asked.recv() => match ask {
+                    None => return,
+                    Some(said) => say(&mut writer, said).await.is_ok(),
+                },
+                heard = self.hear(&mut lines) => heard,
+            };
+            if !is_open {
+                let stream = self.again(&mut asked).await;
+                let Some(stream) = stream else { return };
+                let (reader, own) = stream.into_split();
+                (lines, writer) = (BufReader::new(reader).lines(), own);
+            }
+        }
+    }
+
+    async fn hear(&self, lines: &mut Reader) -> bool {
+        let Ok(Some(line)) = lines.next_line().await else {
+            return false;
+        };
+        match serde_json::from_str(&line) {
+            Ok(tell) => self.heard(tell),
+            Err(error) => tracing::warn!(%error, "a word of the supervisor's is not understood"),
+        }
+        true
+    }
+
+    fn heard(&self, tell: Tell) {
+        let mut shared = lock(&self.shared);
+        match tell {
+            Tell::Welcome(_) => {}
+            Tell::Started(turn, result) => {
+                if let Some(answer) = shared.starts.remove(&turn) {
+                    let _ = answer.send(result);
+                }
+            }
+            Tell::BesideEnded(turn, result) => {
+                if let Some(answer) = shared.beside.remove(&turn) {
+                    let _ = answer.send(result);
+                }
+            }
+            Tell::ExecEnded(number, exit) => {
+                if let Some(answer) = shared.execs.remove(&number) {
+                    let _ = answer.send(exit);
+                }
+            }
+            Tell::Ended(container, request, exit) => {
+                if let Some(held) = shared.held.get_mut(&container)
+                    && held.request == request
+                {
+                    held.status = Err(exit.clone());
+                    let _ = self.exits.send((container, exit));
+                }
+            }
+        }
+    }
+
+    /// Replaces an ended supervisor. Returns `None` if the agent ends too.
+    async fn again(&self, asked: &mut mpsc::UnboundedReceiver<Said>) -> Option<UnixStream> {
+        tracing::error!(
+            "the node's supervisor has ended, and its containers with it; starting another one"
+        );
+        loop {
+            match connect(&self.config).await {
+                Ok((stream, welcome)) => {
+                    let mut shared = lock(&self.shared);
+                    shared.welcomed(&welcome);
+                    shared.starts.clear();
+                    shared.beside.clear();
+                    shared.execs.clear();
+                    for (container, now) in &mut shared.held {
+                        let is_held = welcome.held.iter().any(|it| it.container == *container);
+                        if now.status.is_ok() && !is_held {
+                            now.status = Err(Exit::unseen());
+                            let _ = self.exits.send((container.clone(), Exit::unseen()));
+                        }
+                    }
+                    let deadline = shared.deadline.map(Ask::Deadline);
+                    let gone = shared.gone.clone().map(|it| Ask::Gone(Some(it)));
+                    for ask in deadline.iter().chain(&gone) {
+                        resend(&stream, ask);
+                    }
+                    return Some(stream);
+                }
+                Err(error) => tracing::error!(%error, "no supervisor; trying again"),
+            }
+            tokio::time::sleep(RETRY).await;
+            if asked.is_closed() {
+                return None;
+            }
+        }
+    }
+}
+
+fn resend(stream: &UnixStream, ask: &Ask) {
+    let Ok(mut line) = serde_json::to_vec(ask) else {
+        return;
+    };
+    line.push(b'\n');
+    if let Err(error) = stream.try_write(&line) {
+        tracing::warn!(%error, "the new supervisor does not hear what the one before was told");
+    }
+}
+
+async fn say(writer: &mut OwnedWriteHalf, (ask, with): Said) -> io::Result<()> {
+    if with.is_empty() {
+        return write(writer, &ask).await;
+    }
+    let mut line = serde_json::to_vec(&ask)?;
+    line.push(b'\n');
+    let stream: &UnixStream = writer.as_ref();
+    let sent = stream.async_io(Interest::WRITABLE, || send_with(stream, &line, &with));
+    let sent = sent.await?;
+    writer.write_all(&line[sent..]).await
+}
+
+async fn write(writer: &mut (impl AsyncWriteExt + Unpin), ask: &Ask) -> io::Result<()> {
+    let mut line = serde_json::to_vec(ask)?;
+    line.push(b'\n');
+    writer.write_all(&line).await
+}
+
+async fn connect(config: &Config) -> Result<(UnixStream, Welcome), RuntimeError> {
+    let fail = |error: io::Error| {
+        let path = config.folder.display();
+        RuntimeError::Supervisor(format!("{error}; see {path}/{LOG}"))
+    };
+    let folder = make(&config.folder).map_err(fail)?;
+    let until = Instant::now() + START_TIMEOUT;
+    let mut has_started = false;
+    loop {
+        let attempt = match UnixStream::connect(short(&folder, SOCKET)).await {
+            Ok(stream) => greet(stream, &config.settings).await,
+            Err(error) => Err(error),
+        };
+        match attempt {
+            Ok(greeted) => return Ok(greeted),
+            Err(error) if Instant::now() > until => return Err(fail(error)),
+            Err(error) if is_hang_up(&error) => has_started = false,
+            Err(_) if !has_started => {
+                start(config).map_err(fail)?;
+                has_started = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(START_PAUSE).await;
+    }
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+async fn greet(mut stream: UnixStream, settings: &Settings) -> io::Result<(UnixStream, Welcome)> {
+    write(&mut stream, &Ask::Hello(Box::new(settings.clone()))).await?;
+    let mut line = Vec::new();
+    loop {
+        stream.readable().await?;
+        // Later bytes belong to the later reader.
+        let mut byte = [0];
+        match stream.try_read(&mut byte) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if byte == *b"\n" => match serde_json::from_slice(&line)? {
+                Tell::Welcome(welcome) => return Ok((stream, *welcome)),
+                _ => line.clear(),
+            },
+            Ok(_) => line.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn start(config: &Config) -> io::Result<()> {
+    let log = config.folder.join(LOG);
+    let log = OpenOptions::new().create(true).append(true).open(log)?;
+    let (program, arguments) = config
+        .command
+        .split_first()
+        .ok_or_else(|| io::Error::other("no command becomes a supervisor"))?;
+    let mut child = Command::new(Path::new(program))
+        .args(arguments)
+        .arg(&config.folder)
+        // A sandbox's init is a copy of the supervisor: no secrets of the agent.
+        .env_clear()
+        .envs(
+            INHERITED
+                .iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log))
+        .process_group(0)
+        .spawn()?;
+    // A living agent reaps the supervisor.
+    std::thread::Builder::new()
+        .name("supervisor".to_owned())
+        .spawn(move || child.wait())
+        .map(drop)
+}
