@@ -280,9 +280,10 @@ impl Granted {
         if granted {
             return Ok(());
         }
-        let (how, end) = match mount.read_only {
-            true => ("read-only", ":ro"),
-            false => ("for writing", ""),
+        let (how, end) = if mount.read_only {
+            ("read-only", ":ro")
+        } else {
+            ("for writing", "")
         };
         let source = sanitize::shortened(&mount.source);
         self.denied(
@@ -432,9 +433,10 @@ impl Granted {
 /// Quotes for a shell, as a refusal's command may be pasted.
 fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@=-".contains(c);
-    match text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -550,11 +552,12 @@ impl FromStr for MountGrant {
 pub fn folder(path: &str) -> Result<String, GrantError> {
     let trimmed = path.trim_end_matches('/');
     let inside = trimmed.strip_prefix('/').is_some_and(is_inside);
-    match inside && !trimmed.contains(|c: char| c.is_control() || c == ':') {
-        true => Ok(trimmed.to_owned()),
-        false => Err(GrantError(format!(
+    if inside && !trimmed.contains(|c: char| c.is_control() || c == ':') {
+        Ok(trimmed.to_owned())
+    } else {
+        Err(GrantError(format!(
             "{path:?} is not the absolute path of a folder, without .. and :, other than /"
-        ))),
+        )))
     }
 }
 

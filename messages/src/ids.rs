@@ -92,12 +92,13 @@ impl GatewayId {
     /// # Errors
     /// When the name is not 1 to 63 of `a-z`, `0-9` and `-`.
     pub fn of_tenant(tenant: &TenantId, name: &str) -> Result<Self, IdError> {
-        match is_name(name) {
-            true => Ok(Self(format!("{tenant}/{name}").into())),
-            false => Err(IdError {
+        if is_name(name) {
+            Ok(Self(format!("{tenant}/{name}").into()))
+        } else {
+            Err(IdError {
                 kind: "gateway",
                 text: name.to_owned(),
-            }),
+            })
         }
     }
 }

@@ -232,21 +232,25 @@ impl TryFrom<BTreeMap<String, Written>> for Constraints {
             }
         }
         let rules = constraints.require.len() + constraints.prefer.len();
-        match rules > MAX_RULES {
-            true => Err(format!(
+        if rules > MAX_RULES {
+            Err(format!(
                 "constraints name {rules} labels; the most is {MAX_RULES}"
-            )),
-            false => Ok(constraints),
+            ))
+        } else {
+            Ok(constraints)
         }
     }
 }
 
 fn read(written: BTreeMap<String, Written>) -> Result<BTreeMap<String, Rule>, String> {
-    let rule = |(label, written): (String, Written)| match is_label(&label) {
-        true => Ok((label.clone(), written.rule(&label)?)),
-        false => Err(format!(
-            "constraints: {label:?} cannot be a label; it has letters, digits, `.`, `_`, `/` and `-`"
-        )),
+    let rule = |(label, written): (String, Written)| {
+        if is_label(&label) {
+            Ok((label.clone(), written.rule(&label)?))
+        } else {
+            Err(format!(
+                "constraints: {label:?} cannot be a label; it has letters, digits, `.`, `_`, `/` and `-`"
+            ))
+        }
     };
     written.into_iter().map(rule).collect()
 }

@@ -163,11 +163,12 @@ fn check_line(line: &str) -> Result<(), &'static str> {
             return Err("has an option that is no --hash=sha256:…; leave it out");
         }
     }
-    match requirement::is_of_an_index(requirement) {
-        true => Ok(()),
-        false => Err(
+    if requirement::is_of_an_index(requirement) {
+        Ok(())
+    } else {
+        Err(
             "is no package of an index, such as numpy==1.26.4: a name, extras, versions and a marker by PEP 508; a file or an address goes into the job's workdir or into an image",
-        ),
+        )
     }
 }
 

@@ -35,9 +35,10 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match acts(c) {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        if acts(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
         }
     }
     Cow::Owned(out)

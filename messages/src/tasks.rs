@@ -182,9 +182,10 @@ impl fmt::Display for TaskRanges {
             if index > 0 {
                 f.write_str(", ")?;
             }
-            match first == last {
-                true => write!(f, "{first}")?,
-                false => write!(f, "{first}-{last}")?,
+            if first == last {
+                write!(f, "{first}")?
+            } else {
+                write!(f, "{first}-{last}")?
             }
         }
         Ok(())

@@ -61,9 +61,10 @@ impl Workdir {
         if self.sha256.len() != 64 || !self.sha256.bytes().all(is_digit) {
             return Err(WorkdirError::Digest(self.sha256.clone()));
         }
-        match (1..=Self::MOST_BYTES).contains(&self.bytes) {
-            true => Ok(()),
-            false => Err(WorkdirError::Bytes(self.bytes)),
+        if (1..=Self::MOST_BYTES).contains(&self.bytes) {
+            Ok(())
+        } else {
+            Err(WorkdirError::Bytes(self.bytes))
         }
     }
 }

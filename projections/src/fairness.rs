@@ -138,12 +138,11 @@ impl Fairness {
 
     fn lose(&mut self, named: &BTreeSet<&str>, at: Timestamp) {
         for (name, steps) in &mut self.tenants {
-            let loss = match named.contains(name.as_str()) {
-                true => {
-                    let losses = self.losses.get(name).into_iter().flat_map(BTreeMap::values);
-                    losses.fold(0.0, |sum, loss| sum + loss)
-                }
-                false => steps.loss.last(),
+            let loss = if named.contains(name.as_str()) {
+                let losses = self.losses.get(name).into_iter().flat_map(BTreeMap::values);
+                losses.fold(0.0, |sum, loss| sum + loss)
+            } else {
+                steps.loss.last()
             };
             steps.loss.push(at, loss, TENANT_POINTS);
         }

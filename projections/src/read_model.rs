@@ -101,9 +101,10 @@ impl Fold for ReadModel {
 /// amounts count.
 fn that_runs(running: Amounts, capacity: &Amounts, nodes: &NodeTable) -> Amounts {
     let mut capacity = capacity.iter();
-    match capacity.any(|(resource, most)| running.get(resource) > most) {
-        true => nodes.used(),
-        false => running,
+    if capacity.any(|(resource, most)| running.get(resource) > most) {
+        nodes.used()
+    } else {
+        running
     }
 }
 

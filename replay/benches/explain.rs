@@ -74,18 +74,17 @@ fn logged(nodes: u32, jobs: u32, mixed: bool) -> Vec<Arc<Recorded>> {
                 ..ModelJob::linear(1e6)
             },
         );
-        let (demand, min) = match mixed {
-            false => ("\"cpu\":1".to_owned(), 1),
-            true => {
-                let cpu = 1 + random.below(4);
-                let memory = 2 + random.below(15);
-                let gpu = match random.below(5) {
-                    0 => ",\"gpu\":1",
-                    _ => "",
-                };
-                let demand = format!("\"cpu\":{cpu},\"memory\":\"{memory}Gi\"{gpu}");
-                (demand, 1 + random.below(3))
-            }
+        let (demand, min) = if !mixed {
+            ("\"cpu\":1".to_owned(), 1)
+        } else {
+            let cpu = 1 + random.below(4);
+            let memory = 2 + random.below(15);
+            let gpu = match random.below(5) {
+                0 => ",\"gpu\":1",
+                _ => "",
+            };
+            let demand = format!("\"cpu\":{cpu},\"memory\":\"{memory}Gi\"{gpu}");
+            (demand, 1 + random.below(3))
         };
         let max = 8 + number % 5;
         let payload = format!(

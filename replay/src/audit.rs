@@ -268,9 +268,10 @@ impl Audit {
 
     fn ended(&mut self, at: Sequence, job: &JobId) {
         let Some(open) = self.open.remove(job) else {
-            let what = match self.ended.contains(job) {
-                true => format!("{job} ended twice"),
-                false => format!("{job} ended but was never admitted"),
+            let what = if self.ended.contains(job) {
+                format!("{job} ended twice")
+            } else {
+                format!("{job} ended but was never admitted")
             };
             return self.violation(at, what);
         };

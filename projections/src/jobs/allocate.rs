@@ -47,9 +47,10 @@ impl JobTable {
                 let in_place = live.in_place;
                 for container in created {
                     let gang = live.gang_mut(container.incarnation, sequence);
-                    match in_place {
-                        true => gang.place(container),
-                        false => gang.add(&container.node),
+                    if in_place {
+                        gang.place(container)
+                    } else {
+                        gang.add(&container.node)
                     }
                 }
             });

@@ -82,9 +82,10 @@ impl<'a> Room<'a> {
         let own = self.queues.committed_of(job);
         let committed = self.committed.get_or_init(|| self.queues.committed());
         let lacks = needs.iter().filter_map(|(resource, needs)| {
-            let below = match job.preempts {
-                true => self.queues.held_below(job.class, resource),
-                false => 0,
+            let below = if job.preempts {
+                self.queues.held_below(job.class, resource)
+            } else {
+                0
             };
             let kept = committed.get(resource).saturating_sub(own.get(resource));
             let total = self.queues.total.get(resource);
@@ -118,9 +119,10 @@ impl<'a> Room<'a> {
     pub fn words(&self, id: &JobId, now: Timestamp) -> Option<String> {
         let short = self.short(id)?;
         let job = self.queues.jobs.get(id)?;
-        let what = match job.beside.is_empty() {
-            true => format!("{} x {}", job.containers.start(), job.demand),
-            false => format!("{} with its roles", self.queues.needs(id)?),
+        let what = if job.beside.is_empty() {
+            format!("{} x {}", job.containers.start(), job.demand)
+        } else {
+            format!("{} with its roles", self.queues.needs(id)?)
         };
         let amount = |value: u64| short.resource.display(value);
         let holders = named(&self.holders(id, &short), &amount, now);
@@ -164,10 +166,7 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
         return String::new();
     };
     let (others, rest) = others.split_at(others.len().min(NAMED - 1));
-    let has = |holder: &Holder<'_>| match holder.waits {
-        true => "is to have",
-        false => "keeps",
-    };
+    let has = |holder: &Holder<'_>| if holder.waits { "is to have" } else { "keeps" };
     let mut parts = vec![format!(
         "{} {} {}",
         first.job,
@@ -175,9 +174,12 @@ fn named(holders: &[Holder<'_>], amount: &dyn Fn(u64) -> String, now: Timestamp)
         amount(first.keeps)
     )];
     let others = others.iter();
-    parts.extend(others.map(|it| match it.waits == first.waits {
-        true => format!("{} {}", it.job, amount(it.keeps)),
-        false => format!("{} {} {}", it.job, has(it), amount(it.keeps)),
+    parts.extend(others.map(|it| {
+        if it.waits == first.waits {
+            format!("{} {}", it.job, amount(it.keeps))
+        } else {
+            format!("{} {} {}", it.job, has(it), amount(it.keeps))
+        }
     }));
     let more: u64 = rest.iter().map(|it| it.keeps).sum();
     match rest.len() {

@@ -106,9 +106,10 @@ pub fn head(room: &Room<'_>, id: &JobId, now: Timestamp) -> String {
     };
     let reserved = queues.passed_over.get(id).map(|since| {
         let passed_s = now.ms_since(*since) / 1000;
-        match passed_s >= u64::from(queues.policy.reserve_after_s) {
-            true => "; room is being kept for it".to_owned(),
-            false => format!("; others have passed it for {passed_s} s"),
+        if passed_s >= u64::from(queues.policy.reserve_after_s) {
+            "; room is being kept for it".to_owned()
+        } else {
+            format!("; others have passed it for {passed_s} s")
         }
     });
     format!("first of {tenant}; {waits}{}", reserved.unwrap_or_default())

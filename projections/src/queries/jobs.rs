@@ -317,9 +317,10 @@ pub(super) fn row(
         position,
         tenant_share: tenant.map(|tenant| model.queues.share(tenant).as_f64()),
         demand_share: tenant.map(|tenant| model.queues.demand_share(tenant).as_f64()),
-        code: match is_idle(model, id, job) {
-            true => IDLE.to_owned(),
-            false => job.code.clone(),
+        code: if is_idle(model, id, job) {
+            IDLE.to_owned()
+        } else {
+            job.code.clone()
         },
         weight: job.weight,
         priority_class: job.class.clone(),

@@ -180,10 +180,7 @@ fn cut(found: &mut Vec<(&JobId, &Job)>, query: &JobsQuery, limit: usize, now: Ti
     };
     let order = |a: &(&JobId, &Job), b: &(&JobId, &Job)| {
         let by = compare(sort, *a, *b, now);
-        let by = match query.descending {
-            true => by.reverse(),
-            false => by,
-        };
+        let by = if query.descending { by.reverse() } else { by };
         by.then_with(|| a.0.cmp(b.0))
     };
     let end = query.offset.saturating_add(limit).min(total);

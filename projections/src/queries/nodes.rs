@@ -87,9 +87,10 @@ pub(super) fn nodes(model: &ReadModel, query: NodesQuery, now: Timestamp) -> Nod
     let long_ago = |lost: Timestamp| now.seconds_since(lost) > f64::from(LOST_LISTED_S);
     let mut answer = NodesAnswer::default();
     for (name, node) in model.nodes.iter() {
-        match node.lost.is_some_and(long_ago) && !query.all {
-            true => answer.left_out += 1,
-            false => answer.nodes.push(row(model, name, node)),
+        if node.lost.is_some_and(long_ago) && !query.all {
+            answer.left_out += 1
+        } else {
+            answer.nodes.push(row(model, name, node))
         }
     }
     answer
@@ -163,9 +164,10 @@ fn leaving(containers: u32, stay: u32) -> String {
         format!("{stays}, without a checkpoint")
     });
     let both: Vec<String> = leaves.into_iter().chain(stays).collect();
-    match both.is_empty() {
-        true => "empty".to_owned(),
-        false => both.join("; "),
+    if both.is_empty() {
+        "empty".to_owned()
+    } else {
+        both.join("; ")
     }
 }
 

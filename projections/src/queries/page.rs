@@ -81,10 +81,7 @@ pub fn jobs_page(
         .collect();
     let order = |a: &(&JobId, &Job), b: &(&JobId, &Job)| {
         let by = compare(query.sort, *a, *b, now);
-        let by = match query.descending {
-            true => by.reverse(),
-            false => by,
-        };
+        let by = if query.descending { by.reverse() } else { by };
         by.then_with(|| a.0.cmp(b.0))
     };
     let limit = match query.limit {

@@ -229,9 +229,10 @@ impl Brokers {
     /// Returns the last sequence that an answering broker knows.
     pub fn known(&mut self, now: Timestamp) -> Sequence {
         let (applied, until) = self.former;
-        match now < until && self.random.chance(0.5) {
-            true => applied,
-            false => Sequence(u64::MAX),
+        if now < until && self.random.chance(0.5) {
+            applied
+        } else {
+            Sequence(u64::MAX)
         }
     }
 
@@ -271,9 +272,10 @@ impl Brokers {
             return;
         }
         for request in std::mem::take(&mut self.outside) {
-            match self.takes(&request.filter, now) {
-                true => self.propose(request, now),
-                false => self.outside.push_back(request),
+            if self.takes(&request.filter, now) {
+                self.propose(request, now)
+            } else {
+                self.outside.push_back(request)
             }
         }
         self.again = Some(after_us(now, AGAIN_US));
@@ -281,9 +283,10 @@ impl Brokers {
 
     pub fn asked(&mut self, request: Request, now: Timestamp, plant: Option<Plant>) -> Answer {
         if !self.is_led(now) {
-            return match self.random.chance(0.5) {
-                true => Answer::Error(broker_errors::NOT_AVAILABLE, 503),
-                false => Answer::Silence,
+            return if self.random.chance(0.5) {
+                Answer::Error(broker_errors::NOT_AVAILABLE, 503)
+            } else {
+                Answer::Silence
             };
         }
         match self.refuses(&request, plant) {
@@ -299,9 +302,10 @@ impl Brokers {
         let is_batch = request.events.len() > 1;
         for id in request.events.iter().filter_map(|(id, _)| id.as_ref()) {
             if let Some(sequence) = self.ids.get(id) {
-                return Some(match is_batch {
-                    true => Answer::Error(broker_errors::DUPLICATE_IN_BATCH, 400),
-                    false => Answer::Stored(*sequence),
+                return Some(if is_batch {
+                    Answer::Error(broker_errors::DUPLICATE_IN_BATCH, 400)
+                } else {
+                    Answer::Stored(*sequence)
                 });
             }
             let mut in_flight = self.led().flat_map(|it| &it.request.events);

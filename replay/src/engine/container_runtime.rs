@@ -251,9 +251,10 @@ impl ModelAgents {
     pub(super) fn taken_away(&self, id: &ContainerId) -> Exit {
         let job = self.jobs.get(&id.job);
         let saves = job.is_some_and(|job| job.mode == CheckpointMode::Exit);
-        match saves && id.incarnation.0 % 2 == 1 {
-            true => exited(0),
-            false => fenced(),
+        if saves && id.incarnation.0 % 2 == 1 {
+            exited(0)
+        } else {
+            fenced()
         }
     }
 

@@ -198,12 +198,11 @@ impl Faults {
     }
 
     pub(super) fn follows(&mut self, least: Sequence, head: Sequence) -> Sequence {
-        match self.hits(|rates| rates.lagging) {
-            true => {
-                let ahead = head.0.saturating_sub(least.0);
-                Sequence(least.0 + self.random.below(ahead + 1))
-            }
-            false => head,
+        if self.hits(|rates| rates.lagging) {
+            let ahead = head.0.saturating_sub(least.0);
+            Sequence(least.0 + self.random.below(ahead + 1))
+        } else {
+            head
         }
     }
 
@@ -217,9 +216,10 @@ impl Faults {
     }
 
     pub(super) fn clock_off_us(&mut self) -> i64 {
-        match self.hits(|rates| rates.host_clock) {
-            true => self.off_us(),
-            false => 0,
+        if self.hits(|rates| rates.host_clock) {
+            self.off_us()
+        } else {
+            0
         }
     }
 
@@ -227,9 +227,10 @@ impl Faults {
         const S: i64 = 1_000_000;
         let most = *self.random.choose(&[0, 300 * S, 86_400 * S]);
         let off = i64::try_from(self.random.below(2 * most.unsigned_abs() + 1)).unwrap_or(0);
-        match self.random.chance(0.5) {
-            true => off - most,
-            false => *self.random.choose(&[most, -most]),
+        if self.random.chance(0.5) {
+            off - most
+        } else {
+            *self.random.choose(&[most, -most])
         }
     }
 
@@ -251,13 +252,15 @@ impl Faults {
                 from_snapshot: self.random.chance(0.5),
             };
         }
-        let answer_us = match self.hits(|rates| rates.late_answer) {
-            true => self.random.below(2 * SECOND),
-            false => 0,
+        let answer_us = if self.hits(|rates| rates.late_answer) {
+            self.random.below(2 * SECOND)
+        } else {
+            0
         };
-        match self.hits(|rates| rates.doubt) {
-            true => Fate::Doubt { stored, answer_us },
-            false => Fate::Incarnations { answer_us },
+        if self.hits(|rates| rates.doubt) {
+            Fate::Doubt { stored, answer_us }
+        } else {
+            Fate::Incarnations { answer_us }
         }
     }
 
@@ -277,16 +280,18 @@ impl Faults {
     }
 
     pub(super) fn thinks_us(&mut self) -> u64 {
-        match self.hits(|rates| rates.slow) {
-            true => 1 + self.random.below(15 * SECOND),
-            false => 0,
+        if self.hits(|rates| rates.slow) {
+            1 + self.random.below(15 * SECOND)
+        } else {
+            0
         }
     }
 
     pub(super) fn start_delay_s(&mut self) -> f64 {
-        match self.hits(|rates| rates.slow_start) {
-            true => self.random.between(0.0, 150.0),
-            false => 0.0,
+        if self.hits(|rates| rates.slow_start) {
+            self.random.between(0.0, 150.0)
+        } else {
+            0.0
         }
     }
 

@@ -133,12 +133,13 @@ impl World {
         let here: Vec<ContainerId> = here.map(|(id, _)| id.clone()).collect();
         for id in here {
             self.still.remove(&id);
-            match is_over {
-                true => drop(
+            if is_over {
+                drop(
                     self.stale
                         .insert(id, (node.clone(), now.plus_ms(OVERLAP_MS))),
-                ),
-                false => self.starts(&id, node),
+                )
+            } else {
+                self.starts(&id, node)
             }
         }
     }

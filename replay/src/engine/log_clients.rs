@@ -283,9 +283,10 @@ impl Engine {
             events: with_ids(writer, &asked),
             written: asked.written,
         };
-        match arrives > self.now {
-            true => brokers.arrives_late(arrives, request),
-            false => self.arrives(request, false),
+        if arrives > self.now {
+            brokers.arrives_late(arrives, request)
+        } else {
+            self.arrives(request, false)
         }
     }
 

@@ -171,9 +171,10 @@ impl ModelAgents {
             return;
         }
         let size = u32::try_from(places.len()).unwrap_or(u32::MAX);
-        match is_same {
-            true => gang.replace(others.iter().map(|(rank, _)| *rank), size),
-            false => drop(self.gangs.remove(life)),
+        if is_same {
+            gang.replace(others.iter().map(|(rank, _)| *rank), size)
+        } else {
+            drop(self.gangs.remove(life))
         }
         for (rank, at) in others {
             let container = container_id(life, rank);

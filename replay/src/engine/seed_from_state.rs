@@ -256,9 +256,10 @@ fn specification(id: &JobId, job: &Job) -> JobSpec {
         depends_on: Vec::new(),
         tasks: None,
         resize: Resize {
-            mode: match job.in_place {
-                true => ResizeMode::InPlace,
-                false => ResizeMode::default(),
+            mode: if job.in_place {
+                ResizeMode::InPlace
+            } else {
+                ResizeMode::default()
             },
             ..Resize::default()
         },

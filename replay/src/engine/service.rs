@@ -257,11 +257,12 @@ impl<D: Decider> Copy<D> {
         self.shell.activate();
         self.recall();
         self.fold(log, head, check)?;
-        match encode(self.shell.state()) == whole {
-            true => Ok(()),
-            false => Err(wrong(format!(
+        if encode(self.shell.state()) == whole {
+            Ok(())
+        } else {
+            Err(wrong(format!(
                 "folded from the snapshot at {at} it is another state"
-            ))),
+            )))
         }
     }
 
@@ -329,9 +330,10 @@ impl<D: Decider> Copy<D> {
                     }
                     Effect::Decide(task) => {
                         let made = task.run();
-                        let thinks_us = match made.decision.proposals.is_empty() {
-                            true => 0,
-                            false => faults.thinks_us(),
+                        let thinks_us = if made.decision.proposals.is_empty() {
+                            0
+                        } else {
+                            faults.thinks_us()
                         };
                         if thinks_us > 0 {
                             self.phase = Phase::Deciding(after_us(now, thinks_us), Box::new(made));

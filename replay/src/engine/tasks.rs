@@ -23,9 +23,10 @@ impl Queue {
     /// Appends tasks; returns the number that begin now if the container was idle.
     pub fn give(&mut self, tasks: &TaskRanges, now: Timestamp) -> Option<u64> {
         self.waiting.extend(tasks);
-        match self.running.is_empty() {
-            true => self.begin(now),
-            false => None,
+        if self.running.is_empty() {
+            self.begin(now)
+        } else {
+            None
         }
     }
 
@@ -56,9 +57,10 @@ impl Queue {
                 ended.remove(task.task);
             }
         }
-        match self.running.is_empty() {
-            true => self.begin(now),
-            false => None,
+        if self.running.is_empty() {
+            self.begin(now)
+        } else {
+            None
         }
     }
 
@@ -138,13 +140,15 @@ impl ModelAgents {
         };
         let node = node.clone();
         let mut completed = queue.ended();
-        let failed = match faults.task_fails() {
-            true => fail_one(&mut completed),
-            false => Vec::new(),
+        let failed = if faults.task_fails() {
+            fail_one(&mut completed)
+        } else {
+            Vec::new()
         };
-        let next = match gang.draining.contains(&rank) {
-            true => None,
-            false => queue.begin(now),
+        let next = if gang.draining.contains(&rank) {
+            None
+        } else {
+            queue.begin(now)
         };
         let failures = failed.len();
         self.report_tasks(life, rank, node, (completed, failed));

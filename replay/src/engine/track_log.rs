@@ -175,9 +175,10 @@ impl ModelAgents {
             };
             died = (!asked).then_some(died_of);
             job.failed += usize::from(died.is_some());
-            match in_place && event.rank != Rank(0) {
-                true => job.pause(now),
-                false => job.die(),
+            if in_place && event.rank != Rank(0) {
+                job.pause(now)
+            } else {
+                job.die()
             }
         }
         if empty {

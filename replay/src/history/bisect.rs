@@ -188,9 +188,10 @@ impl Bisect {
     }
 
     fn beginning(&self) -> String {
-        match self.sliced {
-            true => "not known: it is before the slice".to_owned(),
-            false => "the beginning of the log".to_owned(),
+        if self.sliced {
+            "not known: it is before the slice".to_owned()
+        } else {
+            "the beginning of the log".to_owned()
         }
     }
 
@@ -230,9 +231,10 @@ impl Bisect {
             block[from..middle].iter().for_each(|it| half.fold(it));
             self.folded += (middle - from) as u64;
             halves += 1;
-            match half.look(&self.predicate).0 {
-                true => to = middle,
-                false => (low, from) = (half, middle),
+            if half.look(&self.predicate).0 {
+                to = middle
+            } else {
+                (low, from) = (half, middle);
             }
         }
         let Some(recorded) = block.get(from) else {

@@ -60,12 +60,13 @@ impl FromStr for NewNode {
         let capacity: Amounts = capacity
             .parse()
             .map_err(|error| format!("{}: {error}", wrong()))?;
-        match capacity.is_empty() {
-            true => Err(wrong()),
-            false => Ok(Self {
+        if capacity.is_empty() {
+            Err(wrong())
+        } else {
+            Ok(Self {
                 name: NodeId::new(name).map_err(|error| error.to_string())?,
                 capacity,
-            }),
+            })
         }
     }
 }
@@ -125,9 +126,10 @@ impl Asked {
             let (first, rest) = path.split_first().ok_or_else(unknown)?;
             let named = |rest: &[String]| {
                 let (name, field) = rest.split_first().ok_or_else(unknown)?;
-                match field.is_empty() {
-                    true => Err(unknown()),
-                    false => Ok((name.clone(), field.to_vec())),
+                if field.is_empty() {
+                    Err(unknown())
+                } else {
+                    Ok((name.clone(), field.to_vec()))
                 }
             };
             match first.as_str() {

@@ -32,18 +32,20 @@ where
     };
     let failed = |error: serde_json::Error| SeenError(error.to_string());
     let mut value = serde_json::to_value(&answer).map_err(failed)?;
-    match hide(&mut value, viewer) {
-        true => serde_json::from_value(value).map_err(failed),
-        false => Ok(answer),
+    if hide(&mut value, viewer) {
+        serde_json::from_value(value).map_err(failed)
+    } else {
+        Ok(answer)
     }
 }
 
 /// Returns a job's name as `viewer` may know it.
 #[must_use]
 pub fn name(job: &JobId, viewer: Option<&TenantId>) -> String {
-    match viewer.is_none_or(|viewer| viewer.as_str() == job.tenant()) {
-        true => job.to_string(),
-        false => ANOTHER_JOB.to_owned(),
+    if viewer.is_none_or(|viewer| viewer.as_str() == job.tenant()) {
+        job.to_string()
+    } else {
+        ANOTHER_JOB.to_owned()
     }
 }
 

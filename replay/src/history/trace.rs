@@ -348,12 +348,13 @@ impl<W: Write> TraceWriter<W> {
         }
         let parent = self.node(node)?;
         let uuid = self.uuid();
-        let (track, job) = match self.sees(&id.job) {
-            true => (id.to_string(), id.job.to_string()),
-            false => (
+        let (track, job) = if self.sees(&id.job) {
+            (id.to_string(), id.job.to_string())
+        } else {
+            (
                 "a container of another tenant".to_owned(),
                 ANOTHER_JOB.to_owned(),
-            ),
+            )
         };
         self.track(uuid, parent, &track)?;
         self.containers.insert(id.clone(), (node.clone(), uuid));

@@ -55,9 +55,10 @@ fn of_services(
         let services = run.outcome.mixed.iter().flat_map(|it| &it.services);
         let several = services.clone().count() > 1;
         lines.extend(services.map(|(job, service)| Line {
-            name: match several {
-                true => format!("{} {job}", run.name),
-                false => run.name.clone(),
+            name: if several {
+                format!("{} {job}", run.name)
+            } else {
+                run.name.clone()
             },
             points: minutes(of(service)),
         }));

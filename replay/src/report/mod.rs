@@ -153,9 +153,10 @@ fn table(runs: &[Run<'_>]) -> String {
         let cells = METRICS.iter().enumerate().map(|(column, (_, of, _))| {
             let value = of(figures);
             let base = first.map_or(0.0, of);
-            let change = match index > 0 && base > 0.0 {
-                true => format!(" ({:+.0} %)", (value / base - 1.0) * 100.0),
-                false => String::new(),
+            let change = if index > 0 && base > 0.0 {
+                format!(" ({:+.0} %)", (value / base - 1.0) * 100.0)
+            } else {
+                String::new()
             };
             format!("<td>{}{change}</td>", written(column, value))
         });

@@ -180,13 +180,14 @@ fn granted(document: &ScenarioDocument) -> Vec<TenantGranted> {
 }
 
 fn number(field: &str, value: f64, ok: bool, must: &'static str) -> Result<(), ScenarioError> {
-    match ok && value.is_finite() {
-        true => Ok(()),
-        false => Err(ScenarioError::Number {
+    if ok && value.is_finite() {
+        Ok(())
+    } else {
+        Err(ScenarioError::Number {
             field: field.to_owned(),
             value,
             must,
-        }),
+        })
     }
 }
 

@@ -232,15 +232,17 @@ impl Measures {
         }
         let used_by = self.used_by.get_mut(tenant).map(|it| &mut it.0);
         for used in [Some(&mut self.used), used_by].into_iter().flatten() {
-            match starts {
-                true => used.add(demand, 1),
-                false => used.subtract(demand, 1),
+            if starts {
+                used.add(demand, 1)
+            } else {
+                used.subtract(demand, 1)
             }
         }
         if let Some(live) = self.live.get_mut(&container.job) {
-            let running = match starts {
-                true => live.running + 1,
-                false => live.running.saturating_sub(1),
+            let running = if starts {
+                live.running + 1
+            } else {
+                live.running.saturating_sub(1)
             };
             live.started_s.get_or_insert(at_s);
             live.change(at_s, running);

@@ -331,9 +331,10 @@ fn cut_anywhere<F: Fold>(log: &[Arc<Recorded>], random: &mut Random) -> Result<(
         whole.evolve(recorded);
         resumed.evolve(recorded);
     }
-    match encode(&whole)? == encode(&resumed)? {
-        true => Ok(()),
-        false => Err(broken("it goes on differently".to_owned())),
+    if encode(&whole)? == encode(&resumed)? {
+        Ok(())
+    } else {
+        Err(broken("it goes on differently".to_owned()))
     }
 }
 

@@ -47,9 +47,10 @@ impl Free {
             return false;
         }
         let parts = of_type.gpu_parts(u64::MAX);
-        let (each, many) = match of_type.shares_gpu() {
-            true => (parts, 1),
-            false => (GPU_PARTS, parts / GPU_PARTS),
+        let (each, many) = if of_type.shares_gpu() {
+            (parts, 1)
+        } else {
+            (GPU_PARTS, parts / GPU_PARTS)
         };
         let mut able: Vec<&mut u64> = self.devices.iter_mut().filter(|it| **it >= each).collect();
         able.sort();
@@ -210,9 +211,10 @@ fn cluster(seed: u64) -> Engine {
     let mut engine = Engine::new(START, false);
     let policy = Policy {
         allocation: *random.choose(&[Allocation::Dorm, Allocation::Dorm, Allocation::Drf]),
-        queue: match random.chance(0.7) {
-            true => Queue::Fifo,
-            false => *random.choose(&Queue::ALL),
+        queue: if random.chance(0.7) {
+            Queue::Fifo
+        } else {
+            *random.choose(&Queue::ALL)
         },
         theta1: *random.choose(&[0.1, 1.0]),
         theta2: *random.choose(&[0.1, 0.5]),

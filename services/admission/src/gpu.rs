@@ -57,15 +57,16 @@ fn check_limit(limit: Option<u64>, request: u64) -> Result<(), Refusal> {
         );
         return Err(Refusal::new("bad_demand", reason));
     }
-    match (request..=1000).contains(&limit) {
-        true => Ok(()),
-        false => Err(Refusal::new(
+    if (request..=1000).contains(&limit) {
+        Ok(())
+    } else {
+        Err(Refusal::new(
             "bad_demand",
             format!(
                 "gpu_limit {written} must lie between the request, demand.gpu {}, and 1",
                 Resource::Gpu.display(request)
             ),
-        )),
+        ))
     }
 }
 

@@ -21,9 +21,10 @@ pub fn received(
     content_type: Option<&str>,
     payload: &[u8],
 ) -> Event {
-    let kept = match payload.len() > SubmissionReceived::limit_bytes(verb) {
-        true => payload.get(..CUT_BYTES).unwrap_or(payload),
-        false => payload,
+    let kept = if payload.len() > SubmissionReceived::limit_bytes(verb) {
+        payload.get(..CUT_BYTES).unwrap_or(payload)
+    } else {
+        payload
     };
     let (raw, raw_encoding) = match std::str::from_utf8(kept) {
         Ok(text) => (text.to_owned(), RawEncoding::Utf8),

@@ -46,9 +46,10 @@ pub fn class_of(
     let Some(PriorityClass { value, preempts }) = classes.get(name).copied() else {
         let name = sanitize::shortened(name);
         let known: Vec<&str> = classes.keys().map(String::as_str).collect();
-        let known = match known.is_empty() {
-            true => "there is none yet".to_owned(),
-            false => format!("there are {}", known.join(", ")),
+        let known = if known.is_empty() {
+            "there is none yet".to_owned()
+        } else {
+            format!("there are {}", known.join(", "))
         };
         let reason = format!(
             "priority_class: there is no class {name}; {known}. The operator defines one in the policy (`dormouse configure FILE` with policy: {{priority_classes: {{{name}: {{value: 100}}}}}}) and grants it with `dormouse tenant set {tenant} --priority-class {name}`"

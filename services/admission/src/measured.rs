@@ -102,12 +102,13 @@ fn check_values(measured: &ServiceMeasured) -> Result<(), Refusal> {
         ));
     }
     let sum: u64 = arrivals.iter().map(|it| u64::from(*it)).sum();
-    match sum == measured.requests {
-        true => Ok(()),
-        false => bad(format!(
+    if sum == measured.requests {
+        Ok(())
+    } else {
+        bad(format!(
             "arrivals sums up to {sum} and requests is {}; make them agree, or leave arrivals out",
             measured.requests
-        )),
+        ))
     }
 }
 

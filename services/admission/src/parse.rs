@@ -84,16 +84,18 @@ pub fn decode<T: DeserializeOwned>(received: &SubmissionReceived) -> Result<T, R
         ));
     };
     let json = received.content_type.contains("json");
-    let value: Option<Value> = match json {
-        true => serde_json::from_slice(&bytes).ok(),
-        false => rmp_serde::from_slice(&bytes).ok(),
+    let value: Option<Value> = if json {
+        serde_json::from_slice(&bytes).ok()
+    } else {
+        rmp_serde::from_slice(&bytes).ok()
     };
     if let Some(refusal) = value.as_ref().and_then(list_for_a_map) {
         return Err(refusal);
     }
-    match json {
-        true => decode_json(&bytes),
-        false => decode_msgpack(&bytes, value.is_some()),
+    if json {
+        decode_json(&bytes)
+    } else {
+        decode_msgpack(&bytes, value.is_some())
     }
 }
 
@@ -123,9 +125,10 @@ fn decode_msgpack<T: DeserializeOwned>(bytes: &[u8], readable: bool) -> Result<T
     serde_path_to_error::deserialize(&mut document).map_err(|error| {
         let place = error.path().to_string();
         let text = error.into_inner().to_string();
-        match readable {
-            true => wrong_shape(&place, &text),
-            false => unreadable("MessagePack", &text),
+        if readable {
+            wrong_shape(&place, &text)
+        } else {
+            unreadable("MessagePack", &text)
         }
     })
 }
@@ -147,9 +150,10 @@ fn list_for_a_map(document: &Value) -> Option<Refusal> {
         return wrong(field, example);
     }
     let mounts = document.get("mounts")?.as_array()?;
-    match mounts.iter().any(Value::is_array) {
-        true => wrong("an entry of mounts", "{source: /data, target: /data}"),
-        false => None,
+    if mounts.iter().any(Value::is_array) {
+        wrong("an entry of mounts", "{source: /data, target: /data}")
+    } else {
+        None
     }
 }
 

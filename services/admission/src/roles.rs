@@ -33,12 +33,13 @@ pub fn normalise(document: &JobDocument) -> Result<BTreeMap<String, RoleSpec>, R
     let roles = roles.map(|(name, role)| Ok((name.clone(), one(document, name, role)?)));
     let roles: BTreeMap<String, RoleSpec> = roles.collect::<Result<_, Refusal>>()?;
     let beside: u32 = roles.values().map(|role| role.count).sum();
-    match document.containers.max.saturating_add(beside) > MAX_CONTAINERS {
-        true => refuse(format!(
+    if document.containers.max.saturating_add(beside) > MAX_CONTAINERS {
+        refuse(format!(
             "roles: {beside} containers beside containers.max {} are more than {MAX_CONTAINERS}",
             document.containers.max
-        )),
-        false => Ok(roles),
+        ))
+    } else {
+        Ok(roles)
     }
 }
 
@@ -95,12 +96,13 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 fn demand(name: &str, role: &RoleDocument) -> Result<Amounts, Refusal> {
     let demand = parse::amounts(&format!("roles.{name}.demand"), &role.demand)?;
     let gpu = demand.get(&Resource::Gpu);
-    match gpu.is_multiple_of(1000) {
-        true => Ok(demand),
-        false => refuse(format!(
+    if gpu.is_multiple_of(1000) {
+        Ok(demand)
+    } else {
+        refuse(format!(
             "roles.{name}.demand: gpu {} is a fraction; a role has GPUs whole, or none",
             Resource::Gpu.display(gpu)
-        )),
+        ))
     }
 }
 

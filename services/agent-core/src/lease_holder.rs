@@ -205,10 +205,10 @@ impl Holder {
         if self.renewed.replace((asked_ms, term.fence_ms)).is_none() {
             self.duties.push_back(Duty::News(News::Held));
         }
-        let until_ms = match self.term == term {
-            true => asked_ms + renew_every_ms(term),
-            // The policy changed meanwhile.
-            false => asked_ms,
+        let until_ms = if self.term == term {
+            asked_ms + renew_every_ms(term)
+        } else {
+            asked_ms
         };
         self.phase = Phase::Waiting { until_ms };
     }

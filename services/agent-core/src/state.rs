@@ -366,9 +366,10 @@ impl Fold for AgentState {
     fn doubts(&self, recorded: &Recorded) -> Option<String> {
         let own = self.node.as_ref().map_or("", NodeId::as_str);
         let (_, node) = recorded.envelope.source.rsplit_once('/')?;
-        match recorded.writer == Writer::Node && node == own {
-            true => None,
-            false => self.witness.doubts(recorded.event()?),
+        if recorded.writer == Writer::Node && node == own {
+            None
+        } else {
+            self.witness.doubts(recorded.event()?)
         }
     }
 

@@ -133,9 +133,10 @@ fn verdict(service: &Service, now: Timestamp) -> Verdict {
     };
     let asked = is_asked_for(service, until);
     let Some(objective) = service.promise.objective else {
-        return match asked {
-            true => stay(min.max(1), "a request waits"),
-            false => stay(min.max(service.target.min(1)), "it has no objective"),
+        return if asked {
+            stay(min.max(1), "a request waits")
+        } else {
+            stay(min.max(service.target.min(1)), "it has no objective")
         };
     };
     let view = View {
@@ -222,9 +223,10 @@ fn observed(service: &Service) -> Observed {
         concurrency: rounded(mean(|second| second.concurrency)),
         service_ms: rounded(times.map_or(0.0, |times| times.mean_s * 1000.0)),
         burstiness: rounded(Series::of(history, until, 120).dispersion(until)),
-        attainment: match answered > 0.0 {
-            true => rounded((1.0 - late / answered).max(0.0)),
-            false => 1.0,
+        attainment: if answered > 0.0 {
+            rounded((1.0 - late / answered).max(0.0))
+        } else {
+            1.0
         },
         ready,
     }

@@ -175,9 +175,10 @@ impl History {
         let answered = measured.latency_ms.total() as f64;
         for at in first..until {
             let in_window = usize::try_from(at - first).unwrap_or(0);
-            let arrivals = match listed {
-                true => f64::from(measured.arrivals[in_window]),
-                false => measured.requests as f64 / window,
+            let arrivals = if listed {
+                f64::from(measured.arrivals[in_window])
+            } else {
+                measured.requests as f64 / window
             };
             if arrivals > 0.0 {
                 self.last_request = self.last_request.max(Some(at + 1));

@@ -118,9 +118,10 @@ impl Used {
         };
         if let Some(warned) = self.warned {
             // A later report arrives by itself.
-            return match said.at >= warned.ends_at {
-                true => Unused::End(self.reason(), said.sequence.max(warned.sequence)),
-                false => Unused::Keep(None),
+            return if said.at >= warned.ends_at {
+                Unused::End(self.reason(), said.sequence.max(warned.sequence))
+            } else {
+                Unused::Keep(None)
             };
         }
         let ends_at = self.active_at.plus_ms(idle_ms);

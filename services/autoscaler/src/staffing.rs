@@ -65,9 +65,10 @@ fn waiting(erlangs: f64) -> impl Iterator<Item = f64> {
         if servers > 0.0 {
             blocked = erlangs * blocked / (servers + erlangs * blocked);
         }
-        match servers > erlangs {
-            true => blocked / (1.0 - erlangs / servers * (1.0 - blocked)),
-            false => 1.0,
+        if servers > erlangs {
+            blocked / (1.0 - erlangs / servers * (1.0 - blocked))
+        } else {
+            1.0
         }
     })
 }

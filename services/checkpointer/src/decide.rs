@@ -53,9 +53,10 @@ const ENVIRONMENT_S: u32 = 900;
 impl Checkpointer {
     /// Returns the start time-out in seconds.
     pub(crate) const fn start_timeout_of(&self, job: &Job) -> u32 {
-        match job.has_packages {
-            true => self.start_timeout_s + ENVIRONMENT_S,
-            false => self.start_timeout_s,
+        if job.has_packages {
+            self.start_timeout_s + ENVIRONMENT_S
+        } else {
+            self.start_timeout_s
         }
     }
 }

@@ -330,9 +330,10 @@ impl Elastic<'_> {
         let places = own.iter().flat_map(|own| &own.places);
         let missing: Vec<Placed<'_>> = places.filter(|(rank, _)| !current.contains(rank)).collect();
         if !extra.is_empty() {
-            return match job.is_served() {
-                true => self.replace(&extra, &missing, now, room),
-                false => self.request(Vec::new(), extra, ResizeCause::Adjusted),
+            return if job.is_served() {
+                self.replace(&extra, &missing, now, room)
+            } else {
+                self.request(Vec::new(), extra, ResizeCause::Adjusted)
             };
         }
         let unready = current.iter().copied();
@@ -353,9 +354,10 @@ impl Elastic<'_> {
             }
             false => Vec::new(),
         };
-        match join.is_empty() {
-            true => Step::Wait(None),
-            false => self.request(join, Vec::new(), ResizeCause::Adjusted),
+        if join.is_empty() {
+            Step::Wait(None)
+        } else {
+            self.request(join, Vec::new(), ResizeCause::Adjusted)
         }
     }
 

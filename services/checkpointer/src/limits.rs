@@ -84,9 +84,10 @@ impl Act<'_> {
     /// Defers times within a silence.
     fn when_heard(&self, at: Timestamp) -> Timestamp {
         let again = self.state.clock.heard_again();
-        match again >= at {
-            true => again.plus_ms(HEARING_MS),
-            false => at,
+        if again >= at {
+            again.plus_ms(HEARING_MS)
+        } else {
+            at
         }
     }
 }

@@ -150,10 +150,10 @@ fn gave_up(id: &JobId, job: &Job) -> String {
         attempts => format!("{attempts} attempts"),
     };
     let why = why.unwrap_or("the gang did not start in time");
-    match job.last_stop.as_ref().is_some_and(|stop| stop.ran) {
-        true => format!("{why}, after {attempts}; see `dormouse job logs {id}`"),
-        // Nothing ran that could have printed.
-        false => format!("{why}, after {attempts}"),
+    if job.last_stop.as_ref().is_some_and(|stop| stop.ran) {
+        format!("{why}, after {attempts}; see `dormouse job logs {id}`")
+    } else {
+        format!("{why}, after {attempts}")
     }
 }
 
@@ -272,9 +272,10 @@ impl Act<'_> {
                     success: true, at, ..
                 } if may_leave => {
                     if **rank == Rank(0) && self.job.success == Success::Chief {
-                        return match self.life.is_over() {
-                            true => Verdict::Succeeded(*at),
-                            false => Verdict::WorkersSucceeded(*at),
+                        return if self.life.is_over() {
+                            Verdict::Succeeded(*at)
+                        } else {
+                            Verdict::WorkersSucceeded(*at)
                         };
                     }
                     succeeded = succeeded.map(|newest| newest.max(*at));
@@ -330,9 +331,10 @@ impl Act<'_> {
         };
         // A service is retried until cancelled.
         let last_try = !evicted && self.job.attempts >= retries && !self.job.is_served();
-        let reason = match last_try {
-            true => StopReason::GaveUp,
-            false => StopReason::Failed,
+        let reason = if last_try {
+            StopReason::GaveUp
+        } else {
+            StopReason::Failed
         };
         self.stop(reason, at)
     }
@@ -493,9 +495,10 @@ impl Act<'_> {
 
     fn stopping(&self, reason: StopReason, requested: Sequence, whole: bool) -> Step {
         if self.life.is_over() {
-            return match self.is_excused(reason, requested, whole) {
-                true => self.stopped_after(StopReason::Failed, self.job.attempts, requested),
-                false => self.stopped(reason, requested),
+            return if self.is_excused(reason, requested, whole) {
+                self.stopped_after(StopReason::Failed, self.job.attempts, requested)
+            } else {
+                self.stopped(reason, requested)
             };
         }
         // The agent kills after the grace period; a lost node ends its containers here.

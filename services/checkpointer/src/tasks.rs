@@ -19,9 +19,10 @@ const NAMED: usize = 10;
 /// Returns a finished set's outcome.
 pub fn over(set: &TaskSet) -> Option<StopReason> {
     let ended = set.remaining() == 0;
-    ended.then_some(match set.failed.is_empty() {
-        true => StopReason::Completed,
-        false => StopReason::GaveUp,
+    ended.then_some(if set.failed.is_empty() {
+        StopReason::Completed
+    } else {
+        StopReason::GaveUp
     })
 }
 
@@ -30,9 +31,10 @@ pub fn why_failed(id: &JobId, set: &TaskSet) -> Option<String> {
     let first = set.first_failed?;
     let some: Vec<_> = set.failed.iter().take(NAMED).collect();
     let names: Vec<_> = some.iter().map(u32::to_string).collect();
-    let more = match set.failed.len() > NAMED as u64 {
-        true => ", …",
-        false => "",
+    let more = if set.failed.len() > NAMED as u64 {
+        ", …"
+    } else {
+        ""
     };
     Some(format!(
         "{} of {} tasks failed ({}{more}); task {} exited with {}: see `dormouse job logs {id} --task {}`",

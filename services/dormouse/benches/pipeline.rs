@@ -278,9 +278,10 @@ fn main() {
     let node_count = numbers.get(1).copied().unwrap_or(1_000);
     let drf = std::env::args().any(|arg| arg == "drf");
     let policy = Policy {
-        allocation: match drf {
-            true => Allocation::Drf,
-            false => Allocation::Dorm,
+        allocation: if drf {
+            Allocation::Drf
+        } else {
+            Allocation::Dorm
         },
         lease_s: 86_400,
         ..Policy::default()

@@ -243,9 +243,10 @@ fn show_doubts(node: &str, strangers: usize, beyond: usize) {
 fn show_cluster(cluster: &ClusterAnswer) {
     for (phase, count) in &cluster.jobs {
         let phase = phase.clone();
-        match matches!(phase.as_str(), "completed" | "failed" | "cancelled") {
-            true => counter!(ENDED, "phase" => phase).absolute(*count),
-            false => gauge!(JOBS, "phase" => phase).set(number(*count)),
+        if matches!(phase.as_str(), "completed" | "failed" | "cancelled") {
+            counter!(ENDED, "phase" => phase).absolute(*count)
+        } else {
+            gauge!(JOBS, "phase" => phase).set(number(*count))
         }
     }
     let nodes = &cluster.nodes;

@@ -97,9 +97,10 @@ impl Context {
     /// Returns ` --data DIR` if `--data` was given, for hints.
     #[must_use]
     pub fn data_flag(&self) -> String {
-        match self.global.data.is_some() {
-            true => format!(" --data {}", self.data.display()),
-            false => String::new(),
+        if self.global.data.is_some() {
+            format!(" --data {}", self.data.display())
+        } else {
+            String::new()
         }
     }
 
@@ -260,9 +261,10 @@ impl Context {
         let settings = self.settings("dormouse-cli");
         // Only `up` restarts a local broker.
         let looked_after = self.server.is_none() && self.names_a_cluster();
-        let patience = match is_local(&settings.server) && !looked_after {
-            true => Duration::from_millis(300),
-            false => Duration::from_secs(3),
+        let patience = if is_local(&settings.server) && !looked_after {
+            Duration::from_millis(300)
+        } else {
+            Duration::from_secs(3)
         };
         let settings = Settings {
             replicas,
@@ -289,9 +291,10 @@ impl Context {
 /// # Errors
 /// If the file cannot be read.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
-    let text = match path.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()).context("standard input"),
-        false => std::fs::read_to_string(path).with_context(|| path.display().to_string()),
+    let text = if path.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin()).context("standard input")
+    } else {
+        std::fs::read_to_string(path).with_context(|| path.display().to_string())
     }?;
     // Some editors write a byte order mark.
     Ok(match text.strip_prefix('\u{feff}') {
@@ -303,9 +306,10 @@ pub fn read_text(path: &Path) -> anyhow::Result<String> {
 /// Returns the name of a file for messages.
 #[must_use]
 pub fn shown(path: &Path) -> String {
-    match path.as_os_str() == "-" {
-        true => "standard input".to_owned(),
-        false => path.display().to_string(),
+    if path.as_os_str() == "-" {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
     }
 }
 
@@ -316,9 +320,10 @@ pub fn shown(path: &Path) -> String {
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = read_text(path)?;
     if text.trim().is_empty() {
-        match path.as_os_str() == "-" {
-            true => bail!("the standard input is empty; give it a document, or name a file"),
-            false => bail!("{} is empty", path.display()),
+        if path.as_os_str() == "-" {
+            bail!("the standard input is empty; give it a document, or name a file")
+        } else {
+            bail!("{} is empty", path.display())
         }
     }
     parse_document(&text).with_context(|| shown(path))
@@ -331,16 +336,18 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 pub fn read_map(path: &Path) -> anyhow::Result<serde_json::Value> {
     let document: serde_json::Value = read_document(path)?;
     // For a list, the fields' parser has a better error.
-    match document.is_object() || document.is_array() {
-        true => Ok(document),
-        false => bail!("{}: no map of fields (`key: value`)", shown(path)),
+    if document.is_object() || document.is_array() {
+        Ok(document)
+    } else {
+        bail!("{}: no map of fields (`key: value`)", shown(path))
     }
 }
 
 fn parse_document<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    let form = match text.trim_start().starts_with(['{', '[']) {
-        true => "JSON",
-        false => "YAML",
+    let form = if text.trim_start().starts_with(['{', '[']) {
+        "JSON"
+    } else {
+        "YAML"
     };
     // Parsing into a mapping rejects duplicate keys.
     let value =

@@ -158,9 +158,10 @@ async fn watch(log: &Log, submitted: usize) -> anyhow::Result<ReadModel> {
     )?);
     bar.enable_steady_tick(Duration::from_millis(200));
     let quiet = bar.is_hidden();
-    let say = |line: String| match quiet {
-        true => print::line(line),
-        false => {
+    let say = |line: String| {
+        if quiet {
+            print::line(line)
+        } else {
             bar.println(line);
             Ok(())
         }

@@ -123,9 +123,10 @@ fn admitted(spec: &JobSpec) -> String {
 }
 
 fn tenant(event: &TenantConfigured) -> String {
-    let quota = match event.quota.is_empty() {
-        true => "no quota".to_owned(),
-        false => format!("quota {}", event.quota),
+    let quota = if event.quota.is_empty() {
+        "no quota".to_owned()
+    } else {
+        format!("quota {}", event.quota)
     };
     format!("{}: weight {}, {quota}", event.tenant, event.weight)
 }
@@ -146,9 +147,10 @@ pub fn preemption(policy: &Policy) -> String {
         format!("{name} ({}{preempts})", class.value)
     });
     let classes: Vec<String> = classes.collect();
-    match classes.is_empty() {
-        true => said + "; no priority classes",
-        false => format!("{said}; priority classes {}", classes.join(", ")),
+    if classes.is_empty() {
+        said + "; no priority classes"
+    } else {
+        format!("{said}; priority classes {}", classes.join(", "))
     }
 }
 
@@ -184,9 +186,10 @@ pub fn grants(grants: &Grants) -> String {
     );
     say("of a node's disk", grants.max_storage.map(size));
     say("exec", grants.exec.map(|exec| exec.to_string()));
-    match said.is_empty() {
-        true => "nothing".to_owned(),
-        false => said.join(", "),
+    if said.is_empty() {
+        "nothing".to_owned()
+    } else {
+        said.join(", ")
     }
 }
 

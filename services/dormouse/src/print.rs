@@ -84,9 +84,10 @@ impl Growing {
 
 fn cleaned<T: Serialize + DeserializeOwned>(value: &T) -> anyhow::Result<Option<T>> {
     let mut value = serde_json::to_value(value)?;
-    match clean(&mut value) {
-        true => Ok(Some(serde_json::from_value(value)?)),
-        false => Ok(None),
+    if clean(&mut value) {
+        Ok(Some(serde_json::from_value(value)?))
+    } else {
+        Ok(None)
     }
 }
 

@@ -191,9 +191,10 @@ pub fn telemetry(
     metrics: Option<std::net::SocketAddr>,
 ) -> anyhow::Result<telemetry::Guard> {
     let json = std::env::var("DORMOUSE_LOG_FORMAT").is_ok_and(|format| format == "json");
-    let format = match json {
-        true => telemetry::Format::Json,
-        false => telemetry::Format::Pretty,
+    let format = if json {
+        telemetry::Format::Json
+    } else {
+        telemetry::Format::Pretty
     };
     telemetry::init(service, format, metrics).context("telemetry")
 }

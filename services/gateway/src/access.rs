@@ -103,9 +103,10 @@ pub fn check(
     let secret = match trust {
         Trust::Loopback => {
             headers.remove(KEY_HEADER);
-            return match is_cross_site(method, headers) {
-                true => Err(Denied::CrossSite),
-                false => Ok(()),
+            return if is_cross_site(method, headers) {
+                Err(Denied::CrossSite)
+            } else {
+                Ok(())
             };
         }
         Trust::Secret(secret) => secret,

@@ -170,10 +170,7 @@ impl Balance {
                 load.failures = load.failures.saturating_add(1);
                 load.broken = outcome == Outcome::Broken;
                 load.measure(took.max(10.0 * mean), now);
-                let patience = match load.broken {
-                    true => 1,
-                    false => PATIENCE,
-                };
+                let patience = if load.broken { 1 } else { PATIENCE };
                 if let Some(times) = load.failures.checked_sub(patience) {
                     let rest = REST << times.min(10);
                     load.rests_until = now + rest.min(LONGEST_REST);
@@ -298,8 +295,9 @@ impl Load {
 }
 
 fn smoothed(mean: f64, value: f64) -> f64 {
-    match mean == 0.0 {
-        true => value.max(1.0),
-        false => mean + SMOOTHING * (value - mean),
+    if mean == 0.0 {
+        value.max(1.0)
+    } else {
+        mean + SMOOTHING * (value - mean)
     }
 }

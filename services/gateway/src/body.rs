@@ -74,9 +74,10 @@ impl Outbound {
 
     #[must_use]
     pub fn new(body: Incoming) -> Self {
-        match body.is_end_stream() {
-            true => Self(None),
-            false => Self(Some(Watched::new(body, UPLOAD_IDLE))),
+        if body.is_end_stream() {
+            Self(None)
+        } else {
+            Self(Some(Watched::new(body, UPLOAD_IDLE)))
         }
     }
 

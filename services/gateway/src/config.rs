@@ -124,12 +124,13 @@ pub fn names(
 ) -> Result<(String, Names), GatewayError> {
     let strict = matches!(trust, Trust::Loopback);
     let Some(url) = url else {
-        let host = match listen.ip().is_loopback() {
-            true => "localhost".to_owned(),
-            false => SocketAddr::new(listen.ip(), 0)
+        let host = if listen.ip().is_loopback() {
+            "localhost".to_owned()
+        } else {
+            SocketAddr::new(listen.ip(), 0)
                 .to_string()
                 .trim_end_matches(":0")
-                .to_owned(),
+                .to_owned()
         };
         let address = format!("http://{host}:{}", listen.port());
         return Ok((address, Names::new(host.trim_matches(['[', ']']), strict)));

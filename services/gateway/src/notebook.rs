@@ -37,9 +37,10 @@ pub fn pass(hash: Option<&Hash>, method: &Method, uri: &Uri, headers: &HeaderMap
         return Pass::Token(None);
     }
     let remembered = in_cookie(headers).is_some_and(|token| is_right(&token));
-    match remembered && !is_cross_site(method, headers) {
-        true => Pass::Token(None),
-        false => Pass::Closed,
+    if remembered && !is_cross_site(method, headers) {
+        Pass::Token(None)
+    } else {
+        Pass::Closed
     }
 }
 

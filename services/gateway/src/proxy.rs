@@ -121,9 +121,10 @@ fn of_notebook(live: &ServiceState, request: &Request<Incoming>) -> Result<(), R
         live.touched();
         return Ok(());
     }
-    match live.is_ready() || live.target() > 0 {
-        true => Ok(()),
-        false => Err(Box::new(responses::stopped_notebook())),
+    if live.is_ready() || live.target() > 0 {
+        Ok(())
+    } else {
+        Err(Box::new(responses::stopped_notebook()))
     }
 }
 
@@ -244,9 +245,10 @@ async fn send(
                 Some(unsent) => return Err(Unsent::Whole(Box::new(unsent))),
                 None => {
                     let error = error.into_error();
-                    return Err(match error.is_user() {
-                        true => Unsent::Stalled,
-                        false => Unsent::Seen(error.to_string()),
+                    return Err(if error.is_user() {
+                        Unsent::Stalled
+                    } else {
+                        Unsent::Seen(error.to_string())
                     });
                 }
             },

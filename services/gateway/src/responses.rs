@@ -94,9 +94,10 @@ pub fn denied(why: Denied, own: bool) -> Response<Answer> {
     };
     let mut response = refusal(status, code, message);
     if status == StatusCode::UNAUTHORIZED {
-        let asks = match own {
-            true => "Basic realm=\"dormouse\", charset=\"UTF-8\"",
-            false => "Bearer realm=\"dormouse\"",
+        let asks = if own {
+            "Basic realm=\"dormouse\", charset=\"UTF-8\""
+        } else {
+            "Bearer realm=\"dormouse\""
         };
         let headers = response.headers_mut();
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(asks));

@@ -154,9 +154,10 @@ impl Routes {
             }),
             Event::NodeJoined(it) => {
                 // Agents of older builds run on this machine.
-                let address = match it.address.is_empty() {
-                    true => "127.0.0.1".to_owned(),
-                    false => it.address.clone(),
+                let address = if it.address.is_empty() {
+                    "127.0.0.1".to_owned()
+                } else {
+                    it.address.clone()
                 };
                 let known = self.addresses.insert(it.node.clone(), address.clone());
                 known.is_none_or(|known| known != address)

@@ -101,10 +101,7 @@ impl Replica {
             ..
         } = self.phase
         {
-            self.phase = match ready {
-                true => Phase::Ready,
-                false => Phase::Placed,
-            };
+            self.phase = if ready { Phase::Ready } else { Phase::Placed };
         }
     }
 }

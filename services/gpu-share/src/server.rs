@@ -164,16 +164,15 @@ impl Server {
         let _alone = self.sharing.lock();
         let is_known = lock(&self.inner).tenant(&offer.name).is_some();
         // File operations run outside the shared lock.
-        let made = match is_known {
-            true => None,
-            false => {
-                let made = Shared::new(&offer.name, &offer.socket);
-                Some(made.map_err(|source| ServerError::Share {
-                    name: offer.name.clone(),
-                    socket: offer.socket.clone(),
-                    source,
-                })?)
-            }
+        let made = if is_known {
+            None
+        } else {
+            let made = Shared::new(&offer.name, &offer.socket);
+            Some(made.map_err(|source| ServerError::Share {
+                name: offer.name.clone(),
+                socket: offer.socket.clone(),
+                source,
+            })?)
         };
         let mut inner = lock(&self.inner);
         let devices: Vec<Device> = offer

@@ -74,9 +74,10 @@ pub fn seal(life: &Below) -> io::Result<Below> {
         }
         // Keep names: open descriptors could exceed the agent's limit.
         files.push((way.to_owned(), entry));
-        match files.len() > FILES_LIMIT {
-            true => Err(io::Error::other("it has too many files")),
-            false => Ok(()),
+        if files.len() > FILES_LIMIT {
+            Err(io::Error::other("it has too many files"))
+        } else {
+            Ok(())
         }
     })?;
     let number = 1 + last_number(&job.open()?, name)?;
@@ -163,9 +164,10 @@ pub fn files(checkpoint: &Below) -> io::Result<Vec<String>> {
         }
         Ok(())
     })?;
-    match files.len() > FILES_LIMIT {
-        true => Err(io::Error::other("it has too many files")),
-        false => Ok(files),
+    if files.len() > FILES_LIMIT {
+        Err(io::Error::other("it has too many files"))
+    } else {
+        Ok(files)
     }
 }
 

@@ -128,9 +128,10 @@ pub fn launch(setting: &Setting<'_>) -> Result<Launch, String> {
             None => argv,
         },
         Executor::Tensorflow => {
-            let config = match setting.spec.roles.is_empty() {
-                true => tf_config(setting),
-                false => roles::tf_config(setting),
+            let config = if setting.spec.roles.is_empty() {
+                tf_config(setting)
+            } else {
+                roles::tf_config(setting)
             };
             env.insert("TF_CONFIG".to_owned(), config);
             argv

@@ -246,9 +246,10 @@ impl Folder {
     /// # Errors
     /// Kernel errors.
     pub fn give_to(&self, owner: User) -> io::Result<()> {
-        match self.owner()? == owner {
-            true => Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?),
-            false => self.give(owner),
+        if self.owner()? == owner {
+            Ok(rustix::fs::fchmod(&self.0, Mode::RWXU)?)
+        } else {
+            self.give(owner)
         }
     }
 
@@ -271,9 +272,10 @@ impl Folder {
     pub fn give_file(&self, name: &str, user: User) -> io::Result<()> {
         let file = self.file(name)?;
         let found = rustix::fs::fstat(&file)?;
-        match (found.st_uid, found.st_gid) == (user.uid, user.gid) {
-            true => Ok(()),
-            false => fchown(file, Some(user.uid), Some(user.gid)),
+        if (found.st_uid, found.st_gid) == (user.uid, user.gid) {
+            Ok(())
+        } else {
+            fchown(file, Some(user.uid), Some(user.gid))
         }
     }
 

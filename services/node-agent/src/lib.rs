@@ -345,9 +345,10 @@ async fn open_runtime(
         }
         RuntimeKind::Docker => {
             let runtime = DockerRuntime::connect(config, marks, exits.clone()).await?;
-            let supervisor = match config.fenced {
-                true => Some(docker::supervisor(config, exits).await?),
-                false => None,
+            let supervisor = if config.fenced {
+                Some(docker::supervisor(config, exits).await?)
+            } else {
+                None
             };
             Ok((Arc::new(runtime), supervisor))
         }

@@ -57,11 +57,12 @@ pub fn node_address(
     let own = config.address.as_str();
     let is_gang = gang.len() > 1;
     if super::executor::is_loopback(own) {
-        return match is_gang {
-            true => Err(format!(
+        return if is_gang {
+            Err(format!(
                 "its containers have networks of their own, and its node is known to the others as {own}, which is each container itself; start the agent with --address IP, or grant the node's network (dormouse tenant set TENANT --network host)"
-            )),
-            false => Ok(None),
+            ))
+        } else {
+            Ok(None)
         };
     }
     let is_spread = gang.iter().any(|member| member.address != own);

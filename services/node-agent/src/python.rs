@@ -169,9 +169,10 @@ impl Environments {
             own: Below::new(self.layout.environments(), tenant),
         };
         let work = async {
-            match making.is_there().await {
-                true => Ok(()),
-                false => making.make().await,
+            if making.is_there().await {
+                Ok(())
+            } else {
+                making.make().await
             }
         };
         self.making.alone(&plan.folder, work).await
@@ -284,9 +285,10 @@ impl Making<'_> {
         // Ask the disk: packages can influence uv's text.
         let is_full = rustix::fs::statvfs(self.environments.layout.environments())
             .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LEAST_ROOM_BYTES);
-        Err(match is_full {
-            true => NotStarted::of_node(NodeFault::Disk, why),
-            false => why.into(),
+        Err(if is_full {
+            NotStarted::of_node(NodeFault::Disk, why)
+        } else {
+            why.into()
         })
     }
 

@@ -82,9 +82,10 @@ pub fn joined(config: &AgentConfig, runtime: &str) -> NodeJoined {
         node: config.node.clone(),
         capacity: config.capacity.clone(),
         labels: config.labels.clone(),
-        gpus: match config.gpus.is_empty() {
-            true => Gpu::stand_ins(&config.capacity),
-            false => config.gpus.clone(),
+        gpus: if config.gpus.is_empty() {
+            Gpu::stand_ins(&config.capacity)
+        } else {
+            config.gpus.clone()
         },
         incarnation: 0,
         running: Vec::new(),

@@ -97,9 +97,10 @@ pub fn of_jobs_folder(what: &str, folder: &Below, error: &std::io::Error) -> Not
         ErrorKind::PermissionDenied => folder.may_write_to_root(),
         _ => false,
     };
-    match may_be_the_jobs {
-        true => not_started.why.into(),
-        false => not_started,
+    if may_be_the_jobs {
+        not_started.why.into()
+    } else {
+        not_started
     }
 }
 

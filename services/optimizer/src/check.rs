@@ -280,9 +280,10 @@ pub(crate) fn limits(
 ) -> Result<bool, Violation> {
     let (min, max) = (job.min.max(1), job.max.max(job.min).max(1));
     let bounded = problem.policy.allocation != Allocation::Static;
-    let least = match job.urgency > Urgency::Training {
-        true => 1,
-        false => min,
+    let least = if job.urgency > Urgency::Training {
+        1
+    } else {
+        min
     };
     if share.containers > 0 && bounded && !(least..=max).contains(&share.containers) {
         return Err(Violation::Limits {
@@ -307,9 +308,10 @@ pub(crate) fn limits(
     if let Some(in_place) = &job.in_place {
         let chief = in_place.chief.as_ref();
         let stays = chief.is_none_or(|chief| share.nodes.contains_key(chief));
-        return match stays || share.containers == 0 {
-            true => Ok(false),
-            false => Err(Violation::Fixed(job.job.clone())),
+        return if stays || share.containers == 0 {
+            Ok(false)
+        } else {
+            Err(Violation::Fixed(job.job.clone()))
         };
     }
     Ok(share.containers > 0 && (min..=max).contains(&had.values().sum()))

@@ -127,9 +127,10 @@ impl Optimizer {
         held.truncate(most_bytes / HELD_BYTES);
         let has_less = |job: &Job| has_less(state, job);
         let others = stops(state).next().is_some() || state.jobs.values().any(has_less);
-        let event = match solution.changed || others {
-            true => decided(state, &problem, solution.clone(), held),
-            false => kept(solution.clone(), held),
+        let event = if solution.changed || others {
+            decided(state, &problem, solution.clone(), held)
+        } else {
+            kept(solution.clone(), held)
         };
         Made {
             problem,
@@ -207,12 +208,11 @@ impl Decider for Optimizer {
         now: Timestamp,
         budget: Option<RecordedBudget>,
     ) -> Decision {
-        match is_placed(state) {
-            true => {
-                let gap = budget.map_or(self.gap, |budget| budget.gap);
-                Self { gap, time: None }.propose(state, now)
-            }
-            false => Decision::default(),
+        if is_placed(state) {
+            let gap = budget.map_or(self.gap, |budget| budget.gap);
+            Self { gap, time: None }.propose(state, now)
+        } else {
+            Decision::default()
         }
     }
 
@@ -244,9 +244,10 @@ impl Decider for Optimizer {
         recorded: &Event,
         again: Option<&Event>,
     ) -> Result<(), String> {
-        match again == Some(recorded) {
-            true => Ok(()),
-            false => Err("the same basis gives another allocation".to_owned()),
+        if again == Some(recorded) {
+            Ok(())
+        } else {
+            Err("the same basis gives another allocation".to_owned())
         }
     }
 }
@@ -416,9 +417,10 @@ fn message_bytes(event: &Event) -> usize {
         Event::AllocationKept(it) => it.outcome.waiting.len(),
         _ => 0,
     };
-    match entries > FEW_ENTRIES {
-        true => serde_json::to_vec(event).map_or(0, |bytes| bytes.len()),
-        false => 0,
+    if entries > FEW_ENTRIES {
+        serde_json::to_vec(event).map_or(0, |bytes| bytes.len())
+    } else {
+        0
     }
 }
 

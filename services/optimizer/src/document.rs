@@ -436,13 +436,14 @@ fn located(
 ) -> Result<Option<BTreeMap<NodeId, u32>>, DocumentError> {
     let one = |(node, count): (&String, &u32)| {
         let node = NodeId::new(node.as_str())?;
-        match nodes.contains(&node) || displaced {
-            true => Ok((node, *count)),
-            false => Err(DocumentError::Value {
+        if nodes.contains(&node) || displaced {
+            Ok((node, *count))
+        } else {
+            Err(DocumentError::Value {
                 field: format!("previous of job {job}"),
                 value: node.to_string(),
                 expected: "it must be a listed node, or the job \"displaced\": true",
-            }),
+            })
         }
     };
     previous

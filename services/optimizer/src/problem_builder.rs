@@ -314,9 +314,10 @@ pub(crate) fn has_less(state: &ClusterState, job: &Job) -> bool {
         let runs = container.is_some_and(LifeContainer::holds_room);
         runs && !nodes.is_usable(&place.node) && !nodes.is_lost(&place.node)
     };
-    match assignment.displaced {
-        true => assignment.places.iter().any(leaves) && stays_in_place(state, job, assignment),
-        false => assignment.lost > 0,
+    if assignment.displaced {
+        assignment.places.iter().any(leaves) && stays_in_place(state, job, assignment)
+    } else {
+        assignment.lost > 0
     }
 }
 

@@ -231,9 +231,10 @@ impl<'a> Recorded<'a> {
             return Err(format!("{name} is to be held by one container alone"));
         }
         let stand = slots.iter();
-        match overfull(node, stand.filter_map(|it| Some((one(it.0)?, *it.1)))) {
-            true => Err(format!("the GPUs of {name} cannot be shared so")),
-            false => Ok(()),
+        if overfull(node, stand.filter_map(|it| Some((one(it.0)?, *it.1)))) {
+            Err(format!("the GPUs of {name} cannot be shared so"))
+        } else {
+            Ok(())
         }
     }
 
@@ -245,13 +246,12 @@ impl<'a> Recorded<'a> {
             }
         }
         for job in &self.problem.jobs {
-            let placed = match self.is_listed(job) {
-                true => i64::from(self.containers(job)),
-                false => {
-                    let stays = job.previous.iter().flatten();
-                    let stays = stays.filter(|(node, _)| self.slots.contains_key(node));
-                    stays.map(|(_, count)| i64::from(*count)).sum()
-                }
+            let placed = if self.is_listed(job) {
+                i64::from(self.containers(job))
+            } else {
+                let stays = job.previous.iter().flatten();
+                let stays = stays.filter(|(node, _)| self.slots.contains_key(node));
+                stays.map(|(_, count)| i64::from(*count)).sum()
             };
             *there.entry(job.container_type()).or_default() -= placed;
         }
@@ -344,11 +344,12 @@ impl<'a> Recorded<'a> {
             loss_bound(self.problem, cluster),
         )?;
         let (loss, bound) = (outcome.fairness_loss, outcome.fairness_loss_bound);
-        match loss <= bound + SLACK || outcome.solver.stage == KEPT {
-            true => Ok(()),
-            false => Err(format!(
+        if loss <= bound + SLACK || outcome.solver.stage == KEPT {
+            Ok(())
+        } else {
+            Err(format!(
                 "its fairness loss {loss} is above its bound {bound}"
-            )),
+            ))
         }
     }
 
@@ -422,8 +423,9 @@ fn sum(slots: &Types) -> Amounts {
 }
 
 fn close(what: &str, recorded: f64, again: f64) -> Result<(), String> {
-    match (recorded - again).abs() <= SLACK * again.abs().max(1.0) {
-        true => Ok(()),
-        false => Err(format!("{what} is {again}, not {recorded}")),
+    if (recorded - again).abs() <= SLACK * again.abs().max(1.0) {
+        Ok(())
+    } else {
+        Err(format!("{what} is {again}, not {recorded}"))
     }
 }

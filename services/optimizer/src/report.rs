@@ -54,9 +54,10 @@ pub(crate) fn write(problem: &Problem, cluster: &Cluster, draft: Draft) -> Solut
     let runs_now = |index: usize| !draft.placed[index].is_empty();
     let fair = fair_shares(problem, cluster, runs_now);
     let all_run = (0..problem.jobs.len()).all(runs_now);
-    let fair_all = match all_run {
-        true => fair.clone(),
-        false => fair_shares(problem, cluster, |_| true),
+    let fair_all = if all_run {
+        fair.clone()
+    } else {
+        fair_shares(problem, cluster, |_| true)
     };
     let mut written = Written::new(problem, cluster);
     let (mut loss, mut loss_all) = (0.0, 0.0);
@@ -163,9 +164,10 @@ impl<'a> Written<'a> {
         let named = |(node, count): (&usize, &u32)| (self.cluster.names[*node].clone(), *count);
         let nodes: BTreeMap<NodeId, u32> = placed.iter().map(named).collect();
         let containers: u32 = nodes.values().sum();
-        let share = match containers > 0 && is_head(job) {
-            true => share(self.cluster, job, roles, containers),
-            false => 0.0,
+        let share = if containers > 0 && is_head(job) {
+            share(self.cluster, job, roles, containers)
+        } else {
+            0.0
         };
         // Survivors of a displaced job, possibly none.
         let had = job

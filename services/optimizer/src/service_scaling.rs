@@ -31,10 +31,10 @@ pub(crate) fn scale(
             };
             let (least, most) = limits(job);
             let placed = &mut draft.placed[*index];
-            match grows {
-                // A replica on an ineligible node never took a permit there and returns none.
-                false => shrink(placed, most, &demand[..cluster.columns.counted()], rooms),
-                true => grow(placed, least, &demand, rooms),
+            if !grows {
+                shrink(placed, most, &demand[..cluster.columns.counted()], rooms)
+            } else {
+                grow(placed, least, &demand, rooms)
             }
         }
     }

@@ -207,9 +207,10 @@ impl Search<'_> {
         let groups = classes(self.instance);
         let limits = Limits {
             // If any allocation will do, stop at the first.
-            gap: match self.budget.gap.is_finite() {
-                true => OPTIMAL,
-                false => f64::INFINITY,
+            gap: if self.budget.gap.is_finite() {
+                OPTIMAL
+            } else {
+                f64::INFINITY
             },
             ..self.limits(0.2)
         };

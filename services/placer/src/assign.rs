@@ -139,9 +139,10 @@ pub fn assign(
         }
         chosen.push((wanted, counts));
     }
-    match short.is_empty() {
-        true => with_gpus(state, &changed, chosen),
-        false => Err(short),
+    if short.is_empty() {
+        with_gpus(state, &changed, chosen)
+    } else {
+        Err(short)
     }
 }
 
@@ -243,9 +244,10 @@ fn with_gpus(
     }
     let whole = whole.into_iter();
     placed.extend(whole.map(|(id, parts)| (id.clone(), Placed::Whole(by_rank(parts)))));
-    match gpus.short.is_empty() {
-        true => Ok(placed),
-        false => Err(gpus.short),
+    if gpus.short.is_empty() {
+        Ok(placed)
+    } else {
+        Err(gpus.short)
     }
 }
 

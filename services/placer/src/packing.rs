@@ -50,9 +50,10 @@ pub fn choose_nodes(
         let open = open.filter(|(node, _)| state.nodes.is_allowed(needs, node));
         let open = open.map(|(node, free)| (node, *free)).collect();
         let liked = liking.best(open, &counts, missing);
-        let chosen = match packs(state) {
-            true => pack(&Distance(state), &liked, &counts, missing),
-            false => roomiest(&liked),
+        let chosen = if packs(state) {
+            pack(&Distance(state), &liked, &counts, missing)
+        } else {
+            roomiest(&liked)
         };
         let Some(node) = chosen else {
             break;

@@ -53,12 +53,11 @@ fn at_most(
         job.0.push(container);
     }
     for container in placed.remove {
-        match gives_up(&container.job) {
-            true => given_up.push(container),
-            false => {
-                let job = jobs.entry(container.job.clone()).or_default();
-                job.1.push(container);
-            }
+        if gives_up(&container.job) {
+            given_up.push(container)
+        } else {
+            let job = jobs.entry(container.job.clone()).or_default();
+            job.1.push(container);
         }
     }
     let (mut parts, mut last) = (Vec::new(), part(before));

@@ -57,9 +57,10 @@ fn changed(event: &Event) -> Value {
 impl Driver {
     async fn client(&mut self, case: &Value, step: &Value, tenant: &str) -> &Tenant {
         let broker = case["broker"].as_str().unwrap_or("main");
-        let encoding = match step["encoding"] == "msgpack" {
-            true => Encoding::MessagePack,
-            false => Encoding::Json,
+        let encoding = if step["encoding"] == "msgpack" {
+            Encoding::MessagePack
+        } else {
+            Encoding::Json
         };
         let patience_ms = step["timeout_ms"].as_u64().unwrap_or(PATIENCE_MS);
         let key = format!(
@@ -80,9 +81,10 @@ impl Driver {
         let own = self.arguments["tenant"].clone();
         let tenant = case["tenant"].as_str().unwrap_or(&own).to_owned();
         let client = self.client(case, step, &tenant).await;
-        let encoding = match step["encoding"] == "msgpack" {
-            true => Encoding::MessagePack,
-            false => Encoding::Json,
+        let encoding = if step["encoding"] == "msgpack" {
+            Encoding::MessagePack
+        } else {
+            Encoding::Json
         };
         if let Some(document) = step.get("submit") {
             let mut document = value(document, &tenant);

@@ -355,9 +355,10 @@ async fn connect(settings: &Settings, options: ConnectOptions) -> Result<Client,
             || started.elapsed() >= settings.connect_timeout
         {
             let (server, why) = (shown(&settings.server), error.to_string());
-            return Err(match settings.tls.required && is_of_tls(&error) {
-                true => LogError::NoTls { server, why },
-                false => LogError::Connect { server, why },
+            return Err(if settings.tls.required && is_of_tls(&error) {
+                LogError::NoTls { server, why }
+            } else {
+                LogError::Connect { server, why }
             });
         }
         if said.elapsed() >= Duration::from_secs(2) {

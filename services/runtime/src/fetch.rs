@@ -285,11 +285,12 @@ impl Fetcher {
                 .reset(&self.log, &self.source.stream, self.delivered + 1)
                 .await;
         }
-        let deliver_policy = match self.source.last_per_subject {
-            true => DeliverPolicy::LastPerSubject,
-            false => DeliverPolicy::ByStartSequence {
+        let deliver_policy = if self.source.last_per_subject {
+            DeliverPolicy::LastPerSubject
+        } else {
+            DeliverPolicy::ByStartSequence {
                 start_sequence: self.delivered + 1,
-            },
+            }
         };
         let config = pull::Config {
             deliver_policy,

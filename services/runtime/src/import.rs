@@ -214,8 +214,9 @@ pub(crate) fn stored_at(
         let value = headers?.get(STORED_AT)?;
         value.as_str().parse().ok()
     };
-    match sequence <= imported_to {
-        true => original().map_or_else(|| timestamp(nanos), Timestamp::from_micros),
-        false => timestamp(nanos),
+    if sequence <= imported_to {
+        original().map_or_else(|| timestamp(nanos), Timestamp::from_micros)
+    } else {
+        timestamp(nanos)
     }
 }

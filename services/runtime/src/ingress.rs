@@ -259,10 +259,10 @@ impl Known {
 }
 
 async fn remove(log: &Log, stream: &str, tenant: &str, recorded: u64) -> Result<(), String> {
-    let filter = match tenant.contains('.') {
-        // A subject outside the ingress, from an older stream.
-        true => tenant.to_owned(),
-        false => log.prefix().ingress_of(tenant),
+    let filter = if tenant.contains('.') {
+        tenant.to_owned()
+    } else {
+        log.prefix().ingress_of(tenant)
     };
     let jetstream = &log.inner.jetstream;
     let stream = within(jetstream.get_stream_no_info(stream)).await?;

@@ -73,9 +73,10 @@ async fn respond(
             headers.insert(REFUSED, format!("{code}: {message}").as_str());
         }
     }
-    let sent = match headers.is_empty() {
-        true => client.publish(reply, payload).await,
-        false => client.publish_with_headers(reply, headers, payload).await,
+    let sent = if headers.is_empty() {
+        client.publish(reply, payload).await
+    } else {
+        client.publish_with_headers(reply, headers, payload).await
     };
     if let Err(error) = sent {
         tracing::debug!(%error, "an answer was not sent");

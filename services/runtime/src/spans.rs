@@ -169,9 +169,10 @@ fn start(writer: Writer, builder: SpanBuilder, parent: Option<Cause>) -> (BoxedS
     let parent_context = match &parent {
         Some(parent) => {
             let context = Context::new().with_remote_span_context(parent.context.clone());
-            match parent.decides {
-                true => context,
-                false => context.with_value(Undecided),
+            if parent.decides {
+                context
+            } else {
+                context.with_value(Undecided)
             }
         }
         None => Context::new(),

@@ -151,10 +151,7 @@ impl Log {
                 followed = events.recv() => match followed {
                     Some(LogItem::Event(recorded)) => {
                         for published in show(&recorded) {
-                            match published.subjects.len() > MANY {
-                                true => later.push(&recorded, published),
-                                false => self.publish_shown(&recorded, &published).await,
-                            }
+                            if published.subjects.len() > MANY { later.push(&recorded, published) } else { self.publish_shown(&recorded, &published).await }
                         }
                         shown = recorded.sequence;
                     }

@@ -149,9 +149,10 @@ fn directives(asked: Option<&str>) -> String {
         None => LIBRARIES.to_owned(),
         Some(level) if level.parse::<tracing::Level>().is_ok() => {
             let quiet = matches!(level.to_ascii_lowercase().as_str(), "error" | "warn");
-            match quiet {
-                true => level.to_owned(),
-                false => format!("{LIBRARIES},dormouse={level}"),
+            if quiet {
+                level.to_owned()
+            } else {
+                format!("{LIBRARIES},dormouse={level}")
             }
         }
         Some(directives) => directives.to_owned(),

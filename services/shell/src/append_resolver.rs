@@ -136,9 +136,10 @@ impl AppendResolver {
         };
         self.waits = true;
         self.behind = if last < after { self.behind + 1 } else { 0 };
-        self.phase = match last > after {
-            true => Phase::Reads { after },
-            false => Phase::Sends,
+        self.phase = if last > after {
+            Phase::Reads { after }
+        } else {
+            Phase::Sends
         };
         if self.behind >= LOST {
             (self.last, self.behind) = (Some(last), 0);

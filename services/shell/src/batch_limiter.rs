@@ -57,9 +57,10 @@ impl BatchLimiter {
     /// Returns the next round's batch size.
     #[must_use]
     pub fn next(&self) -> usize {
-        match self.rounds + 1 >= TRIED_EVERY {
-            true => LEAST,
-            false => self.most,
+        if self.rounds + 1 >= TRIED_EVERY {
+            LEAST
+        } else {
+            self.most
         }
     }
 

@@ -41,12 +41,11 @@ impl ClockAnchor {
     #[must_use]
     pub fn reaches(&self, host: &HostTime) -> Option<Timestamp> {
         let same_life = self.host.boot != 0 && self.host.boot == host.boot;
-        let passed_us = match same_life {
-            true => host.up_us.checked_sub(self.host.up_us)?,
-            false => {
-                let (then, now) = (self.host.wall.as_micros(), host.wall.as_micros());
-                now.checked_sub(then)?
-            }
+        let passed_us = if same_life {
+            host.up_us.checked_sub(self.host.up_us)?
+        } else {
+            let (then, now) = (self.host.wall.as_micros(), host.wall.as_micros());
+            now.checked_sub(then)?
         };
         let time_us = self.time.as_micros().checked_add(passed_us)?;
         (passed_us >= 0).then(|| Timestamp::from_micros(time_us))

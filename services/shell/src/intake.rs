@@ -280,9 +280,10 @@ impl Turn<'_> {
             count: count as u64,
             since: first.at,
             until: last.at,
-            max_rate: match measured {
-                true => self.rates.measured,
-                false => self.rates.submissions.unwrap_or(max_rate),
+            max_rate: if measured {
+                self.rates.measured
+            } else {
+                self.rates.submissions.unwrap_or(max_rate)
             },
             measured,
         };

@@ -234,9 +234,10 @@ fn of_incarnation(life: &mut Option<Life>, incarnation: Incarnation) -> Option<&
 
 /// On a lost node the container counts as lost, because the agent will never start it.
 fn asked(nodes: &Membership, place: Place, at: Sequence) -> LifeContainer {
-    let phase = match nodes.is_lost(&place.node) {
-        true => ContainerPhase::Lost { at },
-        false => ContainerPhase::Requested,
+    let phase = if nodes.is_lost(&place.node) {
+        ContainerPhase::Lost { at }
+    } else {
+        ContainerPhase::Requested
     };
     LifeContainer {
         place,
@@ -631,9 +632,10 @@ impl ClusterState {
     /// capacity that becomes free.
     fn awaits_anybody(&self) -> bool {
         let mut jobs = self.jobs.values();
-        match self.waiting.is_empty() {
-            true => jobs.any(Job::is_awaited),
-            false => jobs.any(Job::is_moving),
+        if self.waiting.is_empty() {
+            jobs.any(Job::is_awaited)
+        } else {
+            jobs.any(Job::is_moving)
         }
     }
 
@@ -840,12 +842,11 @@ impl ClusterState {
                 assignment.placed = sequence;
                 assignment.lost = 0;
                 // The label changed since the decision.
-                match self.nodes.is_allowed(needs, &place.node) {
-                    true => assignment.places.insert(container.rank, place),
-                    false => {
-                        self.last_trigger = sequence;
-                        assignment.dropped.insert(container.rank, place)
-                    }
+                if self.nodes.is_allowed(needs, &place.node) {
+                    assignment.places.insert(container.rank, place)
+                } else {
+                    self.last_trigger = sequence;
+                    assignment.dropped.insert(container.rank, place)
                 };
             }
         }
@@ -903,9 +904,10 @@ impl ClusterState {
         self.queued.remove(job);
         if self.jobs.remove(job).is_some() {
             let before = self.ended.filter(|(at, _)| *at == self.last_trigger);
-            self.ended = match self.last_trigger > self.decided_asof {
-                true => before.map(|(_, since)| (sequence, since)),
-                false => Some((sequence, self.now)),
+            self.ended = if self.last_trigger > self.decided_asof {
+                before.map(|(_, since)| (sequence, since))
+            } else {
+                Some((sequence, self.now))
             };
             self.last_trigger = sequence;
             self.freed();

@@ -41,9 +41,10 @@ impl Containers {
     }
 
     fn whole_gpus(&self) -> usize {
-        match self.share_gpu() {
-            true => 0,
-            false => usize::try_from(self.gpu_parts / GPU_PARTS).unwrap_or(usize::MAX),
+        if self.share_gpu() {
+            0
+        } else {
+            usize::try_from(self.gpu_parts / GPU_PARTS).unwrap_or(usize::MAX)
         }
     }
 }
@@ -382,9 +383,10 @@ impl<'a> FreeNodes<'a> {
         let alone = demanded.iter();
         let alone = alone.filter(|resource| self.fits(&gang.without(resource), open));
         let alone: BTreeSet<Resource> = alone.map(|resource| (**resource).clone()).collect();
-        match alone.is_empty() {
-            true => demanded.into_iter().cloned().collect(),
-            false => alone,
+        if alone.is_empty() {
+            demanded.into_iter().cloned().collect()
+        } else {
+            alone
         }
     }
 }

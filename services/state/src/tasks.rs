@@ -142,16 +142,17 @@ impl TaskSet {
     /// The discrepancy.
     pub fn check(&self) -> Result<(), String> {
         let known = self.pending.len() + self.running() + self.failed.len();
-        match known + u64::from(self.completed) == u64::from(self.count) {
-            true => Ok(()),
-            false => Err(format!(
+        if known + u64::from(self.completed) == u64::from(self.count) {
+            Ok(())
+        } else {
+            Err(format!(
                 "of {} tasks {} wait, {} are assigned, {} completed and {} failed",
                 self.count,
                 self.pending.len(),
                 self.running(),
                 self.completed,
                 self.failed.len()
-            )),
+            ))
         }
     }
 }

@@ -178,9 +178,10 @@ fn the_wait_for_a_lost_node_is_no_cost_of_a_resize() {
         history.place(2, "t/a", 2, &[("n1", 1)]);
         history.request_checkpoint(2, "t/a", 1);
         history.container_exited("t/a", 1, 0, "n0", Some(0));
-        match is_lost {
-            true => lose(&mut history, "n0"),
-            false => _ = history.container_exited("t/a", 1, 1, "n0", Some(0)),
+        if is_lost {
+            lose(&mut history, "n0")
+        } else {
+            _ = history.container_exited("t/a", 1, 1, "n0", Some(0));
         }
         history.stopped(2, "t/a", 1, StopReason::Adjusted);
         history.request_start(2, "t/a", 2, 1);

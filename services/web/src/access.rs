@@ -52,9 +52,12 @@ impl Guard {
         if listens.ip().is_loopback() {
             hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
         }
-        hosts.extend(names.iter().map(|name| match name.contains(':') {
-            true => name.to_lowercase(),
-            false => format!("{}:{port}", name.to_lowercase()),
+        hosts.extend(names.iter().map(|name| {
+            if name.contains(':') {
+                name.to_lowercase()
+            } else {
+                format!("{}:{port}", name.to_lowercase())
+            }
         }));
         // Browsers omit the scheme's default port.
         let scheme = match access {
@@ -216,12 +219,13 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123";
 
     fn guard(with_token: bool) -> Arc<Guard> {
-        let access = match with_token {
-            false => Access::Loopback,
-            true => Access::Token {
+        let access = if !with_token {
+            Access::Loopback
+        } else {
+            Access::Token {
                 token: TOKEN.to_owned(),
                 tls: Some((PathBuf::new(), PathBuf::new())),
-            },
+            }
         };
         let names = [
             "Dormouse.example.org".to_owned(),

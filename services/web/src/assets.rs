@@ -49,9 +49,10 @@ pub fn file(path: &str, asked: &HeaderMap) -> Option<Reply> {
     let known = asked
         .get(IF_NONE_MATCH)
         .is_some_and(|it| it.as_bytes() == tag.as_bytes());
-    let mut reply = match known {
-        true => reply::empty(StatusCode::NOT_MODIFIED),
-        false => reply::of_kind(StatusCode::OK, kind, *content),
+    let mut reply = if known {
+        reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        reply::of_kind(StatusCode::OK, kind, *content)
     };
     let headers = reply.headers_mut();
     headers.insert(ETAG, HeaderValue::try_from(tag).ok()?);

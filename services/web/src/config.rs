@@ -89,8 +89,9 @@ fn read_token(path: &Path) -> Result<String, ConfigError> {
         source,
     })?;
     let token = text.trim();
-    match token.len() < LEAST_TOKEN {
-        true => Err(ConfigError::ShortToken(path.to_owned())),
-        false => Ok(token.to_owned()),
+    if token.len() < LEAST_TOKEN {
+        Err(ConfigError::ShortToken(path.to_owned()))
+    } else {
+        Ok(token.to_owned())
     }
 }

@@ -201,14 +201,16 @@ where
     let Ok(tag_value) = HeaderValue::try_from(&tag) else {
         return AnswerError::internal("no tag").into_reply();
     };
-    let mut reply = match is_known(&parts.headers, &tag) {
-        true => reply::empty(StatusCode::NOT_MODIFIED),
-        false => work(site, question).await,
+    let mut reply = if is_known(&parts.headers, &tag) {
+        reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        work(site, question).await
     };
     if reply.status().is_success() || reply.status() == StatusCode::NOT_MODIFIED {
-        let lasts = match is_past && asked.v.is_some() {
-            true => "private, max-age=86400, immutable",
-            false => "private, no-cache",
+        let lasts = if is_past && asked.v.is_some() {
+            "private, max-age=86400, immutable"
+        } else {
+            "private, no-cache"
         };
         let headers = reply.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(lasts));

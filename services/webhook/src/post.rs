@@ -55,9 +55,10 @@ pub fn once(
         )
         .send(post.body.as_bytes())
         .map_err(|error| error.to_string())?;
-    match answer.status().is_success() {
-        true => Ok(()),
-        false => Err(format!("it answered {}", answer.status())),
+    if answer.status().is_success() {
+        Ok(())
+    } else {
+        Err(format!("it answered {}", answer.status()))
     }
 }
 

@@ -74,9 +74,10 @@ impl<'a, 't, 'de> Fields<'a, 't, 'de> {
 
     /// Fails unless all fields were taken.
     pub fn end(self) -> Result<(), Error> {
-        match self.next == self.names.len() {
-            true => Ok(()),
-            false => Err(Error::custom("a record has fields that are not read")),
+        if self.next == self.names.len() {
+            Ok(())
+        } else {
+            Err(Error::custom("a record has fields that are not read"))
         }
     }
 }

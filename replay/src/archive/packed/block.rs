@@ -48,9 +48,10 @@ impl BlockHead {
         let sound = head.packed <= MOST_BYTES
             && head.unpacked <= MOST_BYTES
             && head.events <= head.unpacked;
-        match sound {
-            true => Ok(head),
-            false => Err("the archive is damaged".to_owned()),
+        if sound {
+            Ok(head)
+        } else {
+            Err("the archive is damaged".to_owned())
         }
     }
 
@@ -194,9 +195,10 @@ pub fn decode_block(
             return Ok(());
         }
     }
-    match reader.cursor.is_at_end() {
-        true => Ok(()),
-        false => Err("the archive is damaged: events that are not counted follow".to_owned()),
+    if reader.cursor.is_at_end() {
+        Ok(())
+    } else {
+        Err("the archive is damaged: events that are not counted follow".to_owned())
     }
 }
 

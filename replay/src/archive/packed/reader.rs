@@ -52,9 +52,12 @@ impl Shape<'_> {
             let place = fields.iter().position(|field| field == name)?;
             u64::try_from(place).ok()
         };
-        let places = || match self.names == fields {
-            true => Places::Same,
-            false => Places::Of(self.names.iter().map(place).collect()),
+        let places = || {
+            if self.names == fields {
+                Places::Same
+            } else {
+                Places::Of(self.names.iter().map(place).collect())
+            }
         };
         let (known, places) = self.places.get_or_init(|| (fields, places()));
         ptr::eq(*known, fields).then_some(places)

@@ -31,31 +31,30 @@ fn without_p2(allocation: Allocation, posed: &ProblemJob) -> Option<Reason> {
         Allocation::Static => "static",
     };
     let runs = posed.previous.as_ref().is_some_and(|it| !it.is_empty());
-    Some(match runs {
-        true => reason(
+    Some(if runs {
+        reason(
             "not_resized",
             format!(
                 "the policy's allocation is {name}: a job is given containers when it starts, and keeps those"
             ),
-        ),
-        false => reason(
+        )
+    } else {
+        reason(
             "resources",
             "when it started, there was no room for one container more".to_owned(),
-        ),
+        )
     })
 }
 
 fn weighed(objective: f64, least: u32, solution: &Solution) -> Reason {
     let (had, solver) = (containers(least), &solution.solver);
     let chosen = solver.objective;
-    let words = match objective > chosen + solver.gap * chosen.abs() + 1e-9 {
-        // The order of starts outweighs the objective.
-        true => {
-            format!("{had} could be had, but what goes first, by class and release, has the room")
-        }
-        false => format!(
+    let words = if objective > chosen + solver.gap * chosen.abs() + 1e-9 {
+        format!("{had} could be had, but what goes first, by class and release, has the room")
+    } else {
+        format!(
             "{had} could be had, but the objective would be {objective:.4} instead of {chosen:.4}: it is not worth what it costs others"
-        ),
+        )
     };
     reason("price", words)
 }

@@ -49,9 +49,12 @@ pub fn theta1(base: &Fork, policy: &Policy) -> Vec<Candidate> {
         .collect();
     let twice = 2.0 * f64::from(u32::try_from(resources.len()).unwrap_or(0));
     let paper = policy.fairness_bound == FairnessBound::Paper;
-    let bound = |theta: f64| match paper {
-        true => ceil(theta * twice),
-        false => theta * twice,
+    let bound = |theta: f64| {
+        if paper {
+            ceil(theta * twice)
+        } else {
+            theta * twice
+        }
     };
     let candidate = |theta1: f64| Candidate {
         change: Change::Policy(Box::new(Policy {

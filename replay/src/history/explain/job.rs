@@ -63,9 +63,10 @@ pub fn explain(
     answer.decision = decided.reference_by(explainer, &made);
     // A job newer than the decision is explained by a decision made now.
     let known_then = decided.before.cluster.job(id).is_some();
-    let base = match known_then {
-        true => &decided.before,
-        false => &explainer.head,
+    let base = if known_then {
+        &decided.before
+    } else {
+        &explainer.head
     };
     let mut idle = None;
     if known_then && released {
@@ -148,9 +149,10 @@ fn seen(explainer: &Explainer, id: &JobId) -> Option<String> {
 
 fn class(known: &Job) -> Option<String> {
     let class = known.class.as_ref().map(|class| {
-        let preempts = match class.preempts {
-            true => "; lower ones make room for it",
-            false => "",
+        let preempts = if class.preempts {
+            "; lower ones make room for it"
+        } else {
+            ""
         };
         format!(
             "its priority class is {} ({}{preempts})",
@@ -174,9 +176,10 @@ pub(super) fn gets(becomes: u32) -> String {
 }
 
 pub(super) fn say(correction: &Correction, begins: &str) -> String {
-    let gets = match correction.admitted {
-        true => format!("would {begins}, {}", gets(correction.becomes)),
-        false => format!("would have {}", containers(correction.becomes)),
+    let gets = if correction.admitted {
+        format!("would {begins}, {}", gets(correction.becomes))
+    } else {
+        format!("would have {}", containers(correction.becomes))
     };
     let proof = match correction.verified_by.proof.as_str() {
         "proven" => "proven optimal".to_owned(),

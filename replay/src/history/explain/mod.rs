@@ -401,8 +401,9 @@ pub(crate) fn in_words(causes: &[Cause]) -> String {
         format!("{what}{subject}{by} (event {})", cause.sequence)
     });
     let words: Vec<String> = words.collect();
-    match words.is_empty() {
-        true => "the passing of time: jobs that had just started could be resized".to_owned(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "the passing of time: jobs that had just started could be resized".to_owned()
+    } else {
+        words.join(", ")
     }
 }

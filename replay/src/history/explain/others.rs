@@ -119,12 +119,13 @@ fn drained_by(explainer: &Explainer, name: &NodeId) -> String {
 }
 
 fn lost(last_seen: Timestamp) -> String {
-    match last_seen == Timestamp::default() {
-        true => "its agent's lease has ended".to_owned(),
-        false => format!(
+    if last_seen == Timestamp::default() {
+        "its agent's lease has ended".to_owned()
+    } else {
+        format!(
             "its agent's lease has ended; it was last renewed at {}",
             last_seen.to_words()
-        ),
+        )
     }
 }
 
@@ -160,9 +161,10 @@ pub fn node(explainer: &Explainer, name: &NodeId) -> Result<Explanation, Explain
     answer.words.push(format!("{name} is {state}: {why}"));
     let held = cluster.held();
     let held = held.get(name).cloned().unwrap_or_default();
-    answer.words.push(match held.is_empty() {
-        true => format!("it offers {}, and nothing of it is held", node.capacity),
-        false => format!("it offers {}; {held} is held", node.capacity),
+    answer.words.push(if held.is_empty() {
+        format!("it offers {}, and nothing of it is held", node.capacity)
+    } else {
+        format!("it offers {}; {held} is held", node.capacity)
     });
     for (id, job) in &cluster.jobs {
         let count = job.held().filter(|(node, _)| *node == name).count();

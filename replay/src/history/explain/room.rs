@@ -29,9 +29,10 @@ pub(super) fn held(explainer: &Explainer, id: &JobId, answer: &mut Explanation) 
             format!(", and ends by its time limit at {at}")
         });
         let keeps = short.resource.display(holder.keeps);
-        answer.words.push(match holder.waits {
-            true => format!("{job} waits, too, and is to have {keeps} of {name}"),
-            false => format!("{job} keeps {keeps} of {name}{ends}"),
+        answer.words.push(if holder.waits {
+            format!("{job} waits, too, and is to have {keeps} of {name}")
+        } else {
+            format!("{job} keeps {keeps} of {name}{ends}")
         });
         answer.held_by.push(HeldBy {
             job,

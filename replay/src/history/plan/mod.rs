@@ -150,9 +150,10 @@ impl Noted {
     }
 
     fn is_over(&self, forked: Timestamp, at: Timestamp) -> bool {
-        match self.leaving.is_empty() {
-            true => at > self.until,
-            false => at > forked.plus_ms(MOST_LEAVING_MS),
+        if self.leaving.is_empty() {
+            at > self.until
+        } else {
+            at > forked.plus_ms(MOST_LEAVING_MS)
         }
     }
 
@@ -260,9 +261,10 @@ impl Noted {
                 from,
                 to,
                 anyway: false,
-                cost_s: match known.is_some_and(|job| job.in_place) {
-                    true => Some(0.0),
-                    false => stall_s.or_else(|| cluster.stalls.mean_s()),
+                cost_s: if known.is_some_and(|job| job.in_place) {
+                    Some(0.0)
+                } else {
+                    stall_s.or_else(|| cluster.stalls.mean_s())
                 },
             }
         };

@@ -83,9 +83,10 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let place = (part * (sorted.len() + 1) as f64 - 1.0).clamp(0.0, last as f64);
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
     let between = sorted[low] + (sorted[high] - sorted[low]) * place.fract();
-    match place.fract() > 0.0 {
-        true => Some(between),
-        false => Some(sorted[low]),
+    if place.fract() > 0.0 {
+        Some(between)
+    } else {
+        Some(sorted[low])
     }
     .filter(|it| it.is_finite())
 }

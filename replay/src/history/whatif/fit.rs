@@ -75,9 +75,10 @@ pub fn fit(points: &[Point]) -> Option<Curve> {
     if columns == 1 {
         let weight: f64 = points.iter().map(|it| it.weight_s).sum();
         let total: f64 = points.iter().map(|it| it.weight_s * it.step_s).sum();
-        let mean = match weight > 0.0 {
-            true => total / weight,
-            false => first.step_s,
+        let mean = if weight > 0.0 {
+            total / weight
+        } else {
+            first.step_s
         };
         let b = mean * f64::from(first.containers.max(1));
         return Some(Curve { a: 0.0, b, c: 0.0 });

@@ -184,9 +184,12 @@ impl History {
     fn unknown(&self, work: &Work) -> BTreeMap<JobId, Unknown> {
         let jobs = self.observed.jobs.iter();
         let unknown = jobs.filter(|(id, seen)| !seen.served && !work.all.contains_key(*id));
-        let why = unknown.map(|(id, seen)| match seen.reports() {
-            true => (id.clone(), Unknown::NoStepsTotal),
-            false => (id.clone(), Unknown::NoProgress),
+        let why = unknown.map(|(id, seen)| {
+            if seen.reports() {
+                (id.clone(), Unknown::NoStepsTotal)
+            } else {
+                (id.clone(), Unknown::NoProgress)
+            }
         });
         why.collect()
     }

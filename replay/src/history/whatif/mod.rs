@@ -60,9 +60,10 @@ pub fn whatif(
         return Err(WhatifError::NothingFollows(forked.sequence));
     }
     let variants: Vec<&Changes> = variants.iter().filter(|it| !it.is_empty()).collect();
-    let draws = match variants.is_empty() || forked.models.is_certain() {
-        true => 0,
-        false => options.draws,
+    let draws = if variants.is_empty() || forked.models.is_certain() {
+        0
+    } else {
+        options.draws
     };
     let mut random = Random::new(1);
     let mut courses = vec![forked.likely()];

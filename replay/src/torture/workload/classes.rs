@@ -60,9 +60,10 @@ pub fn jobs(engine: &mut Engine, policy: &Policy, room: u64, random: &mut Random
 fn job(engine: &mut Engine, number: u64, room: u64, random: &mut Random) {
     let at_s = random.between(0.0, 400.0);
     let tenant = *random.choose(&TENANTS[..2]);
-    let tenant = match random.chance(0.05) {
-        true => TENANTS[2],
-        false => tenant,
+    let tenant = if random.chance(0.05) {
+        TENANTS[2]
+    } else {
+        tenant
     };
     let name = format!("c{number}");
     let (class, ..) = *random.choose(&CLASSES);
@@ -77,9 +78,10 @@ fn job(engine: &mut Engine, number: u64, room: u64, random: &mut Random) {
         },
         "retries": random.below(3),
     });
-    let document = match random.chance(0.3) {
-        true => in_place(document, room, random),
-        false => document,
+    let document = if random.chance(0.3) {
+        in_place(document, room, random)
+    } else {
+        document
     };
     submit(engine, at_s, tenant, "submit", &document);
     if let Ok(id) = format!("{tenant}/{name}").parse() {

@@ -35,9 +35,10 @@ pub fn job(engine: &mut Engine, nodes: &[(NodeId, Amounts)], random: &mut Random
         "success": random.choose(&["all", "chief"]),
         "retries": random.below(3),
     });
-    let document = match random.chance(0.5) {
-        true => in_place(document, room, random),
-        false => document,
+    let document = if random.chance(0.5) {
+        in_place(document, room, random)
+    } else {
+        document
     };
     submit(engine, at_s, tenant, "submit", &document);
     if let Ok(id) = format!("{tenant}/r0").parse() {

@@ -37,9 +37,10 @@ pub fn troubles(engine: &mut Engine, seed: u64, nodes: &[(NodeId, Amounts)]) {
             }
             5..8 => engine.at(at, Action::Stand(node.clone(), back)),
             _ => {
-                let back = match random.chance(0.7) {
-                    true => seconds_after_start(at_s + random.between(1.0, 15.0)),
-                    false => back,
+                let back = if random.chance(0.7) {
+                    seconds_after_start(at_s + random.between(1.0, 15.0))
+                } else {
+                    back
                 };
                 engine.at(at, Action::Reboot(node.clone()));
                 engine.at(back, Action::Mend(node.clone()));

@@ -162,9 +162,10 @@ impl<'a> Room<'a> {
         let keeps = |id: &JobId, job: &Job| {
             let ends = self.queues.jobs.get(id);
             let ends = ends.and_then(|job| job.would_end_at(self.now));
-            match ends.is_some_and(|ends| ends <= at) {
-                true => 0,
-                false => pinned(self.cluster, job),
+            if ends.is_some_and(|ends| ends <= at) {
+                0
+            } else {
+                pinned(self.cluster, job)
             }
         };
         FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
@@ -200,9 +201,10 @@ impl<'a> Room<'a> {
             arrival: head.arrival,
             class: head.class,
             needs: head.needs.clone(),
-            lacks: match self.has_room(head) {
-                true => BTreeSet::new(),
-                false => self.short_of_room(head),
+            lacks: if self.has_room(head) {
+                BTreeSet::new()
+            } else {
+                self.short_of_room(head)
             },
             nodes: self.nodes_of(head),
             start: self.start_of(head),
@@ -260,9 +262,12 @@ impl<'a> Room<'a> {
             return false;
         }
         let nodes = self.nodes();
-        let fits = |by_sums: bool| match head.preempts {
-            true => by_sums && self.fits_above(head),
-            false => by_sums && nodes.pinned().fits(&head.gang, &None),
+        let fits = |by_sums: bool| {
+            if head.preempts {
+                by_sums && self.fits_above(head)
+            } else {
+                by_sums && nodes.pinned().fits(&head.gang, &None)
+            }
         };
         // The optimizer explains jobs that never fit.
         fits(by_sums)
@@ -275,9 +280,10 @@ impl<'a> Room<'a> {
     fn fits_above(&self, head: &Head) -> bool {
         let keeps = |_: &JobId, job: &Job| {
             let gives = job.urgency == Urgency::Training && job.precedence.value() < head.class;
-            match gives && self.queues.policy.allocation == Allocation::Dorm {
-                true => 0,
-                false => pinned(self.cluster, job),
+            if gives && self.queues.policy.allocation == Allocation::Dorm {
+                0
+            } else {
+                pinned(self.cluster, job)
             }
         };
         FreeNodes::beside(self.cluster, keeps).fits(&head.gang, &None)
@@ -380,9 +386,10 @@ impl<'a> Room<'a> {
     ) -> impl Iterator<Item = &'h Resource> {
         head.demanded().filter(move |resource| {
             let (reserved, freed) = more_and_less(resource);
-            let below = match head.preempts {
-                true => self.queues.held_below(head.class, resource),
-                false => 0,
+            let below = if head.preempts {
+                self.queues.held_below(head.class, resource)
+            } else {
+                0
             };
             let committed = self.committed.get(resource);
             let committed = committed.saturating_sub(below).saturating_sub(freed);
@@ -525,8 +532,9 @@ impl Empty<'_> {
 }
 
 fn pinned(cluster: &ClusterState, job: &Job) -> u64 {
-    match job.is_adjustable() && cluster.policy.allocation == Allocation::Dorm {
-        true => 0,
-        false => u64::MAX,
+    if job.is_adjustable() && cluster.policy.allocation == Allocation::Dorm {
+        0
+    } else {
+        u64::MAX
     }
 }

@@ -326,9 +326,10 @@ impl<'a> Line<'a> {
             closed.nodes.as_ref()?;
             open = outside(&open, &closed.nodes);
         }
-        match open.is_none() || room.holds(&gang(), &open) {
-            true => Some(open),
-            false => None,
+        if open.is_none() || room.holds(&gang(), &open) {
+            Some(open)
+        } else {
+            None
         }
     }
 
@@ -367,9 +368,10 @@ impl<'a> Line<'a> {
         self.containers += head.containers();
         self.queued.subtract(&head.needs, 1);
         self.count = self.count.saturating_sub(1);
-        match head.credited <= now {
-            true => self.credited_count = self.credited_count.saturating_sub(1),
-            false => self.credited.arrived += 1,
+        if head.credited <= now {
+            self.credited_count = self.credited_count.saturating_sub(1)
+        } else {
+            self.credited.arrived += 1
         }
         room.take(&head);
         self.measure();

@@ -265,9 +265,10 @@ impl AgentState {
             return;
         }
         let doubt = GpuDoubt::of(event);
-        match doubt.is_empty() {
-            true => self.gpu_doubts.remove(&event.uuid),
-            false => self.gpu_doubts.insert(event.uuid.clone(), doubt),
+        if doubt.is_empty() {
+            self.gpu_doubts.remove(&event.uuid)
+        } else {
+            self.gpu_doubts.insert(event.uuid.clone(), doubt)
         };
     }
 

@@ -55,9 +55,10 @@ pub fn wish(view: &View<'_>, start_s: f64) -> Option<Wish> {
     // All servers are busy, so idle overhead counts as work.
     let work_s = times.mean_s.max(servers / rate);
     let each = view.objective.latency_s / work_s * f64::from(view.servers_each());
-    let rise = match view.objective.late * 3600.0 < start_s {
-        true => insured(view, each),
-        false => 0.0,
+    let rise = if view.objective.late * 3600.0 < start_s {
+        insured(view, each)
+    } else {
+        0.0
     };
     let highest = |window_s: i64| {
         let seconds = history.between(view.until - window_s, view.until);
@@ -106,8 +107,9 @@ fn insured(view: &View<'_>, each: f64) -> f64 {
     let rises = minutes.windows(2).map(|pair| pair[1] - pair[0]);
     let rises: Vec<f64> = rises.filter(|rise| *rise > 1.0).collect();
     let largest = rises.iter().copied().fold(0.0, f64::max);
-    match rises.len() >= RISES_SEEN {
-        true => largest,
-        false => largest.max(SPARE_REPLICAS * each),
+    if rises.len() >= RISES_SEEN {
+        largest
+    } else {
+        largest.max(SPARE_REPLICAS * each)
     }
 }

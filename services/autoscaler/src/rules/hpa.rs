@@ -51,9 +51,10 @@ fn at(view: &View<'_>, tick: i64, unready: u32) -> u32 {
     if (present - 1.0).abs() <= TOLERANCE {
         return ready.max(unready.saturating_add(ready));
     }
-    let counted = match present > 1.0 {
-        true => ready.saturating_add(unready),
-        false => ready,
+    let counted = if present > 1.0 {
+        ready.saturating_add(unready)
+    } else {
+        ready
     };
     let ratio = usage(counted);
     if present > 1.0 && ratio <= 1.0 + TOLERANCE {

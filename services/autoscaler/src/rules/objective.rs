@@ -132,9 +132,10 @@ impl<'a> Planned<'a> {
         // Seconds an hour in which all may be late.
         let budget_s = view.objective.late * 3600.0;
         let minutes = 1 + usize::from(start_s + REACTION_S > 60.0);
-        let insured = match budget_s < start_s {
-            true => largest_rise(&view.history().minutes(), minutes, dispersion),
-            false => (0.0, 0.0),
+        let insured = if budget_s < start_s {
+            largest_rise(&view.history().minutes(), minutes, dispersion)
+        } else {
+            (0.0, 0.0)
         };
         Self {
             view,
@@ -219,9 +220,10 @@ impl<'a> Planned<'a> {
         if now.forecast <= rate * 1.01 {
             return format!("{rate:.1} requests a second");
         }
-        let why = match self.insured.0 > 0.0 {
-            true => "as it has risen before",
-            false => "when replicas are ready",
+        let why = if self.insured.0 > 0.0 {
+            "as it has risen before"
+        } else {
+            "when replicas are ready"
         };
         format!("{rate:.1} requests a second, {:.1} {why}", now.forecast)
     }

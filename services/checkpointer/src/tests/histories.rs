@@ -246,8 +246,8 @@ impl History {
         let Some((chief, (node, _))) = chief.map(|(id, at)| (id.clone(), at.clone())) else {
             return;
         };
-        match well {
-            true => self.fold(CheckpointSaved {
+        if well {
+            self.fold(CheckpointSaved {
                 job: id,
                 incarnation: chief.incarnation,
                 node,
@@ -255,13 +255,14 @@ impl History {
                 step: 1,
                 bytes: 1,
                 duration_ms: 1,
-            }),
-            false => self.fold(CheckpointFailed {
+            })
+        } else {
+            self.fold(CheckpointFailed {
                 job: id,
                 incarnation: chief.incarnation,
                 node,
                 reason: "the disk is full".to_owned(),
-            }),
+            })
         }
     }
 

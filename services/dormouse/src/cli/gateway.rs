@@ -10,27 +10,30 @@ use dormouse_messages::{GatewayId, JobId, TenantId};
 /// Parses an address that only this machine reaches.
 pub fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err(
-            "everybody who reaches it is believed; give an address of this machine alone, such as 127.0.0.1:8080"
-                .to_owned(),
-        ),
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err(
+        "everybody who reaches it is believed; give an address of this machine alone, such as 127.0.0.1:8080"
+            .to_owned(),
+    )
     }
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (0.0..=3_600.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("from 0 to 3600 seconds".to_owned()),
+    if (0.0..=3_600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("from 0 to 3600 seconds".to_owned())
     }
 }
 
 fn url(text: &str) -> Result<String, String> {
-    match text.starts_with("http://") || text.starts_with("https://") {
-        true => Ok(text.to_owned()),
-        false => Err("an address such as http://serving.example.org".to_owned()),
+    if text.starts_with("http://") || text.starts_with("https://") {
+        Ok(text.to_owned())
+    } else {
+        Err("an address such as http://serving.example.org".to_owned())
     }
 }
 
@@ -79,9 +82,10 @@ impl std::str::FromStr for KeyOf {
     type Err = dormouse_messages::ids::IdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.contains('/') {
-            true => text.parse().map(Self::Service),
-            false => text.parse().map(Self::Tenant),
+        if text.contains('/') {
+            text.parse().map(Self::Service)
+        } else {
+            text.parse().map(Self::Tenant)
         }
     }
 }

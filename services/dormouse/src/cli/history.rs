@@ -155,9 +155,10 @@ impl FromStr for SliceRange {
             from: number(from)?.unwrap_or(1),
             to: number(to)?,
         };
-        match range.to.is_some_and(|to| to < range.from) || range.from == 0 {
-            true => Err(wrong()),
-            false => Ok(range),
+        if range.to.is_some_and(|to| to < range.from) || range.from == 0 {
+            Err(wrong())
+        } else {
+            Ok(range)
         }
     }
 }

@@ -213,12 +213,11 @@ impl std::str::FromStr for NamedJob {
 
 /// Without a tenant, the tenant is chosen as for `submit`.
 pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
-    let whole = match text.contains('/') {
-        true => text.to_owned(),
-        false => {
-            let tenant = std::env::var("DORMOUSE_TENANT");
-            format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
-        }
+    let whole = if text.contains('/') {
+        text.to_owned()
+    } else {
+        let tenant = std::env::var("DORMOUSE_TENANT");
+        format!("{}/{text}", tenant.as_deref().unwrap_or(DEFAULT_TENANT))
     };
     whole.parse().map_err(|error| {
         format!("{error}; write tenant/name, such as ads/lr (`dormouse jobs` lists them)")

@@ -111,9 +111,10 @@ pub struct WatchArg {
 
 pub(super) fn between_looks(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (0.1..=86_400.0).contains(&seconds) {
-        true => Ok(seconds),
-        false => Err("from 0.1 to 86400 seconds".to_owned()),
+    if (0.1..=86_400.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("from 0.1 to 86400 seconds".to_owned())
     }
 }
 

@@ -39,9 +39,10 @@ fn uids(text: &str) -> Result<RangeInclusive<u32>, String> {
 /// A broker's round trip must fit well into a lease.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (1.0..=86_400.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("from 1 to 86400 seconds".to_owned()),
+    if (1.0..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("from 1 to 86400 seconds".to_owned())
     }
 }
 
@@ -50,12 +51,13 @@ const LEAST_GONE: Duration = Duration::from_secs(3);
 
 fn gone_after(text: &str) -> Result<Duration, String> {
     let after = seconds(text)?;
-    match after < LEAST_GONE {
-        true => Err(format!(
+    if after < LEAST_GONE {
+        Err(format!(
             "at least {} seconds: an agent that is started again needs them",
             LEAST_GONE.as_secs()
-        )),
-        false => Ok(after),
+        ))
+    } else {
+        Ok(after)
     }
 }
 

@@ -116,9 +116,10 @@ pub async fn create_tenant(context: &Context, args: &TenantCreateArgs) -> anyhow
 }
 
 fn owner(context: &Context, keys: &KeysArg) -> Context {
-    match context.has_key() {
-        true => context.clone(),
-        false => context.with_creds(keys.keys.join("operator.creds")),
+    if context.has_key() {
+        context.clone()
+    } else {
+        context.with_creds(keys.keys.join("operator.creds"))
     }
 }
 

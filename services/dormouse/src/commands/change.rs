@@ -160,22 +160,21 @@ async fn release(
     let (mut held, mut others) = (Vec::new(), Vec::new());
     for job in jobs {
         let detail: JobDetail = query(log, "job", json!({"job": job})).await?;
-        match detail.row.on_hold {
-            true => held.push(job),
-            false => others.push(not_on_hold(&detail.row)),
+        if detail.row.on_hold {
+            held.push(job)
+        } else {
+            others.push(not_on_hold(&detail.row))
         }
     }
     match (held.is_empty(), others.len()) {
         (true, 1) => return Err(Coded::new(NOT_ON_HOLD, others.remove(0)).into()),
         _ => others.iter().for_each(print::aside),
     }
-    let code = match others.is_empty() {
-        true => DONE,
-        false => ERROR,
-    };
-    match held.is_empty() {
-        true => Ok(code),
-        false => Ok(worse(code, carry_out(context, log, &held, change).await?)),
+    let code = if others.is_empty() { DONE } else { ERROR };
+    if held.is_empty() {
+        Ok(code)
+    } else {
+        Ok(worse(code, carry_out(context, log, &held, change).await?))
     }
 }
 
@@ -212,9 +211,10 @@ fn revised(args: &ReviseArgs) -> anyhow::Result<Map<String, Value>> {
     let given: Map<String, Value> = given
         .filter_map(|(name, value)| Some((name.to_owned(), value?)))
         .collect();
-    match given.is_empty() {
-        true => bail!("say what changes, such as --priority 10 or --time-limit 2h"),
-        false => Ok(given),
+    if given.is_empty() {
+        bail!("say what changes, such as --priority 10 or --time-limit 2h")
+    } else {
+        Ok(given)
     }
 }
 

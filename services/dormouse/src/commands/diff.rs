@@ -113,9 +113,10 @@ pub fn text(answer: &DiffAnswer) -> String {
     let mut text = format!(
         "{} allocations compared: {}",
         answer.compared,
-        match classes.is_empty() {
-            true => "none".to_owned(),
-            false => classes.join(", "),
+        if classes.is_empty() {
+            "none".to_owned()
+        } else {
+            classes.join(", ")
         }
     );
     let Some(first) = &answer.first else {

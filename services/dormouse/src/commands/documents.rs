@@ -201,9 +201,10 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
             documents.push(serde_json::from_str(line).with_context(|| shown(path))?);
         }
     } else {
-        let form = match text.trim_start().starts_with(['{', '[']) {
-            true => "JSON",
-            false => "YAML",
+        let form = if text.trim_start().starts_with(['{', '[']) {
+            "JSON"
+        } else {
+            "YAML"
         };
         let bad = || format!("{}: not valid {form}", shown(path));
         for document in serde_norway::Deserializer::from_str(&text) {
@@ -226,9 +227,10 @@ fn in_file(path: &Path) -> anyhow::Result<Vec<Value>> {
         workdir::resolve(document, beside);
     }
     if documents.is_empty() {
-        match path.as_os_str() == "-" {
-            true => bail!("the standard input is empty; give it a document, or name a file"),
-            false => bail!("{} is empty", path.display()),
+        if path.as_os_str() == "-" {
+            bail!("the standard input is empty; give it a document, or name a file")
+        } else {
+            bail!("{} is empty", path.display())
         }
     }
     Ok(documents)
@@ -267,14 +269,16 @@ fn files(named: &[PathBuf], notes: &mut Vec<String>) -> anyhow::Result<Vec<PathB
 fn left_out(folder: &Path, others: &[PathBuf]) -> Option<String> {
     let name = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match path.is_dir() {
-            true => format!("{name}/"),
-            false => name.into_owned(),
+        if path.is_dir() {
+            format!("{name}/")
+        } else {
+            name.into_owned()
         }
     };
-    let below = match others.iter().any(|path| path.is_dir()) {
-        true => "; a folder below is submitted where it is named itself",
-        false => "",
+    let below = if others.iter().any(|path| path.is_dir()) {
+        "; a folder below is submitted where it is named itself"
+    } else {
+        ""
     };
     let (folder, named) = (
         folder.display(),
@@ -303,9 +307,12 @@ fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<(Value, String)>> {
             }
         };
         let (file, several) = (shown(file), documents.len() > 1);
-        let place = |number: usize| match several {
-            true => format!("{file}, document {number}"),
-            false => file.clone(),
+        let place = |number: usize| {
+            if several {
+                format!("{file}, document {number}")
+            } else {
+                file.clone()
+            }
         };
         let documents = documents.into_iter().zip(1..);
         read.extend(documents.map(|(document, number)| (document, place(number))));

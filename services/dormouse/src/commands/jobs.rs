@@ -150,9 +150,10 @@ pub async fn chosen(log: &Log, filter: &FilterArgs) -> anyhow::Result<Chosen> {
         ..JobsQuery::default()
     };
     let answer = listed(log, request).await?;
-    match answer.jobs.is_empty() {
-        true => Err(Coded::new("not_found", "no live job matches").into()),
-        false => Ok(Chosen::Matching(answer)),
+    if answer.jobs.is_empty() {
+        Err(Coded::new("not_found", "no live job matches").into())
+    } else {
+        Ok(Chosen::Matching(answer))
     }
 }
 

@@ -40,10 +40,7 @@ pub fn never_fits<'a>(
     let most = allowed.fold(0, hold);
     (most < u64::from(least)).then(|| {
         let hold = sanitize::containers(u32::try_from(most).unwrap_or(u32::MAX));
-        let which = match spec.constraints.is_empty() {
-            true => "there are".to_owned(),
-            false => format!("its constraints allow ({})", spec.constraints),
-        };
+        let which = if spec.constraints.is_empty() { "there are".to_owned() } else { format!("its constraints allow ({})", spec.constraints) };
         format!(
             "it would wait until nodes are added: it starts with {} of {demand}, and the nodes that {which} hold {hold}, were they empty",
             sanitize::containers(least)
@@ -76,9 +73,10 @@ pub fn new_node(name: &NodeId, nodes: &[NodeRow]) -> Option<String> {
 pub fn not_there(said: &NodeLabelled, row: &NodeRow) -> Vec<String> {
     let without = |what: &str, word: &str, there: Vec<&str>| {
         let near = suggest::hint(suggest::nearest(word, there.iter().copied()));
-        let has = match there.is_empty() {
-            true => "none".to_owned(),
-            false => there.join(", "),
+        let has = if there.is_empty() {
+            "none".to_owned()
+        } else {
+            there.join(", ")
         };
         format!("{} has no {what} {word} (it has {has}){near}", said.node)
     };
@@ -119,9 +117,10 @@ pub fn check_quota(quota: &Quota, nodes: &[NodeRow], ahead: bool) -> Result<(), 
         return Ok(());
     }
     let there: Vec<&str> = there.into_iter().collect();
-    let has = match there.is_empty() {
-        true => "no node has joined yet".to_owned(),
-        false => format!("the nodes have {}", there.join(", ")),
+    let has = if there.is_empty() {
+        "no node has joined yet".to_owned()
+    } else {
+        format!("the nodes have {}", there.join(", "))
     };
     let message = format!(
         "--quota: no node has {name} ({has}){}; of a resource of nodes to come it is set with --ahead",
@@ -172,10 +171,7 @@ pub fn undefined_classes<'a>(
     let undefined =
         granted.filter(|class| *class != "none" && !policy.priority_classes.contains_key(*class));
     undefined.map(move |class| {
-        let there = match known.is_empty() {
-            true => "there are none".to_owned(),
-            false => format!("there are {}", known.join(", ")),
-        };
+        let there = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
         let near = suggest::hint(suggest::nearest(class, known.iter().copied()));
         format!(
             "the policy defines no priority class {class} ({there}){near}; no job may name it before it is defined (`priority_classes` of `dormouse configure`). `--priority-class none` takes granted classes back"

@@ -232,9 +232,10 @@ pub fn text(table: &LedgerTable, style: &Style) -> String {
         cells.push(Cell::new(gave.collect::<Vec<_>>().join(", ")));
         jobs.add_row(cells);
     }
-    let gpus = match table.gpus.is_empty() {
-        true => String::new(),
-        false => format!("\n\n{}", style.write(of_gpus(table, style))),
+    let gpus = if table.gpus.is_empty() {
+        String::new()
+    } else {
+        format!("\n\n{}", style.write(of_gpus(table, style)))
     };
     let from = table
         .from

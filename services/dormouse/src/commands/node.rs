@@ -25,9 +25,10 @@ pub fn label(text: &str) -> Result<(String, String), String> {
         return Err(format!("{text:?} has no value; write zone=a"));
     };
     named(name)?;
-    match is_value(value) {
-        true => Ok((name.to_owned(), value.to_owned())),
-        false => Err(format!("{value:?} cannot be a label's value")),
+    if is_value(value) {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err(format!("{value:?} cannot be a label's value"))
     }
 }
 
@@ -55,11 +56,12 @@ pub fn gpu(text: &str) -> Result<Gpu, String> {
 /// # Errors
 /// Describes the mistake.
 pub fn taint(text: &str) -> Result<String, String> {
-    match is_taint(text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
+    if is_taint(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
             "{text:?} cannot be a taint; write a label such as old, or owner=ads"
-        )),
+        ))
     }
 }
 
@@ -67,11 +69,12 @@ fn named(name: &str) -> Result<(), String> {
     if RESERVED.contains(&name) || name == NODE_LABEL {
         return Err(format!("{name} has a meaning of its own in constraints"));
     }
-    match is_label(name) {
-        true => Ok(()),
-        false => Err(format!(
+    if is_label(name) {
+        Ok(())
+    } else {
+        Err(format!(
             "{name:?} cannot be a label; it has letters, digits, `.`, `_`, `/` and `-`"
-        )),
+        ))
     }
 }
 

@@ -181,13 +181,15 @@ fn moved(what: &str, it: &Moves) -> String {
         _ if it.from == 0 => "starts",
         _ => what,
     };
-    let anyway = match it.anyway {
-        true => "; a decision now does so without it, too",
-        false => "",
+    let anyway = if it.anyway {
+        "; a decision now does so without it, too"
+    } else {
+        ""
     };
-    let count = match it.from == it.to {
-        true => it.to.to_string(),
-        false => format!("{} → {}", it.from, it.to),
+    let count = if it.from == it.to {
+        it.to.to_string()
+    } else {
+        format!("{} → {}", it.from, it.to)
     };
     format!("{} {what}: {count}{cost}{anyway}", it.job)
 }

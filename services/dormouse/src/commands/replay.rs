@@ -75,9 +75,10 @@ async fn bisect(
     let read = reading.read_while(|recorded| {
         let event = recorded.event();
         unknown.take_if(|job| event.is_some_and(|event| concerns(event, job)));
-        match bisect.read(recorded) {
-            true => Ok(ControlFlow::Break(())),
-            false => Ok(ControlFlow::Continue(())),
+        if bisect.read(recorded) {
+            Ok(ControlFlow::Break(()))
+        } else {
+            Ok(ControlFlow::Continue(()))
         }
     });
     read.await?;
@@ -102,9 +103,10 @@ async fn bisect(
 /// Describes the place found.
 #[must_use]
 pub fn found(found: &Found) -> String {
-    let place = match found.exact {
-        true => "the first such place",
-        false => "some such place, perhaps not the first",
+    let place = if found.exact {
+        "the first such place"
+    } else {
+        "some such place, perhaps not the first"
     };
     let how = match found.looked {
         Looked::Before => {

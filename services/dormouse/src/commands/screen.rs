@@ -24,9 +24,10 @@ impl Screen {
     /// If the terminal cannot be written to.
     pub fn enter() -> anyhow::Result<Self> {
         let (pressed, keys) = mpsc::unbounded_channel();
-        let before = match std::io::stdin().is_terminal() {
-            true => Some(unbuffered().context("the terminal")?),
-            false => None,
+        let before = if std::io::stdin().is_terminal() {
+            Some(unbuffered().context("the terminal")?)
+        } else {
+            None
         };
         if before.is_some() {
             // A read of a terminal cannot be interrupted: the thread ends with the process.

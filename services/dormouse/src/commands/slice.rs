@@ -55,14 +55,16 @@ pub async fn slice(
         bail!("the log has no event {from}; `dormouse cluster` says where it ends");
     }
     let asof = before.sequence();
-    let mut anonymiser = match anonymise {
-        true => Some(anonymiser(context, log).await?),
-        false => None,
+    let mut anonymiser = if anonymise {
+        Some(anonymiser(context, log).await?)
+    } else {
+        None
     };
     let history = History::open_whole(context, log).await?;
-    let identity = match anonymise {
-        true => "anonymous".to_owned(),
-        false => history.identity(),
+    let identity = if anonymise {
+        "anonymous".to_owned()
+    } else {
+        history.identity()
     };
     let mut states = history.states()?.unwrap_or_default();
     let (mut headed, mut count) = (false, 0_u64);

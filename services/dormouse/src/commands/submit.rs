@@ -76,12 +76,11 @@ pub async fn run(context: &Context, args: &SubmitArgs) -> anyhow::Result<u8> {
             bail!("--if-plan is of one job; submit it alone");
         }
         let (admitted, code) = many(context, &log, of_tenants, &places, args.detach).await?;
-        return match args.wait {
-            true => {
-                let ended = wait_for(context, &log, admitted, args).await?;
-                Ok(wait::worse(code, ended))
-            }
-            false => Ok(code),
+        return if args.wait {
+            let ended = wait_for(context, &log, admitted, args).await?;
+            Ok(wait::worse(code, ended))
+        } else {
+            Ok(code)
         };
     };
     let submitted = match &args.if_plan {
@@ -293,16 +292,13 @@ async fn many(
             payload: serde_json::to_vec(document)?.into(),
         });
     }
-    let decided: Vec<(u64, Option<Decided>)> = match detach {
-        true => {
-            let sequences = publish(log, messages).await?;
-            sequences.into_iter().map(|it| (it, None)).collect()
-        }
-        false => {
-            let decided = decide(log, messages).await?;
-            let decided = decided.into_iter();
-            decided.map(|(it, became)| (it, Some(became))).collect()
-        }
+    let decided: Vec<(u64, Option<Decided>)> = if detach {
+        let sequences = publish(log, messages).await?;
+        sequences.into_iter().map(|it| (it, None)).collect()
+    } else {
+        let decided = decide(log, messages).await?;
+        let decided = decided.into_iter();
+        decided.map(|(it, became)| (it, Some(became))).collect()
     };
     let (output, mut code) = (context.output()?, DONE);
     let mut admitted = Vec::new();

@@ -123,9 +123,10 @@ pub async fn remove(context: &Context, args: &TenantRemoveArgs) -> anyhow::Resul
     let said = match (keys, context.credentials()) {
         (Some(keys), _) => {
             let revoked = accounts::revoke_tenant(context, keys, name).await?;
-            let keys = match revoked.is_empty() {
-                true => "it had no key".to_owned(),
-                false => format!("the keys of {} are revoked", revoked.join(", ")),
+            let keys = if revoked.is_empty() {
+                "it had no key".to_owned()
+            } else {
+                format!("the keys of {} are revoked", revoked.join(", "))
             };
             format!("{name} is forgotten; {keys}")
         }
@@ -161,15 +162,16 @@ pub fn events(
     entitles: bool,
     grants: bool,
 ) -> anyhow::Result<(Vec<Event>, String)> {
-    let granted = match grants {
-        true => Some(TenantGranted {
+    let granted = if grants {
+        Some(TenantGranted {
             tenant: args.name.clone(),
             grants: grants::granted(
                 &args.grants,
                 before.map(|row| row.grants.clone()).unwrap_or_default(),
             )?,
-        }),
-        false => None,
+        })
+    } else {
+        None
     };
     let (mut events, mut said) = (Vec::new(), Vec::new());
     if entitles {
@@ -215,9 +217,10 @@ fn configured(
 
 fn entitled(event: &TenantConfigured) -> String {
     let mut said = format!("weight {}", event.weight);
-    match event.quota.is_empty() {
-        true => said.push_str(", no quota"),
-        false => said.push_str(&format!(", quota {}", event.quota)),
+    if event.quota.is_empty() {
+        said.push_str(", no quota")
+    } else {
+        said.push_str(&format!(", quota {}", event.quota))
     }
     if let Some(most) = event.max_job_weight {
         said.push_str(&format!(", a job's weight at most {most}"));

@@ -85,10 +85,7 @@ pub fn worse(a: u8, b: u8) -> u8 {
         ERROR => 3,
         _ => 4,
     };
-    match badness(a) >= badness(b) {
-        true => a,
-        false => b,
-    }
+    if badness(a) >= badness(b) { a } else { b }
 }
 
 /// Reports each job's end and returns the worst exit code.

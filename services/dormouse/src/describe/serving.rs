@@ -161,9 +161,10 @@ fn gpu_reconciled(e: &NodeGpuReconciled) -> String {
         )
     });
     let found: Vec<String> = strangers.chain(beyond).collect();
-    match found.is_empty() {
-        true => format!("{}: the driver and the agent agree again", e.uuid),
-        false => format!("{}: {}", e.uuid, found.join("; ")),
+    if found.is_empty() {
+        format!("{}: the driver and the agent agree again", e.uuid)
+    } else {
+        format!("{}: {}", e.uuid, found.join("; "))
     }
 }
 
@@ -179,9 +180,12 @@ fn notebook(e: &NotebookObserved) -> String {
 }
 
 fn resize(e: &PartitionResizeRequested) -> String {
-    let part = |what: &str, list: &[Rank]| match list.is_empty() {
-        true => String::new(),
-        false => format!(", {} {what}", ranks(list)),
+    let part = |what: &str, list: &[Rank]| {
+        if list.is_empty() {
+            String::new()
+        } else {
+            format!(", {} {what}", ranks(list))
+        }
     };
     let made_for = e.made_for.as_ref();
     let made_for = made_for.map_or(String::new(), |job| format!(", room for {job}"));

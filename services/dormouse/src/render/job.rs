@@ -24,9 +24,10 @@ const DRAWING_ROWS: u16 = 8;
 #[must_use]
 pub fn job(detail: &JobDetail, style: &Style) -> String {
     let row = &detail.row;
-    let phase = match row.code == IDLE {
-        true => IDLE.to_owned(),
-        false => style.paint(row.phase.as_str(), phase_colour(row.phase)),
+    let phase = if row.code == IDLE {
+        IDLE.to_owned()
+    } else {
+        style.paint(row.phase.as_str(), phase_colour(row.phase))
     };
     let mut page = format!(
         "{}  {phase}  {}\n\n",

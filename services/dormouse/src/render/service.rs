@@ -16,9 +16,10 @@ pub fn facts(health: &Health, row: &JobRow) -> Vec<(&'static str, String)> {
         return facts;
     };
     let gateways: Vec<&str> = health.gateways.iter().map(|it| it.as_str()).collect();
-    let by = match gateways.is_empty() {
-        true => "by no gateway now; the last word".to_owned(),
-        false => format!("by {}; the last word", gateways.join(", ")),
+    let by = if gateways.is_empty() {
+        "by no gateway now; the last word".to_owned()
+    } else {
+        format!("by {}; the last word", gateways.join(", "))
     };
     // The answer's own time, not the local clock.
     let ago_s = row.age_s - at.seconds_since(row.submitted_at);

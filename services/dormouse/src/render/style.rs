@@ -235,9 +235,10 @@ pub(super) const fn node_colour(state: NodeState) -> Color {
 
 /// `idle` is a job that waits for requests.
 pub(super) fn state_cell(row: &JobRow) -> Cell {
-    match row.code == IDLE {
-        true => Cell::new(IDLE),
-        false => phase_cell(row.phase),
+    if row.code == IDLE {
+        Cell::new(IDLE)
+    } else {
+        phase_cell(row.phase)
     }
 }
 

@@ -63,9 +63,10 @@ pub fn tenants(answer: &TenantsAnswer, style: &Style) -> String {
 }
 
 fn weight(row: &TenantRow) -> String {
-    match row.configured {
-        true => row.weight.to_string(),
-        false => format!("({})", row.weight),
+    if row.configured {
+        row.weight.to_string()
+    } else {
+        format!("({})", row.weight)
     }
 }
 
@@ -108,9 +109,10 @@ fn wide(row: &TenantRow) -> Row {
 }
 
 fn or_dash(text: String) -> String {
-    match text.is_empty() {
-        true => "-".to_owned(),
-        false => text,
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text
     }
 }
 
@@ -119,9 +121,10 @@ fn or_dash(text: String) -> String {
 pub fn tenant(detail: &TenantDetail, style: &Style) -> String {
     let row = &detail.row;
     let mut page = format!("{}  {}\n\n", style.bold(row.tenant.as_str()), row.reason);
-    let configured = match row.configured {
-        true => String::new(),
-        false => " (not configured; the policy's)".to_owned(),
+    let configured = if row.configured {
+        String::new()
+    } else {
+        " (not configured; the policy's)".to_owned()
     };
     let most = row.max_job_weight;
     let most = most.map_or(String::new(), |most| format!("; a job's at most {most}"));

@@ -126,9 +126,10 @@ fn answer(model: &ReadModel, asked: &Asked) -> Result<Value, QueryError> {
         code: "bad_request".to_owned(),
         message: error.to_string(),
     };
-    let request: Value = match asked.request.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(&asked.request).map_err(|error| refuse(&error))?,
+    let request: Value = if asked.request.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&asked.request).map_err(|error| refuse(&error))?
     };
     tracing::debug!(query = asked.name, tenant = asked.tenant, "asked");
     let now = model.time_at(clock::now());

@@ -53,9 +53,10 @@ pub struct Resolved {
 /// # Errors
 /// If the kept flags cannot be read.
 pub fn resolve(folder: &Path, args: &UpArgs) -> anyhow::Result<Resolved> {
-    let before = match args.defaults {
-        true => Flags::new(),
-        false => read(folder)?,
+    let before = if args.defaults {
+        Flags::new()
+    } else {
+        read(folder)?
     };
     let mut flags = before.clone();
     flags.extend(args.given.clone());

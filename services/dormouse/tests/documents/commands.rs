@@ -92,16 +92,17 @@ fn problem(words: &[String], beginning: bool) -> Option<String> {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) && (error.kind() != ErrorKind::InvalidValue
         || words.last().is_some_and(|w| w.starts_with('-')));
-    match shown || (beginning && incomplete) {
-        true => None,
-        false => Some(
+    if shown || (beginning && incomplete) {
+        None
+    } else {
+        Some(
             error
                 .to_string()
                 .lines()
                 .next()
                 .unwrap_or_default()
                 .to_owned(),
-        ),
+        )
     }
 }
 

@@ -17,9 +17,10 @@ fn cell(text: &str) -> String {
 fn written(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let value = match value.is_empty() {
-        true => arg.get_id().as_str().to_uppercase(),
-        false => value.join(" "),
+    let value = if value.is_empty() {
+        arg.get_id().as_str().to_uppercase()
+    } else {
+        value.join(" ")
     };
     let Some(long) = arg.get_long() else {
         return value;
@@ -48,13 +49,13 @@ fn row(arg: &Arg) -> String {
             .collect();
         let _ = write!(meaning, ". One of {}", names.join(", "));
     }
-    let default: Vec<String> = match takes_value {
-        true => arg
-            .get_default_values()
+    let default: Vec<String> = if takes_value {
+        arg.get_default_values()
             .iter()
             .map(|v| format!("`{}`", v.to_string_lossy()))
-            .collect(),
-        false => Vec::new(),
+            .collect()
+    } else {
+        Vec::new()
     };
     let default = match (default.is_empty(), arg.is_required_set()) {
         (false, _) => default.join(", "),
@@ -73,11 +74,10 @@ fn row(arg: &Arg) -> String {
 
 fn table<'a>(args: impl Iterator<Item = &'a Arg>) -> String {
     let rows: String = args.filter(|arg| !arg.is_hide_set()).map(row).collect();
-    match rows.is_empty() {
-        true => rows,
-        false => {
-            format!("| argument | meaning | default | variable |\n|---|---|---|---|\n{rows}\n")
-        }
+    if rows.is_empty() {
+        rows
+    } else {
+        format!("| argument | meaning | default | variable |\n|---|---|---|---|\n{rows}\n")
     }
 }
 

@@ -105,8 +105,9 @@ pub fn fields(schema: &Value, definitions: &Value, parts: &mut Parts) -> String 
         let kind = words(field, definitions, parts);
         let _ = writeln!(rows, "| `{name}` | {kind}{optional} | {} |", cell(field));
     }
-    match rows.is_empty() {
-        true => "No fields.\n".to_owned(),
-        false => format!("| field | type | meaning |\n|---|---|---|\n{rows}"),
+    if rows.is_empty() {
+        "No fields.\n".to_owned()
+    } else {
+        format!("| field | type | meaning |\n|---|---|---|\n{rows}")
     }
 }

@@ -121,12 +121,9 @@ proptest! {
                 tell(&mut digest, second);
                 second += 1;
             }
-            match arrives {
-                true => digest.arrived(at),
-                false => {
-                    digest.left(at);
-                    digest.answered(took, took);
-                }
+            if arrives { digest.arrived(at) } else {
+                digest.left(at);
+                digest.answered(took, took);
             }
         }
         for _ in 0..20 {

@@ -273,9 +273,10 @@ async fn a_replica_that_refuses_is_passed_over_and_a_killed_one_loses_only_what_
             let mut connection = Connection::open(address).await;
             // Each gets four, with non-repeatable requests at the killed one.
             let posted = index % 4 != 0;
-            let answer = match posted {
-                true => connection.post("/ads/model/slow/500", "x").await,
-                false => connection.get("/ads/model/slow/500").await,
+            let answer = if posted {
+                connection.post("/ads/model/slow/500", "x").await
+            } else {
+                connection.get("/ads/model/slow/500").await
             };
             (posted, answer.expect("an answer").0)
         }));

@@ -68,12 +68,11 @@ impl Monitor {
             for part in 0..DEVICES {
                 busy |= self.tend(part, connected);
             }
-            match connected {
-                true => self.listen(if busy { 200 } else { 50_000 }),
-                false => {
-                    std::thread::sleep(Duration::from_micros(500));
-                    self.look();
-                }
+            if connected {
+                self.listen(if busy { 200 } else { 50_000 })
+            } else {
+                std::thread::sleep(Duration::from_micros(500));
+                self.look();
             }
         }
     }

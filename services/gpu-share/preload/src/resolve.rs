@@ -144,13 +144,15 @@ unsafe fn replaced_by_name(name: *const c_char, real: *mut c_void) -> *mut c_voi
     let Some(symbol) = exported(bytes, b"") else {
         return real;
     };
-    let real = match real.cast_const() == symbol.ours {
-        true => of_driver(symbol.library, symbol.name),
-        false => real,
+    let real = if real.cast_const() == symbol.ours {
+        of_driver(symbol.library, symbol.name)
+    } else {
+        real
     };
-    match is_wanted() {
-        true => given(Some(symbol), real),
-        false => real,
+    if is_wanted() {
+        given(Some(symbol), real)
+    } else {
+        real
     }
 }
 
@@ -207,9 +209,10 @@ unsafe fn replaced(name: *const c_char, to: *mut *mut c_void, version: c_int, fl
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     if name == b"cuGetProcAddress" {
         // Version 12.0 added an argument.
-        *to = match version >= 12000 {
-            true => cuGetProcAddress_v2 as *mut c_void,
-            false => cuGetProcAddress as *mut c_void,
+        *to = if version >= 12000 {
+            cuGetProcAddress_v2 as *mut c_void
+        } else {
+            cuGetProcAddress as *mut c_void
         };
         return;
     }

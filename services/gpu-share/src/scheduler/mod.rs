@@ -327,9 +327,10 @@ impl Member {
         let (mine, theirs) = (&self.account, &other.account);
         let lacks = mine.lacks(settings);
         let tiers = theirs.lacks(settings).cmp(&lacks);
-        let within = match lacks {
-            true => theirs.lacking().cmp(&mine.lacking()),
-            false => mine.pass.cmp(&theirs.pass),
+        let within = if lacks {
+            theirs.lacking().cmp(&mine.lacking())
+        } else {
+            mine.pass.cmp(&theirs.pass)
         };
         let waited = self.last_epoch.cmp(&other.last_epoch);
         tiers.then(within).then(waited)

@@ -71,10 +71,7 @@ pub fn init() -> i32 {
     };
     let (_, owner) = MACHINE.get_or_init(|| (machine, me()));
     // Like the real driver, initialisation does not survive a fork.
-    match *owner == me() {
-        true => 0,
-        false => NOT_INITIALIZED,
-    }
+    if *owner == me() { 0 } else { NOT_INITIALIZED }
 }
 
 pub fn machine() -> Option<Machine> {

@@ -121,9 +121,10 @@ impl Machine {
             libc::close(fd);
             at
         };
-        match at == libc::MAP_FAILED {
-            true => Err(io::Error::last_os_error()),
-            false => Ok(Self(at.cast())),
+        if at == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self(at.cast()))
         }
     }
 

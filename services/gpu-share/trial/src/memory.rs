@@ -97,9 +97,10 @@ fn plain(cuda: &Cuda) -> Result<Vec<Way>> {
                 let mut at = 0;
                 // SAFETY: a writable place; the default pool and stream.
                 let result = unsafe {
-                    match from_pool {
-                        true => pool(&raw mut at, bytes as usize, own, 0),
-                        false => soon(&raw mut at, bytes as usize, 0),
+                    if from_pool {
+                        pool(&raw mut at, bytes as usize, own, 0)
+                    } else {
+                        soon(&raw mut at, bytes as usize, 0)
                     }
                 };
                 (result, at)

@@ -54,9 +54,10 @@ impl Share {
     }
 
     fn bound(self, tenant: &str) -> String {
-        match self.granted {
-            true => format!("(dormouse tenant set {tenant} {GRANTED}"),
-            false => format!("{TOLD}storage)"),
+        if self.granted {
+            format!("(dormouse tenant set {tenant} {GRANTED}")
+        } else {
+            format!("{TOLD}storage)")
         }
     }
 

@@ -98,9 +98,10 @@ impl Cache {
     pub async fn provide(&self, tenant: &str, packed: &Workdir) -> Result<(), NotStarted> {
         let place = self.layout.unpacked(tenant, &packed.sha256);
         let work = async {
-            match used(&place) {
-                true => Ok(()),
-                false => self.make(tenant, packed, &place).await,
+            if used(&place) {
+                Ok(())
+            } else {
+                self.make(tenant, packed, &place).await
             }
         };
         self.making.alone(&place, work).await
@@ -142,12 +143,13 @@ impl Cache {
             .iter()
             .map(|it| format!("{it:02x}"))
             .collect();
-        match read == packed.bytes && digest == packed.sha256 {
-            true => Ok(()),
-            false => Err(NotStarted::from(format!(
+        if read == packed.bytes && digest == packed.sha256 {
+            Ok(())
+        } else {
+            Err(NotStarted::from(format!(
                 "what the cluster's store holds as its packed folder {} is something else ({read} bytes, {digest}); submit the job again with its folder",
                 packed.sha256
-            ))),
+            )))
         }
     }
 

@@ -122,9 +122,10 @@ fn make<R: Read>(
             let size = entry.header().entry_size();
             let size = size.map_err(|error| damaged(&error))?;
             let mut file = tree.file(way, mode & 0o111 != 0)?;
-            match io::copy(entry, &mut file)? == size {
-                true => Ok(()),
-                false => wrong("it is damaged: it ends within a file"),
+            if io::copy(entry, &mut file)? == size {
+                Ok(())
+            } else {
+                wrong("it is damaged: it ends within a file")
             }
         }
         EntryType::Symlink if way.file_name().is_some() => {

@@ -180,9 +180,10 @@ impl Stream {
         }
         self.file.write_all(unknown(text, &mut self.known.bytes))?;
         self.copied.bytes += text.len() as u64;
-        match self.copied.at == at {
-            true => self.copied.pieces += 1,
-            false => (self.copied.at, self.copied.pieces) = (at, 1),
+        if self.copied.at == at {
+            self.copied.pieces += 1
+        } else {
+            (self.copied.at, self.copied.pieces) = (at, 1);
         }
         Ok(true)
     }
@@ -291,9 +292,10 @@ async fn read(docker: &Docker, name: &str, of: &Copying, copy: &mut Copy, follow
     let mut noted_at: Option<Instant> = None;
     loop {
         let is_due = noted_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY);
-        let next = match copy.is_noted || is_due {
-            true => Ok(output.next().await),
-            false => tokio::time::timeout(NOTE_EVERY, output.next()).await,
+        let next = if copy.is_noted || is_due {
+            Ok(output.next().await)
+        } else {
+            tokio::time::timeout(NOTE_EVERY, output.next()).await
         };
         let end = match next {
             Ok(Some(Ok(output))) => copy.take(&output).err().map(Told::TooMuch),

@@ -98,12 +98,13 @@ impl Engine {
         match (line.split(' ').next().unwrap_or_default(), asked) {
             ("POST", "create") => (201, r#"{"Id":"x","Warnings":[]}"#.to_owned()),
             ("POST", "start") => self.starts().await,
-            ("POST", "kill") => self.seen(|seen| match std::mem::take(&mut seen.runs) {
-                true => {
+            ("POST", "kill") => self.seen(|seen| {
+                if std::mem::take(&mut seen.runs) {
                     seen.killed_as_it_started = !seen.answered;
                     (204, String::new())
+                } else {
+                    (409, r#"{"message":"it does not run"}"#.to_owned())
                 }
-                false => (409, r#"{"message":"it does not run"}"#.to_owned()),
             }),
             ("DELETE", _) => self.seen(|seen| {
                 seen.removals += 1;

@@ -159,12 +159,13 @@ fn doing(
     let since = active
         .max()
         .map(|at| Duration::from_millis(now.ms_since(at)));
-    let (activity, idle) = match kernels.iter().any(|kernel| kernel.is_busy(now)) {
-        true => (NotebookActivity::Busy, Duration::ZERO),
-        false => (
+    let (activity, idle) = if kernels.iter().any(|kernel| kernel.is_busy(now)) {
+        (NotebookActivity::Busy, Duration::ZERO)
+    } else {
+        (
             NotebookActivity::Idle,
             since.unwrap_or(since_start).min(since_start),
-        ),
+        )
     };
     Doing {
         activity,
@@ -233,9 +234,10 @@ impl Follower {
         };
         let since = Duration::from_millis(now.ms_since(at));
         let rests = before == NotebookActivity::Busy && activity == NotebookActivity::Idle;
-        match activity == before {
-            true => since >= self.pace.repeat,
-            false => !rests || since >= self.pace.rest,
+        if activity == before {
+            since >= self.pace.repeat
+        } else {
+            !rests || since >= self.pace.rest
         }
     }
 }

@@ -195,9 +195,10 @@ impl Fetch<'_> {
                     let wanted = range.end - range.start;
                     let piece = self.store.objects.get_range(object, range).await;
                     let piece = piece.map_err(|error| self.failed(&file.path, &error))?;
-                    match piece.len() as u64 == wanted {
-                        true => Ok(piece),
-                        false => Err(self.wrong(format!("{} is too short", file.path))),
+                    if piece.len() as u64 == wanted {
+                        Ok(piece)
+                    } else {
+                        Err(self.wrong(format!("{} is too short", file.path)))
                     }
                 }
             })
@@ -213,9 +214,10 @@ impl Fetch<'_> {
             })
             .await?;
         }
-        match hexadecimal(&writing.1.finalize()) == file.sha256 {
-            true => Ok(()),
-            false => Err(self.wrong(format!("{} is not what was stored", file.path))),
+        if hexadecimal(&writing.1.finalize()) == file.sha256 {
+            Ok(())
+        } else {
+            Err(self.wrong(format!("{} is not what was stored", file.path)))
         }
     }
 }

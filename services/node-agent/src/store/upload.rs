@@ -206,12 +206,13 @@ impl Store {
         }
         let read = async { self.objects.get(&object).await?.bytes().await };
         let read = read.await.map_err(|error| self.unanswered(&error))?;
-        match read == text {
-            true => Ok(()),
-            false => Err(StoreError::Unanswered {
+        if read == text {
+            Ok(())
+        } else {
+            Err(StoreError::Unanswered {
                 url: self.url.clone(),
                 why: format!("{object} was taken, and is not there as it was sent"),
-            }),
+            })
         }
     }
 }

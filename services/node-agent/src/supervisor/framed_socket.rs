@@ -69,9 +69,10 @@ impl Lines {
     /// Returns the events to poll for.
     #[must_use]
     pub const fn interest(&self) -> PollFlags {
-        match self.unsent.is_empty() {
-            true => PollFlags::POLLIN,
-            false => PollFlags::POLLIN.union(PollFlags::POLLOUT),
+        if self.unsent.is_empty() {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::POLLIN.union(PollFlags::POLLOUT)
         }
     }
 

@@ -42,7 +42,7 @@ const FIRST_AGENT: Duration = Duration::from_secs(30);
 
 const LOOK: Duration = Duration::from_secs(5);
 
-const NAME: &CStr = c"dormouse-supervisor";
+const NAME: &CStr = c"dormouse-superv";
 
 const PAST: &str =
     "the node's lease was not renewed in time, and its supervisor has ended everything";
@@ -181,12 +181,12 @@ impl Supervisor {
         let due = due.chain(first).chain(look).chain(self.absence.due()).min();
         let now = Instant::now();
         let left = due.map(|due| due.saturating_duration_since(now));
-        let left = match self.fill_at.is_some_and(|at| at <= now) {
-            true => PollTimeout::ZERO,
-            // Rounded up: a wait of zero would spin.
-            false => left.map_or(PollTimeout::NONE, |left| {
+        let left = if self.fill_at.is_some_and(|at| at <= now) {
+            PollTimeout::ZERO
+        } else {
+            left.map_or(PollTimeout::NONE, |left| {
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
-            }),
+            })
         };
         match poll(&mut fds, left) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -344,9 +344,10 @@ impl Supervisor {
             };
             return self.tell(&Tell::Started(turn, answer));
         }
-        let init = match self.is_past {
-            true => Err(NotStarted::of_node(NodeFault::Processes, PAST.to_owned())),
-            false => self.init_for(&orders),
+        let init = if self.is_past {
+            Err(NotStarted::of_node(NodeFault::Processes, PAST.to_owned()))
+        } else {
+            self.init_for(&orders)
         };
         match init {
             Ok(mut init) => {

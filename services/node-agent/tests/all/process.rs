@@ -88,7 +88,7 @@ fn supervisor_of(folder: &Path) -> Option<u32> {
     let mut supervisors = numbers.filter(|pid| {
         let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
-        line.contains(&folder) && read("comm") == b"dormouse-supervisor\n"
+        line.contains(&folder) && read("comm") == b"dormouse-superv\n"
     });
     supervisors.next()
 }

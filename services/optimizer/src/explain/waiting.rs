@@ -207,9 +207,10 @@ fn tainted(problem: &Problem, job: &ProblemJob) -> Option<String> {
 
 /// Empty for an unconstrained job.
 pub(crate) fn on_those(problem: &Problem, cluster: &Cluster, job: &ProblemJob) -> String {
-    match cluster.columns.is_bound(job) {
-        true => format!(" on the nodes that {}", allowed(problem, cluster, job)),
-        false => String::new(),
+    if cluster.columns.is_bound(job) {
+        format!(" on the nodes that {}", allowed(problem, cluster, job))
+    } else {
+        String::new()
     }
 }
 

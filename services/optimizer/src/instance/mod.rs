@@ -466,9 +466,10 @@ impl Instance {
         let tie = RESTART_TIE * values.reduce(f64::min).unwrap_or(0.0);
         for job in &mut self.jobs {
             let measured_s = problem.jobs[job.index].stall_s;
-            let stall_s = match measured_s > 0.0 {
-                true => measured_s,
-                false => DEFAULT_STALL_S,
+            let stall_s = if measured_s > 0.0 {
+                measured_s
+            } else {
+                DEFAULT_STALL_S
             };
             let amortised = self.objective.amortise_s.map_or(0.0, |amortise_s| {
                 stall_s * self.types[job.ty].value * f64::from(job.count) / amortise_s
@@ -492,13 +493,12 @@ impl Instance {
         let mut shares = cluster.fair_shares(&users).into_iter();
         for job in &mut self.jobs {
             let own = self.types[job.ty].share;
-            job.fair = match job.is_role {
-                true => own * f64::from(job.min),
-                false => {
-                    let roles = roles_of(problem, job.index);
-                    let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
-                    shares.next().unwrap_or(0.0) - beside
-                }
+            job.fair = if job.is_role {
+                own * f64::from(job.min)
+            } else {
+                let roles = roles_of(problem, job.index);
+                let beside = cluster.beside_share(&problem.jobs[job.index], &roles);
+                shares.next().unwrap_or(0.0) - beside
             };
         }
     }
@@ -546,17 +546,19 @@ impl Instance {
 
     /// 0 without a bound.
     pub fn allowed_loss(&self, price: f64) -> f64 {
-        match self.loss_bound.is_finite() {
-            true => price * self.loss_bound,
-            false => 0.0,
+        if self.loss_bound.is_finite() {
+            price * self.loss_bound
+        } else {
+            0.0
         }
     }
 
     /// Subgradient of the loss price; 0 without a bound keeps the price at 0.
     pub fn spared_loss(&self, loss: f64) -> f64 {
-        match self.loss_bound.is_finite() {
-            true => self.loss_bound - loss,
-            false => 0.0,
+        if self.loss_bound.is_finite() {
+            self.loss_bound - loss
+        } else {
+            0.0
         }
     }
 

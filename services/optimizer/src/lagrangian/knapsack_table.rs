@@ -144,9 +144,10 @@ impl RoomGrid {
     }
 
     pub fn entry(&self, room: &[i64]) -> Option<usize> {
-        let mut entry = match self.classes.is_empty() {
-            true => 0,
-            false => usize::try_from(room[self.column]).ok()? * self.base,
+        let mut entry = if self.classes.is_empty() {
+            0
+        } else {
+            usize::try_from(room[self.column]).ok()? * self.base
         };
         for axis in &self.axes {
             let amount = u64::try_from(room[axis.resource]).ok()?;
@@ -161,9 +162,10 @@ impl RoomGrid {
             let level = usize::try_from(room[axis.resource] / axis.unit).unwrap_or(usize::MAX);
             level.min(axis.levels - 1) * axis.stride
         };
-        let class = match self.classes.is_empty() {
-            true => 0,
-            false => usize::try_from(room[self.column]).unwrap_or(0),
+        let class = if self.classes.is_empty() {
+            0
+        } else {
+            usize::try_from(room[self.column]).unwrap_or(0)
         };
         class * self.base + self.axes.iter().map(level).sum::<usize>()
     }

@@ -89,9 +89,12 @@ impl RAlgorithm {
     fn continued(&self, slope: &[f64]) -> Vec<f64> {
         let steep = slope.iter().map(|slope| slope.abs()).fold(0.0, f64::max);
         let pairs = slope.iter().zip(&self.at);
-        let inside = |(slope, at): (&f64, &f64)| match *at < 0.0 {
-            true => slope.min(0.0) - steep,
-            false => *slope,
+        let inside = |(slope, at): (&f64, &f64)| {
+            if *at < 0.0 {
+                slope.min(0.0) - steep
+            } else {
+                *slope
+            }
         };
         pairs.map(inside).collect()
     }

@@ -168,9 +168,10 @@ mod tests {
         let job = |index: usize, min: u32, previous: Vec<(usize, u32)>| Job {
             index,
             ty: 0,
-            state: match previous.is_empty() {
-                true => State::Free,
-                false => State::Running,
+            state: if previous.is_empty() {
+                State::Free
+            } else {
+                State::Running
             },
             min,
             max: 2,

@@ -187,18 +187,12 @@ impl Passed {
             asked.is_some_and(|instance| could(&instance))
         };
         let causes: Vec<usize> = demanded.iter().filter(without).copied().collect();
-        let causes = match causes.is_empty() {
-            true => demanded,
-            false => causes,
-        };
+        let causes = if causes.is_empty() { demanded } else { causes };
         let roles: Vec<usize> = queue.problem.roles(job).collect();
         let free = free(&instance, head, &roles);
         let is_short = |k: &&usize| free[**k] < demand[**k].saturating_mul(min);
         let short: Vec<usize> = causes.iter().filter(is_short).copied().collect();
-        match short.is_empty() {
-            true => causes,
-            false => short,
-        }
+        if short.is_empty() { causes } else { short }
     }
 }
 

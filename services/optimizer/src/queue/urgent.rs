@@ -89,9 +89,10 @@ pub(crate) fn protecting<'a>(queue: &'a Queue<'_>, whom: &'a Whom) -> Vec<&'a Pr
     without.restart_bound = 0;
     let jobs = victims.iter().map(|index| &queue.problem.jobs[*index]);
     let protected: Vec<&ProblemJob> = jobs.filter(|job| job.precedence.protected).collect();
-    match !protected.is_empty() && may_be_feasible(&without) {
-        true => protected,
-        false => Vec::new(),
+    if !protected.is_empty() && may_be_feasible(&without) {
+        protected
+    } else {
+        Vec::new()
     }
 }
 
@@ -190,9 +191,10 @@ fn evict(queue: &Queue<'_>, whom: &Whom, victims: &[usize]) -> Option<MadeRoom> 
     }
     while high > low + 1 {
         let middle = low.midpoint(high);
-        match may_be_feasible(&without(middle).1) {
-            true => high = middle,
-            false => low = middle,
+        if may_be_feasible(&without(middle).1) {
+            high = middle
+        } else {
+            low = middle
         }
     }
     // The relaxation may be too optimistic.

@@ -160,9 +160,10 @@ fn event_figures(
     count: usize,
 ) -> Vec<(f64, f64)> {
     let is_bound = env("CONSTRAINTS", 0) > 0;
-    let mut problem = match is_bound {
-        true => large_bound_problem(nodes, jobs, shapes, seed),
-        false => large_problem(nodes, jobs, shapes, seed),
+    let mut problem = if is_bound {
+        large_bound_problem(nodes, jobs, shapes, seed)
+    } else {
+        large_problem(nodes, jobs, shapes, seed)
     };
     problem.policy.theta1 = Decimal::new(theta.0, 1);
     problem.policy.theta2 = Decimal::new(theta.1, 1);

@@ -86,9 +86,10 @@ fn a_role_keeps_its_place() {
     for has_begun in [true, false] {
         let mut given = nodes(3);
         let spec = with_server(gang("t/z"));
-        match has_begun {
-            true => given.runs(spec, &["n1", "n0"]),
-            false => drop(given.stands(spec, &["n1", "n0"])),
+        if has_begun {
+            given.runs(spec, &["n1", "n0"])
+        } else {
+            drop(given.stands(spec, &["n1", "n0"]))
         }
         given.released(gang("t/a"));
         let decided = divides(

@@ -434,9 +434,10 @@ impl Beginning {
         let system = root.account(&Principal::System)?;
         let operator = root.operator_token(now_s())?;
         // A variable of the broker's environment stays unquoted.
-        let folder = match folder.starts_with('$') {
-            true => folder.to_owned(),
-            false => format!("{folder:?}"),
+        let folder = if folder.starts_with('$') {
+            folder.to_owned()
+        } else {
+            format!("{folder:?}")
         };
         let configuration = format!(
             "# Written by `dormouse accounts init`. The brokers keep the accounts that the cluster's root key has signed;\n\

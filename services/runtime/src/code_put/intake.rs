@@ -54,16 +54,17 @@ impl Piece {
         let most = PIECE_BYTES as u64;
         let fits = offset % most == 0 && offset < length;
         let wanted = length.saturating_sub(offset).min(most);
-        match fits && bytes.len() as u64 == wanted {
-            true => Ok(Self {
+        if fits && bytes.len() as u64 == wanted {
+            Ok(Self {
                 tenant,
                 packed,
                 offset,
                 bytes,
-            }),
-            false => Err(wrong(format!(
+            })
+        } else {
+            Err(wrong(format!(
                 "a piece begins with a multiple of {most} bytes, and has so many, but for the last one"
-            ))),
+            )))
         }
     }
 

@@ -82,9 +82,10 @@ async fn append(log: Log, chain: Chain) -> Appended {
         outcome.last = Some(last);
         outcome.stored += count;
     };
-    let batch_from = match log.is_replicated() {
-        true => BATCH_FROM_REPLICATED,
-        false => BATCH_FROM,
+    let batch_from = if log.is_replicated() {
+        BATCH_FROM_REPLICATED
+    } else {
+        BATCH_FROM
     };
     // After an interruption pipelining would mostly fail again.
     let mut ahead = messages.len() > 1 && log.may_send_ahead();

@@ -326,9 +326,10 @@ impl Tenant {
         events: &mut Subscriber,
         wait: Wait,
     ) -> Result<Submission, TenantError> {
-        let mut silence = match submission.existing {
-            true => Duration::ZERO,
-            false => SILENCE,
+        let mut silence = if submission.existing {
+            Duration::ZERO
+        } else {
+            SILENCE
         };
         loop {
             let next = tokio::time::timeout(silence, events.next()).await;

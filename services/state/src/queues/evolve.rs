@@ -141,9 +141,10 @@ impl Fold for Queues {
             return Err("the sums by class are not those of the jobs".to_owned());
         }
         let queued: usize = self.tenants.values().map(|t| t.order.len()).sum();
-        match live == self.live && queued == self.credit.len() {
-            true => Ok(()),
-            false => Err(format!("{live} jobs live but {} are counted", self.live)),
+        if live == self.live && queued == self.credit.len() {
+            Ok(())
+        } else {
+            Err(format!("{live} jobs live but {} are counted", self.live))
         }
     }
 }
@@ -190,9 +191,10 @@ impl Sums<'_> {
             return;
         }
         let held = self.by_class.entry(job.class).or_default();
-        match inwards {
-            true => held.add_job(&job.beside, &job.demand, job.firm()),
-            false => held.subtract_job(&job.beside, &job.demand, job.firm()),
+        if inwards {
+            held.add_job(&job.beside, &job.demand, job.firm())
+        } else {
+            held.subtract_job(&job.beside, &job.demand, job.firm())
         }
         if held.is_empty() {
             self.by_class.remove(&job.class);
@@ -222,9 +224,10 @@ impl Sums<'_> {
                 tenant.queued.subtract_job(&job.beside, &job.demand, start);
             }
             Stand::Released { .. } => {
-                match inwards {
-                    true => tenant.count_in(job),
-                    false => tenant.count_out(id, job, self.found),
+                if inwards {
+                    tenant.count_in(job)
+                } else {
+                    tenant.count_out(id, job, self.found)
                 }
                 self.of_class(job, inwards);
             }
@@ -278,9 +281,10 @@ impl Queues {
         let is_listed = |job: &QueueJob| {
             job.time_limit_s.is_some() && matches!(job.stand, Stand::Released { .. })
         };
-        match self.jobs.get(id).is_some_and(is_listed) {
-            true => drop(self.limited.insert(id.clone())),
-            false => drop(self.limited.remove(id)),
+        if self.jobs.get(id).is_some_and(is_listed) {
+            self.limited.insert(id.clone());
+        } else {
+            self.limited.remove(id);
         }
     }
 
@@ -440,9 +444,10 @@ impl Queues {
             (false, true) => tenant.credited.release(credited, now),
             (false, false) => tenant.credited.leave(credited),
         }
-        match released {
-            true => self.credit.release(),
-            false => self.credit.leave(credited, job.admitted),
+        if released {
+            self.credit.release()
+        } else {
+            self.credit.leave(credited, job.admitted)
         }
     }
 
@@ -567,9 +572,10 @@ impl Queues {
     }
 
     fn set_hopeless(&mut self, id: &JobId, is_hopeless: bool) {
-        match is_hopeless {
-            true => self.hopeless.insert(id.clone()),
-            false => self.hopeless.remove(id),
+        if is_hopeless {
+            self.hopeless.insert(id.clone())
+        } else {
+            self.hopeless.remove(id)
         };
         self.update(id, |job| {
             if let Stand::Released { hopeless, .. } = &mut job.stand {
@@ -649,14 +655,13 @@ impl Queues {
                 };
             }
         });
-        match doomed {
-            true => {
-                self.doomed.insert(id.clone(), at);
-                if let Some(until) = until {
-                    self.expiring.remove(&(until, id.clone()));
-                }
+        if doomed {
+            self.doomed.insert(id.clone(), at);
+            if let Some(until) = until {
+                self.expiring.remove(&(until, id.clone()));
             }
-            false => self.join_if_free(id),
+        } else {
+            self.join_if_free(id)
         }
     }
 }

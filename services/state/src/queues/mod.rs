@@ -128,9 +128,10 @@ impl QueueJob {
             } => (given, hopeless),
             _ => (0, false),
         };
-        match self.on_hold || hopeless {
-            true => u64::from(given),
-            false => u64::from(given.max(self.beside.containers(self.containers.min))),
+        if self.on_hold || hopeless {
+            u64::from(given)
+        } else {
+            u64::from(given.max(self.beside.containers(self.containers.min)))
         }
     }
 
@@ -177,9 +178,10 @@ impl QueueJob {
     /// Returns the non-preemptible containers.
     #[must_use]
     pub fn firm(&self) -> u64 {
-        match self.adjustable && self.urgency == Urgency::Training {
-            true => u64::from(self.beside.containers(self.containers.min)).min(self.held()),
-            false => self.held(),
+        if self.adjustable && self.urgency == Urgency::Training {
+            u64::from(self.beside.containers(self.containers.min)).min(self.held())
+        } else {
+            self.held()
         }
     }
 }

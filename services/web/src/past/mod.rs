@@ -289,13 +289,12 @@ impl Past {
     pub fn history(&self, to: Sequence) -> io::Result<History> {
         let place = self.indexed(|index| index.place(to));
         let begun = self.read_inner().head.first > Sequence(1);
-        let mut history = match begun {
-            true => {
-                let first = self.fork(0)?;
-                let (fork, model) = (first.1.clone(), (*first.2).clone());
-                History::starting_from(States { fork, model })
-            }
-            false => History::default(),
+        let mut history = if begun {
+            let first = self.fork(0)?;
+            let (fork, model) = (first.1.clone(), (*first.2).clone());
+            History::starting_from(States { fork, model })
+        } else {
+            History::default()
         };
         let part = self.read_inner().chunks.part(0, place);
         part.read(|recorded| history.read(recorded))?;

@@ -89,13 +89,14 @@ async fn broker(log: &Log, looks: &mut Looks<'_>) {
         it.name, it.address, it.version
     );
     let (major, minor) = LEAST_BROKER;
-    match is_older(&it.version, LEAST_BROKER) {
-        true => looks.fail(
+    if is_older(&it.version, LEAST_BROKER) {
+        looks.fail(
             "broker",
             found,
             format!("{major}.{minor} is the oldest that will do"),
-        ),
-        false => looks.ok("broker", found),
+        )
+    } else {
+        looks.ok("broker", found)
     }
 }
 
@@ -152,13 +153,14 @@ fn there(name: &str, holds: &str, found: &FoundStream, looks: &mut Looks) {
     }
     #[expect(clippy::cast_precision_loss, reason = "a share to compare")]
     let is_full = |most: u64| found.bytes as f64 > NEARLY_FULL * most as f64;
-    match found.max_bytes.is_some_and(is_full) {
-        true => looks.warn(
-            holds,
-            said,
-            "what does not fit is refused: give the broker more room, or have what waits recorded (is admission there?)",
-        ),
-        false => looks.ok(holds, said),
+    if found.max_bytes.is_some_and(is_full) {
+        looks.warn(
+        holds,
+        said,
+        "what does not fit is refused: give the broker more room, or have what waits recorded (is admission there?)",
+    )
+    } else {
+        looks.ok(holds, said)
     }
 }
 
@@ -203,13 +205,14 @@ async fn queries(log: &Log, looks: &mut Looks<'_>) {
     let head = log.head().await.unwrap_or(cluster.log.head);
     let behind = head.0.saturating_sub(cluster.log.head.0);
     let read = format!("event {} of {head} is read", cluster.log.head);
-    match behind > FAR_BEHIND {
-        true => looks.warn(
+    if behind > FAR_BEHIND {
+        looks.warn(
             "queries",
             read,
             "the query service is behind: lists and timelines are old",
-        ),
-        false => looks.ok("queries", read),
+        )
+    } else {
+        looks.ok("queries", read)
     }
     if let Some(last) = &cluster.log.last_flagged {
         let found = format!(
@@ -233,13 +236,14 @@ fn nodes(answer: &NodesAnswer, looks: &mut Looks) {
         all.map(|it| it.node.as_str()).collect()
     };
     let up = of(NodeState::Up);
-    match up.is_empty() {
-        true => looks.fail(
+    if up.is_empty() {
+        looks.fail(
             "nodes",
             "none takes containers",
             "start an agent: `dormouse serve agent --node NAME --capacity cpu=…,memory=…`",
-        ),
-        false => looks.ok("nodes", format!("{} take containers", up.len())),
+        )
+    } else {
+        looks.ok("nodes", format!("{} take containers", up.len()))
     }
     let unwell = [
         (

@@ -83,13 +83,17 @@ async fn engine(looks: &mut Looks<'_>) {
 }
 
 fn walls(looks: &mut Looks) {
-    match Contain::is_possible() {
-        true => looks.ok("walls", "this is root: `serve agent` puts walls around jobs"),
-        false => looks.warn(
+    if Contain::is_possible() {
+        looks.ok(
             "walls",
-            "this is not root: jobs run as this user, without walls around them",
-            "for `up` by one person that is as it should be; run `serve agent` of a shared cluster as root",
-        ),
+            "this is root: `serve agent` puts walls around jobs",
+        )
+    } else {
+        looks.warn(
+        "walls",
+        "this is not root: jobs run as this user, without walls around them",
+        "for `up` by one person that is as it should be; run `serve agent` of a shared cluster as root",
+    )
     }
 }
 

@@ -78,9 +78,12 @@ pub async fn run(context: &Context, args: &JobExecArgs) -> anyhow::Result<u8> {
         terminal: args.terminal.then(terminal::this),
     };
     let started = source.ask(&node, EXEC, &start).await;
-    let started = started.map_err(|error| match error.message.ends_with(NO_PROGRAM) {
-        true => Coded::new("no_program", error.message),
-        false => error,
+    let started = started.map_err(|error| {
+        if error.message.ends_with(NO_PROGRAM) {
+            Coded::new("no_program", error.message)
+        } else {
+            error
+        }
     })?;
     let started: Started = serde_json::from_slice(&started.payload)?;
     let program = Program {

@@ -81,10 +81,7 @@ pub async fn say_why_it_waits(source: Source, id: JobId) {
             print::aside(format!("── {id} is {}: {reason}", row.phase));
             said = row.reason;
         }
-        pause = match waits {
-            true => NEXT_LOOK,
-            false => FIRST_LOOK,
-        };
+        pause = if waits { NEXT_LOOK } else { FIRST_LOOK };
     }
 }
 
@@ -148,9 +145,10 @@ fn several(seen: &BTreeSet<ContainerId>) -> bool {
 
 fn oldest(detail: &JobDetail, wanted: &Wanted) -> Incarnation {
     let mut lives = detail.lives.iter().map(|life| life.incarnation);
-    let first = match wanted.all {
-        true => lives.next(),
-        false => wanted.incarnation.or_else(|| lives.next_back()),
+    let first = if wanted.all {
+        lives.next()
+    } else {
+        wanted.incarnation.or_else(|| lives.next_back())
     };
     first.unwrap_or_default()
 }

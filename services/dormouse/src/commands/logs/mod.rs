@@ -193,11 +193,12 @@ async fn whole(
         let is_gone = ranks.is_empty() && !starts && detail.lives.iter().any(has_run);
         let lives: Vec<String> = lives.iter().map(ToString::to_string).collect();
         let which = format!("incarnation {}", lives.join(", "));
-        match is_gone {
-            true => print::aside(format!(
+        if is_gone {
+            print::aside(format!(
                 "what {which} of {id} printed is not kept any more: its nodes were told to remove it (`dormouse cluster prune`, --keep-logs), or are gone"
-            )),
-            false => print::aside(nothing(detail, &which)),
+            ))
+        } else {
+            print::aside(nothing(detail, &which))
         }
     }
     Ok(())
@@ -226,9 +227,10 @@ async fn stream_out(
             ));
         }
         any |= !chunk.bytes.is_empty();
-        match is_text {
-            true => lines.print(&chunk.bytes)?,
-            false => whole.extend_from_slice(&chunk.bytes),
+        if is_text {
+            lines.print(&chunk.bytes)?
+        } else {
+            whole.extend_from_slice(&chunk.bytes)
         }
         // The stream may grow meanwhile.
         if chunk.bytes.is_empty() || end.is_some_and(|end| chunk.next >= end) {

@@ -82,17 +82,19 @@ pub struct SizeArgs {
 
 fn days(text: &str) -> Result<f64, String> {
     let days: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match days > 0.0 && days <= 36_500.0 {
-        true => Ok(days),
-        false => Err("it must lie above 0 and at most at 36500".to_owned()),
+    if days > 0.0 && days <= 36_500.0 {
+        Ok(days)
+    } else {
+        Err("it must lie above 0 and at most at 36500".to_owned())
     }
 }
 
 fn start(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    match (0.0..=600.0).contains(&seconds) {
-        true => Ok(seconds),
-        false => Err("it must lie between 0 and 600".to_owned()),
+    if (0.0..=600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must lie between 0 and 600".to_owned())
     }
 }
 
@@ -141,9 +143,10 @@ impl std::str::FromStr for Seeds {
 
 impl std::fmt::Display for Seeds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.start() == self.0.end() {
-            true => write!(f, "{}", self.0.start()),
-            false => write!(f, "{}..{}", self.0.start(), self.0.end()),
+        if self.0.start() == self.0.end() {
+            write!(f, "{}", self.0.start())
+        } else {
+            write!(f, "{}..{}", self.0.start(), self.0.end())
         }
     }
 }

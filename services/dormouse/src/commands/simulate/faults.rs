@@ -53,9 +53,10 @@ pub fn run(context: &Context, args: &SimulateArgs, Seeds(seeds): &Seeds) -> anyh
         for _ in 0..runs::threads(args) {
             scope.spawn(|| {
                 while let Some(seed) = take(&next, *seeds.end()) {
-                    let ended = match args.log_goes_back {
-                        true => set_back(seed),
-                        false => trial(seed, scenario),
+                    let ended = if args.log_goes_back {
+                        set_back(seed)
+                    } else {
+                        trial(seed, scenario)
                     };
                     note(&answer, &failures, ended);
                     progress.inc(1);
@@ -126,9 +127,10 @@ fn write(context: &Context, failure: &Failure, args: &SimulateArgs) -> anyhow::R
         .iter()
         .map(|policy| format!(" --policy {policy}"));
     let rest: String = scenarios.chain(policies).chain(settings).collect();
-    let back = match args.log_goes_back {
-        true => " --log-goes-back",
-        false => "",
+    let back = if args.log_goes_back {
+        " --log-goes-back"
+    } else {
+        ""
     };
     Ok(Failed {
         seed,

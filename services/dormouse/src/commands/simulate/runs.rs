@@ -52,9 +52,10 @@ pub fn threads(args: &SimulateArgs) -> usize {
 /// # Errors
 /// The first mistake, with its file.
 pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
-    let policies = match args.policies.is_empty() {
-        true => vec!["scenario".to_owned()],
-        false => args.policies.clone(),
+    let policies = if args.policies.is_empty() {
+        vec!["scenario".to_owned()]
+    } else {
+        args.policies.clone()
     };
     let combinations = combinations(&args.settings);
     let mut runs = Vec::new();
@@ -69,9 +70,12 @@ pub fn plan(args: &SimulateArgs) -> anyhow::Result<Vec<Run>> {
     }
     let several = runs.len() > 1;
     for (index, run) in runs.iter_mut().enumerate() {
-        run.log = args.log.as_deref().map(|file| match several {
-            true => numbered(file, index as u64 + 1),
-            false => file.to_owned(),
+        run.log = args.log.as_deref().map(|file| {
+            if several {
+                numbered(file, index as u64 + 1)
+            } else {
+                file.to_owned()
+            }
         });
     }
     Ok(runs)

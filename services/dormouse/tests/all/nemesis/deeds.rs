@@ -60,7 +60,7 @@ impl World {
             }
             Fault::FreezeNode { node } => self.net.signal(node, None, Signal::SIGSTOP),
             Fault::KillSupervisor { node } => {
-                let supervisor = Some("dormouse-supervisor");
+                let supervisor = Some("dormouse-superv");
                 self.net.signal(node, supervisor, Signal::SIGKILL);
             }
             Fault::KillBroker { broker } => self.cluster.kill(broker),

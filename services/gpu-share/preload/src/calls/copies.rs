@@ -16,9 +16,10 @@ pub fn copied(
     of_thread: bool,
     copy: impl FnOnce() -> Result,
 ) -> Result {
-    match bytes >= LARGE_BYTES {
-        true => gated(stream, of_thread, copy),
-        false => copy(),
+    if bytes >= LARGE_BYTES {
+        gated(stream, of_thread, copy)
+    } else {
+        copy()
     }
 }
 

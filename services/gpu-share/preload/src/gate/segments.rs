@@ -103,9 +103,10 @@ impl Inside {
                 begun: std::ptr::null_mut(),
                 allotted: 0,
                 beyond: 0,
-                place: match stream.of_thread {
-                    true => None,
-                    false => self.passes.take(stream.handle.addr()),
+                place: if stream.of_thread {
+                    None
+                } else {
+                    self.passes.take(stream.handle.addr())
                 },
                 own: Pass::default(),
             });
@@ -143,9 +144,10 @@ impl Inside {
     }
 
     fn most(&self, stream: Stream) -> u32 {
-        match stream.of_thread {
-            true => 1,
-            false => (SEGMENT_NS / self.launch_ns.max(1)).clamp(1, MOST_LAUNCHES) as u32,
+        if stream.of_thread {
+            1
+        } else {
+            (SEGMENT_NS / self.launch_ns.max(1)).clamp(1, MOST_LAUNCHES) as u32
         }
     }
 
@@ -305,9 +307,10 @@ impl Inside {
 }
 
 fn record(driver: &Driver, stream: Stream) -> unsafe extern "C" fn(Handle, Handle) -> Result {
-    match stream.of_thread {
-        true => driver.event_record_thread,
-        false => driver.event_record,
+    if stream.of_thread {
+        driver.event_record_thread
+    } else {
+        driver.event_record
     }
 }
 

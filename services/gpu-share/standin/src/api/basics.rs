@@ -41,9 +41,10 @@ fn total() -> usize {
 }
 
 fn context_of(to: *mut Handle, device: c_int) -> i32 {
-    match is_device(device) {
-        true => answer(to, device as u64 + 1),
-        false => NO_DEVICE,
+    if is_device(device) {
+        answer(to, device as u64 + 1)
+    } else {
+        NO_DEVICE
     }
 }
 
@@ -78,10 +79,7 @@ api! {
         Some(_) => answer(to, devices()),
         None => NOT_INITIALIZED,
     };
-    cuDeviceGet(to: *mut c_int, ordinal: c_int) match is_device(ordinal) {
-        true => answer(to, ordinal),
-        false => NO_DEVICE,
-    };
+    cuDeviceGet(to: *mut c_int, ordinal: c_int) if is_device(ordinal) { answer(to, ordinal) } else { NO_DEVICE };
     cuDeviceGetAttribute(to: *mut c_int, _what: c_int, _device: c_int) answer(to, 1);
     cuDeviceGetName(to: *mut c_char, length: c_int, _device: c_int) unsafe { text(to, length, "Stand-in") };
     cuDeviceGetUuid(to: *mut [u8; 16], device: c_int) answer(to, uuid(device));

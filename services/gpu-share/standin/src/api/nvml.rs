@@ -120,10 +120,7 @@ unsafe fn name(device: Handle, to: *mut c_char, length: c_uint) -> i32 {
 api! {
     nvmlInit_v2() local::init();
     nvmlShutdown() 0;
-    nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Handle) match (index as usize) < DEVICES {
-        true => answer(to, u64::from(index) + 1),
-        false => INVALID_VALUE,
-    };
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Handle) if (index as usize) < DEVICES { answer(to, u64::from(index) + 1) } else { INVALID_VALUE };
     nvmlDeviceGetHandleByUUID(uuid: *const c_char, to: *mut Handle) unsafe { by_uuid(uuid, to) };
     nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: *mut c_uint, to: *mut Process)
         unsafe { processes(device, count, to) };

@@ -96,9 +96,10 @@ impl History {
             }
             1 if !self.programs.is_empty() => {
                 let (_, program, stopped) = &mut self.programs[which];
-                match *stopped {
-                    true => program.signal("-CONT"),
-                    false => self.driver.stop(program),
+                if *stopped {
+                    program.signal("-CONT")
+                } else {
+                    self.driver.stop(program)
                 }
                 *stopped = !*stopped;
             }
